@@ -1,0 +1,83 @@
+"""The compiled bundle with its evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class Variant(StrEnum):
+    REFERENCE = "reference"  # ONNX Runtime; compared with, never published
+    UNTUNED = "untuned"
+    TUNED = "tuned"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """End-to-end latency of one variant, in seconds per run, from one interleaved benchmark."""
+
+    samples: tuple[float, ...]
+    mean: float
+    median: float
+    p90: float
+    p99: float
+    min: float
+    max: float
+    std: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputError:
+    """How far one output is from the reference's, worst over all seeded inputs."""
+
+    output: str
+    dtype: str
+    max_abs: float
+    max_rel: float
+    """Relative to the largest magnitude in the reference output."""
+    atol: float
+    rtol: float
+    passed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    variant: Variant
+    seeds: tuple[int, ...]
+    outputs: tuple[OutputError, ...]
+
+    @property
+    def passed(self) -> bool:
+        return bool(self.outputs) and all(output.passed for output in self.outputs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The comparison a job ends with."""
+
+    timings: dict[Variant, Timing]
+    verifications: dict[Variant, Verification]
+    published: Variant
+    speedup_over_untuned: float
+    """Ratio of medians; 1.0 when untuned itself is published."""
+    speedup_over_reference: float
+    summary: str
+    """One line that says plainly what was gained, or that nothing was."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Artifact:
+    id: str
+    digest: str
+    """sha256 of the bundle's bytes, hex; also its strong ETag."""
+    size_bytes: int
+    job_id: str
+    model_digest: str
+    input_shapes: dict[str, tuple[int, ...]]
+    target: str
+    device_key: str
+    toolchain: str
+    precision: str
+    report: Report
+    created_at: datetime

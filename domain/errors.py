@@ -1,0 +1,236 @@
+"""Every error that a caller can see, as one tree.
+
+::
+
+    TunesmithError
+    ├── InvalidRequest            what the caller sent is wrong; sending it again will not help
+    │   ├── InvalidModel              not ONNX, truncated, refused by the checker
+    │   ├── UnsupportedOperators      no engine can import the model
+    │   ├── ShapeRequired             a dynamic dimension has no value
+    │   ├── ShapeMismatch             a given shape does not fit the model
+    │   ├── InvalidInputs             arrays that do not fit a bundle's inputs
+    │   ├── InvalidBundle             not a bundle, or its digests do not match
+    │   ├── UnknownTarget
+    │   ├── UnknownTuner
+    │   ├── UnknownPrecision
+    │   ├── UnknownRunner
+    │   ├── InvalidBudget
+    │   └── IdempotencyMismatch       the same key came with a different request
+    ├── NotFound
+    │   ├── ModelNotFound
+    │   ├── JobNotFound
+    │   └── ArtifactNotFound
+    ├── Conflict                  right in itself, but not now
+    │   ├── JobNotFinished
+    │   └── JobAlreadyFinished
+    ├── EngineError               an engine failed the host
+    │   ├── EngineNotInstalled
+    │   ├── EngineInstallFailed
+    │   ├── EngineStartFailed         it never said hello, or speaks another protocol
+    │   ├── EngineCrashed             it ended, by itself or by a signal
+    │   ├── EngineSilent              no heartbeat
+    │   ├── EngineTimeout             alive, but past the request's time limit
+    │   ├── EngineGarbled             what it wrote is no message, or too long a line
+    │   └── EngineRequestFailed       it answered with an error of its own; ``code`` is the engine's
+    ├── JobFailed                 the job's own outcome
+    │   ├── VerificationFailed        no variant agrees with the reference
+    │   ├── NoValidTrial              every trial of a tuning task failed
+    │   └── AttemptsExhausted         the job killed or lost its worker too often
+    ├── Unavailable               a part of the service cannot be reached
+    │   ├── BrokerUnavailable
+    │   └── DeviceBusy
+    └── ConfigurationError
+
+``code`` is stable: clients branch on it. ``hint`` says what to do. HTTP statuses are known only to the API.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class TunesmithError(Exception):
+    """``details`` holds JSON-able facts for machines, such as the operators or the near matches."""
+
+    code: ClassVar[str] = "internal_error"
+    default_hint: ClassVar[str | None] = None
+
+    def __init__(self, message: str, *, hint: str | None = None, details: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint or self.default_hint
+        self.details = details or {}
+
+
+class InvalidRequest(TunesmithError):
+    code = "invalid_request"
+
+
+class InvalidModel(InvalidRequest):
+    code = "invalid_model"
+    default_hint = "Upload the bytes of one .onnx file that onnx.checker accepts."
+
+
+class UnsupportedOperators(InvalidRequest):
+    code = "unsupported_operators"
+    default_hint = "See details.operators for names and counts; replace them or use another engine."
+
+
+class ShapeRequired(InvalidRequest):
+    code = "shape_required"
+    default_hint = "Give every dynamic dimension a value, for example --input-shape x:1,3,224,224."
+
+
+class ShapeMismatch(InvalidRequest):
+    code = "shape_mismatch"
+    default_hint = "Name an input of the model and give as many dimensions as it has, fixed ones unchanged."
+
+
+class InvalidInputs(InvalidRequest):
+    code = "invalid_inputs"
+    default_hint = "Give an .npz file with one array per input: names, shapes and dtypes as in manifest.json."
+
+
+class InvalidBundle(InvalidRequest):
+    code = "invalid_bundle"
+    default_hint = "Download the artifact again; its files must match the digests in manifest.json."
+
+
+class UnknownTarget(InvalidRequest):
+    code = "unknown_target"
+    default_hint = "Use 'native' for the worker's own CPU, or a TVM target such as 'llvm -mcpu=skylake-avx512'."
+
+
+class UnknownTuner(InvalidRequest):
+    code = "unknown_tuner"
+
+
+class UnknownPrecision(InvalidRequest):
+    code = "unknown_precision"
+
+
+class UnknownRunner(InvalidRequest):
+    code = "unknown_runner"
+
+
+class InvalidBudget(InvalidRequest):
+    code = "invalid_budget"
+    default_hint = "Give a positive number of trials, a positive number of seconds, or both."
+
+
+class IdempotencyMismatch(InvalidRequest):
+    code = "idempotency_mismatch"
+    default_hint = "Use a new Idempotency-Key for a different request."
+
+
+class NotFound(TunesmithError):
+    code = "not_found"
+
+
+class ModelNotFound(NotFound):
+    code = "model_not_found"
+    default_hint = "Upload it first: tunesmith upload FILE."
+
+
+class JobNotFound(NotFound):
+    code = "job_not_found"
+    default_hint = "List the jobs: tunesmith jobs."
+
+
+class ArtifactNotFound(NotFound):
+    code = "artifact_not_found"
+    default_hint = "Tune the model for this target first: tunesmith tune MODEL.onnx."
+
+
+class Conflict(TunesmithError):
+    code = "conflict"
+
+
+class JobNotFinished(Conflict):
+    code = "job_not_finished"
+    default_hint = "Wait for it: tunesmith status JOB --watch."
+
+
+class JobAlreadyFinished(Conflict):
+    code = "job_already_finished"
+
+
+class EngineError(TunesmithError):
+    code = "engine_error"
+
+
+class EngineNotInstalled(EngineError):
+    code = "engine_not_installed"
+    default_hint = "Install it: tunesmith engines install NAME."
+
+
+class EngineInstallFailed(EngineError):
+    code = "engine_install_failed"
+
+
+class EngineStartFailed(EngineError):
+    code = "engine_start_failed"
+    default_hint = "Check the environment: tunesmith engines doctor."
+
+
+class EngineCrashed(EngineError):
+    code = "engine_crashed"
+
+
+class EngineSilent(EngineError):
+    code = "engine_silent"
+
+
+class EngineTimeout(EngineError):
+    code = "engine_timeout"
+
+
+class EngineGarbled(EngineError):
+    code = "engine_garbled"
+
+
+class EngineRequestFailed(EngineError):
+    """The engine refused or failed the request; ``engine_code`` is its own stable code."""
+
+    code = "engine_request_failed"
+
+    def __init__(
+        self, engine_code: str, message: str, *, hint: str | None = None, details: dict[str, Any] | None = None
+    ) -> None:
+        super().__init__(message, hint=hint, details=details)
+        self.engine_code = engine_code
+
+
+class JobFailed(TunesmithError):
+    code = "job_failed"
+
+
+class VerificationFailed(JobFailed):
+    code = "verification_failed"
+    default_hint = "No compiled variant agrees with ONNX Runtime; the report lists the errors. Nothing was published."
+
+
+class NoValidTrial(JobFailed):
+    code = "no_valid_trial"
+    default_hint = "See the failure histogram; a longer trial timeout or fewer threads may help."
+
+
+class AttemptsExhausted(JobFailed):
+    code = "attempts_exhausted"
+    default_hint = "The job lost its worker several times in a row; see the engine log before retrying."
+
+
+class Unavailable(TunesmithError):
+    code = "unavailable"
+
+
+class BrokerUnavailable(Unavailable):
+    code = "broker_unavailable"
+
+
+class DeviceBusy(Unavailable):
+    code = "device_busy"
+
+
+class ConfigurationError(TunesmithError):
+    code = "configuration_error"

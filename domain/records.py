@@ -1,0 +1,53 @@
+"""The stored outcome of one trial."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class TrialError(StrEnum):
+    INVALID_SCHEDULE = "invalid_schedule"  # the schedule cannot be instantiated or fails the verifier
+    BUILD_ERROR = "build_error"  # the compiler refused it
+    BUILD_TIMEOUT = "build_timeout"
+    RUN_ERROR = "run_error"  # the built function raised or killed its process
+    RUN_TIMEOUT = "run_timeout"
+    WRONG_DEVICE = "wrong_device"
+    DEVICE_LOST = "device_lost"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordKey:
+    """Lookups never cross any of these."""
+
+    workload_key: str
+    target: str
+    """``Target.identity``"""
+    device_key: str
+    toolchain: str
+    """``Toolchain.identity``"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    key: RecordKey
+    tuner: str
+    schedule: str
+    """The tuner's native line, as TVM wrote it."""
+    schedule_digest: str
+    """sha256 of the schedule alone, without its measurement: the same candidate has the same digest."""
+    latencies: tuple[float, ...]
+    """Seconds, one per repeat; empty when the trial failed."""
+    error: TrialError | None
+    error_message: str | None = None
+    trial_number: int
+    job_id: str
+    worker_id: str
+    finished_at: datetime
+
+    @property
+    def latency(self) -> float | None:
+        """Mean over repeats, in seconds, as TVM's own ApplyHistoryBest ranks records."""
+        return sum(self.latencies) / len(self.latencies) if self.latencies else None

@@ -1,0 +1,125 @@
+"""The engine's side of the protocol: read requests, call handlers, emit events.
+
+An engine program builds a mapping of method name to handler and calls ``serve``. A handler takes the request's params
+and an ``Emitter`` and returns the result's data. It reports an expected failure by raising ``EngineFailure``; anything
+else that escapes becomes an ``error`` event with code ``engine_internal_error`` and the traceback in its details.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from typing import BinaryIO
+
+from tuner.engines.protocol import messages
+from tuner.engines.protocol.messages import Event, Json, Request
+
+HEARTBEAT_SECONDS = 2.0
+_PR_SET_PDEATHSIG = 1
+
+
+class EngineFailure(Exception):
+    """An expected failure of one request, in machine-readable words.
+
+    ``code`` is stable snake_case; ``hint`` says what the caller can do.
+    """
+
+    def __init__(self, code: str, message: str, *, hint: str | None = None, details: Json | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.hint = hint
+        self.details = details or {}
+
+
+class Emitter:
+    """Writes events of one request; safe to call from any thread."""
+
+    def __init__(self, stream: BinaryIO, lock: threading.Lock, request: int | None) -> None:
+        self._stream = stream
+        self._lock = lock
+        self._request = request
+
+    def emit(self, kind: str, data: Json | None = None) -> None:
+        line = messages.encode_event(Event(kind=kind, request=self._request, data=data or {}))
+        with self._lock:
+            self._stream.write(line)
+            self._stream.flush()
+
+
+Handler = Callable[[Json, Emitter], Json]
+
+
+def serve(handlers: Mapping[str, Handler], hello: Callable[[], Json]) -> int:
+    """Serve requests until standard input closes; returns the process's exit status.
+
+    ``hello`` returns the opening event's data: ``engine``, ``toolchain``, ``host`` and whatever the engine announces;
+    ``protocol`` is added here.
+    """
+    event_fd = _arguments().event_fd
+    _die_with_parent()
+    stream = os.fdopen(event_fd, "wb")
+    os.set_inheritable(event_fd, False)
+    # Children of the engine (builders, compilers) must not read requests meant for it.
+    requests = os.fdopen(os.dup(0), "rb")
+    devnull = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(devnull, 0)
+    lock = threading.Lock()
+    Emitter(stream, lock, None).emit(messages.HELLO, {"protocol": messages.PROTOCOL_VERSION, **hello()})
+    _start_heartbeat(Emitter(stream, lock, None))
+    for line in requests:
+        _answer(messages.decode_request(line), handlers, stream, lock)
+    return 0
+
+
+def _answer(request: Request, handlers: Mapping[str, Handler], stream: BinaryIO, lock: threading.Lock) -> None:
+    emitter = Emitter(stream, lock, request.id)
+    handler = handlers.get(request.method)
+    try:
+        if handler is None:
+            raise EngineFailure("unknown_method", f"this engine has no method {request.method!r}")
+        emitter.emit(messages.RESULT, handler(request.params, emitter))
+    except EngineFailure as failure:
+        emitter.emit(messages.ERROR, _failure(failure))
+    except Exception as error:
+        traceback.print_exc()
+        sys.stderr.flush()
+        text = traceback.format_exc()[-8000:]
+        internal = EngineFailure(
+            "engine_internal_error", f"{type(error).__name__}: {error}"[:2000], details={"traceback": text}
+        )
+        emitter.emit(messages.ERROR, _failure(internal))
+
+
+def _failure(failure: EngineFailure) -> Json:
+    return {"code": failure.code, "message": failure.message, "hint": failure.hint, "details": failure.details}
+
+
+def _start_heartbeat(emitter: Emitter) -> None:
+    def beat() -> None:
+        pause = threading.Event()
+        while not pause.wait(HEARTBEAT_SECONDS):
+            try:
+                emitter.emit(messages.HEARTBEAT)
+            except (OSError, ValueError):
+                return
+
+    threading.Thread(target=beat, name="heartbeat", daemon=True).start()
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="A Tunesmith engine; started by the host, not by hand.")
+    parser.add_argument("--event-fd", type=int, required=True, help="descriptor that events are written to")
+    return parser.parse_args()
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to kill this process when the thread that started it ends (prctl(2), PR_SET_PDEATHSIG)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -135,7 +135,7 @@ class Placement:
 class Lease:
     worker_id: str
     attempt: int
-    """Counts claims; every write of a worker carries the attempt it belongs to, so a worker that lost its lease writes nothing."""
+    """Counts claims. Every write of a worker carries its attempt, so one that lost its lease writes nothing."""
     expires_at: datetime
 
 

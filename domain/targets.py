@@ -50,7 +50,7 @@ class Device:
 
 
 def check_text(text: str) -> str:
-    """Return ``text`` with single spaces if it can be a target at all; whether LLVM knows the CPU, only an engine can say.
+    """Return ``text`` with single spaces if it can be a target at all; only an engine knows LLVM's CPUs.
 
     Raises UnknownTarget, with near matches in its details.
     """

@@ -87,7 +87,7 @@ def _answer(request: Request, handlers: Mapping[str, Handler], stream: BinaryIO,
         emitter.emit(messages.RESULT, handler(request.params, emitter))
     except EngineFailure as failure:
         emitter.emit(messages.ERROR, _failure(failure))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever a handler raises must reach the host as an event
         traceback.print_exc()
         sys.stderr.flush()
         text = traceback.format_exc()[-8000:]

@@ -1,0 +1,1 @@
+"""Benchmarks and the demo: programs that use the service as its users do."""

@@ -90,7 +90,8 @@ class TunerOptions:
     """Trials of one tuning task without a better one before it is left."""
     n_trial: int | None = None
     """Most trials for one tuning task."""
-    loss_type: str = "rank"
+    loss_type: str = "rank-binary"
+    """``reg`` or ``rank-binary``; TVM's ``rank`` does not run on XGBoost 2 and later."""
     feature_type: str = "knob"
 
 

@@ -1,0 +1,1 @@
+"""Runs ONNX Runtime: reads and prepares models, runs the reference and compares arrays with it."""

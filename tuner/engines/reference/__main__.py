@@ -1,0 +1,67 @@
+"""``python -m tuner.engines.reference --event-fd N``: ONNX Runtime as an engine."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import onnxruntime
+
+from tuner.engines.protocol import serving
+from tuner.engines.protocol.messages import Json
+from tuner.engines.reference import arrays, comparing, models, preparing, sessions
+
+
+def _hello() -> Json:
+    return {
+        "engine": "reference",
+        "toolchain": {"engine": "reference", "onnxruntime": onnxruntime.__version__},
+        "methods": sorted(HANDLERS),
+    }
+
+
+def _inspect(params: Json, _: serving.Emitter) -> Json:
+    return models.inspect(params["path"])
+
+
+def _prepare(params: Json, _: serving.Emitter) -> Json:
+    return preparing.prepare(params["path"], params.get("input_shapes") or {}, params["out_path"])
+
+
+def _make_inputs(params: Json, _: serving.Emitter) -> Json:
+    Path(params["out_dir"]).mkdir(parents=True, exist_ok=True)
+    return {"paths": arrays.make_files(params["inputs"], params["seeds"], params["out_dir"])}
+
+
+def _run(params: Json, _: serving.Emitter) -> Json:
+    session = sessions.cached(params["path"], params["threads"])
+    inputs = arrays.load(params["inputs"])
+    started = time.perf_counter()
+    outputs = sessions.run(session, inputs)
+    seconds = time.perf_counter() - started
+    arrays.save(params["outputs"], outputs)
+    return {"seconds": seconds}
+
+
+def _time(params: Json, _: serving.Emitter) -> Json:
+    session = sessions.cached(params["path"], params["threads"])
+    inputs = arrays.load(params["inputs"])
+    return {"samples": sessions.sample(session, inputs, number=params["number"], repeat=params["repeat"])}
+
+
+def _compare(params: Json, _: serving.Emitter) -> Json:
+    return {"outputs": comparing.compare(arrays.load(params["expected"]), arrays.load(params["actual"]))}
+
+
+HANDLERS: dict[str, serving.Handler] = {
+    "inspect": _inspect,
+    "prepare": _prepare,
+    "make_inputs": _make_inputs,
+    "run": _run,
+    "time": _time,
+    "compare": _compare,
+}
+
+if __name__ == "__main__":
+    sys.exit(serving.serve(HANDLERS, _hello))

@@ -1,0 +1,78 @@
+"""ONNX Runtime sessions, kept by file and thread count, and their timing."""
+
+from __future__ import annotations
+
+import time
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+
+from tuner.engines.protocol.serving import EngineFailure
+from tuner.engines.reference.arrays import Arrays
+
+_SEVERITY_ERROR = 3
+BASIC = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+ALL = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+
+
+def open_session(model: bytes | str, *, threads: int, level: Any = ALL, optimized: str | None = None) -> Any:
+    """A CPU session on the model's bytes or path. Raises EngineFailure ``invalid_model``.
+
+    ``optimized``: file that the model is written to after optimization at ``level``.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.graph_optimization_level = level
+    options.log_severity_level = _SEVERITY_ERROR
+    if optimized:
+        options.optimized_model_filepath = optimized
+    try:
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        # Each of its error classes derives from Exception directly, and a bad model can raise any of them.
+        raise EngineFailure("invalid_model", f"ONNX Runtime cannot load the model: {str(error)[:1500]}") from error
+
+
+@lru_cache(maxsize=8)
+def _cached(path: str, modified_ns: int, threads: int) -> Any:  # noqa: ARG001 - part of the key
+    return open_session(path, threads=threads)
+
+
+def cached(path: str, threads: int) -> Any:
+    try:
+        modified_ns = Path(path).stat().st_mtime_ns
+    except OSError as error:
+        raise EngineFailure("invalid_model", f"cannot read the model: {error.strerror}") from error
+    return _cached(path, modified_ns, threads)
+
+
+def run(session: Any, inputs: Arrays) -> Arrays:
+    """All outputs by name. Raises EngineFailure ``invalid_inputs`` or ``run_failed``."""
+    check_inputs(session, inputs)
+    names = [output.name for output in session.get_outputs()]
+    try:
+        return dict(zip(names, session.run(names, inputs), strict=True))
+    except Exception as error:
+        raise EngineFailure("run_failed", f"ONNX Runtime cannot run the model: {str(error)[:1500]}") from error
+
+
+def check_inputs(session: Any, inputs: Arrays) -> None:
+    expected = {entry.name for entry in session.get_inputs()}
+    if expected != set(inputs):
+        message = f"the model takes {', '.join(sorted(expected))}; the file holds {', '.join(sorted(inputs))}"
+        raise EngineFailure("invalid_inputs", message)
+
+
+def sample(session: Any, inputs: Arrays, *, number: int, repeat: int) -> list[float]:
+    """Seconds per run, one value per repeat, each the mean over ``number`` runs; one run before warms up."""
+    run(session, inputs)
+    samples = []
+    for _ in range(repeat):
+        started = time.perf_counter()
+        for _ in range(number):
+            session.run(None, inputs)
+        samples.append((time.perf_counter() - started) / number)
+    return samples

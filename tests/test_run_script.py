@@ -1,0 +1,77 @@
+"""The script that a newcomer runs first: what it says when something is missing."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+REQUIREMENTS = ROOT / "requirements" / "app.txt"
+_TOOLS = ("sh", "dirname", "mkdir", "cat", "cksum", "tr", "rm", "touch")
+
+
+def run(*arguments: str, path: Path, home: Path) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": str(path), "HOME": str(home), "TUNESMITH_HOME": str(home / "tunesmith")}
+    return subprocess.run([ROOT / "run", *arguments], env=environment, text=True, capture_output=True, check=False)
+
+
+@pytest.fixture
+def bare_path(tmp_path: Path) -> Path:
+    """A PATH with the shell's own tools and nothing else."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for tool in _TOOLS:
+        found = shutil.which(tool)
+        assert found is not None
+        (folder / tool).symlink_to(found)
+    return folder
+
+
+def test_help_lists_every_command(bare_path: Path, tmp_path: Path) -> None:
+    answer = run("help", path=bare_path, home=tmp_path)
+    assert answer.returncode == 0
+    for command in ("demo", "test", "serve", "bench", "cli", "lint", "pin"):
+        assert f"\n  {command} " in answer.stdout
+
+
+def test_unknown_command_is_a_usage_error(bare_path: Path, tmp_path: Path) -> None:
+    answer = run("tunne", path=bare_path, home=tmp_path)
+    assert answer.returncode == 2
+    assert "usage: ./run COMMAND" in answer.stderr
+
+
+def test_missing_compiler_is_said_before_anything_is_installed(bare_path: Path, tmp_path: Path) -> None:
+    answer = run("demo", path=bare_path, home=tmp_path)
+    assert answer.returncode == 3
+    assert "a C compiler is missing" in answer.stderr
+    assert "hint: " in answer.stderr
+    assert not (tmp_path / "tunesmith" / "envs").exists()
+
+
+def test_missing_python_is_said_plainly(bare_path: Path, tmp_path: Path) -> None:
+    answer = run("cli", "jobs", path=bare_path, home=tmp_path)
+    assert answer.returncode == 3
+    assert "Python 3.11 is missing" in answer.stderr
+    assert "python3.11-venv" in answer.stderr
+
+
+def test_installed_environment_is_used_as_it_is(bare_path: Path, tmp_path: Path) -> None:
+    """The caller's folder stays the working folder, and packages lying there are never imported."""
+    checksum = subprocess.run(["cksum"], stdin=REQUIREMENTS.open("rb"), capture_output=True, text=True, check=True)
+    python = tmp_path / "tunesmith" / "envs" / f"app-{checksum.stdout.replace(' ', '').strip()}" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho "$PYTHONPATH|$PYTHONSAFEPATH|$PWD|$TUNESMITH_HOME|$*"\n')
+    python.chmod(0o755)
+    (python.parents[1] / ".complete").touch()
+    answer = run("cli", "jobs", "--json", path=bare_path, home=tmp_path)
+    assert answer.stdout.strip() == f"{ROOT}|1|{Path.cwd()}|{tmp_path / 'tunesmith'}|-m tunesmith jobs --json"
+    assert answer.stderr == ""
+
+
+def test_script_is_posix_shell() -> None:
+    shell = shutil.which("dash") or "sh"
+    assert subprocess.run([shell, "-n", ROOT / "run"], check=False).returncode == 0
+    assert (ROOT / "run").read_text().startswith("#!/bin/sh\n")

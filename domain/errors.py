@@ -15,11 +15,14 @@
     │   ├── UnknownPrecision
     │   ├── UnknownRunner
     │   ├── InvalidBudget
+    │   ├── InvalidPageToken
+    │   ├── BlobTooLarge              more bytes than this server accepts
     │   └── IdempotencyMismatch       the same key came with a different request
     ├── NotFound
     │   ├── ModelNotFound
     │   ├── JobNotFound
-    │   └── ArtifactNotFound
+    │   ├── ArtifactNotFound
+    │   └── BlobNotFound              the bytes of something known are gone
     ├── Conflict                  right in itself, but not now
     │   ├── JobNotFinished
     │   └── JobAlreadyFinished
@@ -118,6 +121,15 @@ class InvalidBudget(InvalidRequest):
     default_hint = "Give a positive number of trials, a positive number of seconds, or both."
 
 
+class InvalidPageToken(InvalidRequest):
+    code = "invalid_page_token"
+    default_hint = "Pass next_page_token of the previous page unchanged, or none for the first page."
+
+
+class BlobTooLarge(InvalidRequest):
+    code = "blob_too_large"
+
+
 class IdempotencyMismatch(InvalidRequest):
     code = "idempotency_mismatch"
     default_hint = "Use a new Idempotency-Key for a different request."
@@ -140,6 +152,11 @@ class JobNotFound(NotFound):
 class ArtifactNotFound(NotFound):
     code = "artifact_not_found"
     default_hint = "Tune the model for this target first: tunesmith tune MODEL.onnx."
+
+
+class BlobNotFound(NotFound):
+    code = "blob_not_found"
+    default_hint = "The stored bytes were removed: upload the model, or tune it, again."
 
 
 class Conflict(TunesmithError):

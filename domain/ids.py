@@ -1,0 +1,30 @@
+"""Names of things: short enough to type, unique, and telling what they name."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+"""Crockford's base32: its order is ASCII's, and no letter reads like a digit."""
+_TIME_DIGITS = 10
+_RANDOM_BITS = 50
+_DIGEST_DIGITS = 12
+
+
+def model(digest: str) -> str:
+    return f"m-{digest[:_DIGEST_DIGITS]}"
+
+
+def artifact(digest: str) -> str:
+    return f"a-{digest[:_DIGEST_DIGITS]}"
+
+
+def job(now: datetime) -> str:
+    """A new id; ids of later milliseconds sort later."""
+    milliseconds = int(now.timestamp() * 1000)
+    return f"j-{_base32(milliseconds, _TIME_DIGITS)}{_base32(secrets.randbits(_RANDOM_BITS), _RANDOM_BITS // 5)}"
+
+
+def _base32(number: int, digits: int) -> str:
+    return "".join(_ALPHABET[number >> 5 * place & 31] for place in reversed(range(digits)))

@@ -1,0 +1,101 @@
+"""Published bundles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import or_, select
+from sqlalchemy.orm import Session
+
+from domain import errors
+from domain.artifacts import Artifact, Report
+from storage import codec, paging, statements
+from storage.tables import ArtifactRow, JobRow
+
+
+def add(session: Session, artifact: Artifact) -> Artifact:
+    """Store it, or return the one that already has its digest: publishing twice is fine."""
+    statements.add_missing(session, ArtifactRow, [_values(artifact)], key=["digest"])
+    return get(session, artifact.digest)
+
+
+def get(session: Session, id_or_digest: str) -> Artifact:
+    """Raises ArtifactNotFound."""
+    wanted = or_(ArtifactRow.id == id_or_digest, ArtifactRow.digest == id_or_digest)
+    row = session.scalar(select(ArtifactRow).where(wanted))
+    if row is None:
+        raise errors.ArtifactNotFound(f"there is no artifact {id_or_digest[:80]!r}")
+    return _artifact(row)
+
+
+def of_job(session: Session, job_id: str) -> Artifact | None:
+    """What the job published, also when the same bytes had been published before."""
+    published = select(JobRow.artifact_id).where(JobRow.id == job_id)
+    wanted = or_(ArtifactRow.job_id == job_id, ArtifactRow.id.in_(published))
+    newest = select(ArtifactRow).where(wanted).order_by(ArtifactRow.created_at.desc()).limit(1)
+    row = session.scalar(newest)
+    return _artifact(row) if row else None
+
+
+def best(session: Session, *, model_digest: str, target: str | None = None, device_key: str | None = None) -> Artifact:
+    """The one whose published variant has the smallest median latency; of equals the oldest.
+
+    ``target`` is a target's identity, or its text alone for any thread count. Raises ArtifactNotFound.
+    """
+    query = select(ArtifactRow).where(ArtifactRow.model_digest == model_digest)
+    if target is not None:
+        any_threads = ArtifactRow.target.startswith(f"{target} -num-cores=", autoescape=True)
+        query = query.where(or_(ArtifactRow.target == target, any_threads))
+    if device_key is not None:
+        query = query.where(ArtifactRow.device_key == device_key)
+    row = session.scalar(query.order_by(ArtifactRow.published_median, ArtifactRow.created_at).limit(1))
+    if row is None:
+        wanted = {"model": model_digest, "target": target, "device": device_key}
+        given = {name: value for name, value in wanted.items() if value is not None}
+        raise errors.ArtifactNotFound("no job has published an artifact for this model and target", details=given)
+    return _artifact(row)
+
+
+def page(
+    session: Session, *, model_digest: str | None = None, limit: int, page_token: str | None = None
+) -> tuple[list[Artifact], str | None]:
+    """Newest first. Raises InvalidPageToken."""
+    query = select(ArtifactRow)
+    if model_digest is not None:
+        query = query.where(ArtifactRow.model_digest == model_digest)
+    return paging.page(session, query, ArtifactRow, _artifact, limit=limit, page_token=page_token)
+
+
+def _values(artifact: Artifact) -> dict[str, Any]:
+    return {
+        "id": artifact.id,
+        "digest": artifact.digest,
+        "size_bytes": artifact.size_bytes,
+        "job_id": artifact.job_id,
+        "model_digest": artifact.model_digest,
+        "input_shapes": {name: list(shape) for name, shape in artifact.input_shapes.items()},
+        "target": artifact.target,
+        "device_key": artifact.device_key,
+        "toolchain": artifact.toolchain,
+        "precision": artifact.precision,
+        "report": codec.dump(artifact.report),
+        "published_median": artifact.report.timings[artifact.report.published].median,
+        "created_at": artifact.created_at,
+    }
+
+
+def _artifact(row: ArtifactRow) -> Artifact:
+    return Artifact(
+        id=row.id,
+        digest=row.digest,
+        size_bytes=row.size_bytes,
+        job_id=row.job_id,
+        model_digest=row.model_digest,
+        input_shapes={name: tuple(shape) for name, shape in row.input_shapes.items()},
+        target=row.target,
+        device_key=row.device_key,
+        toolchain=row.toolchain,
+        precision=row.precision,
+        report=codec.load(Report, row.report),
+        created_at=row.created_at,
+    )

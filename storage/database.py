@@ -1,0 +1,135 @@
+"""The connection to SQLite or PostgreSQL; the only place that knows which one it is.
+
+SQLite is set up so that concurrent writers lose nothing, which its defaults do not give:
+
+* WAL: readers never wait for the writer, nor it for them.
+* Every transaction that may write starts with ``BEGIN IMMEDIATE``. Python's driver starts them late and deferred: two
+  that read before they write then overwrite each other's update, or one of them fails at once without waiting.
+* ``synchronous=FULL``. In WAL mode ``NORMAL`` survives a killed process, but lost power undoes commits that the API has
+  already answered and the broker has already been told of. One fsync a commit is cheap beside a trial.
+* Writers of one process queue for a single connection, in order; SQLite's own waiting is a lottery with pauses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.orm import Session
+
+from domain import errors
+from storage import codec
+from storage.migrations import running
+
+DEFAULT_TIMEOUT = 30.0
+_MIGRATION_LOCK = 7_486_171
+"""Any number, the same in every process that migrates."""
+
+
+class Database:
+    """Both context managers hand out a session that must not outlive them; neither nests in the same thread."""
+
+    def __init__(self, url: str, *, timeout: float = DEFAULT_TIMEOUT) -> None:
+        """``timeout``: seconds that a transaction waits for its turn. Raises ConfigurationError."""
+        self.url = _parse(url)
+        if self.url.get_backend_name() == "sqlite":
+            self._writer = _sqlite(self.url, timeout, begin="BEGIN IMMEDIATE", pool_size=1, max_overflow=0)
+            self._reader = _sqlite(self.url, timeout, begin="BEGIN", query_only=True, pool_size=4, max_overflow=12)
+        else:
+            self._writer = create_engine(
+                self.url, pool_pre_ping=True, pool_timeout=timeout, json_serializer=codec.to_json
+            )
+            self._reader = self._writer.execution_options(postgresql_readonly=True)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """Commits at the end, rolls back on an exception. On SQLite it holds the only write lock: keep it short."""
+        with Session(self._writer, expire_on_commit=False) as session, session.begin():
+            yield session
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """One consistent view on SQLite; a write fails. Never hold it while waiting for anything else."""
+        with Session(self._reader) as session:
+            yield session
+
+    @contextmanager
+    def migrating(self) -> Iterator[Connection]:
+        """A transaction that only one process at a time is in, with foreign keys checked at its end.
+
+        SQLite changes a table by making it anew, and dropping the old one would delete what refers to it.
+        """
+        with self._writer.connect() as connection:
+            if connection.dialect.name == "sqlite":
+                yield from _migrating_sqlite(connection)
+            else:
+                with connection.begin():
+                    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
+                    yield connection
+
+    def close(self) -> None:
+        self._writer.dispose()
+        self._reader.dispose()
+
+
+def migrate(database: Database) -> None:
+    """Bring the schema to the newest revision; nothing to do is fine, and so are many processes doing it at once."""
+    with database.migrating() as connection:
+        running.upgrade(connection)
+
+
+def _parse(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise errors.ConfigurationError(
+            "the database URL cannot be parsed", hint="TUNESMITH_DATABASE_URL looks like sqlite:////folder/db.sqlite3."
+        ) from None
+    if parsed.get_backend_name() not in ("sqlite", "postgresql"):
+        raise errors.ConfigurationError(
+            f"databases of kind {parsed.get_backend_name()!r} are not supported", hint="Use sqlite or postgresql."
+        )
+    if parsed.get_backend_name() == "sqlite":
+        if parsed.database in (None, "", ":memory:"):
+            raise errors.ConfigurationError("an in-memory database cannot be shared", hint="Name a file in the URL.")
+        Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
+    return parsed
+
+
+def _sqlite(url: URL, timeout: float, *, begin: str, query_only: bool = False, **pool: Any) -> Engine:
+    engine = create_engine(
+        url, connect_args={"timeout": timeout}, pool_timeout=timeout, json_serializer=codec.to_json, **pool
+    )
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _record: object) -> None:
+        connection.isolation_level = None  # the driver begins nothing by itself
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA foreign_keys=ON")
+        if query_only:
+            connection.execute("PRAGMA query_only=ON")
+
+    @event.listens_for(engine, "begin")
+    def start(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+    return engine
+
+
+def _migrating_sqlite(connection: Connection) -> Iterator[Connection]:
+    driver = connection.connection.driver_connection
+    assert driver is not None  # noqa: S101 - a checked-out connection has one
+    driver.execute("PRAGMA foreign_keys=OFF")
+    try:
+        with connection.begin():
+            yield connection
+            broken = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
+            if broken:
+                raise RuntimeError(f"the migration breaks foreign keys: {broken[:5]}")
+    finally:
+        driver.execute("PRAGMA foreign_keys=ON")

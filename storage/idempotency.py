@@ -1,0 +1,35 @@
+"""Requests that were answered before: a repeated one gets the same answer instead of a second job."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import delete
+from sqlalchemy.orm import Session
+
+from domain import errors
+from storage import statements
+from storage.tables import IdempotencyKeyRow, digest_of
+
+
+def recall(session: Session, key: str, fingerprint: str) -> str | None:
+    """The answer remembered for ``key``. Raises IdempotencyMismatch when it was for another request.
+
+    Call it in the transaction that will ``remember``.
+    """
+    row = session.get(IdempotencyKeyRow, digest_of(key), populate_existing=True)
+    if row is None:
+        return None
+    if row.fingerprint != fingerprint:
+        raise errors.IdempotencyMismatch("this Idempotency-Key was used for a different request")
+    return row.answer
+
+
+def remember(session: Session, key: str, fingerprint: str, answer: str, *, now: datetime) -> None:
+    """``fingerprint`` is any digest of the request, ``answer`` the id of what it made."""
+    session.add(IdempotencyKeyRow(key_digest=digest_of(key), fingerprint=fingerprint, answer=answer, created_at=now))
+    session.flush()
+
+
+def forget(session: Session, *, made_before: datetime) -> int:
+    return statements.changed(session, delete(IdempotencyKeyRow).where(IdempotencyKeyRow.created_at < made_before))

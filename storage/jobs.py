@@ -1,0 +1,322 @@
+"""Jobs and their states; the only code that changes one.
+
+::
+
+    queued ──claim──▶ running ──finish──▶ succeeded | failed | canceled
+      ▲ │                │ │                                   ▲
+      │ └─request_cancel─┼─┼───────────────────────────────────┤
+      └─────release──────┘ └─request_cancel──▶ canceling ──finish, release
+
+Every won change of state appends a ``state`` event in the same transaction. A worker's writes name its lease; one that
+lost it gets False and has written nothing.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, func, or_, select, update
+from sqlalchemy.orm import Session
+
+from domain import errors, ids
+from domain.events import EventKind
+from domain.jobs import FINAL_STATES, Failure, Job, JobRequest, JobState, Lease, Placement, Stage
+from storage import codec, events, paging, statements
+from storage.tables import JobLabelRow, JobRow, ModelRow
+
+_LEASED = (JobState.RUNNING, JobState.CANCELING)
+
+
+def create(session: Session, request: JobRequest, *, now: datetime) -> Job:
+    """Raises ModelNotFound when the request's model is not stored."""
+    if session.get(ModelRow, request.model_digest) is None:
+        raise errors.ModelNotFound(f"there is no model {request.model_digest[:80]!r}")
+    row = JobRow(
+        id=ids.job(now),
+        model_digest=request.model_digest,
+        request=codec.dump(request),
+        priority=request.priority,
+        state=JobState.QUEUED,
+        created_at=now,
+    )
+    session.add(row)
+    session.flush()
+    session.add_all(JobLabelRow(job_id=row.id, name=name, value=value) for name, value in request.labels.items())
+    _announce(session, row.id, JobState.QUEUED, now=now)
+    return get(session, row.id)
+
+
+def get(session: Session, job_id: str) -> Job:
+    """Raises JobNotFound."""
+    return _job(_row(session, job_id))
+
+
+def page(
+    session: Session,
+    *,
+    state: JobState | None = None,
+    model_digest: str | None = None,
+    label: tuple[str, str] | None = None,
+    limit: int,
+    page_token: str | None = None,
+) -> tuple[list[Job], str | None]:
+    """Newest first; ``label`` is a name and its value. Raises InvalidPageToken."""
+    query = select(JobRow)
+    if state is not None:
+        query = query.where(JobRow.state == state)
+    if model_digest is not None:
+        query = query.where(JobRow.model_digest == model_digest)
+    if label is not None:
+        labelled = select(JobLabelRow.job_id).where(JobLabelRow.name == label[0], JobLabelRow.value == label[1])
+        query = query.where(JobRow.id.in_(labelled))
+    return paging.page(session, query, JobRow, _job, limit=limit, page_token=page_token)
+
+
+def claim(
+    session: Session, job_id: str, *, worker_id: str, now: datetime, lease_seconds: float, max_attempts: int
+) -> Job | None:
+    """Take a queued job, or one whose lease ran out, which keeps its state; None when there is nothing to take.
+
+    A job that used up its attempts is ended instead: failed with AttemptsExhausted's code, or canceled if that was
+    asked for. Raises JobNotFound.
+    """
+    row = _row(session, job_id, lock=True)
+    if not _is_claimable(row, now):
+        return None
+    if row.attempts >= max_attempts:
+        _give_up(session, row, now=now)
+        return None
+    was_queued = row.state == JobState.QUEUED
+    won = _set(
+        session,
+        and_(JobRow.id == job_id, JobRow.state == row.state, JobRow.claims == row.claims),
+        state=JobState.RUNNING if was_queued else row.state,
+        claims=row.claims + 1,
+        attempts=row.attempts + 1,
+        worker_id=worker_id,
+        lease_expires_at=now + timedelta(seconds=lease_seconds),
+        started_at=row.started_at or now,
+    )
+    if won and was_queued:
+        _announce(session, job_id, JobState.RUNNING, now=now)
+    return get(session, job_id) if won else None
+
+
+def renew(session: Session, job_id: str, lease: Lease, *, now: datetime, lease_seconds: float) -> bool:
+    """Also after the lease ran out, as long as nobody took the job."""
+    return _set(session, _held(job_id, lease), lease_expires_at=now + timedelta(seconds=lease_seconds))
+
+
+def holds(session: Session, job_id: str, lease: Lease) -> bool:
+    """Whether the lease is still the job's; it stays so until the transaction ends."""
+    return session.scalar(select(JobRow.id).where(_held(job_id, lease)).with_for_update()) is not None
+
+
+def set_stage(session: Session, job_id: str, lease: Lease, stage: Stage) -> bool:
+    return _set(session, _held(job_id, lease), stage=stage)
+
+
+def set_placement(session: Session, job_id: str, lease: Lease, placement: Placement) -> bool:
+    return _set(
+        session,
+        _held(job_id, lease),
+        placement=codec.dump(placement),
+        target=placement.target.identity,
+        device_key=placement.device.key,
+        toolchain=placement.toolchain.identity,
+    )
+
+
+def set_progress(session: Session, job_id: str, lease: Lease, *, trials_done: int, trials_planned: int) -> bool:
+    return _set(session, _held(job_id, lease), trials_done=trials_done, trials_planned=trials_planned)
+
+
+def finish(
+    session: Session,
+    job_id: str,
+    lease: Lease,
+    *,
+    state: JobState,
+    failure: Failure | None = None,
+    artifact_id: str | None = None,
+    now: datetime,
+) -> bool:
+    """End the job as the worker says, a job that is being canceled too: the work may have been done by then."""
+    if not state.is_final:
+        raise ValueError(f"{state} ends no job")
+    return _end(session, _held(job_id, lease), job_id, state, failure=failure, artifact_id=artifact_id, now=now)
+
+
+def release(session: Session, job_id: str, lease: Lease, *, now: datetime) -> bool:
+    """Give the job back unfinished, as a worker that shuts down does: the attempt does not count.
+
+    It is queued again, or canceled if that was asked for.
+    """
+    if _end(
+        session, and_(_held(job_id, lease), JobRow.state == JobState.CANCELING), job_id, JobState.CANCELED, now=now
+    ):
+        return True
+    released = _set(
+        session,
+        _held(job_id, lease),
+        state=JobState.QUEUED,
+        attempts=JobRow.attempts - 1,
+        worker_id=None,
+        lease_expires_at=None,
+        published_at=None,
+    )
+    if released:
+        _announce(session, job_id, JobState.QUEUED, now=now)
+    return released
+
+
+def request_cancel(session: Session, job_id: str, *, now: datetime) -> Job:
+    """Cancel a queued job at once, ask the worker of a running one to; asking twice is fine.
+
+    Raises JobNotFound and JobAlreadyFinished.
+    """
+    state = JobState(_row(session, job_id, lock=True).state)
+    if state in FINAL_STATES:
+        raise errors.JobAlreadyFinished(f"job {job_id} has already {_ENDED[state]}")
+    if state == JobState.QUEUED:
+        _end(session, and_(JobRow.id == job_id, JobRow.state == state), job_id, JobState.CANCELED, now=now)
+    elif _set(session, and_(JobRow.id == job_id, JobRow.state == JobState.RUNNING), state=JobState.CANCELING):
+        _announce(session, job_id, JobState.CANCELING, now=now)
+    return get(session, job_id)
+
+
+def waiting(session: Session, *, now: datetime, unpublished_for: float, limit: int = 1000) -> list[str]:
+    """Ids of jobs that need a (new) message, most urgent first.
+
+    Queued jobs whose last message is ``unpublished_for`` seconds old, and jobs whose lease ran out since the last one.
+    """
+    stale = now - timedelta(seconds=unpublished_for)
+    queued = and_(
+        JobRow.state == JobState.QUEUED,
+        or_(
+            and_(JobRow.published_at.is_(None), or_(JobRow.claims > 0, JobRow.created_at <= stale)),
+            JobRow.published_at <= stale,
+        ),
+    )
+    abandoned = and_(
+        JobRow.state.in_(_LEASED),
+        JobRow.lease_expires_at <= now,
+        or_(JobRow.published_at.is_(None), JobRow.published_at < JobRow.lease_expires_at, JobRow.published_at <= stale),
+    )
+    query = select(JobRow.id).where(or_(queued, abandoned)).order_by(JobRow.priority, JobRow.created_at).limit(limit)
+    return list(session.scalars(query))
+
+
+def mark_published(session: Session, job_id: str, *, now: datetime) -> None:
+    _set(session, JobRow.id == job_id, published_at=now)
+
+
+def expire_dead(session: Session, *, worker_ids: list[str], now: datetime) -> int:
+    """End the leases of workers known to be gone, so that their jobs need not wait; return how many."""
+    theirs = and_(JobRow.worker_id.in_(worker_ids), JobRow.state.in_(_LEASED), JobRow.lease_expires_at > now)
+    return statements.changed(session, update(JobRow).where(theirs).values(lease_expires_at=now))
+
+
+def count_by_state(session: Session) -> dict[JobState, int]:
+    """Every state, those without a job too."""
+    found = session.execute(select(JobRow.state, func.count()).group_by(JobRow.state))
+    return dict.fromkeys(JobState, 0) | {JobState(state): count for state, count in found}
+
+
+_ENDED = {JobState.SUCCEEDED: "succeeded", JobState.FAILED: "failed", JobState.CANCELED: "been canceled"}
+
+
+def _row(session: Session, job_id: str, *, lock: bool = False) -> JobRow:
+    query = select(JobRow).where(JobRow.id == job_id)
+    row = session.scalar(query.with_for_update() if lock else query, execution_options={"populate_existing": True})
+    if row is None:
+        raise errors.JobNotFound(f"there is no job {job_id[:80]!r}")
+    return row
+
+
+def _held(job_id: str, lease: Lease) -> ColumnElement[bool]:
+    return and_(
+        JobRow.id == job_id,
+        JobRow.state.in_(_LEASED),
+        JobRow.worker_id == lease.worker_id,
+        JobRow.claims == lease.attempt,
+    )
+
+
+def _is_claimable(row: JobRow, now: datetime) -> bool:
+    expired = row.lease_expires_at is not None and row.lease_expires_at <= now
+    return row.state == JobState.QUEUED or (row.state in _LEASED and expired)
+
+
+def _give_up(session: Session, row: JobRow, *, now: datetime) -> None:
+    canceled = row.state == JobState.CANCELING
+    error = errors.AttemptsExhausted(f"the job was started {row.attempts} times and never came to an end")
+    _end(
+        session,
+        and_(JobRow.id == row.id, JobRow.state == row.state, JobRow.claims == row.claims),
+        row.id,
+        JobState.CANCELED if canceled else JobState.FAILED,
+        failure=None if canceled else Failure(code=error.code, message=error.message, hint=error.hint),
+        now=now,
+    )
+
+
+def _set(session: Session, condition: ColumnElement[bool], **values: Any) -> bool:
+    return statements.changed(session, update(JobRow).where(condition).values(**values)) == 1
+
+
+def _end(
+    session: Session,
+    condition: ColumnElement[bool],
+    job_id: str,
+    state: JobState,
+    *,
+    failure: Failure | None = None,
+    artifact_id: str | None = None,
+    now: datetime,
+) -> bool:
+    values: dict[str, Any] = {
+        "state": state,
+        "failure": codec.dump(failure) if failure else None,
+        "artifact_id": artifact_id,
+        "finished_at": now,
+        "worker_id": None,
+        "lease_expires_at": None,
+    }
+    won = _set(session, condition, **values)
+    if won:
+        _announce(session, job_id, state, failure=failure, now=now)
+    return won
+
+
+def _announce(session: Session, job_id: str, state: JobState, *, failure: Failure | None = None, now: datetime) -> None:
+    data: dict[str, Any] = {"state": state.value}
+    if failure:
+        data["failure"] = codec.dump(failure)
+    events.append(session, job_id, EventKind.STATE, data, now=now)
+
+
+def _job(row: JobRow) -> Job:
+    return Job(
+        id=row.id,
+        request=codec.load(JobRequest, row.request),
+        state=JobState(row.state),
+        stage=Stage(row.stage) if row.stage else None,
+        failure=codec.load_optional(Failure, row.failure),
+        placement=codec.load_optional(Placement, row.placement),
+        lease=_lease(row),
+        attempts=row.attempts,
+        trials_done=row.trials_done,
+        trials_planned=row.trials_planned,
+        artifact_id=row.artifact_id,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+    )
+
+
+def _lease(row: JobRow) -> Lease | None:
+    if row.worker_id is None or row.lease_expires_at is None:
+        return None
+    return Lease(worker_id=row.worker_id, attempt=row.claims, expires_at=row.lease_expires_at)

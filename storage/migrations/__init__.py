@@ -1,0 +1,4 @@
+"""The schema's history. Run by ``storage.database.migrate``, in one transaction, from any folder.
+
+A new revision: change ``storage/tables.py``, run ``python -m storage.migrations "What changes"``, read what it wrote.
+"""

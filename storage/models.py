@@ -1,0 +1,61 @@
+"""Uploaded networks."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import or_, select
+from sqlalchemy.orm import Session
+
+from domain import errors, ids
+from domain.models import Model, ModelFacts
+from storage import codec, paging, statements
+from storage.tables import ModelRow
+
+
+def add(
+    session: Session, *, digest: str, name: str, size_bytes: int, facts: ModelFacts, now: datetime
+) -> tuple[Model, bool]:
+    """The model with these bytes, and whether it is new; a known one keeps the name it has."""
+    row = {
+        "digest": digest,
+        "id": _free_id(session, digest),
+        "name": name,
+        "size_bytes": size_bytes,
+        "facts": codec.dump(facts),
+        "created_at": now,
+    }
+    created = statements.add_missing(session, ModelRow, [row], key=["digest"])
+    return get(session, digest), bool(created)
+
+
+def get(session: Session, id_or_digest: str) -> Model:
+    """Raises ModelNotFound."""
+    wanted = or_(ModelRow.id == id_or_digest, ModelRow.digest == id_or_digest)
+    row = session.scalar(select(ModelRow).where(wanted))
+    if row is None:
+        raise errors.ModelNotFound(f"there is no model {id_or_digest[:80]!r}")
+    return _model(row)
+
+
+def page(session: Session, *, limit: int, page_token: str | None = None) -> tuple[list[Model], str | None]:
+    """Newest first. Raises InvalidPageToken."""
+    return paging.page(session, select(ModelRow), ModelRow, _model, limit=limit, page_token=page_token)
+
+
+def _free_id(session: Session, digest: str) -> str:
+    """Twelve digits are few enough that someone could make two models share them; the second gets all sixty-four."""
+    short = ids.model(digest)
+    taken = session.scalar(select(ModelRow.digest).where(ModelRow.id == short, ModelRow.digest != digest))
+    return f"m-{digest}" if taken else short
+
+
+def _model(row: ModelRow) -> Model:
+    return Model(
+        id=row.id,
+        digest=row.digest,
+        name=row.name,
+        size_bytes=row.size_bytes,
+        facts=codec.load(ModelFacts, row.facts),
+        created_at=row.created_at,
+    )

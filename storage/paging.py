@@ -1,0 +1,52 @@
+"""Keyset pages, newest first: stable while rows are added, and as fast on the last page as on the first."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, TypeVar
+
+from sqlalchemy import Select, tuple_
+from sqlalchemy.orm import Session
+
+from domain import errors
+from storage.tables import ArtifactRow, JobRow, ModelRow
+
+Row = TypeVar("Row", ModelRow, JobRow, ArtifactRow)
+Value = TypeVar("Value")
+
+
+def page(
+    session: Session,
+    query: Select[Row],
+    row: type[Row],
+    build: Callable[[Row], Value],
+    *,
+    limit: int,
+    page_token: str | None,
+) -> tuple[list[Value], str | None]:
+    """At most ``limit`` values and the token of the next page, None on the last. Raises InvalidPageToken."""
+    position: Any = tuple_(row.created_at, row.id)
+    if page_token is not None:
+        query = query.where(position < tuple_(*_parse(page_token)))
+    rows = session.scalars(query.order_by(row.created_at.desc(), row.id.desc()).limit(limit + 1)).all()
+    more = len(rows) > limit
+    return [build(found) for found in rows[:limit]], _token(rows[limit - 1]) if more else None
+
+
+def _token(row: ModelRow | JobRow | ArtifactRow) -> str:
+    return base64.urlsafe_b64encode(f"{row.created_at.isoformat()} {row.id}".encode()).decode().rstrip("=")
+
+
+def _parse(token: str) -> tuple[datetime, str]:
+    try:
+        text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode()
+        at, identifier = text.split(" ")
+        parsed = datetime.fromisoformat(at)
+        if parsed.tzinfo is None:
+            raise ValueError("no time zone")
+    except (ValueError, binascii.Error) as error:
+        raise errors.InvalidPageToken("the page token is not one of ours") from error
+    return parsed, identifier

@@ -1,0 +1,132 @@
+"""Outcomes of trials, whoever's job measured them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, func, select
+from sqlalchemy.orm import Session
+
+from domain.records import Record, RecordKey, TrialError
+from storage import statements
+from storage.tables import RecordRow, digest_of
+
+_KEYS_AT_ONCE = 500
+
+
+def add(session: Session, records: Iterable[Record]) -> int:
+    """Store those whose job has not measured the same schedule yet; return how many they were."""
+    key = ("job_id", "workload_digest", "schedule_digest")
+    return statements.add_missing(session, RecordRow, [_values(record) for record in records], key=key)
+
+
+def of_job(session: Session, job_id: str, workload_key: str | None = None) -> list[Record]:
+    """In the order in which they were stored."""
+    query = select(RecordRow).where(RecordRow.job_id == job_id).order_by(RecordRow.id)
+    if workload_key is not None:
+        query = query.where(RecordRow.workload_digest == digest_of(workload_key))
+    return [_record(row) for row in session.scalars(query)]
+
+
+def best(session: Session, key: RecordKey) -> Record | None:
+    """The fastest by mean latency, whichever tuner found it."""
+    found = best_of_many(session, [key.workload_key], key.target, key.device_key, key.toolchain)
+    return found.get(key.workload_key)
+
+
+def best_of_many(
+    session: Session,
+    workload_keys: Sequence[str],
+    target: str,
+    device_key: str,
+    toolchain: str,
+    tuner: str | None = None,
+) -> dict[str, Record]:
+    """The fastest valid record of each workload that has one; of equals the oldest."""
+    found: dict[str, Record] = {}
+    for start in range(0, len(workload_keys), _KEYS_AT_ONCE):
+        digests = [digest_of(key) for key in workload_keys[start : start + _KEYS_AT_ONCE]]
+        query = _fastest(_valid(digests, target, device_key, toolchain, tuner))
+        found.update((row.workload_key, _record(row)) for row in session.scalars(query))
+    return found
+
+
+def count(session: Session, key: RecordKey) -> int:
+    """Trials ever measured for this key, failed ones too."""
+    query = select(func.count()).where(
+        *_matching([digest_of(key.workload_key)], key.target, key.device_key, key.toolchain)
+    )
+    return session.scalar(query) or 0
+
+
+def count_of_job(session: Session, job_id: str) -> int:
+    return session.scalar(select(func.count()).where(RecordRow.job_id == job_id)) or 0
+
+
+def failures_of_job(session: Session, job_id: str) -> dict[TrialError, int]:
+    """The histogram of what went wrong."""
+    query = select(RecordRow.error, func.count()).where(RecordRow.job_id == job_id, RecordRow.error.is_not(None))
+    found = session.execute(query.group_by(RecordRow.error))
+    return {TrialError(error): count for error, count in found if error}
+
+
+def _matching(digests: Sequence[str], target: str, device_key: str, toolchain: str) -> tuple[ColumnElement[bool], ...]:
+    return (
+        RecordRow.workload_digest.in_(digests),
+        RecordRow.target == target,
+        RecordRow.device_key == device_key,
+        RecordRow.toolchain == toolchain,
+    )
+
+
+def _valid(
+    digests: Sequence[str], target: str, device_key: str, toolchain: str, tuner: str | None
+) -> ColumnElement[bool]:
+    condition = and_(*_matching(digests, target, device_key, toolchain), RecordRow.latency.is_not(None))
+    return condition if tuner is None else and_(condition, RecordRow.tuner == tuner)
+
+
+def _fastest(condition: ColumnElement[bool]) -> Any:
+    rank = func.row_number().over(partition_by=RecordRow.workload_digest, order_by=(RecordRow.latency, RecordRow.id))
+    ranked = select(RecordRow.id, rank.label("rank")).where(condition).subquery()
+    return select(RecordRow).join(ranked, RecordRow.id == ranked.c.id).where(ranked.c.rank == 1)
+
+
+def _values(record: Record) -> dict[str, Any]:
+    return {
+        "job_id": record.job_id,
+        "workload_digest": digest_of(record.key.workload_key),
+        "workload_key": record.key.workload_key,
+        "target": record.key.target,
+        "device_key": record.key.device_key,
+        "toolchain": record.key.toolchain,
+        "tuner": record.tuner,
+        "schedule_digest": record.schedule_digest,
+        "schedule": record.schedule,
+        "latency": record.latency if record.error is None else None,
+        "latencies": list(record.latencies),
+        "error": record.error,
+        "error_message": record.error_message,
+        "trial_number": record.trial_number,
+        "worker_id": record.worker_id,
+        "finished_at": record.finished_at,
+    }
+
+
+def _record(row: RecordRow) -> Record:
+    return Record(
+        key=RecordKey(
+            workload_key=row.workload_key, target=row.target, device_key=row.device_key, toolchain=row.toolchain
+        ),
+        tuner=row.tuner,
+        schedule=row.schedule,
+        schedule_digest=row.schedule_digest,
+        latencies=tuple(row.latencies),
+        error=TrialError(row.error) if row.error else None,
+        error_message=row.error_message,
+        trial_number=row.trial_number,
+        job_id=row.job_id,
+        worker_id=row.worker_id,
+        finished_at=row.finished_at,
+    )

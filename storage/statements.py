@@ -1,0 +1,43 @@
+"""What SQL does in one statement, spelled for either dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from sqlalchemy import CursorResult, Delete, Update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from storage.tables import Base
+
+_ROWS_AT_ONCE = 500
+"""Both dialects cap the values of one statement, SQLite lower: 32766."""
+
+
+def changed(session: Session, statement: Update | Delete) -> int:
+    """Run it and return how many rows it changed; compare-and-set wins with 1."""
+    result = session.execute(statement, execution_options={"synchronize_session": False})
+    return cast("CursorResult[Any]", result).rowcount
+
+
+def add_missing(session: Session, table: type[Base], rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]) -> int:
+    """Insert the rows whose ``key`` is not taken; return how many those were."""
+    added = 0
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        statement = _insert(session, table).values(rows[start : start + _ROWS_AT_ONCE])
+        result = session.execute(statement.on_conflict_do_nothing(index_elements=key))
+        added += cast("CursorResult[Any]", result).rowcount
+    return added
+
+
+def put(session: Session, table: type[Base], row: Mapping[str, Any], *, key: Sequence[str]) -> None:
+    """Insert the row, or overwrite the one that has its ``key``."""
+    statement = _insert(session, table).values(**row)
+    rest = {name: statement.excluded[name] for name in row if name not in key}
+    session.execute(statement.on_conflict_do_update(index_elements=key, set_=rest))
+
+
+def _insert(session: Session, table: type[Base]) -> Any:
+    make = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[session.get_bind().dialect.name]
+    return make(table)

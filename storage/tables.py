@@ -1,0 +1,205 @@
+"""The tables. A class here is a ``…Row``; the word without it names the domain's value."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import BigInteger, ForeignKey, Index, MetaData, String, Text, UniqueConstraint
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from storage.columns import JsonDocument, SerialNumber, UtcDateTime
+
+DIGEST = String(64)
+
+
+def digest_of(text: str) -> str:
+    """sha256, hex: what is indexed in place of text that may be too long for an index."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Base(DeclarativeBase):
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {  # noqa: RUF012 - SQLAlchemy reads it from the class
+        datetime: UtcDateTime(),
+        dict[str, Any]: JsonDocument,
+        list[Any]: JsonDocument,
+    }
+
+
+class ModelRow(Base):
+    __tablename__ = "models"
+    __table_args__ = (Index(None, "created_at", "id"),)
+
+    digest: Mapped[str] = mapped_column(DIGEST, primary_key=True)
+    id: Mapped[str] = mapped_column(String(66), unique=True)
+    name: Mapped[str] = mapped_column(Text)
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    facts: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime]
+
+
+class JobRow(Base):
+    __tablename__ = "jobs"
+    __table_args__ = (
+        Index(None, "state", "created_at"),
+        Index(None, "created_at", "id"),
+        Index(None, "model_digest", "created_at"),
+    )
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    model_digest: Mapped[str] = mapped_column(ForeignKey("models.digest"))
+    request: Mapped[dict[str, Any]]
+    priority: Mapped[int]
+    state: Mapped[str] = mapped_column(String(16))
+    stage: Mapped[str | None] = mapped_column(String(16))
+    failure: Mapped[dict[str, Any] | None]
+    placement: Mapped[dict[str, Any] | None]
+    target: Mapped[str | None] = mapped_column(Text)
+    """The placement's identities, once known: what the job's records are looked up by."""
+    device_key: Mapped[str | None] = mapped_column(Text)
+    toolchain: Mapped[str | None] = mapped_column(Text)
+    claims: Mapped[int] = mapped_column(default=0)
+    """Every claim; the number in the lease. Never goes down, or an old lease would fit again."""
+    attempts: Mapped[int] = mapped_column(default=0)
+    """Claims that count against the cap: those that were given back are taken off."""
+    worker_id: Mapped[str | None] = mapped_column(Text)
+    lease_expires_at: Mapped[datetime | None]
+    trials_done: Mapped[int] = mapped_column(default=0)
+    trials_planned: Mapped[int] = mapped_column(default=0)
+    artifact_id: Mapped[str | None] = mapped_column(String(66))
+    created_at: Mapped[datetime]
+    published_at: Mapped[datetime | None]
+    """When its message was last given to the broker."""
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+
+
+class JobLabelRow(Base):
+    """A job's labels once more, to be searched."""
+
+    __tablename__ = "job_labels"
+    __table_args__ = (Index(None, "name", "value"),)
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    name: Mapped[str] = mapped_column(String(255), primary_key=True)
+    value: Mapped[str] = mapped_column(String(255))
+
+
+class StageRow(Base):
+    __tablename__ = "job_stages"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    stage: Mapped[str] = mapped_column(String(16), primary_key=True)
+    attempt: Mapped[int]
+    outcome: Mapped[dict[str, Any]]
+    started_at: Mapped[datetime]
+    finished_at: Mapped[datetime]
+
+
+class TuningTaskRow(Base):
+    __tablename__ = "tuning_tasks"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    name: Mapped[str] = mapped_column(Text)
+    workload_digest: Mapped[str] = mapped_column(DIGEST)
+    workload_key: Mapped[str] = mapped_column(Text)
+    description: Mapped[str] = mapped_column(Text)
+    weight: Mapped[int]
+    flop: Mapped[float]
+    space_size: Mapped[int] = mapped_column(BigInteger)
+    trials_planned: Mapped[int]
+
+
+class RecordRow(Base):
+    """Outlives the job that measured it, and may come from another service: no foreign key."""
+
+    __tablename__ = "records"
+    __table_args__ = (
+        UniqueConstraint("job_id", "workload_digest", "schedule_digest"),
+        Index("ix_records_lookup", "workload_digest", "target", "device_key", "toolchain", "latency"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(SerialNumber, primary_key=True)
+    job_id: Mapped[str] = mapped_column(String(40))
+    workload_digest: Mapped[str] = mapped_column(DIGEST)
+    workload_key: Mapped[str] = mapped_column(Text)
+    target: Mapped[str] = mapped_column(Text)
+    device_key: Mapped[str] = mapped_column(Text)
+    toolchain: Mapped[str] = mapped_column(Text)
+    tuner: Mapped[str] = mapped_column(String(32))
+    schedule_digest: Mapped[str] = mapped_column(DIGEST)
+    schedule: Mapped[str] = mapped_column(Text)
+    latency: Mapped[float | None]
+    """Mean of ``latencies``, which ranks; null when the trial failed."""
+    latencies: Mapped[list[Any]]
+    error: Mapped[str | None] = mapped_column(String(32))
+    error_message: Mapped[str | None] = mapped_column(Text)
+    trial_number: Mapped[int]
+    worker_id: Mapped[str] = mapped_column(Text)
+    finished_at: Mapped[datetime]
+
+
+class EventRow(Base):
+    __tablename__ = "job_events"
+    __table_args__ = (Index(None, "job_id", "id"), {"sqlite_autoincrement": True})
+
+    id: Mapped[int] = mapped_column(SerialNumber, primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"))
+    kind: Mapped[str] = mapped_column(String(16))
+    data: Mapped[dict[str, Any]]
+    at: Mapped[datetime]
+
+
+class ArtifactRow(Base):
+    __tablename__ = "artifacts"
+    __table_args__ = (Index("ix_artifacts_best", "model_digest", "target", "device_key", "published_median"),)
+
+    id: Mapped[str] = mapped_column(String(66), primary_key=True)
+    digest: Mapped[str] = mapped_column(DIGEST, unique=True)
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
+    model_digest: Mapped[str] = mapped_column(ForeignKey("models.digest"))
+    input_shapes: Mapped[dict[str, Any]]
+    target: Mapped[str] = mapped_column(Text)
+    device_key: Mapped[str] = mapped_column(Text)
+    toolchain: Mapped[str] = mapped_column(Text)
+    precision: Mapped[str] = mapped_column(String(16))
+    report: Mapped[dict[str, Any]]
+    published_median: Mapped[float]
+    """Seconds, of the variant that was published."""
+    created_at: Mapped[datetime]
+
+
+class WorkerRow(Base):
+    __tablename__ = "workers"
+
+    id: Mapped[str] = mapped_column(Text, primary_key=True)
+    hostname: Mapped[str] = mapped_column(Text)
+    pid: Mapped[int]
+    device: Mapped[dict[str, Any]]
+    native_target: Mapped[dict[str, Any]]
+    toolchains: Mapped[list[Any]]
+    current_job: Mapped[str | None] = mapped_column(String(40))
+    started_at: Mapped[datetime]
+    last_seen_at: Mapped[datetime] = mapped_column(index=True)
+
+
+class IdempotencyKeyRow(Base):
+    __tablename__ = "idempotency_keys"
+
+    key_digest: Mapped[str] = mapped_column(DIGEST, primary_key=True)
+    fingerprint: Mapped[str] = mapped_column(Text)
+    answer: Mapped[str] = mapped_column(Text)
+    """Id of what the first request made."""
+    created_at: Mapped[datetime] = mapped_column(index=True)

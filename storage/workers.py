@@ -1,0 +1,63 @@
+"""The fleet: who was last seen when."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from domain.targets import Device, Target, Toolchain
+from domain.workers import Worker
+from storage import codec, statements
+from storage.tables import WorkerRow
+
+
+def beat(session: Session, worker: Worker) -> None:
+    """Say that the worker lives, and what it is doing."""
+    row = {
+        "id": worker.id,
+        "hostname": worker.hostname,
+        "pid": worker.pid,
+        "device": codec.dump(worker.device),
+        "native_target": codec.dump(worker.native_target),
+        "toolchains": [codec.dump(toolchain) for toolchain in worker.toolchains],
+        "current_job": worker.current_job,
+        "started_at": worker.started_at,
+        "last_seen_at": worker.last_seen_at,
+    }
+    statements.put(session, WorkerRow, row, key=["id"])
+
+
+def known(session: Session, *, seen_since: datetime | None = None) -> list[Worker]:
+    """Longest-serving first."""
+    query = select(WorkerRow).order_by(WorkerRow.started_at, WorkerRow.id)
+    if seen_since is not None:
+        query = query.where(WorkerRow.last_seen_at >= seen_since)
+    return [_worker(row) for row in session.scalars(query, execution_options={"populate_existing": True})]
+
+
+def forget(session: Session, worker_ids: list[str]) -> int:
+    return statements.changed(session, delete(WorkerRow).where(WorkerRow.id.in_(worker_ids)))
+
+
+def forget_gone(session: Session, *, seen_before: datetime) -> list[str]:
+    """Remove those not seen since, and return their ids."""
+    gone = list(session.scalars(select(WorkerRow.id).where(WorkerRow.last_seen_at < seen_before)))
+    still = delete(WorkerRow).where(WorkerRow.id.in_(gone), WorkerRow.last_seen_at < seen_before)
+    statements.changed(session, still)
+    return gone
+
+
+def _worker(row: WorkerRow) -> Worker:
+    return Worker(
+        id=row.id,
+        hostname=row.hostname,
+        pid=row.pid,
+        device=codec.load(Device, row.device),
+        native_target=codec.load(Target, row.native_target),
+        toolchains=tuple(codec.load(Toolchain, toolchain) for toolchain in row.toolchains),
+        current_job=row.current_job,
+        started_at=row.started_at,
+        last_seen_at=row.last_seen_at,
+    )

@@ -60,7 +60,7 @@ def test_missing_python_is_said_plainly(bare_path: Path, tmp_path: Path) -> None
 
 def test_installed_environment_is_used_as_it_is(bare_path: Path, tmp_path: Path) -> None:
     """The caller's folder stays the working folder, and packages lying there are never imported."""
-    checksum = subprocess.run(["cksum"], stdin=REQUIREMENTS.open("rb"), capture_output=True, text=True, check=True)
+    checksum = subprocess.run(["cksum"], input=REQUIREMENTS.read_text(), capture_output=True, text=True, check=True)
     python = tmp_path / "tunesmith" / "envs" / f"app-{checksum.stdout.replace(' ', '').strip()}" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text('#!/bin/sh\necho "$PYTHONPATH|$PYTHONSAFEPATH|$PWD|$TUNESMITH_HOME|$*"\n')

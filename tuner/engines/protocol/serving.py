@@ -63,7 +63,7 @@ def serve(handlers: Mapping[str, Handler], hello: Callable[[], Json]) -> int:
     ``protocol`` is added here.
     """
     event_fd = _arguments().event_fd
-    _die_with_parent()
+    die_with_parent()
     stream = os.fdopen(event_fd, "wb")
     os.set_inheritable(event_fd, False)
     # Children of the engine (builders, compilers) must not read requests meant for it.
@@ -119,7 +119,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Ask Linux to kill this process when the thread that started it ends (prctl(2), PR_SET_PDEATHSIG)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

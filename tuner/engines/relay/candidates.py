@@ -1,0 +1,89 @@
+"""What builder and measuring processes do with one candidate schedule."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import tvm
+from tvm import autotvm
+from tvm.autotvm.task.space import InstantiationError
+from tvm.contrib import cc
+
+from tuner.engines.relay import compiling, speedups, targets, workloads
+
+Shapes = list[tuple[tuple[int, ...], str]]
+
+
+def set_up() -> None:
+    speedups.install()
+    # Templates then take packed tensors as they are, as inside a network, instead of packing them themselves.
+    autotvm.GLOBAL_SCOPE.in_tuning = True
+
+
+def build(workload_key: str, target: str, threads: int, index: int, path: str) -> tuple[str | None, Any]:
+    """Build candidate ``index`` of a workload's search space into the shared library ``path``.
+
+    Returns ``(None, shapes and dtypes of its arguments)`` or ``(TrialError value, message)``.
+    """
+    task = _task(workload_key, target, threads)
+    config = task.config_space.get(index)
+    failure: Exception | None = None
+    for context in compiling.pass_contexts():
+        try:
+            with task.target, context:
+                schedule, arguments = task.instantiate(config)
+                if not config.valid():
+                    return "invalid_schedule", "; ".join(map(str, config.errors))
+                library = tvm.build(schedule, arguments, target=task.target)
+            library.export_library(path, fcompile=_link)
+            return None, [(tuple(int(size) for size in each.shape), str(each.dtype)) for each in arguments]
+        except InstantiationError as error:
+            return "invalid_schedule", str(error)[-1000:]
+        except Exception as error:  # noqa: BLE001 - a candidate may fail in any pass of TVM
+            failure = error
+            if not compiling.is_verifier_bug(error):
+                break
+    kind = "invalid_schedule" if "InstantiationError" in str(failure) else "build_error"
+    return kind, f"{type(failure).__name__}: {failure}"[-1000:]
+
+
+@lru_cache(maxsize=64)
+def _task(workload_key: str, target: str, threads: int) -> Any:
+    return workloads.task(workload_key, targets.resolve(target, threads))
+
+
+def _link(output: str, objects: Sequence[str], options: Sequence[str] | None = None, **_: Any) -> None:
+    """Call the linker itself: the compiler driver around it takes longer than the link (20 to 40 ms a candidate)."""
+    try:
+        subprocess.run(["ld", "-shared", "-o", output, *objects], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        cc.create_shared(output, objects, options)
+
+
+def measure(path: str, shapes: Shapes, number: int, repeat: int, min_repeat_ms: int, flush: bool) -> list[float]:
+    """Seconds per run of a built candidate on random data, one value per repeat.
+
+    From three repeats on the smallest and the largest are dropped, as TVM's own runner does.
+    """
+    library = tvm.runtime.load_module(path)
+    device = tvm.cpu(0)
+    evaluator = library.time_evaluator(
+        library.entry_name,
+        device,
+        number=number,
+        repeat=repeat,
+        min_repeat_ms=min_repeat_ms,
+        f_preproc="cache_flush_cpu_non_first_arg" if flush else "",
+    )
+    fill = tvm.get_global_func("tvm.contrib.random.random_fill")
+    arrays = [tvm.nd.empty(shape, dtype, device) for shape, dtype in shapes]
+    for array in arrays:
+        fill(array)
+    costs = sorted(float(cost) for cost in evaluator(*arrays).results)
+    return costs[1:-1] if len(costs) > 2 else costs
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {"build": build, "measure": measure}

@@ -1,0 +1,195 @@
+"""Processes that may crash, hang or eat memory in place of the engine, and live on from one call to the next.
+
+``python -m tuner.engines.relay.children FD`` serves calls of ``tuner.engines.relay.candidates``, one at a time, over
+the socket ``FD``. TVM's own ``PopenPoolExecutor`` enforces its time limit inside the child, where native code that
+never returns can hold it up; here the parent waits, and kills.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing import connection
+from typing import Any
+
+from tuner.engines.protocol import serving
+from tuner.engines.protocol.serving import EngineFailure
+
+START_SECONDS = 120.0
+
+
+class ChildDied(Exception):
+    """The process ended by itself or by a signal; the message says how."""
+
+
+class ChildTimedOut(Exception):
+    """The call ran past its time limit; the process was killed."""
+
+
+class ChildRaised(Exception):
+    """The function raised; the message is its traceback."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What one call came to: a value, or why there is none."""
+
+    value: Any = None
+    error: ChildDied | ChildTimedOut | ChildRaised | None = None
+
+
+class Child:
+    """One such process, started when first needed and again after it was lost."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = dict(environment)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: connection.Connection | None = None
+        self._ready = False
+        self._deadline = 0.0
+
+    def start(self) -> None:
+        """Start without waiting, so that several can start side by side."""
+        if self._process is not None:
+            return
+        ours, theirs = connection.Pipe()
+        command = [sys.executable, "-m", "tuner.engines.relay.children", str(theirs.fileno())]
+        environment = {**os.environ, **self._environment}
+        self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=environment)
+        theirs.close()
+        self._connection = ours
+        self._ready = False
+
+    def submit(self, function: str, arguments: Sequence[Any], timeout: float) -> None:
+        """Send a call; its time limit starts now, after any start-up."""
+        self.start()
+        self._await_ready()
+        self._deadline = time.monotonic() + timeout
+        # A child that has just died is noticed when its answer is fetched.
+        with contextlib.suppress(OSError):
+            self.connection.send((function, tuple(arguments)))
+
+    def fetch(self) -> Outcome:
+        """The outcome of the call, waiting for it at most to its time limit."""
+        try:
+            if not self.connection.poll(max(0.0, self._deadline - time.monotonic())):
+                self.kill()
+                return Outcome(error=ChildTimedOut("time limit passed"))
+            succeeded, value = self.connection.recv()
+        except (EOFError, OSError):
+            return Outcome(error=ChildDied(self._burial()))
+        return Outcome(value=value) if succeeded else Outcome(error=ChildRaised(value))
+
+    def is_due(self) -> bool:
+        return time.monotonic() >= self._deadline
+
+    @property
+    def connection(self) -> connection.Connection:
+        if self._connection is None:
+            raise ChildDied("it was never started")
+        return self._connection
+
+    @property
+    def remaining(self) -> float:
+        return max(0.0, self._deadline - time.monotonic())
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        if self._connection is not None:
+            self._connection.close()
+        self._process = self._connection = None
+
+    def _await_ready(self) -> None:
+        if self._ready:
+            return
+        try:
+            self._ready = self.connection.poll(START_SECONDS) and self.connection.recv() == "ready"
+        except (EOFError, OSError):
+            self._ready = False
+        if not self._ready:
+            raise EngineFailure("child_not_started", f"a build or measure process did not start: {self._burial()}")
+
+    def _burial(self) -> str:
+        status = None
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = self._process.wait(timeout=5)
+        self.kill()
+        if status is None:
+            return "it closed its connection"
+        return f"ended by signal {-status}" if status < 0 else f"ended with status {status}"
+
+
+class Crew:
+    """Several children that share a queue of calls of one function."""
+
+    def __init__(self, size: int, environment: Mapping[str, str]) -> None:
+        self._children = [Child(environment) for _ in range(size)]
+
+    def start(self) -> None:
+        for child in self._children:
+            child.start()
+
+    def map(self, function: str, calls: Sequence[Sequence[Any]], timeout: float) -> list[Outcome]:
+        """Outcomes in the order of ``calls``; ``timeout`` in seconds for each."""
+        self.start()
+        outcomes: list[Outcome] = [Outcome()] * len(calls)
+        waiting = list(enumerate(calls))[::-1]
+        idle, busy = list(self._children), dict[Child, int]()
+        while waiting or busy:
+            while waiting and idle:
+                child = idle.pop()
+                busy[child], arguments = waiting.pop()
+                child.submit(function, arguments, timeout)
+            for child in list(_finished(busy)):
+                outcomes[busy.pop(child)] = child.fetch()
+                idle.append(child)
+        return outcomes
+
+    def kill(self) -> None:
+        for child in self._children:
+            child.kill()
+
+
+def _finished(busy: Mapping[Child, int]) -> Iterator[Child]:
+    """The children that answered, died or ran out of time; waits until there is one."""
+    answered = connection.wait([child.connection for child in busy], min(child.remaining for child in busy))
+    return (child for child in busy if child.connection in answered or child.is_due())
+
+
+def _serve(functions: Mapping[str, Callable[..., Any]], calls: connection.Connection) -> None:
+    calls.send("ready")
+    while True:
+        try:
+            function, arguments = calls.recv()
+        except EOFError:
+            return
+        try:
+            answer = (True, functions[function](*arguments))
+        except Exception:  # noqa: BLE001 - whatever a candidate raises is its outcome
+            answer = (False, traceback.format_exc()[-4000:])
+        calls.send(answer)
+
+
+def _main() -> None:
+    serving.die_with_parent()
+    calls = connection.Connection(int(sys.argv[1]))
+    os.set_inheritable(calls.fileno(), False)
+    # Only here, in the child, whose environment is complete by now.
+    from tuner.engines.relay import candidates
+
+    candidates.set_up()
+    with contextlib.suppress(BrokenPipeError):
+        _serve(candidates.FUNCTIONS, calls)
+
+
+if __name__ == "__main__":
+    _main()

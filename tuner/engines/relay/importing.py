@@ -1,0 +1,86 @@
+"""ONNX files into Relay modules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError
+from tvm import relay
+from tvm.relay.frontend import onnx as frontend
+
+from tuner.engines.protocol.serving import EngineFailure
+from tuner.engines.relay import speedups
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imported:
+    module: Any
+    """``tvm.IRModule``"""
+    params: dict[str, Any]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    operators: dict[str, int]
+
+
+def load(path: str) -> Imported:
+    """Import a prepared model; a second request for the same file costs nothing.
+
+    Raises EngineFailure ``invalid_model``, ``unsupported_operators`` with ``details.operators {name: count}``, or
+    ``import_failed`` when TVM knows every operator and still cannot import the model.
+    """
+    try:
+        modified_ns = Path(path).stat().st_mtime_ns
+    except OSError as error:
+        raise EngineFailure("invalid_model", f"cannot read the model: {error.strerror}") from error
+    return _load(path, modified_ns)
+
+
+@lru_cache(maxsize=2)
+def _load(path: str, modified_ns: int) -> Imported:  # noqa: ARG001 - part of the key
+    try:
+        model = onnx.load(path, load_external_data=False)
+        onnx.checker.check_model(model)
+    except (DecodeError, onnx.checker.ValidationError, ValueError) as error:
+        raise EngineFailure("invalid_model", f"not a valid ONNX model: {str(error)[:1500]}") from error
+    operators = _operator_counts(model.graph)
+    _refuse_unsupported(model, operators)
+    speedups.use_threads(1)
+    try:
+        module, params = relay.frontend.from_onnx(model, freeze_params=True)
+    except Exception as error:
+        # The converters raise anything from AssertionError to TVMError.
+        message = f"TVM cannot import the model: {type(error).__name__}: {str(error)[-1500:]}"
+        raise EngineFailure("import_failed", message) from error
+    return Imported(
+        module=module,
+        params=params,
+        inputs=tuple(str(parameter.name_hint) for parameter in module["main"].params),
+        outputs=tuple(value.name for value in model.graph.output),
+        operators=operators,
+    )
+
+
+def _operator_counts(graph: onnx.GraphProto) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for node in graph.node:
+        counts[node.op_type] = counts.get(node.op_type, 0) + 1
+        for attribute in node.attribute:
+            for subgraph in [attribute.g] if attribute.HasField("g") else list(attribute.graphs):
+                for name, count in _operator_counts(subgraph).items():
+                    counts[name] = counts.get(name, 0) + count
+    return counts
+
+
+def _refuse_unsupported(model: onnx.ModelProto, operators: dict[str, int]) -> None:
+    """As the frontend's own check, which raises at the first graph level and names no counts."""
+    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
+    # The private map is the only list of what the importer converts.
+    known = {*frontend._get_convert_map(opset), *frontend._identity_list, "Constant"}
+    unsupported = {name: count for name, count in operators.items() if name not in known}
+    if unsupported:
+        shown = ", ".join(f"{name} ({count}×)" for name, count in sorted(unsupported.items()))
+        raise EngineFailure("unsupported_operators", f"TVM cannot import: {shown}", details={"operators": unsupported})

@@ -1,0 +1,88 @@
+"""One request of tuning: a number of trials for one task, each told as soon as it is finished."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tuner.engines.protocol.messages import Json
+from tuner.engines.relay import measuring, targets, tuning
+
+_BATCHES_PER_BUILDER = 2
+
+
+class Rounds:
+    """The tuners and measuring processes of an engine session."""
+
+    def __init__(self) -> None:
+        self._tuners: dict[Any, tuning.TaskTuner] = {}
+        self._measurer = measuring.Measurer()
+
+    def tune(self, params: Json, on_trial: Callable[[Json], None]) -> Json:
+        """Measure up to ``params["trials"]`` new candidates.
+
+        A trial is appended to the journal before ``on_trial`` is told of it, so what the host has not stored when it
+        dies is still on disk.
+        """
+        options = measuring.Options.of(params.get("measure") or {})
+        self._measurer.start(options, params["threads"])
+        tuner = self._tuner(params)
+        deadline = time.monotonic() + params["seconds"] if params.get("seconds") else None
+        done = 0
+        while done < params["trials"] and tuner.exhausted is None:
+            if deadline is not None and time.monotonic() >= deadline:
+                return _result(done, None, "seconds")
+            batch = min(options.builders * _BATCHES_PER_BUILDER, params["trials"] - done)
+            trials = []
+            for trial in self._measure(tuner, batch, options, params):
+                trials.append(trial)
+                event = _event(trial, params["workload_key"], params["first_trial"] + done)
+                _append(params["journal"], event)
+                on_trial(event)
+                done += 1
+            tuner.update(trials)
+        return _result(done, tuner.exhausted, "trials")
+
+    def _measure(self, tuner: tuning.TaskTuner, batch: int, options: measuring.Options, params: Json) -> Any:
+        configs = tuner.propose(batch)
+        indexes = [int(config.index) for config in configs]
+        place = (params["workload_key"], params["target"], params["threads"])
+        for config, measured in zip(configs, self._measurer.measure(*place, indexes, options), strict=True):
+            yield tuner.learn(config, measured)
+
+    def _tuner(self, params: Json) -> tuning.TaskTuner:
+        options = tuning.Options.of(params.get("options") or {})
+        key = (params["workload_key"], params["target"], params["threads"], options)
+        if key not in self._tuners:
+            target = targets.resolve(params["target"], params["threads"])
+            self._tuners[key] = tuning.TaskTuner(params["workload_key"], target, options, params.get("history"))
+        return self._tuners[key]
+
+    def close(self) -> None:
+        self._measurer.close()
+
+
+def _event(trial: tuning.Trial, workload_key: str, number: int) -> Json:
+    return {
+        "workload_key": workload_key,
+        "trial_number": number,
+        "schedule": trial.line,
+        "schedule_digest": trial.digest,
+        "latencies": list(trial.measurement.latencies),
+        "error": trial.measurement.error,
+        "error_message": trial.measurement.message,
+        "finished_at": trial.finished_at,
+        "default": trial.is_default,
+    }
+
+
+def _append(journal: str, event: Json) -> None:
+    with Path(journal).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(event, separators=(",", ":")) + "\n")
+
+
+def _result(done: int, exhausted: str | None, reason: str) -> Json:
+    return {"trials": done, "exhausted": exhausted is not None, "reason": exhausted or reason}

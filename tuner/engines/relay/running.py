@@ -1,0 +1,124 @@
+"""Running and timing compiled files with the graph executor."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm.contrib import graph_executor
+
+from tuner.engines.protocol.messages import Json
+from tuner.engines.protocol.serving import EngineFailure
+from tuner.engines.relay import compiling, speedups
+
+Arrays = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    executor: Any
+    inputs: dict[str, Any]
+    """``tvm.nd.NDArray`` of each input, weights left out."""
+    outputs: list[str]
+
+
+def load(bundle: str) -> Loaded:
+    """Load a directory with the three compiled files, once. Raises EngineFailure ``invalid_bundle``."""
+    folder = Path(bundle)
+    try:
+        modified_ns = tuple((folder / name).stat().st_mtime_ns for name in _FILES)
+    except OSError as error:
+        raise EngineFailure("invalid_bundle", f"{error.filename} cannot be read: {error.strerror}") from error
+    return _load(bundle, modified_ns)
+
+
+_FILES = (compiling.LIBRARY, compiling.GRAPH, compiling.PARAMS)
+
+
+@lru_cache(maxsize=4)
+def _load(bundle: str, modified_ns: tuple[int, ...]) -> Loaded:  # noqa: ARG001 - part of the key
+    folder = Path(bundle)
+    try:
+        text = (folder / compiling.GRAPH).read_text()
+        params = tvm.runtime.load_param_dict((folder / compiling.PARAMS).read_bytes())
+        library = tvm.runtime.load_module(str(folder / compiling.LIBRARY))
+        executor = graph_executor.create(text, library, tvm.cpu(0))
+        executor.load_params(tvm.runtime.save_param_dict(params))
+        graph = json.loads(text)
+    except Exception as error:
+        # Loading raises TVMError, OSError or ValueError, depending on which file is damaged.
+        raise EngineFailure("invalid_bundle", f"TVM cannot load the compiled files: {error}"[:1500]) from error
+    names = [graph["nodes"][position]["name"] for position in graph["arg_nodes"]]
+    outputs = graph.get("metadata", {}).get("outputs") or [f"output_{i}" for i in range(executor.get_num_outputs())]
+    inputs = {name: executor.get_input(name) for name in names if name not in params}
+    return Loaded(executor=executor, inputs=inputs, outputs=outputs)
+
+
+def feed(loaded: Loaded, path: str) -> None:
+    """Set the inputs from an ``.npz`` file. Raises EngineFailure ``invalid_inputs``."""
+    for name, array in _arrays(path, loaded).items():
+        loaded.executor.set_input(name, array)
+
+
+def _arrays(path: str, loaded: Loaded) -> Arrays:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except Exception as error:
+        # zipfile, zlib, OSError and ValueError: all mean that this is no plain .npz.
+        raise EngineFailure("invalid_inputs", f"not an .npz file of arrays: {error}") from error
+    if set(arrays) != set(loaded.inputs):
+        message = f"the model takes {', '.join(sorted(loaded.inputs))}; the file holds {', '.join(sorted(arrays))}"
+        raise EngineFailure("invalid_inputs", message)
+    for name, array in arrays.items():
+        wanted = loaded.inputs[name]
+        if tuple(array.shape) != tuple(wanted.shape) or str(array.dtype) != str(wanted.dtype):
+            have, want = f"{array.dtype}{tuple(array.shape)}", f"{wanted.dtype}{tuple(wanted.shape)}"
+            raise EngineFailure("invalid_inputs", f"{name} is {have}, the model takes {want}")
+    return arrays
+
+
+def run(bundle: str, inputs: str | None, outputs: str | None, threads: int) -> list[Json]:
+    """Run once and write the outputs; returns their specs. Without inputs they are random."""
+    loaded = load(bundle)
+    speedups.use_threads(threads)
+    if inputs:
+        feed(loaded, inputs)
+    else:
+        _fill(loaded)
+    loaded.executor.run()
+    arrays = {name: loaded.executor.get_output(place).numpy() for place, name in enumerate(loaded.outputs)}
+    if outputs:
+        _save(outputs, arrays)
+    return [{"name": name, "dtype": str(each.dtype), "shape": list(each.shape)} for name, each in arrays.items()]
+
+
+def sample(bundle: str, inputs: str | None, threads: int, number: int, repeat: int) -> list[float]:
+    """Seconds per run, one value per repeat, each the mean over ``number`` runs; one run before warms up."""
+    loaded = load(bundle)
+    speedups.use_threads(threads)
+    if inputs:
+        feed(loaded, inputs)
+    else:
+        _fill(loaded)
+    timer = loaded.executor.module.time_evaluator("run", tvm.cpu(0), number=number, repeat=repeat)
+    return [float(seconds) for seconds in timer().results]
+
+
+def _fill(loaded: Loaded) -> None:
+    generator = np.random.default_rng(0)
+    for name, array in loaded.inputs.items():
+        floating = np.issubdtype(np.dtype(array.dtype), np.floating)
+        values = generator.random(array.shape) if floating else generator.integers(0, 2, array.shape)
+        loaded.executor.set_input(name, values.astype(array.dtype))
+
+
+def _save(path: str, arrays: Arrays) -> None:
+    # Through a handle: given a path, numpy would append ".npz".
+    with Path(path).open("wb") as file:
+        np.savez(file, **arrays)

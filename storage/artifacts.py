@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import or_, select
@@ -14,7 +15,13 @@ from storage.tables import ArtifactRow, JobRow
 
 
 def add(session: Session, artifact: Artifact) -> Artifact:
-    """Store it, or return the one that already has its digest: publishing twice is fine."""
+    """Store it, or return the one that already has its digest: publishing twice is fine.
+
+    Its id becomes the whole digest when another artifact has the short one.
+    """
+    taken = select(ArtifactRow.id).where(ArtifactRow.id == artifact.id, ArtifactRow.digest != artifact.digest)
+    if session.scalar(taken):
+        artifact = replace(artifact, id=f"a-{artifact.digest}")
     statements.add_missing(session, ArtifactRow, [_values(artifact)], key=["digest"])
     return get(session, artifact.digest)
 

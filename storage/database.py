@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.orm import Session
 
 from domain import errors
@@ -40,9 +40,7 @@ class Database:
             self._writer = _sqlite(self.url, timeout, begin="BEGIN IMMEDIATE", pool_size=1, max_overflow=0)
             self._reader = _sqlite(self.url, timeout, begin="BEGIN", query_only=True, pool_size=4, max_overflow=12)
         else:
-            self._writer = create_engine(
-                self.url, pool_pre_ping=True, pool_timeout=timeout, json_serializer=codec.to_json
-            )
+            self._writer = _postgresql(self.url, timeout)
             self._reader = self._writer.execution_options(postgresql_readonly=True)
 
     @contextmanager
@@ -98,6 +96,16 @@ def _parse(url: str) -> URL:
             raise errors.ConfigurationError("an in-memory database cannot be shared", hint="Name a file in the URL.")
         Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
     return parsed
+
+
+def _postgresql(url: URL, timeout: float) -> Engine:
+    try:
+        return create_engine(url, pool_pre_ping=True, pool_timeout=timeout, json_serializer=codec.to_json)
+    except (NoSuchModuleError, ModuleNotFoundError) as error:
+        raise errors.ConfigurationError(
+            f"there is no driver for databases of kind {url.drivername!r}",
+            hint="Install psycopg beside the service and use postgresql+psycopg://…",
+        ) from error
 
 
 def _sqlite(url: URL, timeout: float, *, begin: str, query_only: bool = False, **pool: Any) -> Engine:

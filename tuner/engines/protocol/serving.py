@@ -10,9 +10,11 @@ from __future__ import annotations
 import argparse
 import ctypes
 import os
+import select
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from typing import BinaryIO
@@ -22,6 +24,8 @@ from tuner.engines.protocol.messages import Event, Json, Request
 
 HEARTBEAT_SECONDS = 2.0
 _PR_SET_PDEATHSIG = 1
+_LEAVE_SECONDS = 1.5
+_LOOK_SECONDS = 0.5
 
 
 class EngineFailure(Exception):
@@ -63,13 +67,14 @@ def serve(handlers: Mapping[str, Handler], hello: Callable[[], Json]) -> int:
     ``protocol`` is added here.
     """
     event_fd = _arguments().event_fd
-    die_with_parent()
-    stream = os.fdopen(event_fd, "wb")
-    os.set_inheritable(event_fd, False)
     # Children of the engine (builders, compilers) must not read requests meant for it.
     requests = os.fdopen(os.dup(0), "rb")
     devnull = os.open(os.devnull, os.O_RDONLY)
     os.dup2(devnull, 0)
+    os.close(devnull)
+    _watch(requests.fileno())
+    stream = os.fdopen(event_fd, "wb")
+    os.set_inheritable(event_fd, False)
     lock = threading.Lock()
     Emitter(stream, lock, None).emit(messages.HELLO, {"protocol": messages.PROTOCOL_VERSION, **hello()})
     _start_heartbeat(Emitter(stream, lock, None))
@@ -123,3 +128,26 @@ def die_with_parent() -> None:
     """Ask Linux to kill this process when the thread that started it ends (prctl(2), PR_SET_PDEATHSIG)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _watch(requests: int) -> None:
+    """Fork a process that ends the whole process group once the host, or the engine, is gone.
+
+    A signal at the parent's death would reach the engine but none of its builders, and would come already when the
+    host's starting thread ends. The request pipe hangs up when the host closes it or dies in any way.
+    """
+    engine = os.getpid()
+    if os.getpgrp() != engine or os.fork() != 0:
+        return
+    try:
+        os.closerange(3, requests)
+        os.closerange(requests + 1, os.sysconf("SC_OPEN_MAX"))
+        host = select.poll()
+        host.register(requests, 0)
+        while os.getppid() == engine and not host.poll(_LOOK_SECONDS * 1000):
+            pass
+        leave_by = time.monotonic() + _LEAVE_SECONDS
+        while os.getppid() == engine and time.monotonic() < leave_by:
+            time.sleep(0.02)
+    finally:
+        os.killpg(engine, signal.SIGKILL)

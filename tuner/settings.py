@@ -1,0 +1,40 @@
+"""How the host treats engines and devices."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+def _lock_folder() -> Path:
+    return Path(tempfile.gettempdir()) / f"tunesmith-{os.getuid()}"
+
+
+class TunerSettings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="TUNESMITH_", frozen=True)
+
+    engine_relay_python: Path | None = Field(
+        default=None, description="Interpreter to run the relay engine with, such as one with your own TVM build."
+    )
+    engine_reference_python: Path | None = Field(
+        default=None, description="Interpreter to run the reference engine (ONNX Runtime) with."
+    )
+    engine_hello_seconds: float = Field(
+        default=120.0, gt=0, description="Seconds that an engine may take to start and say hello."
+    )
+    engine_silence_seconds: float = Field(
+        default=60.0, gt=0, description="Seconds without any sign of life after which an engine is killed."
+    )
+    lock_folder: Path = Field(
+        default_factory=_lock_folder,
+        description="Folder of the locks that keep two measurements off one device; must be the same for every "
+        "service of one user on one host.",
+    )
+    inspect_memory_mb: int = Field(
+        default=4096, gt=0, description="Address space, in MiB, that reading one uploaded model may take."
+    )
+    inspect_seconds: float = Field(default=60.0, gt=0, description="Seconds that reading one uploaded model may take.")

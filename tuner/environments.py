@@ -1,0 +1,236 @@
+"""Environments of engines: made by uv from hash-pinned files, under ``<home>/engines``.
+
+An environment is named after its engine and the digest of its requirement file, so a release with other pins makes
+its own beside the old one. The marker file is written last: a half-made environment is made anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import uv
+
+from domain import errors
+from tuner.catalogue import EngineSpec
+from tuner.session import EngineSession
+
+OnProgress = Callable[[str], None]
+"""Called with lines for people."""
+
+_MARKER = ".complete.json"
+_TAIL_LINES = 15
+_OFFLINE = ("dns error", "failed to fetch", "connection", "timed out", "connect error", "offline", "error sending")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineHealth:
+    """What ``doctor`` found; ``problems`` is empty when the engine can be used."""
+
+    name: str
+    installed: bool
+    python: Path | None
+    custom: bool
+    """Whether a setting names the interpreter."""
+    size_bytes: int | None
+    hello: dict[str, Any] | None
+    start_seconds: float | None
+    problems: tuple[str, ...] = field(default=())
+
+    @property
+    def toolchain(self) -> dict[str, Any]:
+        return dict((self.hello or {}).get("toolchain", {}))
+
+
+def variable(spec: EngineSpec) -> str:
+    """The setting that names another interpreter for the engine."""
+    return f"TUNESMITH_ENGINE_{spec.name.upper()}_PYTHON"
+
+
+def folder(spec: EngineSpec, home: Path) -> Path:
+    digest = hashlib.sha256(spec.requirements.read_bytes()).hexdigest()
+    return home.absolute() / "engines" / f"{spec.name}-{digest[:12]}"
+
+
+def interpreter(spec: EngineSpec, home: Path) -> Path:
+    """The Python to run the engine with. Raises EngineNotInstalled."""
+    custom = os.environ.get(variable(spec))
+    if custom:
+        # Not resolved: an interpreter finds its environment beside the link it was called by.
+        path = Path(custom).expanduser().absolute()
+        if not os.access(path, os.X_OK):
+            raise errors.EngineNotInstalled(
+                f"{variable(spec)} names {path}, which is no program", hint="Name a Python interpreter, or unset it."
+            )
+        return path
+    environment = folder(spec, home)
+    if not (environment / _MARKER).is_file():
+        raise errors.EngineNotInstalled(
+            f"the {spec.name} engine is not installed", hint=f"Install it: tunesmith engines install {spec.name}."
+        )
+    return environment / "bin" / "python"
+
+
+def install(spec: EngineSpec, home: Path, on_progress: OnProgress | None = None) -> Path:
+    """Make the environment unless it is there; returns its interpreter. Safe to call from several processes at once.
+
+    Takes milliseconds when nothing is to be done. An interpreter that a setting names is left as it is.
+    Raises EngineInstallFailed, and EngineNotInstalled when the setting names nothing that runs.
+    """
+    with contextlib.suppress(errors.EngineNotInstalled):
+        return interpreter(spec, home)
+    if os.environ.get(variable(spec)):
+        return interpreter(spec, home)
+    environment = folder(spec, home)
+    say = on_progress or (lambda _: None)
+    with _locked(environment.with_name(environment.name + ".lock"), say):
+        if not (environment / _MARKER).is_file():
+            _make(spec, environment, say)
+    return interpreter(spec, home)
+
+
+def doctor(spec: EngineSpec, home: Path, *, hello_timeout: float = 120.0) -> EngineHealth:
+    """Start the engine and report; raises nothing that is the engine's fault."""
+    custom = bool(os.environ.get(variable(spec)))
+    try:
+        python = interpreter(spec, home)
+    except errors.EngineNotInstalled as error:
+        return _health(spec, custom=custom, problems=(_told(error),))
+    size = None if custom else _size(folder(spec, home))
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="tunesmith-doctor-") as scratch:
+        try:
+            log = Path(scratch) / "engine.log"
+            with EngineSession.start(spec, python, log_path=log, hello_timeout=hello_timeout, home=home) as session:
+                hello, seconds = session.hello, time.monotonic() - started
+        except errors.EngineError as error:
+            tail = str(error.details.get("log_tail", "")).strip().splitlines()[-3:]
+            return _health(spec, custom=custom, python=python, size=size, problems=(error.message, *tail))
+    named = hello.get("engine")
+    problems = () if named == spec.name else (f"{python} runs the engine {named!r}",)
+    return _health(spec, custom=custom, python=python, size=size, hello=hello, seconds=seconds, problems=problems)
+
+
+def _health(
+    spec: EngineSpec,
+    *,
+    custom: bool,
+    python: Path | None = None,
+    size: int | None = None,
+    hello: dict[str, Any] | None = None,
+    seconds: float | None = None,
+    problems: tuple[str, ...],
+) -> EngineHealth:
+    return EngineHealth(
+        name=spec.name,
+        installed=python is not None,
+        python=python,
+        custom=custom,
+        size_bytes=size,
+        hello=hello,
+        start_seconds=seconds,
+        problems=problems,
+    )
+
+
+def _told(error: errors.TunesmithError) -> str:
+    return f"{error.message}. {error.hint}" if error.hint else error.message
+
+
+def _make(spec: EngineSpec, environment: Path, say: OnProgress) -> None:
+    say(f"making the {spec.name} environment in {environment}")
+    started = time.monotonic()
+    # In place and not renamed into place: scripts in an environment hold its absolute path.
+    _uv(spec, say, "venv", "--clear", "--python", _base_python(spec), str(environment))
+    python = str(environment / "bin" / "python")
+    _uv(spec, say, "pip", "sync", "--require-hashes", "--python", python, str(spec.requirements))
+    facts = {"engine": spec.name, "packages": _pins(spec.requirements), "seconds": round(time.monotonic() - started, 1)}
+    partial = environment / (_MARKER + ".partial")
+    partial.write_text(json.dumps(facts, indent=2) + "\n")
+    partial.replace(environment / _MARKER)
+    say(f"the {spec.name} environment is ready after {facts['seconds']} s")
+
+
+def _base_python(spec: EngineSpec) -> str:
+    """This interpreter when the version fits, else whatever uv finds on this machine."""
+    running = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return sys.executable if running == spec.python else spec.python
+
+
+def _uv(spec: EngineSpec, say: OnProgress, *arguments: str) -> None:
+    """Run uv, passing on what it says; its settings in the environment (index, proxy, cache) hold."""
+    tail: deque[str] = deque(maxlen=_TAIL_LINES)
+    with subprocess.Popen(
+        [uv.find_uv_bin(), *arguments],
+        env=_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        assert process.stdout is not None  # noqa: S101 - asked for above
+        for line in process.stdout:
+            tail.append(line.rstrip())
+            say(line.rstrip())
+    if process.returncode != 0:
+        text = "\n".join(tail)
+        raise errors.EngineInstallFailed(
+            f"the {spec.name} engine could not be installed: {_reason(tail)}",
+            hint=_hint(text),
+            details={"command": ["uv", *arguments], "output": text},
+        )
+
+
+def _environment() -> dict[str, str]:
+    """uv does not read pip's variables; an index that pip is told to use should serve uv as well."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
+    if "PIP_INDEX_URL" in environment and not environment.keys() & {"UV_DEFAULT_INDEX", "UV_INDEX_URL"}:
+        environment["UV_DEFAULT_INDEX"] = environment["PIP_INDEX_URL"]
+    return environment
+
+
+def _reason(tail: deque[str]) -> str:
+    said = [line for line in tail if line.strip()]
+    told = [line for line in said if "error" in line.lower() or "×" in line]
+    return (told or said or ["uv gave no reason"])[0].strip()
+
+
+def _hint(text: str) -> str:
+    if any(word in text.lower() for word in _OFFLINE):
+        return "Is a Python package index reachable? UV_DEFAULT_INDEX names another one; HTTPS_PROXY a proxy."
+    if "No space left" in text or "os error 28" in text:
+        return "The disk is full: an engine environment takes about 600 MB."
+    return "details.output holds what uv said; running the same command again continues where it stopped."
+
+
+@contextlib.contextmanager
+def _locked(path: Path, say: OnProgress) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another process is making this environment; waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _pins(requirements: Path) -> list[str]:
+    return [line.split()[0] for line in requirements.read_text().splitlines() if "==" in line.split("#")[0]]
+
+
+def _size(environment: Path) -> int:
+    return sum(path.lstat().st_size for path in environment.rglob("*") if not path.is_symlink())

@@ -33,7 +33,15 @@ _TERM_SECONDS = 0.5
 _CLOSE_SECONDS = 2.0
 _CHUNK_BYTES = 256 * 1024
 _LOG_TAIL_BYTES = 4000
-_NOT_FOR_ENGINES = ("PYTHONHOME", "VIRTUAL_ENV", "PYTHONSAFEPATH", "PYTHONSTARTUP", "PYTHONWARNINGS")
+_NOT_FOR_ENGINES = (
+    "PYTHONHOME",
+    "VIRTUAL_ENV",
+    "PYTHONSAFEPATH",
+    "PYTHONSTARTUP",
+    "PYTHONWARNINGS",
+    # Without cached bytecode TVM takes 3.4 s to import instead of 1.3 s, in each of an engine's processes.
+    "PYTHONDONTWRITEBYTECODE",
+)
 
 
 class EngineSession:

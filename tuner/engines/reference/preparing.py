@@ -27,11 +27,11 @@ def prepare(path: str, input_shapes: shapes.Shapes, out_path: str) -> Json:
         raise EngineFailure("invalid_model", "the model has no outputs")
     inputs = arrays.make([models.spec(value) for value in static.graph.input], _CHECK_SEED)
     expected = sessions.run(sessions.open_session(static.SerializeToString(), threads=1), inputs)
-    folded = _folded(static, inputs, expected)
-    prepared = folded or static
-    for value in prepared.graph.output:
+    for value in static.graph.output:
         # What a run gives is the truth; shape inference leaves gaps.
         shapes.set_shape(value, list(expected[value.name].shape))
+    folded = _folded(static, inputs, expected)
+    prepared = folded or static
     Path(out_path).write_bytes(prepared.SerializeToString())
     return {
         "inputs": [models.spec(value) for value in prepared.graph.input],

@@ -1,0 +1,133 @@
+"""Tiny ONNX models, encoded by hand: the interpreter that runs the tests has no ``onnx``.
+
+Field numbers are those of ``onnx.proto3``; https://protobuf.dev/programming-guides/encoding describes the bytes.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Mapping, Sequence
+
+Dimensions = Sequence[int | str | None]
+"""A size, a symbol, or None for an unnamed dynamic dimension."""
+
+_FLOAT, _INT64 = 1, 7
+_INT_ATTRIBUTE, _INTS_ATTRIBUTE = 2, 7
+
+
+def small_network(*, seed: int = 0) -> bytes:
+    """Two convolutions, pooling and a dense layer: ``image`` [batch, 3, height, width] to ``scores`` [batch, 5]."""
+    weights = random.Random(seed)  # noqa: S311 - weights, not secrets
+    nodes = [
+        _node("Conv", ["image", "w1", "b1"], ["c1"], pads=[1, 1, 1, 1], kernel_shape=[3, 3]),
+        _node("Relu", ["c1"], ["r1"]),
+        _node("MaxPool", ["r1"], ["p1"], kernel_shape=[2, 2], strides=[2, 2]),
+        _node("Conv", ["p1", "w2", "b2"], ["c2"], kernel_shape=[1, 1]),
+        _node("Relu", ["c2"], ["r2"]),
+        _node("GlobalAveragePool", ["r2"], ["g"]),
+        _node("Flatten", ["g"], ["f"], axis=1),
+        _node("Gemm", ["f", "w3", "b3"], ["scores"], transB=1),
+    ]
+    shapes = {"w1": (8, 3, 3, 3), "b1": (8,), "w2": (16, 8, 1, 1), "b2": (16,), "w3": (5, 16), "b3": (5,)}
+    tensors = [_floats(name, shape, weights) for name, shape in shapes.items()]
+    return model(
+        nodes, inputs={"image": ("batch", 3, "height", "width")}, outputs={"scores": ("batch", 5)}, tensors=tensors
+    )
+
+
+def unsupported_operators() -> bytes:
+    """Two ``Det``, which ONNX Runtime runs and TVM's importer does not know: ``matrix`` [1, 4, 4] to ``sum`` [1]."""
+    nodes = [
+        _node("Det", ["matrix"], ["first"]),
+        _node("Relu", ["matrix"], ["positive"]),
+        _node("Det", ["positive"], ["second"]),
+        _node("Add", ["first", "second"], ["sum"]),
+    ]
+    return model(nodes, inputs={"matrix": (1, 4, 4)}, outputs={"sum": (1,)}, opset=11)
+
+
+def reduce_mean_18() -> bytes:
+    """``ReduceMean`` with its axes as an input, as opset 18 writes it: ``x`` [1, 4, 6, 6] to ``mean`` [1, 4]."""
+    axes = _tensor("axes", (2,), _INT64, struct.pack("<2q", 2, 3))
+    nodes = [_node("Relu", ["x"], ["y"]), _node("ReduceMean", ["y", "axes"], ["mean"], keepdims=0)]
+    return model(nodes, inputs={"x": (1, 4, 6, 6)}, outputs={"mean": (1, 4)}, tensors=[axes], opset=18)
+
+
+def truncated() -> bytes:
+    """The first half of ``small_network``."""
+    whole = small_network()
+    return whole[: len(whole) // 2]
+
+
+def model(
+    nodes: Sequence[bytes],
+    *,
+    inputs: Mapping[str, Dimensions],
+    outputs: Mapping[str, Dimensions],
+    tensors: Sequence[bytes] = (),
+    opset: int = 13,
+) -> bytes:
+    """A whole ``ModelProto`` of float32 inputs and outputs."""
+    graph = b"".join(
+        [
+            *(_bytes(1, node) for node in nodes),
+            _bytes(2, b"graph"),
+            *(_bytes(5, tensor) for tensor in tensors),
+            *(_bytes(11, _value(name, shape)) for name, shape in inputs.items()),
+            *(_bytes(12, _value(name, shape)) for name, shape in outputs.items()),
+        ]
+    )
+    return _number(1, 8) + _bytes(7, graph) + _bytes(8, _number(2, opset))
+
+
+def _node(operator: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: int | Sequence[int]) -> bytes:
+    parts = [_bytes(1, name.encode()) for name in inputs] + [_bytes(2, name.encode()) for name in outputs]
+    parts += [_bytes(3, f"{operator}_{outputs[0]}".encode()), _bytes(4, operator.encode())]
+    return b"".join(parts + [_bytes(5, _attribute(name, value)) for name, value in attributes.items()])
+
+
+def _attribute(name: str, value: int | Sequence[int]) -> bytes:
+    if isinstance(value, int):
+        return _bytes(1, name.encode()) + _number(3, value) + _number(20, _INT_ATTRIBUTE)
+    return _bytes(1, name.encode()) + b"".join(_number(8, item) for item in value) + _number(20, _INTS_ATTRIBUTE)
+
+
+def _floats(name: str, shape: Sequence[int], source: random.Random) -> bytes:
+    count = 1
+    for size in shape:
+        count *= size
+    return _tensor(name, shape, _FLOAT, struct.pack(f"<{count}f", *(source.uniform(-0.5, 0.5) for _ in range(count))))
+
+
+def _tensor(name: str, shape: Sequence[int], kind: int, content: bytes) -> bytes:
+    dimensions = b"".join(_number(1, size) for size in shape)
+    return dimensions + _number(2, kind) + _bytes(8, name.encode()) + _bytes(9, content)
+
+
+def _value(name: str, shape: Dimensions) -> bytes:
+    dimensions = b"".join(_bytes(1, _dimension(size)) for size in shape)
+    tensor = _number(1, _FLOAT) + _bytes(2, dimensions)
+    return _bytes(1, name.encode()) + _bytes(2, _bytes(1, tensor))
+
+
+def _dimension(size: int | str | None) -> bytes:
+    if size is None:
+        return b""
+    return _bytes(2, size.encode()) if isinstance(size, str) else _number(1, size)
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _bytes(field: int, content: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*encoded, value])

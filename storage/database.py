@@ -41,17 +41,20 @@ class Database:
             self._reader = _sqlite(self.url, timeout, begin="BEGIN", query_only=True, pool_size=4, max_overflow=12)
         else:
             self._writer = _postgresql(self.url, timeout)
-            self._reader = self._writer.execution_options(postgresql_readonly=True)
+            self._reader = self._writer.execution_options(postgresql_readonly=True, isolation_level="REPEATABLE READ")
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
-        """Commits at the end, rolls back on an exception. On SQLite it holds the only write lock: keep it short."""
+        """Commits at the end, rolls back on an exception. From the first query on it holds SQLite's only write lock.
+
+        PostgreSQL locks what is written, or read with ``jobs.holds``: nothing else stays as it was read.
+        """
         with Session(self._writer, expire_on_commit=False) as session, session.begin():
             yield session
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        """One consistent view on SQLite; a write fails. Never hold it while waiting for anything else."""
+        """One consistent view, from the first query on; a write fails. Never hold it while waiting for others."""
         with Session(self._reader) as session:
             yield session
 
@@ -100,12 +103,19 @@ def _parse(url: str) -> URL:
 
 def _postgresql(url: URL, timeout: float) -> Engine:
     try:
-        return create_engine(url, pool_pre_ping=True, pool_timeout=timeout, json_serializer=codec.to_json)
+        engine = create_engine(url, pool_pre_ping=True, pool_timeout=timeout, json_serializer=codec.to_json)
     except (NoSuchModuleError, ModuleNotFoundError) as error:
         raise errors.ConfigurationError(
             f"there is no driver for databases of kind {url.drivername!r}",
             hint="Install psycopg beside the service and use postgresql+psycopg://…",
         ) from error
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _record: object) -> None:
+        connection.execute(f"SET lock_timeout = {int(timeout * 1000)}")
+        connection.commit()
+
+    return engine
 
 
 def _sqlite(url: URL, timeout: float, *, begin: str, query_only: bool = False, **pool: Any) -> Engine:

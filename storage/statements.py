@@ -26,7 +26,8 @@ def add_missing(session: Session, table: type[Base], rows: Sequence[Mapping[str,
     added = 0
     for start in range(0, len(rows), _ROWS_AT_ONCE):
         statement = _insert(session, table).values(rows[start : start + _ROWS_AT_ONCE])
-        result = session.execute(statement.on_conflict_do_nothing(index_elements=key))
+        statement = statement.on_conflict_do_nothing(index_elements=key)
+        result = session.execute(statement, execution_options={"preserve_rowcount": True})
         added += cast("CursorResult[Any]", result).rowcount
     return added
 

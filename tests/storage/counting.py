@@ -1,6 +1,6 @@
 """A process that competes for jobs: ``python -m tests.storage.counting URL JOB TIMES`` adds that many to its progress.
 
-Each addition reads, then writes what it read plus one, which loses updates wherever transactions overlap.
+Each addition reads, then writes what it read plus one: updates are lost wherever two that hold the job overlap.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from storage.tables import JobRow
 def add_one(database: Database, job_id: str) -> None:
     with database.transaction() as session:
         lease = jobs.get(session, job_id).lease
-        done = session.scalar(select(JobRow.trials_done).where(JobRow.id == job_id))
         assert lease is not None
+        assert jobs.holds(session, job_id, lease)
+        done = session.scalar(select(JobRow.trials_done).where(JobRow.id == job_id))
         assert done is not None
         assert jobs.set_progress(session, job_id, lease, trials_done=done + 1, trials_planned=400)
 

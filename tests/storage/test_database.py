@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import exc, select, text
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.exc import IntegrityError, OperationalError, StatementError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, StatementError
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from domain import errors
@@ -45,7 +45,14 @@ def test_concurrent_threads_lose_no_update(database: Database) -> None:
 
 def test_concurrent_processes_lose_no_update(database: Database) -> None:
     job_id = running_job(database)
-    command = [sys.executable, "-m", "tests.storage.counting", str(database.url), job_id, "100"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.storage.counting",
+        database.url.render_as_string(hide_password=False),
+        job_id,
+        "100",
+    ]
     processes = [subprocess.Popen(command, cwd=ROOT) for _ in range(4)]
     assert [process.wait(timeout=120) for process in processes] == [0] * 4
     assert trials_done(database, job_id) == 400
@@ -76,13 +83,13 @@ def test_a_reader_sees_one_moment_and_never_waits_for_a_writer(database: Databas
 
 
 def test_a_reader_cannot_write(database: Database) -> None:
-    with pytest.raises(OperationalError, match="readonly"), database.reading() as session:
+    with pytest.raises(DBAPIError, match=r"read-?only"), database.reading() as session:
         add_model(session)
 
 
-def test_a_writer_that_waits_too_long_is_told(database: Database) -> None:
-    impatient = Database(str(database.url), timeout=0.1)
-    with database.transaction() as holder:
+def test_a_writer_that_waits_too_long_is_told(sqlite_database: Database) -> None:
+    impatient = Database(str(sqlite_database.url), timeout=0.1)
+    with sqlite_database.transaction() as holder:
         add_model(holder)
         with pytest.raises(OperationalError, match="locked"), impatient.transaction() as other:
             add_model(other)
@@ -93,8 +100,8 @@ def test_a_writer_that_waits_too_long_is_told(database: Database) -> None:
     impatient.close()
 
 
-def test_sqlite_keeps_commits_through_lost_power(database: Database) -> None:
-    with database.transaction() as session:
+def test_sqlite_keeps_commits_through_lost_power(sqlite_database: Database) -> None:
+    with sqlite_database.transaction() as session:
         assert session.scalar(text("PRAGMA journal_mode")) == "wal"
         assert session.scalar(text("PRAGMA synchronous")) == 2  # FULL
         assert session.scalar(text("PRAGMA foreign_keys")) == 1
@@ -120,7 +127,7 @@ def test_times_are_utc_and_never_naive(database: Database) -> None:
 
 def test_json_takes_no_number_that_postgresql_refuses(database: Database) -> None:
     job_id = running_job(database)
-    with pytest.raises(StatementError, match="JSON compliant"), database.transaction() as session:
+    with pytest.raises((StatementError, ValueError), match="JSON compliant"), database.transaction() as session:
         session.add(EventRow(job_id=job_id, kind="note", data={"seconds": float("nan")}, at=NOW))
 
 

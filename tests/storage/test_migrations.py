@@ -55,6 +55,10 @@ def test_upgrading_from_nothing_gives_the_tables(empty: Database) -> None:
     migrate(empty)
 
 
+def test_the_tables_are_what_the_revisions_make(database: Database) -> None:
+    assert differences(database) == []
+
+
 @pytest.mark.parametrize("dump", SAVED, ids=lambda path: path.stem)
 def test_a_saved_old_database_is_upgraded_and_keeps_its_rows(empty: Database, dump: Path) -> None:
     load(empty, dump)

@@ -107,7 +107,7 @@ def test_a_new_plan_replaces_the_old_one(session: Session) -> None:
 
 
 @pytest.fixture
-def many_records(database: Database) -> Database:
+def many_records(sqlite_database: Database) -> Database:
     """100 000 records of 200 workloads under two targets."""
     target, device_key, toolchain = IDENTITIES
     columns = {"device_key": device_key, "toolchain": toolchain, "tuner": "autotvm", "schedule": "{}"}
@@ -127,9 +127,9 @@ def many_records(database: Database) -> Database:
         }
         for number in range(100_000)
     ]
-    with database.transaction() as session:
+    with sqlite_database.transaction() as session:
         session.execute(insert(RecordRow), rows)
-    return database
+    return sqlite_database
 
 
 def plans(database: Database, ask: object) -> list[str]:
@@ -173,21 +173,21 @@ def test_lookups_among_many_records_use_the_index(many_records: Database) -> Non
     assert scans == []
 
 
-def test_job_and_event_listings_use_an_index(database: Database) -> None:
+def test_job_and_event_listings_use_an_index(sqlite_database: Database) -> None:
     def look_up(session: Session) -> None:
         jobs.page(session, state=None, limit=10)
         jobs.page(session, model_digest="x", limit=10)
         jobs.waiting(session, now=NOW, unpublished_for=1)
         events.after(session, "j-1", 5, 10)
 
-    steps = plans(database, look_up)
+    steps = plans(sqlite_database, look_up)
     assert not [step for step in steps if step.startswith("SCAN") and "USING INDEX" not in step]
 
 
-def test_records_are_plain_columns(database: Database) -> None:
-    with database.transaction() as session:
+def test_records_are_plain_columns(sqlite_database: Database) -> None:
+    with sqlite_database.transaction() as session:
         records.add(session, [record("dense", 1e-3, 3e-3)])
-    with database.reading() as session:
+    with sqlite_database.reading() as session:
         assert session.execute(text("SELECT latency, latencies, finished_at FROM records")).one() == (
             2e-3,
             "[0.001,0.003]",

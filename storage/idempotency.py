@@ -26,9 +26,13 @@ def recall(session: Session, key: str, fingerprint: str) -> str | None:
 
 
 def remember(session: Session, key: str, fingerprint: str, answer: str, *, now: datetime) -> None:
-    """``fingerprint`` is any digest of the request, ``answer`` the id of what it made."""
-    session.add(IdempotencyKeyRow(key_digest=digest_of(key), fingerprint=fingerprint, answer=answer, created_at=now))
-    session.flush()
+    """``fingerprint`` is any digest of the request, ``answer`` the id of what it made.
+
+    Raises Conflict when another request with this key was answered meanwhile; the caller's transaction must not commit.
+    """
+    row = {"key_digest": digest_of(key), "fingerprint": fingerprint, "answer": answer, "created_at": now}
+    if not statements.add_missing(session, IdempotencyKeyRow, [row], key=["key_digest"]):
+        raise errors.Conflict("this Idempotency-Key is in use", hint="Send the same request again for its answer.")
 
 
 def forget(session: Session, *, made_before: datetime) -> int:

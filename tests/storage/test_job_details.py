@@ -95,6 +95,13 @@ def test_a_repeated_request_gets_the_same_answer(session: Session) -> None:
         idempotency.recall(session, "key", "another request")
 
 
+def test_of_two_requests_with_one_key_the_second_is_not_answered(session: Session) -> None:
+    idempotency.remember(session, "key", "request", "j-1", now=NOW)
+    with pytest.raises(errors.Conflict):
+        idempotency.remember(session, "key", "request", "j-2", now=NOW)
+    assert idempotency.recall(session, "key", "request") == "j-1"
+
+
 def test_answers_are_forgotten_in_time(session: Session) -> None:
     idempotency.remember(session, "old", "request", "j-1", now=NOW)
     idempotency.remember(session, "new", "request", "j-2", now=LATER)

@@ -98,7 +98,10 @@ def test_the_same_worker_with_an_older_attempt_lost_it_too(session: Session) -> 
     assert jobs.release(session, job_id, old, now=NOW)
     again = claim(session, job_id, "w1")
     assert again
+    assert again.lease
     assert not jobs.set_stage(session, job_id, old, Stage.TUNE)
+    assert not jobs.set_stage(session, job_id, replace(again.lease, worker_id="w2"), Stage.TUNE)
+    assert jobs.set_stage(session, job_id, again.lease, Stage.TUNE)
 
 
 def test_an_expired_lease_that_nobody_took_can_be_renewed(session: Session) -> None:

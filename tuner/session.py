@@ -11,8 +11,10 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -25,7 +27,7 @@ from tuner.engines.protocol import messages
 from tuner.engines.protocol.messages import Event, MalformedMessage, Request
 from tuner.strays import sweep
 
-__all__ = ["Canceled", "EngineSession", "sweep"]
+__all__ = ["Canceled", "EngineSession", "Limits", "sweep"]
 
 _POLL_SECONDS = 0.1
 _CANCEL_SECONDS = 0.5
@@ -44,10 +46,34 @@ _NOT_FOR_ENGINES = (
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one engine process may use; see setrlimit(2)."""
+
+    memory_bytes: int
+    """Of address space, which is more than it touches."""
+    cpu_seconds: int
+    file_bytes: int
+    """Size of any file it writes."""
+
+    @property
+    def command(self) -> list[str]:
+        limits = (self.memory_bytes, self.cpu_seconds, self.file_bytes)
+        return [sys.executable, "-I", "-S", str(ROOT / "tuner" / "limited.py"), *map(str, limits)]
+
+
 class EngineSession:
     """The real ``domain.ports.Engine``; also a context manager."""
 
-    def __init__(self, spec: EngineSpec, python: Path, log_path: Path, silence_timeout: float, home: Path | None):
+    def __init__(
+        self,
+        spec: EngineSpec,
+        python: Path,
+        log_path: Path,
+        silence_timeout: float,
+        home: Path | None,
+        limits: Limits | None,
+    ) -> None:
         self._name = spec.name
         self._silence_timeout = silence_timeout
         self._log_path = log_path
@@ -59,7 +85,8 @@ class EngineSession:
         self._last_heard = time.monotonic()
         self._next_cancel_check = 0.0
         self._note = strays.note(spec.name, home)
-        self._spawn(spec, python)
+        limited = limits.command if limits else []
+        self._spawn([*limited, str(python), "-m", spec.module])
 
     @classmethod
     def start(
@@ -71,6 +98,7 @@ class EngineSession:
         hello_timeout: float = 120.0,
         silence_timeout: float = 60.0,
         home: Path | None = None,
+        limits: Limits | None = None,
         canceled: Callable[[], bool] | None = None,
     ) -> Self:
         """Start the engine and wait for its hello. The log is appended to; times are in seconds.
@@ -78,7 +106,7 @@ class EngineSession:
         With ``home``, ``sweep(home)`` can later end what this host process failed to end.
         Raises EngineStartFailed, and Canceled.
         """
-        session = cls(spec, python, log_path, silence_timeout, home)
+        session = cls(spec, python, log_path, silence_timeout, home, limits)
         try:
             session._shake_hands(hello_timeout, canceled)
         except errors.EngineError as error:
@@ -146,7 +174,7 @@ class EngineSession:
     ) -> None:
         self.close()
 
-    def _spawn(self, spec: EngineSpec, python: Path) -> None:
+    def _spawn(self, command: list[str]) -> None:
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
         events, engine_events = os.pipe()
         self._events = events
@@ -154,7 +182,7 @@ class EngineSession:
             with self._log_path.open("ab") as log:
                 self._log_start = log.seek(0, os.SEEK_END)
                 self._process = subprocess.Popen(
-                    [str(python), "-m", spec.module, "--event-fd", str(engine_events)],
+                    [*command, "--event-fd", str(engine_events)],
                     cwd=ROOT,
                     env={**_environment(os.environ), **self._note.environment},
                     stdin=subprocess.PIPE,
@@ -167,7 +195,7 @@ class EngineSession:
             os.close(events)
             self._note.remove()
             raise errors.EngineStartFailed(
-                f"the {spec.name} engine did not start: {error}", details={"python": str(python)}
+                f"the {self._name} engine did not start: {error}", details={"command": command}
             ) from error
         finally:
             os.close(engine_events)

@@ -1,0 +1,139 @@
+"""Which tuning task gets the next round of trials.
+
+After the task scheduler of Ansor (Zheng et al., OSDI 2020, section 6): the task whose next trials promise to shorten
+the whole model most. What a trial promises is estimated from how much recent ones gained and from what is left to gain,
+which shrinks with every trial spent; so an improving task is pursued, a settled one left, and none is left for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from domain.tuning_tasks import ExtractedTask, TuningTask
+from tuner.planning import ROUND_TRIALS
+
+_OBSERVED_SHARE = 0.2
+"""Ansor's α: how far observed gains count against hoped-for ones."""
+_THROUGHPUT_HOPE = 2.0
+"""Ansor's β: a task may come to run at twice the best throughput seen for its kind of operator."""
+_UNMEASURED_TRIALS = 4
+"""Trials that a task without any counts as having: fewer than a round, so that new tasks come before known ones."""
+_WINDOW_ROUNDS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    workload_key: str
+    trials: int
+    first_trial: int
+    """Trials that the job has already spent on this task."""
+
+
+@dataclass(kw_only=True)
+class _Progress:
+    extracted: ExtractedTask
+    planned: int
+    done: int
+    best: float | None
+    history: list[tuple[int, float]]
+    """Trials done and best latency after each round that ended with one."""
+    exhausted: bool = False
+
+    @property
+    def open(self) -> bool:
+        return not self.exhausted and self.planned > 0 and self.done < self.extracted.space_size
+
+
+class Allocator:
+    """Deterministic: the same tasks and the same outcomes give the same rounds.
+
+    Made anew from stored tasks, it goes on where an earlier one stopped.
+    """
+
+    def __init__(self, tasks: Sequence[TuningTask], *, round_trials: int = ROUND_TRIALS) -> None:
+        self._round_trials = round_trials
+        self._tasks = {
+            task.extracted.workload_key: _Progress(
+                extracted=task.extracted,
+                planned=task.trials_planned,
+                done=task.trials_done,
+                best=task.best_latency,
+                history=[(task.trials_done, task.best_latency)] if task.best_latency else [],
+            )
+            for task in tasks
+        }
+
+    @property
+    def trials_left(self) -> int:
+        """Trials of the plan not yet spent, whichever task will get them."""
+        return max(0, sum(task.planned - task.done for task in self._tasks.values()))
+
+    def next_round(self) -> Round | None:
+        """The round to run next; None when the plan's trials are spent or no task has a candidate left."""
+        left = self.trials_left
+        open_tasks = [task for task in self._tasks.values() if task.open]
+        # What a task could not use goes to others, once these have had their own.
+        candidates = [task for task in open_tasks if task.done < task.planned] or open_tasks
+        if not left or not candidates:
+            return None
+        chosen = self._choose(candidates)
+        room = (chosen.planned if chosen.done < chosen.planned else chosen.extracted.space_size) - chosen.done
+        return Round(
+            workload_key=chosen.extracted.workload_key,
+            trials=min(self._round_trials, room, left),
+            first_trial=chosen.done,
+        )
+
+    def finished(self, workload_key: str, *, trials: int, best_latency: float | None, exhausted: bool) -> None:
+        """Tell a round's outcome: trials that it spent, its fastest latency in seconds, and whether to stop here.
+
+        A round that spent nothing ends its task, so that no engine can make the search endless.
+        """
+        task = self._tasks[workload_key]
+        task.done += trials
+        task.exhausted = task.exhausted or exhausted or trials == 0
+        if best_latency is not None:
+            task.best = min(best_latency, task.best or best_latency)
+        if task.best is not None:
+            task.history.append((task.done, task.best))
+
+    def _choose(self, candidates: Sequence[_Progress]) -> _Progress:
+        throughputs = self._throughputs()
+        # FLOPs tell little across kinds of operators: learn each kind's throughput from its heaviest task.
+        unknown = [task for task in candidates if task.extracted.name not in throughputs and not task.done]
+        if unknown:
+            return min(unknown, key=lambda task: (-_work(task), task.extracted.position))
+        return min(candidates, key=lambda task: (-_gain(task, throughputs), task.extracted.position))
+
+    def _throughputs(self) -> dict[str, float]:
+        """FLOPs per second of the best task of each kind of operator."""
+        best: dict[str, float] = {}
+        for task in self._tasks.values():
+            if task.best:
+                name = task.extracted.name
+                best[name] = max(best.get(name, 0.0), task.extracted.flop / task.best)
+        return best
+
+
+def _gain(task: _Progress, throughputs: dict[str, float]) -> float:
+    """Seconds that one more trial promises to take off one run of the model."""
+    flop = max(task.extracted.flop, 1.0)
+    throughput = throughputs.get(task.extracted.name) or max(throughputs.values(), default=1.0) or 1.0
+    latency = task.best or flop / throughput
+    hoped = latency - flop / (throughput * _THROUGHPUT_HOPE)
+    hoped = max(hoped, latency / 10) / max(task.done, _UNMEASURED_TRIALS)
+    return task.extracted.weight * (_OBSERVED_SHARE * _observed(task) + (1 - _OBSERVED_SHARE) * hoped)
+
+
+def _observed(task: _Progress) -> float:
+    """Seconds gained per trial over the last rounds."""
+    if len(task.history) < 2:
+        return 0.0
+    then = task.history[max(0, len(task.history) - 1 - _WINDOW_ROUNDS)]
+    now = task.history[-1]
+    return (then[1] - now[1]) / max(now[0] - then[0], 1)
+
+
+def _work(task: _Progress) -> float:
+    return task.extracted.weight * task.extracted.flop

@@ -1,0 +1,140 @@
+"""What a bundle says to people: its README and its example program."""
+
+from __future__ import annotations
+
+from domain.artifacts import Report, Timing, Variant
+from domain.tensors import TensorSpec
+from tuner.manifest import Manifest
+
+_NAMES = {Variant.REFERENCE: "ONNX Runtime", Variant.UNTUNED: "TVM, untuned", Variant.TUNED: "TVM, tuned"}
+
+EXAMPLE = '''\
+"""Run the network in this folder with plain TVM 0.19 and numpy, nothing else.
+
+python example.py                        random inputs, prints shapes and the time of a run
+python example.py inputs.npz out.npz     your inputs, one array per name; writes the outputs
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+MANIFEST = json.loads((HERE / "manifest.json").read_text())
+# TVM reads the number of threads when it is loaded.
+os.environ.setdefault("TVM_NUM_THREADS", str(MANIFEST["threads"]))
+
+import numpy as np
+import tvm
+from tvm.contrib import graph_executor
+
+
+def load():
+    library = tvm.runtime.load_module(str(HERE / "mod.so"))
+    executor = graph_executor.create((HERE / "mod.json").read_text(), library, tvm.cpu(0))
+    executor.load_params((HERE / "mod.params").read_bytes())
+    return executor
+
+
+def random_inputs():
+    generator = np.random.default_rng(0)
+    arrays = {}
+    for spec in MANIFEST["inputs"]:
+        floating = np.issubdtype(np.dtype(spec["dtype"]), np.floating)
+        values = generator.random(spec["shape"]) if floating else generator.integers(0, 2, spec["shape"])
+        arrays[spec["name"]] = values.astype(spec["dtype"])
+    return arrays
+
+
+def main():
+    inputs = dict(np.load(sys.argv[1])) if len(sys.argv) > 1 else random_inputs()
+    executor = load()
+    for name, array in inputs.items():
+        executor.set_input(name, array)
+    executor.run()
+    names = [spec["name"] for spec in MANIFEST["outputs"]]
+    outputs = {name: executor.get_output(place).numpy() for place, name in enumerate(names)}
+    for name, array in outputs.items():
+        print(f"{name}: {array.dtype}{list(array.shape)}, mean {array.mean():.6g}")
+    times = executor.module.time_evaluator("run", tvm.cpu(0), number=10, repeat=10)().results
+    print(f"median of a run: {np.median(times) * 1000:.3f} ms on {MANIFEST['threads']} thread(s)")
+    if len(sys.argv) > 2:
+        with open(sys.argv[2], "wb") as file:
+            np.savez(file, **outputs)
+
+
+if __name__ == "__main__":
+    main()
+'''
+
+
+def readme(manifest: Manifest, report: Report) -> str:
+    toolchain = ", ".join(f"{name} {value}" for name, value in sorted(manifest.toolchain.items()))
+    return f"""\
+# {manifest.model_name}, compiled
+
+{report.summary}
+
+| | |
+|---|---|
+| model | sha256 {manifest.model_digest} |
+| variant | {manifest.variant}, {manifest.precision} |
+| target | `{manifest.target}`, {manifest.threads} thread(s) |
+| measured on | {manifest.device_key} |
+| toolchain | {toolchain} |
+| inputs | {_signature(manifest.inputs)} |
+| outputs | {_signature(manifest.outputs)} |
+
+## Run it
+
+    python example.py
+
+It needs numpy and TVM 0.19. `mod.so`, `mod.json` and `mod.params` are what TVM's graph executor loads; they hold code
+for the target above, which stops with an illegal instruction on a CPU that lacks its features.
+
+## What was measured
+
+Milliseconds per run, all variants in turns in one benchmark; the samples stand in `evidence.json`.
+
+| variant | mean | median | p90 | max | min | std |
+|---|---|---|---|---|---|---|
+{_timings(report)}
+
+Largest errors against ONNX Runtime on {_seeds(report)} random inputs:
+
+| variant | output | absolute | relative to the largest magnitude | tolerance | |
+|---|---|---|---|---|---|
+{_errors(report)}
+
+`records.json` holds the tuning records this was compiled with, as AutoTVM writes them; `manifest.json` the sha256 of
+every file.
+
+Written by {manifest.created_by}.
+"""
+
+
+def _signature(specs: tuple[TensorSpec, ...]) -> str:
+    return ", ".join(f"`{spec.name}` {spec.dtype}[{', '.join(map(str, spec.shape))}]" for spec in specs)
+
+
+def _timings(report: Report) -> str:
+    return "\n".join(_timing(_NAMES[variant], timing) for variant, timing in report.timings.items())
+
+
+def _timing(name: str, timing: Timing) -> str:
+    values = (timing.mean, timing.median, timing.p90, timing.max, timing.min, timing.std)
+    return f"| {name} | " + " | ".join(f"{value * 1000:.4f}" for value in values) + " |"
+
+
+def _seeds(report: Report) -> int:
+    return max((len(verification.seeds) for verification in report.verifications.values()), default=0)
+
+
+def _errors(report: Report) -> str:
+    return "\n".join(
+        f"| {_NAMES[variant]} | `{error.output}` | {error.max_abs:.3g} | {error.max_rel:.3g} "
+        f"| {error.atol:g} + {error.rtol:g} × | {'passed' if error.passed else 'FAILED'} |"
+        for variant, verification in report.verifications.items()
+        for error in verification.outputs
+    )

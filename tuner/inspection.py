@@ -1,0 +1,120 @@
+"""Reading an uploaded model, which may be anything, in a child process with limits.
+
+ONNX Runtime was seen to crash while loading bad files and to allocate 40 GB for a model of 179 bytes.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from domain import errors
+from domain.models import ModelFacts
+from domain.ports import Engine
+from domain.tensors import TensorSpec
+from tuner import failures
+from tuner.catalogue import EngineSpec
+from tuner.session import EngineSession, Limits
+
+_FILE_SHARE = 1024**3
+"""Room for a prepared model beyond the size of the given one, in bytes: folding constants can make it grow."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A model with static shapes and folded constants, as the engines take it."""
+
+    path: Path
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    operators: dict[str, int]
+    folded: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspector:
+    """Reads models with the reference engine; each call has a process of its own."""
+
+    spec: EngineSpec
+    python: Path
+    memory_bytes: int = 4 * 1024**3
+    seconds: float = 60.0
+    """For one call, on the wall clock; as much again of CPU time on each core."""
+    log_path: Path | None = None
+    home: Path | None = None
+
+    def inspect(self, path: Path) -> ModelFacts:
+        """Raises EngineStartFailed; InvalidModel also when reading crashes, hangs or needs more memory than allowed."""
+        return _facts(self._ask(path, "inspect", {"path": str(path.absolute())}))
+
+    def prepare(self, path: Path, input_shapes: Mapping[str, Sequence[int]], out_path: Path) -> Prepared:
+        """Write the model with these shapes. Raises ShapeRequired, ShapeMismatch, and as ``inspect``."""
+        shapes = {name: list(shape) for name, shape in input_shapes.items()}
+        params = {"path": str(path.absolute()), "input_shapes": shapes, "out_path": str(out_path.absolute())}
+        answer = self._ask(path, "prepare", params)
+        return Prepared(
+            path=out_path,
+            inputs=_specs(answer["inputs"]),
+            outputs=_specs(answer["outputs"]),
+            operators=dict(answer["operators"]),
+            folded=bool(answer["folded"]),
+        )
+
+    def _ask(self, path: Path, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        with self._engine(path) as engine:
+            try:
+                return engine.request(method, params, timeout=self.seconds)
+            except errors.EngineRequestFailed as error:
+                raise self._unreadable(error, error.message) if _needs_memory(error) else failures.explain(error)
+            except (errors.EngineCrashed, errors.EngineTimeout, errors.EngineSilent) as error:
+                raise self._unreadable(error, _reason(error)) from error
+
+    def _unreadable(self, error: errors.EngineError, reason: str) -> errors.InvalidModel:
+        allowed = f"{self.memory_bytes / 1024**3:.1f} GB and {self.seconds:g} s"
+        return errors.InvalidModel(
+            f"reading the model failed: {reason}",
+            hint=f"Check that onnx.checker accepts it and that ONNX Runtime loads it within {allowed}.",
+            details={"cause": error.code},
+        )
+
+    @contextmanager
+    def _engine(self, path: Path) -> Iterator[Engine]:
+        limits = Limits(
+            memory_bytes=self.memory_bytes,
+            cpu_seconds=int(self.seconds * 4) + 10,
+            file_bytes=path.stat().st_size * 2 + _FILE_SHARE,
+        )
+        with tempfile.TemporaryDirectory(prefix="tunesmith-inspect-") as scratch:
+            log = self.log_path or Path(scratch) / "engine.log"
+            with EngineSession.start(self.spec, self.python, log_path=log, home=self.home, limits=limits) as session:
+                yield session
+
+
+def _needs_memory(error: errors.EngineRequestFailed) -> bool:
+    return error.engine_code == "engine_internal_error" and error.message.startswith("MemoryError")
+
+
+def _reason(error: errors.EngineError) -> str:
+    if isinstance(error, errors.EngineCrashed):
+        how = error.details.get("signal") or f"exit status {error.details.get('exit_code')}"
+        return f"the process that read it ended with {how}"
+    return "it took too long"
+
+
+def _facts(answer: Mapping[str, Any]) -> ModelFacts:
+    return ModelFacts(
+        inputs=_specs(answer["inputs"]),
+        outputs=_specs(answer["outputs"]),
+        opset=int(answer["opset"]),
+        ir_version=int(answer["ir_version"]),
+        operators=dict(answer["operators"]),
+        parameters=int(answer["parameters"]),
+    )
+
+
+def _specs(entries: Sequence[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec(name=entry["name"], dtype=entry["dtype"], shape=tuple(entry["shape"])) for entry in entries)

@@ -1,0 +1,83 @@
+"""The FastAPI application, put together from services that its caller made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import anyio
+from fastapi import Depends, FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from api import auth, problems
+from api.body_limit import BodyLimit
+from api.publishing import Publisher
+from api.routes import artifacts, fleet, health, job_outputs, jobs, models
+from api.services import Inspect, Services
+from api.settings import ApiSettings
+from domain.blobs import BlobStore
+from storage.database import Database
+
+_ALWAYS = problems.responses(400, 401, 500)
+
+
+def create_app(
+    settings: ApiSettings, *, database: Database, blobs: BlobStore, publisher: Publisher, inspect: Inspect, logs: Path
+) -> FastAPI:
+    """``database`` is migrated and outlives the application, as does everything else passed in."""
+    app = FastAPI(
+        title="Tunesmith",
+        summary="Tunes neural networks for the machines they run on.",
+        version=version(),
+        redoc_url=None,
+    )
+    app.state.services = Services(
+        settings=settings,
+        database=database,
+        blobs=blobs,
+        publisher=publisher,
+        inspect=inspect,
+        logs=logs,
+        upload_limiter=anyio.CapacityLimiter(settings.upload_slots),
+    )
+    app.add_middleware(BodyLimit)
+    problems.install(app)
+    app.include_router(health.router)
+    for router in (models.router, jobs.router, job_outputs.router, artifacts.router, fleet.router):
+        app.include_router(router, dependencies=[Depends(auth.authorize)], responses=_ALWAYS)
+    app.openapi = _openapi(app)  # type: ignore[method-assign]
+    return app
+
+
+def version() -> str:
+    try:
+        return metadata.version("tunesmith")
+    except metadata.PackageNotFoundError:
+        return "0.1.0"
+
+
+def _openapi(app: FastAPI) -> Callable[[], dict[str, Any]]:
+    """FastAPI's schema with our problem documents in place of its own validation errors."""
+
+    def build() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
+            components = schema["components"]["schemas"]
+            components["Problem"] = problems.Problem.model_json_schema()
+            for name in ("HTTPValidationError", "ValidationError"):
+                components.pop(name, None)
+            for operations in schema["paths"].values():
+                for operation in operations.values():
+                    _drop_validation(operation["responses"])
+            app.openapi_schema = schema
+        return app.openapi_schema
+
+    return build
+
+
+def _drop_validation(responses: dict[str, Any]) -> None:
+    found = responses.get("422", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    if found.get("$ref", "").endswith("/HTTPValidationError"):
+        del responses["422"]

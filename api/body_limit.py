@@ -1,0 +1,42 @@
+"""Refuse large bodies of everything but uploads, which count for themselves while they stream."""
+
+from __future__ import annotations
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api import problems
+
+MOST_BYTES = 1024 * 1024
+
+
+class BodyLimit:
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] == "PUT":
+            await self._app(scope, receive, send)
+            return
+        announced = Headers(scope=scope).get("content-length", "")
+        if announced.isdecimal() and int(announced) > MOST_BYTES:
+            response = problems.http_error(Request(scope), _too_large())
+            await response(scope, receive, send)
+            return
+        left = MOST_BYTES
+
+        async def counted() -> Message:
+            nonlocal left
+            message = await receive()
+            left -= len(message.get("body", b""))
+            if left < 0:
+                raise _too_large()
+            return message
+
+        await self._app(scope, counted, send)
+
+
+def _too_large() -> HTTPException:
+    return HTTPException(413, f"the request body is larger than {MOST_BYTES} bytes")

@@ -1,0 +1,148 @@
+"""Every error as an RFC 9457 problem document; the only place that knows HTTP statuses."""
+
+from __future__ import annotations
+
+import http
+import logging
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.encoders import jsonable_encoder
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+
+from domain import errors
+from domain.errors import TunesmithError
+
+logger = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+
+STATUSES: dict[type[TunesmithError], int] = {
+    errors.InvalidRequest: 400,
+    errors.InvalidModel: 422,
+    errors.UnsupportedOperators: 422,
+    errors.BlobTooLarge: 413,
+    errors.IdempotencyMismatch: 422,
+    errors.NotFound: 404,
+    errors.Conflict: 409,
+    errors.EngineNotInstalled: 503,
+    errors.Unavailable: 503,
+    TunesmithError: 500,
+}
+"""The nearest ancestor's status is an error's own."""
+
+HTTP_CODES = {
+    401: (
+        "unauthorized",
+        "Send the header 'Authorization: Bearer TOKEN'; the token is in server.json or TUNESMITH_TOKEN.",
+    ),
+    404: ("route_not_found", "See /docs for every path of this API."),
+    405: ("method_not_allowed", "See /docs for the methods of this path."),
+    413: ("body_too_large", "Send a smaller document; models go to PUT /v1/models."),
+    416: ("range_not_satisfiable", "Ask for bytes that exist, or leave the Range header out."),
+}
+"""Code and hint of what goes wrong before any of our own code can say so."""
+
+
+class Problem(BaseModel):
+    """RFC 9457 problem document. Branch on ``code``, which is stable; ``detail`` is written for people."""
+
+    model_config = ConfigDict(json_schema_extra={"required": ["type", "title", "status", "detail", "code"]})
+
+    type: str = Field(description="A URI of the kind of problem: urn:tunesmith:problem:CODE.")
+    title: str = Field(description="The kind of problem in words.")
+    status: int = Field(description="The HTTP status.")
+    detail: str = Field(description="What went wrong this time.")
+    code: str = Field(description="Stable, for programs.")
+    hint: str | None = Field(default=None, description="What to do about it.")
+    details: dict[str, Any] = Field(default_factory=dict, description="Facts for programs, such as near matches.")
+
+
+def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """OpenAPI's description of the problem documents that a route may answer with."""
+    return {
+        status: {"description": http.HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {"schema": _REFERENCE}}}
+        for status in statuses
+    }
+
+
+_REFERENCE = {"$ref": "#/components/schemas/Problem"}
+
+
+def status_of(kind: type[TunesmithError]) -> int:
+    return next(STATUSES[ancestor] for ancestor in kind.__mro__ if ancestor in STATUSES)
+
+
+def install(app: FastAPI) -> None:
+    app.add_exception_handler(TunesmithError, _tunesmith_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, http_error)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+def _tunesmith_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, TunesmithError)  # noqa: S101 - registered for this class
+    status = status_of(type(error))
+    if status >= 500:
+        logger.error("%s %s: %s", request.method, request.url.path, error.message, exc_info=error)
+    return _response(status, code=error.code, detail=error.message, hint=error.hint, details=error.details)
+
+
+def _validation_error(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class
+    found = [{"field": _place(entry["loc"]), "message": entry["msg"]} for entry in error.errors()]
+    detail = "; ".join(f"{entry['field']}: {entry['message']}" for entry in found[:5])
+    return _response(
+        400,
+        code=errors.InvalidRequest.code,
+        detail=detail or "the request is not valid",
+        hint="See /docs for what this path accepts.",
+        details={"errors": jsonable_encoder(found)},
+    )
+
+
+def _place(location: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in location[1:]) or str(location[0])
+
+
+def http_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class
+    fallback = ("http_error" if error.status_code >= 500 else errors.InvalidRequest.code, None)
+    code, hint = HTTP_CODES.get(error.status_code, fallback)
+    standard = error.detail == http.HTTPStatus(error.status_code).phrase
+    detail = f"{error.detail}: {request.method} {request.url.path[:200]}" if standard else str(error.detail)
+    return _response(error.status_code, code=code, detail=detail, hint=hint, headers=error.headers)
+
+
+def _unexpected(request: Request, error: Exception) -> JSONResponse:
+    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return _response(
+        500,
+        code=TunesmithError.code,
+        detail="something went wrong inside the service",
+        hint="The server's log has the details.",
+    )
+
+
+def _response(
+    status: int,
+    *,
+    code: str,
+    detail: str,
+    hint: str | None,
+    details: dict[str, Any] | None = None,
+    headers: Any = None,
+) -> JSONResponse:
+    problem = Problem(
+        type=f"urn:tunesmith:problem:{code}",
+        title=code.replace("_", " ").capitalize(),
+        status=status,
+        detail=detail,
+        code=code,
+        hint=hint,
+        details=details or {},
+    )
+    return JSONResponse(problem.model_dump(), status_code=status, media_type=MEDIA_TYPE, headers=headers)

@@ -1,0 +1,58 @@
+"""The port behind which workers are told of jobs, and its implementation over Celery."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from celery import Celery
+from kombu.exceptions import OperationalError
+
+from domain import errors
+
+RUN_JOB = "tunesmith.run_job"
+"""The worker's task, by name: the API knows nothing else of the worker."""
+
+_PATIENCE: dict[str, Any] = {
+    "socket_connect_timeout": 2,
+    "socket_timeout": 2,
+    "retry_on_timeout": False,
+}
+
+
+class Publisher(Protocol):
+    """Both methods raise BrokerUnavailable. A lost message costs time, never a job: the reaper sends another."""
+
+    def publish(self, job_id: str, priority: int) -> None:
+        """Tell the workers to look at the job; priority 0 goes first."""
+        ...
+
+    def check(self) -> None:
+        """Whether messages could be sent now."""
+        ...
+
+
+class CeleryPublisher:
+    def __init__(self, broker_url: str) -> None:
+        self._app = Celery("tunesmith.api", broker=broker_url)
+        self._app.conf.update(
+            task_ignore_result=True,
+            broker_connection_timeout=2,
+            broker_transport_options=_PATIENCE,
+            broker_connection_retry=False,
+        )
+
+    def publish(self, job_id: str, priority: int) -> None:
+        try:
+            self._app.send_task(RUN_JOB, args=[job_id], priority=priority, retry=False)
+        except (OperationalError, OSError) as error:
+            raise errors.BrokerUnavailable(f"the broker did not take the message: {error}") from error
+
+    def check(self) -> None:
+        try:
+            with self._app.connection_for_write() as connection:
+                connection.ensure_connection(max_retries=1, interval_start=0, timeout=2)
+        except (OperationalError, OSError) as error:
+            raise errors.BrokerUnavailable(f"the broker does not answer: {error}") from error
+
+    def close(self) -> None:
+        self._app.close()

@@ -1,0 +1,1 @@
+"""The endpoints, one file a noun. Each parses, calls, serialises, and owns its transaction."""

@@ -1,0 +1,105 @@
+"""Published bundles: what they are, their bytes, and the best one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from sqlalchemy.orm import Session
+
+from api import downloads, problems, schemas, views
+from api.paging import LimitParam, PageTokenParam
+from api.services import ServicesDep
+from domain import errors, targets
+from domain.artifacts import Artifact
+from storage import artifacts, models, workers
+
+router = APIRouter(prefix="/v1", tags=["artifacts"])
+
+_BYTES: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The bundle, a tar file.", "content": {"application/x-tar": {}}},
+    206: {"description": "The part that the Range header names.", "content": {"application/x-tar": {}}},
+    304: {"description": "The If-None-Match header names this very bundle."},
+}
+
+
+@router.get(
+    "/artifacts", operation_id="list_artifacts", response_model=schemas.ArtifactPage, responses=problems.responses(404)
+)
+def listing(
+    services: ServicesDep,
+    model: Annotated[str | None, Query(max_length=200, description="Id or digest.")] = None,
+    limit: LimitParam = 50,
+    page_token: PageTokenParam = None,
+) -> schemas.ArtifactPage:
+    """The published bundles, newest first."""
+    with services.database.reading() as session:
+        digest = models.get(session, model).digest if model else None
+        found, following = artifacts.page(session, model_digest=digest, limit=limit, page_token=page_token)
+    return schemas.ArtifactPage(artifacts=[views.artifact(one) for one in found], next_page_token=following)
+
+
+@router.get(
+    "/artifacts/{artifact}",
+    operation_id="get_artifact",
+    response_model=schemas.Artifact,
+    responses=problems.responses(404),
+)
+def one(services: ServicesDep, artifact: str) -> schemas.Artifact:
+    """What a bundle is for, where it comes from and what was measured; by id or digest."""
+    with services.database.reading() as session:
+        return views.artifact(artifacts.get(session, artifact))
+
+
+@router.get(
+    "/artifacts/{artifact}/download",
+    operation_id="download_artifact",
+    response_class=Response,
+    responses={**_BYTES, **problems.responses(404, 416)},
+)
+def download(services: ServicesDep, request: Request, artifact: str) -> Response:
+    """The bundle's bytes. Its ETag is its sha256; If-None-Match, Range and If-Range are honoured."""
+    with services.database.reading() as session:
+        found = artifacts.get(session, artifact)
+    file = services.blobs.open(found.digest)
+    return downloads.respond(request, file, digest=found.digest, size=found.size_bytes, file_name=f"{found.id}.tar")
+
+
+@router.get("/best", operation_id="get_best", response_model=schemas.Best, responses=problems.responses(404))
+def best(
+    services: ServicesDep,
+    model: Annotated[str, Query(min_length=1, max_length=200, description="Id or digest.")],
+    target: Annotated[
+        str | None, Query(max_length=1000, description="'native', or a TVM target; without a thread count any will do.")
+    ] = None,
+    device: Annotated[str | None, Query(max_length=500, description="Device key.")] = None,
+) -> schemas.Best:
+    """The verified bundle of this model and target with the smallest median latency."""
+    with services.database.reading() as session:
+        digest = models.get(session, model).digest
+        wanted = _target(session, target) if target else None
+        found = artifacts.best(session, model_digest=digest, target=wanted, device_key=device)
+    return schemas.Best(artifact=views.artifact(found), why=_why(found, wanted, device))
+
+
+def _target(session: Session, text: str) -> str:
+    """Raises UnknownTarget, also when 'native' could mean several."""
+    checked = targets.check_text(text)
+    if checked != targets.NATIVE:
+        return checked
+    natives = sorted({worker.native_target.text for worker in workers.known(session)})
+    if len(natives) != 1:
+        what = f"several things here: {', '.join(natives)}" if natives else "nothing before a worker has started"
+        raise errors.UnknownTarget(f"'native' means {what}", hint="Name the target.", details={"near_matches": natives})
+    return natives[0]
+
+
+def _why(found: Artifact, target: str | None, device: str | None) -> str:
+    median = found.report.timings[found.report.published].median * 1000
+    scope = "".join(
+        [f" for target {target}" if target else " for any target", f" on device {device}" if device else ""]
+    )
+    return (
+        f"Of this model's verified artifacts{scope} it has the smallest median latency: {median:.3f} ms "
+        f"({found.report.published} on {found.device_key})."
+    )

@@ -1,0 +1,55 @@
+"""Who works here, on what."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+from fastapi import APIRouter
+
+from api import schemas, views
+from api.services import Services, ServicesDep
+from domain import targets
+from domain.workers import Worker
+from storage import workers
+
+router = APIRouter(prefix="/v1", tags=["fleet"])
+
+
+@router.get("/workers", operation_id="list_workers", response_model=schemas.Workers)
+def list_workers(services: ServicesDep) -> schemas.Workers:
+    """The workers that were seen lately."""
+    with services.database.reading() as session:
+        known = workers.known(session)
+    since = _alive_since(services)
+    return schemas.Workers(workers=[views.worker(worker, alive=worker.last_seen_at >= since) for worker in known])
+
+
+@router.get("/devices", operation_id="list_devices", response_model=schemas.Devices)
+def list_devices(services: ServicesDep) -> schemas.Devices:
+    """What the living workers measure on."""
+    living = _living(services)
+    count = Counter(worker.device.key for worker in living)
+    devices = {worker.device.key: worker.device for worker in living}
+    return schemas.Devices(
+        devices=[
+            schemas.Device(key=key, name=device.name, threads=device.threads, workers=count[key])
+            for key, device in sorted(devices.items())
+        ]
+    )
+
+
+@router.get("/targets", operation_id="list_targets", response_model=schemas.Targets)
+def list_targets(services: ServicesDep) -> schemas.Targets:
+    """What a job can be asked to compile for."""
+    natives = sorted({worker.native_target.text for worker in _living(services)})
+    return schemas.Targets(targets=[targets.NATIVE, *natives], kinds=list(targets.KINDS))
+
+
+def _living(services: Services) -> list[Worker]:
+    with services.database.reading() as session:
+        return workers.known(session, seen_since=_alive_since(services))
+
+
+def _alive_since(services: Services) -> datetime:
+    return datetime.now(UTC) - timedelta(seconds=services.settings.worker_alive_seconds)

@@ -1,0 +1,119 @@
+"""What a job leaves behind while it runs and when it ends: events, log, records, report."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi.responses import PlainTextResponse
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from api import events, problems, schemas, views
+from api.services import ServicesDep
+from domain import errors
+from domain.jobs import Job, JobState
+from storage import artifacts, jobs, records
+
+router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
+
+LOG_OFFSET_HEADER = "Tunesmith-Next-Offset"
+_LOG_TAIL_BYTES = 64 * 1024
+_LOG_MOST_BYTES = 1024 * 1024
+
+
+def _job(services: ServicesDep, job_id: str) -> Job:
+    with services.database.reading() as session:
+        return jobs.get(session, job_id)
+
+
+_JobDep = Annotated[Job, Depends(_job)]
+
+
+@router.get(
+    "/events",
+    operation_id="watch_job",
+    response_class=EventSourceResponse,
+    responses=problems.responses(404),
+)
+async def watch(
+    services: ServicesDep,
+    job: _JobDep,
+    last_event_id: Annotated[int, Header(ge=0, description="Go on after this event.")] = 0,
+) -> AsyncIterator[ServerSentEvent]:
+    """Server-sent events of kind state, stage, progress, task and note, until the job ends."""
+    async for event in events.stream(services, job.id, last_event_id):
+        yield event
+
+
+@router.get(
+    "/log",
+    operation_id="get_job_log",
+    response_class=PlainTextResponse,
+    responses={
+        200: {
+            "description": "What the engines printed; empty before one has started.",
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+            "headers": {
+                LOG_OFFSET_HEADER: {"description": "Where to go on reading.", "schema": {"type": "integer"}},
+            },
+        },
+        **problems.responses(404),
+    },
+)
+def log(
+    services: ServicesDep,
+    job: _JobDep,
+    offset: Annotated[int | None, Query(ge=0, description="First byte wanted; by default the last 64 KiB.")] = None,
+) -> Response:
+    """The engine log: its end, or at most 1 MiB from an offset."""
+    start, content = _read_log(services.logs / f"{job.id}.log", offset)
+    headers = {LOG_OFFSET_HEADER: str(start + len(content))}
+    return PlainTextResponse(content.decode(errors="replace"), headers=headers)
+
+
+@router.get(
+    "/records",
+    operation_id="get_job_records",
+    response_class=PlainTextResponse,
+    responses={
+        200: {
+            "description": "One line a trial, in the tuner's own format (AutoTVM: JSON).",
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+        },
+        **problems.responses(404),
+    },
+)
+def native_records(services: ServicesDep, job: _JobDep) -> Response:
+    """The job's trials, as the tuner itself writes and reads them."""
+    with services.database.reading() as session:
+        found = records.of_job(session, job.id)
+    return PlainTextResponse("".join(record.schedule.rstrip("\n") + "\n" for record in found))
+
+
+@router.get(
+    "/report", operation_id="get_job_report", response_model=schemas.Report, responses=problems.responses(404, 409)
+)
+def report(services: ServicesDep, job: _JobDep) -> schemas.Report:
+    """The comparison of ONNX Runtime, untuned and tuned that the job ended with."""
+    if not job.state.is_final:
+        raise errors.JobNotFinished(f"job {job.id} is still {job.state}: it has no report yet")
+    with services.database.reading() as session:
+        artifact = artifacts.of_job(session, job.id)
+    if artifact is None or job.state is not JobState.SUCCEEDED:
+        raise errors.ArtifactNotFound(
+            f"job {job.id} has {job.state} and published nothing", hint=f"See why: tunesmith status {job.id}."
+        )
+    return views.report(artifact.report)
+
+
+def _read_log(path: Path, offset: int | None) -> tuple[int, bytes]:
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        return 0, b""
+    start = max(0, size - _LOG_TAIL_BYTES) if offset is None else min(offset, size)
+    with path.open("rb") as file:
+        file.seek(start)
+        return start, file.read(_LOG_MOST_BYTES)

@@ -1,0 +1,169 @@
+"""Creating, listing, reading, canceling and retrying jobs."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query
+from sqlalchemy.orm import Session
+
+from api import problems, schemas, views
+from api.paging import LimitParam, PageTokenParam
+from api.requests import JobDraft, job_request
+from api.services import Services, ServicesDep
+from domain import errors
+from domain.jobs import Job, JobState
+from storage import idempotency, jobs, models, records, stages, tuning_tasks
+
+logger = logging.getLogger(__name__)
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+_Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        description="Repeating the request with the same key answers with the same job instead of making a second one.",
+    ),
+]
+
+
+@router.post(
+    "",
+    operation_id="create_job",
+    status_code=202,
+    response_model=schemas.Job,
+    responses=problems.responses(404, 413, 422),
+)
+def create(services: ServicesDep, draft: JobDraft, idempotency_key: _Key = None) -> schemas.Job:
+    """Ask for a model to be tuned; the job waits for a worker."""
+    now = datetime.now(UTC)
+    with services.database.transaction() as session:
+        model = models.get(session, draft.model)
+        request = job_request(draft, model, services.settings)
+        fingerprint = hashlib.sha256(draft.model_dump_json().encode()).hexdigest()
+        known = idempotency.recall(session, idempotency_key, fingerprint) if idempotency_key else None
+        job = jobs.get(session, known) if known else jobs.create(session, request, now=now)
+        if idempotency_key and not known:
+            idempotency.remember(session, idempotency_key, fingerprint, job.id, now=now)
+    if not known:
+        _publish(services, job)
+    return views.job(job, model, now=now)
+
+
+@router.get("", operation_id="list_jobs", response_model=schemas.JobPage, responses=problems.responses(404))
+def listing(
+    services: ServicesDep,
+    state: JobState | None = None,
+    model: Annotated[str | None, Query(max_length=200, description="Id or digest.")] = None,
+    label: Annotated[str | None, Query(max_length=500, description="NAME=VALUE.")] = None,
+    limit: LimitParam = 50,
+    page_token: PageTokenParam = None,
+) -> schemas.JobPage:
+    """The jobs, newest first."""
+    with services.database.reading() as session:
+        found, following = jobs.page(
+            session,
+            state=state,
+            model_digest=models.get(session, model).digest if model else None,
+            label=_label(label) if label else None,
+            limit=limit,
+            page_token=page_token,
+        )
+        of = {digest: models.get(session, digest) for digest in {job.request.model_digest for job in found}}
+    now = datetime.now(UTC)
+    return schemas.JobPage(
+        jobs=[views.job(job, of[job.request.model_digest], now=now) for job in found], next_page_token=following
+    )
+
+
+@router.get("/{job_id}", operation_id="get_job", response_model=schemas.JobDetail, responses=problems.responses(404))
+def one(services: ServicesDep, job_id: str) -> schemas.JobDetail:
+    """One job: its state, stages, tuning tasks and failures so far."""
+    with services.database.reading() as session:
+        job = jobs.get(session, job_id)
+        model = models.get(session, job.request.model_digest)
+        finished = stages.timeline(session, job_id)
+        tasks = tuning_tasks.of_job(session, job_id)
+        failures = records.failures_of_job(session, job_id)
+    base = views.job(job, model, now=datetime.now(UTC))
+    return schemas.JobDetail(
+        **base.model_dump(),
+        timeline=[
+            schemas.StageTime(
+                stage=stage.stage,
+                attempt=stage.attempt,
+                seconds=stage.seconds,
+                started_at=stage.started_at,
+                finished_at=stage.finished_at,
+            )
+            for stage in finished
+        ],
+        tasks=[views.task(task) for task in tasks],
+        failures={error.value: count for error, count in failures.items()},
+    )
+
+
+@router.post(
+    "/{job_id}:cancel",
+    operation_id="cancel_job",
+    status_code=202,
+    response_model=schemas.Job,
+    responses=problems.responses(404, 409),
+)
+def cancel(services: ServicesDep, job_id: str) -> schemas.Job:
+    """A queued job ends at once; a running one is canceling until its worker has stopped."""
+    now = datetime.now(UTC)
+    with services.database.transaction() as session:
+        job = jobs.request_cancel(session, job_id, now=now)
+        return _view(session, job, now)
+
+
+@router.post(
+    "/{job_id}:retry",
+    operation_id="retry_job",
+    status_code=202,
+    response_model=schemas.Job,
+    responses=problems.responses(404, 409),
+)
+def retry(services: ServicesDep, job_id: str) -> schemas.Job:
+    """Ask again, as a new job, for what failed or was canceled; no finished trial is paid for twice."""
+    now = datetime.now(UTC)
+    with services.database.transaction() as session:
+        old = jobs.get(session, job_id)
+        if not old.state.is_final:
+            raise errors.JobNotFinished(f"job {job_id} is still {old.state}")
+        if old.state is JobState.SUCCEEDED:
+            raise errors.JobAlreadyFinished(
+                f"job {job_id} has succeeded", hint="Create a new job to tune the same model further."
+            )
+        job = jobs.create(session, old.request, now=now)
+        view = _view(session, job, now)
+    _publish(services, job)
+    return view
+
+
+def _view(session: Session, job: Job, now: datetime) -> schemas.Job:
+    return views.job(job, models.get(session, job.request.model_digest), now=now)
+
+
+def _publish(services: Services, job: Job) -> None:
+    """After the commit. The job is safe by then: a reaper sends a lost message again."""
+    try:
+        services.publisher.publish(job.id, job.request.priority)
+    except errors.BrokerUnavailable as error:
+        logger.warning("job %s waits for the reaper: %s", job.id, error.message)
+        return
+    with services.database.transaction() as session:
+        jobs.mark_published(session, job.id, now=datetime.now(UTC))
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise errors.InvalidRequest(f"label {text[:80]!r} is not of the form NAME=VALUE")
+    return name, value

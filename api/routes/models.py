@@ -1,0 +1,125 @@
+"""Uploading and reading models."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+from typing import Annotated
+
+import anyio
+from fastapi import APIRouter, Query, Request, Response
+from sqlalchemy.orm import Session
+
+from api import problems, schemas, views
+from api.paging import LimitParam, PageTokenParam
+from api.services import Services, ServicesDep
+from domain import errors
+from domain.blobs import Blob
+from domain.models import Model
+from storage import artifacts, models
+
+router = APIRouter(prefix="/v1/models", tags=["models"])
+
+_Name = Annotated[
+    str,
+    Query(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$", description="For people; need not be unique."),
+]
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "description": "The bytes of one .onnx file.",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+@router.put(
+    "",
+    operation_id="upload_model",
+    status_code=201,
+    response_model=schemas.Model,
+    openapi_extra=_BODY,
+    responses={
+        200: {"model": schemas.Model, "description": "These bytes are known; the model keeps the name it has."},
+        **problems.responses(413, 422, 503),
+    },
+)
+async def upload(request: Request, response: Response, services: ServicesDep, name: _Name = "model") -> schemas.Model:
+    """Upload an ONNX file: its bytes are the raw request body, received in constant memory."""
+    limit = services.settings.max_model_bytes
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > limit:
+        raise errors.BlobTooLarge(
+            f"the model has {announced} bytes; {limit} are accepted", details={"limit_bytes": limit}
+        )
+    stream = request.stream()
+    model, created = await anyio.to_thread.run_sync(
+        lambda: _keep(services, name, _chunks(stream)), limiter=services.upload_limiter
+    )
+    response.status_code = 201 if created else 200
+    return views.model(model)
+
+
+@router.get("", operation_id="list_models", response_model=schemas.ModelPage)
+def listing(services: ServicesDep, limit: LimitParam = 50, page_token: PageTokenParam = None) -> schemas.ModelPage:
+    """The uploaded models, newest first."""
+    with services.database.reading() as session:
+        found, following = models.page(session, limit=limit, page_token=page_token)
+    return schemas.ModelPage(models=[views.model(model) for model in found], next_page_token=following)
+
+
+@router.get("/{model}", operation_id="get_model", response_model=schemas.Model, responses=problems.responses(404))
+def one(services: ServicesDep, model: str) -> schemas.Model:
+    """One model, by id or digest."""
+    with services.database.reading() as session:
+        return views.model(models.get(session, model))
+
+
+def _chunks(stream: AsyncIterator[bytes]) -> Iterator[bytes]:
+    """The event loop's stream, read from a worker thread one chunk at a time."""
+    while (chunk := anyio.from_thread.run(_following, stream)) is not None:
+        yield chunk
+
+
+async def _following(stream: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(stream, None)
+
+
+def _keep(services: Services, name: str, chunks: Iterator[bytes]) -> tuple[Model, bool]:
+    blob = services.blobs.put(chunks, limit=services.settings.max_model_bytes)
+    with services.database.reading() as session:
+        known = _known(session, blob.digest)
+    if known:
+        return known, False
+    try:
+        if blob.size_bytes == 0:
+            raise errors.InvalidModel("the request has no body", hint="Send the bytes of one .onnx file as the body.")
+        facts = services.inspect(services.blobs.path(blob.digest))
+    except Exception:
+        _discard(services, blob)
+        raise
+    with services.database.transaction() as session:
+        return models.add(
+            session, digest=blob.digest, name=name, size_bytes=blob.size_bytes, facts=facts, now=datetime.now(UTC)
+        )
+
+
+def _discard(services: Services, blob: Blob) -> None:
+    """Remove rejected bytes, unless something stored meanwhile has the same ones."""
+    with services.database.transaction() as session:
+        if not _known(session, blob.digest) and not _is_artifact(session, blob.digest):
+            services.blobs.delete(blob.digest)
+
+
+def _known(session: Session, digest: str) -> Model | None:
+    try:
+        return models.get(session, digest)
+    except errors.ModelNotFound:
+        return None
+
+
+def _is_artifact(session: Session, digest: str) -> bool:
+    try:
+        return bool(artifacts.get(session, digest))
+    except errors.ArtifactNotFound:
+        return False

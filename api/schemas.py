@@ -1,0 +1,234 @@
+"""The JSON that the API answers with. Times are UTC, durations and latencies seconds, sizes bytes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from domain.artifacts import Variant
+from domain.jobs import JobState, Precision, RunnerKind, Stage, Tuner
+
+
+class Tensor(BaseModel):
+    name: str
+    dtype: str = Field(description="numpy's name: float32, int64, …")
+    shape: list[int | str | None] = Field(description="Sizes; a dynamic one is its symbol, or null.")
+
+
+class Model(BaseModel):
+    id: str
+    digest: str = Field(description="sha256 of the ONNX bytes, hex.")
+    name: str
+    bytes: int
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    opset: int
+    ir_version: int
+    operators: dict[str, int] = Field(description="Operator to count.")
+    parameters: int = Field(description="Number of scalar weights.")
+    created_at: datetime
+
+
+class ModelPage(BaseModel):
+    models: list[Model] = Field(description="Newest first.")
+    next_page_token: str | None = Field(description="Null on the last page.")
+
+
+class Budget(BaseModel):
+    trials: int | None
+    seconds: float | None
+
+
+class Failure(BaseModel):
+    code: str
+    message: str
+    hint: str | None
+    details: dict[str, Any]
+
+
+class Placement(BaseModel):
+    """What the worker made of the request."""
+
+    target: str = Field(description="TVM target with its thread count: llvm -mcpu=znver3 -num-cores=2.")
+    device_key: str
+    device: str
+    toolchain: str
+
+
+class Job(BaseModel):
+    id: str
+    state: JobState
+    stage: Stage | None = Field(description="The stage at work, or the last one reached.")
+    model: str = Field(description="The model's id.")
+    model_digest: str
+    model_name: str
+    target: str
+    threads: int | None
+    tuner: Tuner
+    runner: RunnerKind
+    precision: Precision
+    budget: Budget
+    input_shapes: dict[str, list[int]]
+    priority: int
+    labels: dict[str, str]
+    placement: Placement | None
+    trials_done: int
+    trials_planned: int
+    attempts: int
+    queue_seconds: float = Field(description="From creation to the first claim by a worker, or to now.")
+    run_seconds: float = Field(description="From the first claim to the end, or to now.")
+    failure: Failure | None
+    artifact_id: str | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+class JobPage(BaseModel):
+    jobs: list[Job] = Field(description="Newest first.")
+    next_page_token: str | None = Field(description="Null on the last page.")
+
+
+class StageTime(BaseModel):
+    stage: Stage
+    attempt: int
+    seconds: float
+    started_at: datetime
+    finished_at: datetime
+
+
+class Task(BaseModel):
+    """A tuning task: an operator or subgraph that TVM extracted from the model."""
+
+    position: int
+    name: str = Field(description="TVM's task name.")
+    description: str
+    workload_key: str
+    weight: int = Field(description="How often the model runs it.")
+    flop: float
+    space_size: int
+    trials_planned: int
+    trials_done: int
+    best_latency: float | None
+    best_gflops: float | None
+    failures: dict[str, int] = Field(description="What went wrong, to count of trials.")
+
+
+class JobDetail(Job):
+    timeline: list[StageTime] = Field(description="The finished stages, in order.")
+    tasks: list[Task]
+    failures: dict[str, int] = Field(description="Failed trials of the whole job by what went wrong.")
+
+
+class Timing(BaseModel):
+    """Seconds per run, from one interleaved benchmark."""
+
+    mean: float
+    median: float
+    p90: float
+    p99: float
+    min: float
+    max: float
+    std: float
+    samples: list[float]
+
+
+class OutputError(BaseModel):
+    output: str
+    dtype: str
+    max_abs: float
+    max_rel: float = Field(description="Relative to the largest magnitude in the reference output.")
+    atol: float
+    rtol: float
+    passed: bool
+
+
+class Verification(BaseModel):
+    passed: bool
+    seeds: list[int]
+    outputs: list[OutputError]
+
+
+class Report(BaseModel):
+    """The comparison that a job ends with. ``reference`` is ONNX Runtime."""
+
+    timings: dict[Variant, Timing]
+    verifications: dict[Variant, Verification]
+    published: Variant
+    speedup_over_untuned: float
+    speedup_over_reference: float
+    summary: str
+
+
+class Artifact(BaseModel):
+    id: str
+    digest: str = Field(description="sha256 of the bundle's bytes, hex; also its strong ETag.")
+    bytes: int
+    job_id: str
+    model_digest: str
+    input_shapes: dict[str, list[int]]
+    target: str
+    device_key: str
+    toolchain: str
+    precision: str
+    report: Report
+    download: str = Field(description="Path of the bundle's bytes on this server.")
+    created_at: datetime
+
+
+class ArtifactPage(BaseModel):
+    artifacts: list[Artifact] = Field(description="Newest first.")
+    next_page_token: str | None = Field(description="Null on the last page.")
+
+
+class Best(BaseModel):
+    artifact: Artifact
+    why: str = Field(description="Why this one, in a sentence.")
+
+
+class Worker(BaseModel):
+    id: str
+    hostname: str
+    pid: int
+    device_key: str
+    device: str
+    native_target: str
+    toolchains: list[str]
+    current_job: str | None
+    alive: bool
+    started_at: datetime
+    last_seen_at: datetime
+
+
+class Workers(BaseModel):
+    workers: list[Worker] = Field(description="Longest-serving first.")
+
+
+class Device(BaseModel):
+    key: str
+    name: str
+    threads: int
+    workers: int = Field(description="Living workers that measure on it.")
+
+
+class Devices(BaseModel):
+    devices: list[Device]
+
+
+class Targets(BaseModel):
+    targets: list[str] = Field(
+        description="What can be asked for: 'native', and what the living workers' own CPUs are."
+    )
+    kinds: list[str] = Field(description="Any TVM target of these kinds is taken as well.")
+
+
+class Health(BaseModel):
+    status: str
+    version: str
+
+
+class Readiness(BaseModel):
+    status: str
+    checks: dict[str, str]

@@ -1,0 +1,32 @@
+"""uvicorn, made to let go of open streams when it is told to stop."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+
+import uvicorn
+from fastapi import FastAPI
+
+from api.settings import ApiSettings
+
+
+class ApiServer(uvicorn.Server):
+    """uvicorn waits for open responses before it tells the application that it stops, and a stream of events would
+    never end by then; so the streams are told first."""
+
+    def __init__(self, app: FastAPI, settings: ApiSettings) -> None:
+        self._stopping = app.state.services.stopping
+        config = uvicorn.Config(
+            app,
+            host=settings.host,
+            port=settings.port,
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=settings.shutdown_seconds,
+        )
+        super().__init__(config)
+
+    async def shutdown(self, sockets: Sequence[socket.socket] | None = None) -> None:
+        self._stopping.set()
+        await super().shutdown(list(sockets) if sockets is not None else None)

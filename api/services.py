@@ -1,0 +1,43 @@
+"""What the endpoints work with, made once by whoever starts the API and reached through ``ServicesDep``."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+from fastapi import Depends, Request
+
+from api.publishing import Publisher
+from api.settings import ApiSettings
+from domain.blobs import BlobStore
+from domain.models import ModelFacts
+from storage.database import Database
+
+Inspect = Callable[[Path], ModelFacts]
+"""Reads an ONNX file. Raises InvalidModel, or an EngineError when it cannot be read at all here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    settings: ApiSettings
+    database: Database
+    blobs: BlobStore
+    publisher: Publisher
+    inspect: Inspect
+    logs: Path
+    """Folder that holds each job's engine log as ``JOB.log``."""
+    stopping: threading.Event = field(default_factory=threading.Event)
+    """Set when the server shuts down: streams end then instead of holding it up."""
+    upload_limiter: anyio.CapacityLimiter
+
+
+def _services(request: Request) -> Services:
+    services: Services = request.app.state.services
+    return services
+
+
+ServicesDep = Annotated[Services, Depends(_services)]

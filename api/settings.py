@@ -1,0 +1,39 @@
+"""How the API listens, whom it lets in and what it accepts."""
+
+from __future__ import annotations
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class ApiSettings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="TUNESMITH_", frozen=True)
+
+    host: str = Field(default="127.0.0.1", description="Address that the API listens on.")
+    port: int = Field(default=8000, ge=0, le=65535, description="Port that the API listens on; 0 picks a free one.")
+    token: SecretStr | None = Field(
+        default=None,
+        description="Bearer token that every request must carry, health checks aside. `serve` makes one when it is "
+        "not set and writes it to server.json; an API started in any other way without a token lets everyone in.",
+    )
+    max_model_bytes: int = Field(
+        default=2 * 1024**3, gt=0, description="Largest model accepted, in bytes. ONNX files end at 2 GiB."
+    )
+    upload_slots: int = Field(
+        default=8, gt=0, description="Uploads that are received and inspected at once; more wait for their turn."
+    )
+    default_budget_seconds: float = Field(
+        default=600.0, gt=0, description="Tuning budget in seconds of a job that names none."
+    )
+    default_priority: int = Field(
+        default=5, ge=0, le=9, description="Priority of a job that names none: 0 runs first, 9 last."
+    )
+    events_poll_seconds: float = Field(
+        default=0.3, gt=0, description="How often a stream of events looks for new ones, in seconds."
+    )
+    worker_alive_seconds: float = Field(
+        default=60.0, gt=0, description="Seconds since its last sign of life after which a worker counts as gone."
+    )
+    shutdown_seconds: int = Field(
+        default=5, gt=0, description="Seconds that open requests may take to end when the API is told to stop."
+    )

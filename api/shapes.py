@@ -1,0 +1,75 @@
+"""Whether the input shapes of a request fit the model."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+
+from domain import errors
+from domain.models import ModelFacts
+from domain.tensors import TensorSpec
+
+_MOST = 2**31 - 1
+
+
+def check(facts: ModelFacts, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Raises ShapeMismatch for a shape that cannot be, ShapeRequired when a dynamic dimension has no value."""
+    inputs = {spec.name: spec for spec in facts.inputs}
+    for name, shape in shapes.items():
+        if name not in inputs:
+            raise _unknown(name, list(inputs))
+        _check_one(inputs[name], shape)
+    missing: list[dict[str, object]] = [
+        {"input": spec.name, "axis": axis, "symbol": dimension}
+        for spec in facts.inputs
+        if spec.name not in shapes
+        for axis, dimension in enumerate(spec.shape)
+        if not isinstance(dimension, int)
+    ]
+    if missing:
+        raise _required(missing, inputs)
+
+
+def _unknown(name: str, names: list[str]) -> errors.ShapeMismatch:
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
+    return errors.ShapeMismatch(
+        f"the model has no input {name[:80]!r}; its inputs are {', '.join(map(repr, names))}",
+        hint=f"Did you mean {' or '.join(map(repr, near))}?" if near else None,
+        details={"inputs": names, "near_matches": near},
+    )
+
+
+def _check_one(spec: TensorSpec, shape: Sequence[int]) -> None:
+    details = {"input": spec.name, "expected": list(spec.shape), "given": list(shape)}
+    if len(shape) != len(spec.shape):
+        raise errors.ShapeMismatch(
+            f"input {spec.name!r} has {len(spec.shape)} dimensions {_shown(spec)}, not {len(shape)}", details=details
+        )
+    for axis, (given, wanted) in enumerate(zip(shape, spec.shape, strict=True)):
+        if not 0 < given <= _MOST:
+            raise errors.ShapeMismatch(f"dimension {axis} of input {spec.name!r} cannot be {given}", details=details)
+        if isinstance(wanted, int) and given != wanted:
+            raise errors.ShapeMismatch(
+                f"dimension {axis} of input {spec.name!r} is {wanted} in the model, not {given}", details=details
+            )
+
+
+def _required(missing: list[dict[str, object]], inputs: Mapping[str, TensorSpec]) -> errors.ShapeRequired:
+    names = list(dict.fromkeys(str(dimension["input"]) for dimension in missing))
+    shown = " and ".join(f"{name!r} {_shown(inputs[name])}" for name in names)
+    example = " ".join(f"--input-shape {name}:{_example(inputs[name])}" for name in names)
+    return errors.ShapeRequired(
+        f"the model leaves dimensions open: {shown}",
+        hint=f"Give every dimension a value, in this form: {example}",
+        details={"dimensions": missing},
+    )
+
+
+def _shown(spec: TensorSpec) -> str:
+    return f"[{', '.join('?' if dimension is None else str(dimension) for dimension in spec.shape)}]"
+
+
+def _example(spec: TensorSpec) -> str:
+    """The fixed sizes as they are, a letter for each open one."""
+    letters = iter("NMKPQRST" * len(spec.shape))
+    return ",".join(str(size) if isinstance(size, int) else next(letters) for size in spec.shape)

@@ -1,0 +1,143 @@
+"""Domain values as the JSON of ``schemas``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+
+from api import schemas
+from domain.artifacts import Artifact, Report
+from domain.jobs import Job, Placement
+from domain.models import Model
+from domain.tensors import TensorSpec
+from domain.tuning_tasks import TuningTask
+from domain.workers import Worker
+
+
+def model(value: Model) -> schemas.Model:
+    facts = value.facts
+    return schemas.Model(
+        id=value.id,
+        digest=value.digest,
+        name=value.name,
+        bytes=value.size_bytes,
+        inputs=[_tensor(spec) for spec in facts.inputs],
+        outputs=[_tensor(spec) for spec in facts.outputs],
+        opset=facts.opset,
+        ir_version=facts.ir_version,
+        operators=facts.operators,
+        parameters=facts.parameters,
+        created_at=value.created_at,
+    )
+
+
+def job(value: Job, of: Model, *, now: datetime) -> schemas.Job:
+    request = value.request
+    queue_end = value.started_at or value.finished_at or now
+    run_end = value.finished_at or now
+    return schemas.Job(
+        id=value.id,
+        state=value.state,
+        stage=value.stage,
+        model=of.id,
+        model_digest=of.digest,
+        model_name=of.name,
+        target=request.target,
+        threads=request.threads,
+        tuner=request.tuner,
+        runner=request.runner,
+        precision=request.precision,
+        budget=schemas.Budget(trials=request.budget.trials, seconds=request.budget.seconds),
+        input_shapes={name: list(shape) for name, shape in request.input_shapes.items()},
+        priority=request.priority,
+        labels=request.labels,
+        placement=_placement(value.placement) if value.placement else None,
+        trials_done=value.trials_done,
+        trials_planned=value.trials_planned,
+        attempts=value.attempts,
+        queue_seconds=(queue_end - value.created_at).total_seconds(),
+        run_seconds=(run_end - value.started_at).total_seconds() if value.started_at else 0.0,
+        failure=schemas.Failure(**asdict(value.failure)) if value.failure else None,
+        artifact_id=value.artifact_id,
+        created_at=value.created_at,
+        started_at=value.started_at,
+        finished_at=value.finished_at,
+    )
+
+
+def task(value: TuningTask) -> schemas.Task:
+    extracted = value.extracted
+    best = value.best_latency
+    return schemas.Task(
+        **asdict(extracted),
+        trials_planned=value.trials_planned,
+        trials_done=value.trials_done,
+        best_latency=best,
+        best_gflops=extracted.flop / best / 1e9 if best else None,
+        failures=value.failures,
+    )
+
+
+def report(value: Report) -> schemas.Report:
+    return schemas.Report(
+        timings={variant: schemas.Timing(**asdict(timing)) for variant, timing in value.timings.items()},
+        verifications={
+            variant: schemas.Verification(
+                passed=verification.passed,
+                seeds=list(verification.seeds),
+                outputs=[schemas.OutputError(**asdict(output)) for output in verification.outputs],
+            )
+            for variant, verification in value.verifications.items()
+        },
+        published=value.published,
+        speedup_over_untuned=value.speedup_over_untuned,
+        speedup_over_reference=value.speedup_over_reference,
+        summary=value.summary,
+    )
+
+
+def artifact(value: Artifact) -> schemas.Artifact:
+    return schemas.Artifact(
+        id=value.id,
+        digest=value.digest,
+        bytes=value.size_bytes,
+        job_id=value.job_id,
+        model_digest=value.model_digest,
+        input_shapes={name: list(shape) for name, shape in value.input_shapes.items()},
+        target=value.target,
+        device_key=value.device_key,
+        toolchain=value.toolchain,
+        precision=value.precision,
+        report=report(value.report),
+        download=f"/v1/artifacts/{value.id}/download",
+        created_at=value.created_at,
+    )
+
+
+def worker(value: Worker, *, alive: bool) -> schemas.Worker:
+    return schemas.Worker(
+        id=value.id,
+        hostname=value.hostname,
+        pid=value.pid,
+        device_key=value.device.key,
+        device=value.device.name,
+        native_target=value.native_target.identity,
+        toolchains=[toolchain.identity for toolchain in value.toolchains],
+        current_job=value.current_job,
+        alive=alive,
+        started_at=value.started_at,
+        last_seen_at=value.last_seen_at,
+    )
+
+
+def _tensor(spec: TensorSpec) -> schemas.Tensor:
+    return schemas.Tensor(name=spec.name, dtype=spec.dtype, shape=list(spec.shape))
+
+
+def _placement(value: Placement) -> schemas.Placement:
+    return schemas.Placement(
+        target=value.target.identity,
+        device_key=value.device.key,
+        device=value.device.name,
+        toolchain=value.toolchain.identity,
+    )

@@ -12,15 +12,16 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import text
+from sqlalchemy import select, text
 
 from storage import artifacts, jobs, records
 from storage.database import Database, migrate
 from storage.migrations import running
 from storage.tables import Base
+from tests.storage import saving
 
 ROOT = Path(__file__).resolve().parents[2]
-SAVED = sorted((Path(__file__).parent / "saved").glob("*.sql"))
+SAVED = sorted(saving.SAVED.glob("*.sql"))
 MIGRATE = "import sys; from storage.database import Database, migrate; migrate(Database(sys.argv[1]))"
 
 
@@ -86,6 +87,15 @@ def test_a_revision_that_was_saved_has_not_changed(empty: Database, tmp_path: Pa
 def test_every_revision_has_a_saved_database() -> None:
     revisions = {script.revision for script in ScriptDirectory(str(running.HERE)).walk_revisions()}
     assert {dump.stem for dump in SAVED} == revisions
+
+
+def test_a_saved_database_has_a_row_in_every_table(empty: Database, tmp_path: Path) -> None:
+    load(empty, saving.save(tmp_path))
+    with empty.reading() as session:
+        filled = [table.name for table in Base.metadata.sorted_tables if session.execute(select(table)).first()]
+    assert filled == [table.name for table in Base.metadata.sorted_tables]
+    with pytest.raises(FileExistsError):
+        saving.save(tmp_path)
 
 
 def test_a_failed_upgrade_leaves_nothing(empty: Database) -> None:

@@ -1,0 +1,61 @@
+"""``python -m tests.storage.saving`` writes ``saved/REVISION.sql``: a database at head with a row in every table.
+
+Run it once with each new revision. Later releases are tested by upgrading it, so it is never written again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from pathlib import Path
+
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+from domain.jobs import JobState, Stage
+from domain.records import TrialError
+from storage import artifacts, idempotency, jobs, records, stages, tuning_tasks, workers
+from storage.database import Database, migrate
+from tests.storage.factories import NOW, PLACEMENT, add_job, artifact, record, task, worker
+
+SAVED = Path(__file__).parent / "saved"
+
+
+def fill(session: Session) -> None:
+    job_id = add_job(session, labels={"branch": "main"}, input_shapes={"x": (1, 3, 48, 192)}).id
+    job = jobs.claim(session, job_id, worker_id="host:1:2", now=NOW, lease_seconds=60, max_attempts=3)
+    assert job is not None
+    assert job.lease is not None
+    jobs.set_placement(session, job_id, job.lease, PLACEMENT)
+    jobs.set_stage(session, job_id, job.lease, Stage.PUBLISH)
+    jobs.set_progress(session, job_id, job.lease, trials_done=2, trials_planned=2)
+    stages.save(session, job_id, job.lease, Stage.IMPORT, {"folded": True}, started_at=NOW, finished_at=NOW)
+    tuning_tasks.save_plan(session, job_id, [task(job_id)])
+    worked = record("dense", 1e-3, 2e-3, schedule="a", job_id=job_id)
+    records.add(session, [worked, record("dense", schedule="b", error=TrialError.BUILD_ERROR, job_id=job_id)])
+    published = artifacts.add(session, artifact(job_id))
+    jobs.finish(session, job_id, job.lease, state=JobState.SUCCEEDED, artifact_id=published.id, now=NOW)
+    workers.beat(session, worker())
+    idempotency.remember(session, "key", "fingerprint", job_id, now=NOW)
+
+
+def save(folder: Path) -> Path:
+    """Write the dump into ``folder``. Raises FileExistsError when the revision was saved before."""
+    with tempfile.TemporaryDirectory() as scratch:
+        database = Database(f"sqlite:///{scratch}/db.sqlite3")
+        migrate(database)
+        with database.transaction() as session:
+            fill(session)
+            revision = session.scalar(text("SELECT version_num FROM alembic_version"))
+        database.close()
+        connection = sqlite3.connect(f"{scratch}/db.sqlite3")
+        dump = "\n".join(connection.iterdump()) + "\n"
+        connection.close()
+    path = folder / f"{revision}.sql"
+    with path.open("x") as file:
+        file.write(dump)
+    return path
+
+
+if __name__ == "__main__":
+    save(SAVED)

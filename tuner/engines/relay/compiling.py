@@ -50,6 +50,8 @@ def compile_model(imported: importing.Imported, target: Any, records: list[Any],
     library = _build(imported, target, records)
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
+    # Not over a file that this process may have mapped into memory.
+    (folder / LIBRARY).unlink(missing_ok=True)
     library.get_lib().export_library(str(folder / LIBRARY))
     graph = json.loads(library.get_graph_json())
     # Graph executors skip this key when it comes last; without it outputs have no names.

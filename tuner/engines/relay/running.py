@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -46,7 +48,7 @@ def _load(bundle: str, modified_ns: tuple[int, ...]) -> Loaded:  # noqa: ARG001 
     try:
         text = (folder / compiling.GRAPH).read_text()
         params = tvm.runtime.load_param_dict((folder / compiling.PARAMS).read_bytes())
-        library = tvm.runtime.load_module(str(folder / compiling.LIBRARY))
+        library = _load_library(folder / compiling.LIBRARY)
         executor = graph_executor.create(text, library, tvm.cpu(0))
         executor.load_params(tvm.runtime.save_param_dict(params))
         graph = json.loads(text)
@@ -57,6 +59,12 @@ def _load(bundle: str, modified_ns: tuple[int, ...]) -> Loaded:  # noqa: ARG001 
     outputs = graph.get("metadata", {}).get("outputs") or [f"output_{i}" for i in range(executor.get_num_outputs())]
     inputs = {name: executor.get_input(name) for name in names if name not in params}
     return Loaded(executor=executor, inputs=inputs, outputs=outputs)
+
+
+def _load_library(path: Path) -> Any:
+    # The dynamic loader knows libraries by name: a file compiled anew under the old name would not be read.
+    with tempfile.TemporaryDirectory(prefix="tunesmith-load-") as folder:
+        return tvm.runtime.load_module(shutil.copyfile(path, Path(folder) / path.name).as_posix())
 
 
 def feed(loaded: Loaded, path: str) -> None:

@@ -20,6 +20,8 @@ _THROUGHPUT_HOPE = 2.0
 _UNMEASURED_TRIALS = 4
 """Trials that a task without any counts as having: fewer than a round, so that new tasks come before known ones."""
 _WINDOW_ROUNDS = 2
+_WORTH_LEARNING = 0.005
+"""Share of the model's work below which a kind of operator gets no round of its own to learn its throughput."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,10 @@ class _Progress:
     best: float | None
     history: list[tuple[int, float]]
     """Trials done and best latency after each round that ended with one."""
+    timed: int = 0
+    """Trials whose cost is known."""
+    seconds: float = 0.0
+    """What those cost."""
     exhausted: bool = False
 
     @property
@@ -85,10 +91,19 @@ class Allocator:
             first_trial=chosen.done,
         )
 
-    def finished(self, workload_key: str, *, trials: int, best_latency: float | None, exhausted: bool) -> None:
-        """Tell a round's outcome: trials that it spent, its fastest latency in seconds, and whether to stop here.
+    def finished(
+        self,
+        workload_key: str,
+        *,
+        trials: int,
+        best_latency: float | None,
+        exhausted: bool,
+        seconds: float | None = None,
+    ) -> None:
+        """Tell a round's outcome: trials it spent, its fastest latency, whether to stop here, and what the round took.
 
-        A round that spent nothing ends its task, so that no engine can make the search endless.
+        Given the seconds of rounds, tasks compete by gain per second: trials of one kind of operator were seen to cost
+        six times those of another. A round that spent nothing ends its task: no engine can make the search endless.
         """
         task = self._tasks[workload_key]
         task.done += trials
@@ -97,14 +112,46 @@ class Allocator:
             task.best = min(best_latency, task.best or best_latency)
         if task.best is not None:
             task.history.append((task.done, task.best))
+        if seconds is not None:
+            task.timed += trials
+            task.seconds += seconds
 
     def _choose(self, candidates: Sequence[_Progress]) -> _Progress:
         throughputs = self._throughputs()
+        kinds = self._kinds_worth_learning()
         # FLOPs tell little across kinds of operators: learn each kind's throughput from its heaviest task.
-        unknown = [task for task in candidates if task.extracted.name not in throughputs and not task.done]
+        unknown = [
+            task
+            for task in candidates
+            if task.extracted.name in kinds and task.extracted.name not in throughputs and not task.done
+        ]
         if unknown:
             return min(unknown, key=lambda task: (-_work(task), task.extracted.position))
-        return min(candidates, key=lambda task: (-_gain(task, throughputs), task.extracted.position))
+        costs = self._costs()
+        return min(
+            candidates,
+            key=lambda task: (
+                -_gain(task, throughputs) / costs.get(task.extracted.name, costs[None]),
+                task.extracted.position,
+            ),
+        )
+
+    def _kinds_worth_learning(self) -> set[str]:
+        work: dict[str, float] = {}
+        for task in self._tasks.values():
+            work[task.extracted.name] = work.get(task.extracted.name, 0.0) + _work(task)
+        total = sum(work.values())
+        return {name for name, share in work.items() if share >= total * _WORTH_LEARNING}
+
+    def _costs(self) -> dict[str | None, float]:
+        """Seconds per trial of each kind of operator, and under None of all; 1 where nothing is known."""
+        spent: dict[str | None, tuple[float, int]] = {None: (0.0, 0)}
+        for task in self._tasks.values():
+            for name in (None, task.extracted.name):
+                seconds, trials = spent.get(name, (0.0, 0))
+                spent[name] = (seconds + task.seconds, trials + task.timed)
+        known = {name: seconds / trials for name, (seconds, trials) in spent.items() if trials and seconds > 0}
+        return {None: 1.0, **known}
 
     def _throughputs(self) -> dict[str, float]:
         """FLOPs per second of the best task of each kind of operator."""

@@ -11,6 +11,7 @@ from domain.targets import Device
 
 _CPUINFO = Path("/proc/cpuinfo")
 _CGROUPS = Path("/sys/fs/cgroup")
+_MEMBERSHIP = Path("/proc/self/cgroup")
 
 FEATURES = (
     # x86: names of Linux's ``flags``
@@ -59,17 +60,17 @@ def describe(cpuinfo: str, *, machine: str, threads: int) -> Device:
     return Device(key=f"{machine}/{_slug(identity)}/{features}/t{threads}", name=name, threads=threads)
 
 
-def usable_cores(groups: Path = _CGROUPS) -> int:
+def usable_cores(groups: Path = _CGROUPS, membership: Path = _MEMBERSHIP) -> int:
     """Cores that this process may keep busy: its affinity mask, cut by the cgroup's CPU quota."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = _quota(groups)
+    quota = _quota(groups, membership)
     return cores if quota is None else max(1, min(cores, int(quota)))
 
 
-def _quota(groups: Path) -> float | None:
+def _quota(groups: Path, membership: Path) -> float | None:
     """CPUs' worth of time per second: cgroup 2's ``cpu.max``, or cgroup 1's ``cpu.cfs_quota_us``."""
     limits = []
-    for folder in _own_groups(groups):
+    for folder in _own_groups(groups, membership):
         parts = _words(folder / "cpu.max")
         parts = parts or _words(folder / "cpu.cfs_quota_us") + _words(folder / "cpu.cfs_period_us")
         if len(parts) == 2 and parts[0].isdigit() and parts[1].isdigit() and int(parts[1]):
@@ -77,10 +78,10 @@ def _quota(groups: Path) -> float | None:
     return min(limits, default=None)
 
 
-def _own_groups(groups: Path) -> list[Path]:
+def _own_groups(groups: Path, membership: Path) -> list[Path]:
     """Folders of this process's CPU group and of its ancestors: the tightest limit counts."""
     found = []
-    for line in _lines(Path("/proc/self/cgroup")) or ["0::/"]:
+    for line in _lines(membership) or ["0::/"]:
         _, controllers, path = line.split(":", 2)
         if controllers and "cpu" not in controllers.split(","):
             continue

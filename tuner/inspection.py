@@ -69,7 +69,8 @@ class Inspector:
             try:
                 return engine.request(method, params, timeout=self.seconds)
             except errors.EngineRequestFailed as error:
-                raise self._unreadable(error, error.message) if _needs_memory(error) else failures.explain(error)
+                explained = self._unreadable(error, error.message) if _needs_memory(error) else failures.explain(error)
+                raise explained from None
             except (errors.EngineCrashed, errors.EngineTimeout, errors.EngineSilent) as error:
                 raise self._unreadable(error, _reason(error)) from error
 

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.catalogue import EngineSpec
+from tuner.session import EngineSession
+
+MISBEHAVING = EngineSpec(
+    name="misbehaving", module="tests.tuner.misbehaving_engine", requirements=Path("/nonexistent/requirements.txt")
+)
+
+Start = Callable[..., EngineSession]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts misbehaving engines, and ends them with the test."""
+    sessions = []
+
+    def starter(**options: Any) -> EngineSession:
+        options = {"log_path": tmp_path / "engine.log", "hello_timeout": 20.0, **options}
+        session = EngineSession.start(MISBEHAVING, Path(sys.executable), **options)
+        sessions.append(session)
+        return session
+
+    yield starter
+    for session in sessions:
+        session.kill()
+
+
+@pytest.fixture
+def engine(start: Start) -> EngineSession:
+    return start()

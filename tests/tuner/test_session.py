@@ -1,0 +1,344 @@
+"""How a session starts, fails and ends, with real processes."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from domain import errors
+from tests.tuner.conftest import MISBEHAVING, Start
+from tuner import processes
+from tuner.catalogue import ROOT
+from tuner.engines.protocol import messages
+from tuner.session import Canceled, EngineSession, Limits, sweep
+
+
+def gone(pids: list[int], within: float = 5.0) -> bool:
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        if not any(processes.start_time(pid) for pid in pids):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def pid_of(engine: EngineSession) -> int:
+    return int(engine.request("echo", {}, timeout=10)["pid"])
+
+
+def open_descriptors() -> int:
+    gc.collect()
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def own_children() -> list[str]:
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+
+
+# starting
+
+
+@pytest.mark.parametrize(
+    ("manner", "message"),
+    [("crash", "exit status 1"), ("foreign", "protocol 99"), ("rude", "instead of hello"), ("mute", "time limit")],
+)
+def test_a_bad_start_is_a_start_failure(
+    start: Start, monkeypatch: pytest.MonkeyPatch, manner: str, message: str
+) -> None:
+    monkeypatch.setenv("TUNESMITH_TEST_START", manner)
+    with pytest.raises(errors.EngineStartFailed, match=message):
+        start(hello_timeout=1.0 if manner == "mute" else 20.0)
+    assert not own_children()
+
+
+def test_a_start_failure_shows_what_the_engine_said(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNESMITH_TEST_START", "crash")
+    with pytest.raises(errors.EngineStartFailed) as caught:
+        start()
+    assert "cannot import tvm" in caught.value.details["log_tail"]
+    assert caught.value.details["exit_code"] == 1
+
+
+def test_a_missing_interpreter_is_a_start_failure(tmp_path: Path) -> None:
+    before = open_descriptors()
+    with pytest.raises(errors.EngineStartFailed, match="No such file"):
+        EngineSession.start(MISBEHAVING, tmp_path / "python", log_path=tmp_path / "log", home=tmp_path)
+    assert open_descriptors() == before
+    assert not list((tmp_path / "run" / "engines").iterdir())
+
+
+def test_starting_can_be_canceled(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNESMITH_TEST_START", "mute")
+    began = time.monotonic()
+    with pytest.raises(Canceled):
+        start(canceled=lambda: time.monotonic() > began + 0.2)
+    assert time.monotonic() - began < 5
+    assert not own_children()
+
+
+# failing
+
+
+def test_a_signal_is_named(engine: EngineSession) -> None:
+    with pytest.raises(errors.EngineCrashed, match="SIGSEGV") as caught:
+        engine.request("die", {"signal": int(signal.SIGSEGV)}, timeout=10)
+    assert caught.value.details["signal"] == "SIGSEGV"
+
+
+def test_an_exit_is_told_with_its_status_and_last_words(engine: EngineSession) -> None:
+    with pytest.raises(errors.EngineCrashed, match="exit status 3") as caught:
+        engine.request("exit", {"status": 3}, timeout=10)
+    assert caught.value.details["exit_code"] == 3
+    assert caught.value.details["log_tail"].strip() == "last words"
+
+
+def test_the_log_tail_is_this_engines_own(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "engine.log").write_text("an earlier engine\n")
+    with pytest.raises(errors.EngineCrashed) as caught:
+        start().request("exit", {"status": 3}, timeout=10)
+    assert caught.value.details["log_tail"].strip() == "last words"
+    assert (tmp_path / "engine.log").read_text().startswith("an earlier engine\n")
+
+
+def test_an_engine_killed_from_outside_is_a_crash(engine: EngineSession) -> None:
+    pid = pid_of(engine)
+    timer = threading.Timer(0.2, os.kill, (pid, signal.SIGKILL))
+    timer.start()
+    with pytest.raises(errors.EngineCrashed, match="SIGKILL"):
+        engine.request("sleep", {"seconds": 30}, timeout=20)
+    timer.join()
+
+
+def test_an_engine_that_died_between_requests_is_a_crash(engine: EngineSession) -> None:
+    os.kill(pid_of(engine), signal.SIGKILL)
+    time.sleep(0.1)
+    with pytest.raises(errors.EngineCrashed, match="SIGKILL"):
+        engine.request("echo", {}, timeout=10)
+
+
+def test_a_crash_is_seen_while_a_child_holds_the_descriptor_open(engine: EngineSession) -> None:
+    engine.request("have_children", {}, timeout=10)
+    with pytest.raises(errors.EngineCrashed, match="exit status 4"):
+        engine.request("exit", {"status": 4}, timeout=10)
+
+
+def test_silence_is_noticed_in_spite_of_a_generous_time_limit(start: Start) -> None:
+    engine = start(silence_timeout=1.0)
+    began = time.monotonic()
+    with pytest.raises(errors.EngineSilent, match="no sign of life for 1 s"):
+        engine.request("freeze", {}, timeout=60)
+    assert time.monotonic() - began < 6
+    assert not engine.alive
+
+
+def test_heartbeats_are_a_sign_of_life(start: Start) -> None:
+    engine = start(silence_timeout=0.8)
+    assert engine.request("sleep", {"seconds": 1.6}, timeout=10) == {"slept": 1.6}
+
+
+def test_time_between_requests_is_not_silence(start: Start) -> None:
+    engine = start(silence_timeout=0.5)
+    time.sleep(0.8)
+    assert pid_of(engine)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "this is no JSON\n",
+        "[1]\n",
+        "\n",
+        "\x00\x00\n",
+        '{"event": 5}\n',
+        '{"event":"progress","id":"one"}\n',
+        '{"event":"result","id":1,"data":[]}\n',
+        "[" * 100_000 + "\n",
+        '{"event":"result","id":77,"data":{}}\n',
+        '{"event":"hello","data":{}}\n',
+    ],
+    ids=["text", "list", "empty", "zeros", "kind", "id", "data", "deep", "other request", "second hello"],
+)
+def test_garbage_is_told(engine: EngineSession, text: str) -> None:
+    with pytest.raises(errors.EngineGarbled):
+        engine.request("write", {"text": text}, timeout=10)
+    assert not engine.alive
+
+
+def test_a_line_without_end_is_cut_off(engine: EngineSession) -> None:
+    with pytest.raises(errors.EngineGarbled, match="line of over"):
+        engine.request("write", {"text": "x" * 1024, "times": messages.MAX_LINE_BYTES // 1024 + 300}, timeout=20)
+
+
+def test_the_longest_line_still_fits(engine: EngineSession) -> None:
+    text = "x" * (messages.MAX_LINE_BYTES - 1000)
+    assert engine.request("echo", {"text": text}, timeout=20)["echo"] == {"text": text}
+
+
+def test_a_request_too_long_for_a_line_is_not_sent(engine: EngineSession) -> None:
+    with pytest.raises(messages.MalformedMessage):
+        engine.request("echo", {"text": "x" * messages.MAX_LINE_BYTES}, timeout=20)
+    assert pid_of(engine)
+
+
+def test_an_engine_that_hangs_up_and_lives_on_is_ended(engine: EngineSession) -> None:
+    pid = pid_of(engine)
+    with pytest.raises(errors.EngineGarbled, match="closed its event descriptor"):
+        engine.request("hang_up", {}, timeout=20)
+    assert gone([pid])
+
+
+def test_a_long_request_to_an_engine_that_does_not_read_ends_in_time(start: Start) -> None:
+    engine = start(silence_timeout=1.0)
+    os.kill(pid_of(engine), signal.SIGSTOP)
+    with pytest.raises(errors.EngineSilent):
+        engine.request("echo", {"text": "x" * 2_000_000}, timeout=30)
+
+
+def test_a_bug_in_the_engine_is_told_with_its_traceback(engine: EngineSession) -> None:
+    with pytest.raises(errors.EngineRequestFailed, match="ZeroDivisionError: a bug") as caught:
+        engine.request("fail", {}, timeout=10)
+    assert caught.value.engine_code == "engine_internal_error"
+    assert "in _fail" in caught.value.details["traceback"]
+    assert engine.alive
+
+
+# what the engine sees
+
+
+def test_what_an_engine_prints_is_log_and_never_an_event(engine: EngineSession, tmp_path: Path) -> None:
+    assert engine.request("chat", {}, timeout=10) == {"written": True}
+    assert '"event":"result"' in (tmp_path / "engine.log").read_text()
+
+
+def test_an_engine_gets_our_environment_and_our_packages(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THREADS", "7")
+    monkeypatch.setenv("PYTHONHOME", "/nonexistent")
+    answer = start().request("echo", {}, timeout=10)
+    assert answer["threads"] == "7"
+    assert answer["cwd"] == str(ROOT)
+
+
+def test_standard_input_is_not_the_request_pipe(engine: EngineSession) -> None:
+    assert engine.request("read_standard_input", {}, timeout=10) == {"text": ""}
+
+
+def test_limits_hold_for_the_engine(start: Start) -> None:
+    engine = start(limits=Limits(memory_bytes=2**30, cpu_seconds=1, file_bytes=1000))
+    soft = Path(f"/proc/{pid_of(engine)}/limits").read_text()
+    rows = {line[:25].strip(): line[25:].split() for line in soft.splitlines()}
+    assert rows["Max address space"][:2] == ["1073741824", "1073741824"]
+    assert rows["Max file size"][:2] == ["1000", "1000"]
+    assert rows["Max cpu time"][:2] == ["1", "1"]
+    assert rows["Max core file size"][:2] == ["0", "0"]
+
+
+# ending
+
+
+@pytest.mark.parametrize("how", ["close", "kill"])
+def test_everything_an_engine_started_ends_with_it(engine: EngineSession, how: str) -> None:
+    answer = engine.request("have_children", {}, timeout=10)
+    pids = [answer["engine"], *answer["pids"]]
+    assert all(processes.start_time(pid) for pid in pids)
+    getattr(engine, how)()
+    assert gone(pids)
+
+
+def test_sessions_leave_no_descriptors_children_or_notes(start: Start, tmp_path: Path) -> None:
+    start(home=tmp_path).close()
+    before = open_descriptors()
+    for method, params in (("echo", {}), ("exit", {"status": 1}), ("write", {"text": "garbage\n"})):
+        session = start(home=tmp_path)
+        with contextlib.suppress(errors.EngineError):
+            session.request(method, params, timeout=10)
+        session.close()
+    assert open_descriptors() == before
+    assert not own_children()
+    assert not list((tmp_path / "run" / "engines").iterdir())
+
+
+def test_an_engine_outlives_the_thread_that_started_it(start: Start) -> None:
+    sessions: list[EngineSession] = []
+    thread = threading.Thread(target=lambda: sessions.append(start()))
+    thread.start()
+    thread.join()
+    time.sleep(0.3)
+    assert pid_of(sessions[0])
+
+
+HOST = """
+import sys, time
+from pathlib import Path
+from tests.tuner.conftest import MISBEHAVING
+from tuner.session import EngineSession
+home = Path(sys.argv[1])
+session = EngineSession.start(MISBEHAVING, Path(sys.executable), log_path=home / "log", home=home)
+answer = session.request("have_children", {}, timeout=10)
+print(answer["engine"], *answer["pids"], flush=True)
+if sys.argv[2] == "busy":
+    session.request("sleep", {"seconds": 600}, timeout=None)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("state", ["idle", "busy"])
+def test_a_killed_host_takes_its_engine_along(tmp_path: Path, state: str) -> None:
+    engine, of_group, deaf, escaped = killed_host(tmp_path, state)
+    assert gone([engine, of_group, deaf])
+    # Only the one that left its group is for the next start to find.
+    assert processes.start_time(escaped)
+    assert sweep(tmp_path) == [escaped]
+    assert gone([escaped])
+    assert sweep(tmp_path) == []
+    assert not list((tmp_path / "run" / "engines").iterdir())
+
+
+def killed_host(home: Path, state: str) -> list[int]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", HOST, str(home), state]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as host:
+        assert host.stdout
+        pids = [int(pid) for pid in host.stdout.readline().split()]
+        time.sleep(0.2)
+        host.kill()
+    return pids
+
+
+def test_sweeping_spares_living_sessions(start: Start, tmp_path: Path) -> None:
+    engine = start(home=tmp_path)
+    assert sweep(tmp_path) == []
+    assert pid_of(engine)
+    assert len(list((tmp_path / "run" / "engines").iterdir())) == 1
+
+
+def test_a_reused_pid_of_a_dead_host_does_not_protect_a_stray(start: Start, tmp_path: Path) -> None:
+    engine = start(home=tmp_path)
+    pid = pid_of(engine)
+    (note,) = (tmp_path / "run" / "engines").glob("*.json")
+    entry = json.loads(note.read_text())
+    entry["owner"]["start_time"] -= 1
+    note.write_text(json.dumps(entry))
+    assert pid in sweep(tmp_path)
+
+
+def test_a_damaged_note_still_names_its_session(start: Start, tmp_path: Path) -> None:
+    engine = start(home=tmp_path)
+    pid = pid_of(engine)
+    (note,) = (tmp_path / "run" / "engines").glob("*.json")
+    note.write_text("{")
+    assert pid in sweep(tmp_path)
+    assert not note.exists()
+
+
+def test_sweeping_a_home_without_engines_does_nothing(tmp_path: Path) -> None:
+    assert sweep(tmp_path) == []

@@ -1,0 +1,22 @@
+"""``./run bench NAME``: each benchmark is a module of this package with a ``main()`` that prints JSON."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+BENCHMARKS = {"compile": "import, build and task extraction of a real model: stock TVM and the relay engine"}
+
+
+def main() -> int:
+    name, arguments = (sys.argv[1:2] or ["list"])[0], sys.argv[2:]
+    if name not in BENCHMARKS:
+        width = max(map(len, BENCHMARKS))
+        sys.stderr.write("".join(f"{known:{width}}  {what}\n" for known, what in BENCHMARKS.items()))
+        return 0 if name == "list" else 2
+    status: int = importlib.import_module(f"bench.{name}").main(arguments)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What people write by hand with TVM, run with an engine environment's interpreter: the benchmarks' other side."""

@@ -1,0 +1,31 @@
+"""Client and command line of Tunesmith. ``from tunesmith import Client`` is all a program needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tunesmith.client import Client
+    from tunesmith.errors import TunesmithError
+    from tunesmith.events import Event
+    from tunesmith.resources import Artifact, Job, Model
+
+__all__ = ["Artifact", "Client", "Event", "Job", "Model", "TunesmithError"]
+
+_HOMES = {
+    "Artifact": "tunesmith.resources",
+    "Client": "tunesmith.client",
+    "Event": "tunesmith.events",
+    "Job": "tunesmith.resources",
+    "Model": "tunesmith.resources",
+    "TunesmithError": "tunesmith.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imported on first use: the HTTP client takes longer to load than ``tunesmith --help`` may take."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)

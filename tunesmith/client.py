@@ -1,0 +1,134 @@
+"""The SDK's way in."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tunesmith import connection, errors
+from tunesmith.resources import Artifact, Job, Json, Model
+from tunesmith.transport import Transport
+
+_CHUNK = 256 * 1024
+
+
+class Client:
+    """Talks to one server: the one named, or TUNESMITH_URL's, or the one that serves the home folder.
+
+    Every method raises NetworkError and RequestRejected; see ``tunesmith.errors``. Not for several threads at once.
+    """
+
+    def __init__(self, url: str | None = None, token: str | None = None) -> None:
+        self._transport = Transport(connection.find(url, token))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._transport.close()
+
+    @property
+    def url(self) -> str:
+        return self._transport.url
+
+    def upload(
+        self, path: str | Path, *, name: str | None = None, progress: Callable[[int, int], None] | None = None
+    ) -> Model:
+        """Send an ONNX file; ``progress`` gets bytes sent and bytes in all. Sending it twice is harmless."""
+        file = Path(path)
+        try:
+            size = file.stat().st_size
+            file.open("rb").close()
+        except OSError as error:
+            raise errors.InvalidInput(f"cannot read {file}: {error.strerror}", code="unreadable_file") from error
+        response = self._transport.put(
+            "/v1/models", lambda: _read(file, size, progress), size=size, params={"name": name or file.stem}
+        )
+        return Model.of(response.json(), created=response.status_code == 201)
+
+    def models(self) -> Iterator[Model]:
+        return (Model.of(data) for data in self._pages("/v1/models", "models", {}))
+
+    def model(self, id_or_digest: str) -> Model:
+        return Model.of(self._transport.get(f"/v1/models/{id_or_digest}").json())
+
+    def tune(
+        self,
+        model: Model | str,
+        *,
+        target: str = "native",
+        tuner: str = "auto",
+        trials: int | None = None,
+        seconds: float | None = None,
+        input_shapes: Mapping[str, Sequence[int]] | None = None,
+        threads: int | None = None,
+        labels: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> Job:
+        """Ask for a model, or the one with this id or digest, to be tuned; see ``POST /v1/jobs`` for ``options``.
+
+        Tuning ends at the first limit reached; without one, the server's default applies.
+        """
+        draft: Json = {"model": model.id if isinstance(model, Model) else model, "target": target, "tuner": tuner}
+        if trials is not None or seconds is not None:
+            draft["budget"] = {"trials": trials, "seconds": seconds}
+        if threads is not None:
+            draft["threads"] = threads
+        draft["input_shapes"] = {name: list(shape) for name, shape in (input_shapes or {}).items()}
+        draft["labels"] = dict(labels or {})
+        response = self._transport.post("/v1/jobs", draft | options, idempotency_key=uuid.uuid4().hex)
+        return Job(self._transport, response.json())
+
+    def jobs(self, *, state: str | None = None, model: str | None = None, label: str | None = None) -> Iterator[Job]:
+        """Newest first; ``model`` is an id or digest, ``label`` NAME=VALUE. Pages are fetched as they are needed."""
+        params = {"state": state, "model": model, "label": label}
+        return (Job(self._transport, data) for data in self._pages("/v1/jobs", "jobs", params))
+
+    def job(self, job_id: str) -> Job:
+        return Job(self._transport, self._transport.get(f"/v1/jobs/{job_id}").json())
+
+    def artifact(self, id_or_digest: str) -> Artifact:
+        return Artifact.of(self._transport, self._transport.get(f"/v1/artifacts/{id_or_digest}").json())
+
+    def best(self, model: Model | str, *, target: str | None = None, device: str | None = None) -> Artifact:
+        """The fastest verified artifact. Raises NotFound."""
+        wanted = model.digest if isinstance(model, Model) else model
+        found = self._transport.get("/v1/best", {"model": wanted, "target": target, "device": device}).json()
+        return Artifact.of(self._transport, found["artifact"], found["why"])
+
+    def workers(self) -> list[Json]:
+        return list(self._transport.get("/v1/workers").json()["workers"])
+
+    def _pages(self, path: str, name: str, params: Mapping[str, Any]) -> Iterator[Json]:
+        token = None
+        while True:
+            page = self._transport.get(path, {**params, "page_token": token}).json()
+            yield from page[name]
+            token = page["next_page_token"]
+            if token is None:
+                return
+
+
+def file_digest(path: Path) -> str:
+    """sha256 of a file, hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read(path: Path, size: int, progress: Callable[[int, int], None] | None) -> Iterator[bytes]:
+    sent = 0
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            sent += len(chunk)
+            yield chunk
+            if progress:
+                progress(sent, size)

@@ -1,0 +1,53 @@
+"""Which server to talk to."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tunesmith import errors
+
+DEFAULT_HOME = "~/.local/share/tunesmith"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connection:
+    url: str
+    token: str | None = field(repr=False)
+
+
+def home() -> Path:
+    return Path(os.environ.get("TUNESMITH_HOME") or DEFAULT_HOME).expanduser().absolute()
+
+
+def find(url: str | None = None, token: str | None = None) -> Connection:
+    """The arguments, else TUNESMITH_URL and TUNESMITH_TOKEN, else what ``serve`` wrote into the home folder.
+
+    The token of the home folder goes to the server of the home folder only. Raises ServerUnreachable when no server is
+    known and ConfigurationError for what is no URL.
+    """
+    url = url or os.environ.get("TUNESMITH_URL")
+    token = token or os.environ.get("TUNESMITH_TOKEN")
+    local = _local(home() / "server.json")
+    if url is None and local is None:
+        raise errors.ServerUnreachable(f"no server runs for {home()}")
+    if url is None or (local is not None and url.rstrip("/") == local.url):
+        assert local is not None  # noqa: S101 - just looked
+        return Connection(url=local.url, token=token or local.token)
+    if not url.startswith(("http://", "https://")):
+        raise errors.ConfigurationError(f"{url!r} is no URL of a server", hint="It looks like http://host:8000.")
+    return Connection(url=url.rstrip("/"), token=token)
+
+
+def _local(path: Path) -> Connection | None:
+    try:
+        written = json.loads(path.read_text())
+        return Connection(url=str(written["url"]).rstrip("/"), token=written.get("token"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise errors.ConfigurationError(
+            f"{path} cannot be read", hint="Remove it and start the server again: ./run serve."
+        ) from error

@@ -1,0 +1,79 @@
+"""A job's events over server-sent events (HTML Standard, section 9.2), across lost connections."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from tunesmith import errors
+from tunesmith.transport import Transport
+
+FINAL_STATES = frozenset({"succeeded", "failed", "canceled"})
+PATIENCE_SECONDS = 120.0
+"""How long a watcher keeps trying to reach a server that has gone away."""
+_RECONNECT_SECONDS = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """``kind`` is state, stage, progress, task or note; what ``data`` holds depends on it."""
+
+    id: int
+    kind: str
+    data: dict[str, Any] = field(default_factory=dict)
+    at: datetime | None = None
+
+
+def watch(transport: Transport, job_id: str, *, after: int = 0, patience: float = PATIENCE_SECONDS) -> Iterator[Event]:
+    """Every event after ``after``, each once, until the job has ended.
+
+    Raises NetworkError when the server stays away for ``patience`` seconds.
+    """
+    lost_at: float | None = None
+    while True:
+        try:
+            with transport.stream(f"/v1/jobs/{job_id}/events", {"Last-Event-ID": str(after)}) as response:
+                for event in parse(response.iter_lines()):
+                    lost_at, after = None, event.id
+                    yield event
+                    if event.kind == "state" and event.data.get("state") in FINAL_STATES:
+                        return
+        except errors.NetworkError:
+            lost_at = lost_at or time.monotonic()
+            if time.monotonic() - lost_at > patience:
+                raise
+        # Also reached when the server ended the stream because it is stopping.
+        time.sleep(_RECONNECT_SECONDS)
+
+
+def parse(lines: Iterable[str]) -> Iterator[Event]:
+    """Events without an id or with data that is no JSON object are not ours and left out."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        if not line:
+            event = _event(fields)
+            fields = {}
+            if event:
+                yield event
+            continue
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        fields[name] = f"{fields[name]}\n{value}" if name == "data" and name in fields else value
+
+
+def _event(fields: dict[str, str]) -> Event | None:
+    try:
+        data = json.loads(fields.get("data", ""))
+        identifier = int(fields["id"])
+    except (ValueError, KeyError):
+        return None
+    if not isinstance(data, dict):
+        return None
+    at = data.pop("at", None)
+    return Event(
+        id=identifier, kind=fields.get("event", "message"), data=data, at=datetime.fromisoformat(at) if at else None
+    )

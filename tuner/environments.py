@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -152,8 +153,10 @@ def _told(error: errors.TunesmithError) -> str:
 def _make(spec: EngineSpec, environment: Path, say: OnProgress) -> None:
     say(f"making the {spec.name} environment in {environment}")
     started = time.monotonic()
+    # uv itself refuses to clear a folder that it does not know for an environment.
+    shutil.rmtree(environment, ignore_errors=True)
     # In place and not renamed into place: scripts in an environment hold its absolute path.
-    _uv(spec, say, "venv", "--clear", "--python", _base_python(spec), str(environment))
+    _uv(spec, say, "venv", "--python", _base_python(spec), str(environment))
     python = str(environment / "bin" / "python")
     _uv(spec, say, "pip", "sync", "--require-hashes", "--python", python, str(spec.requirements))
     facts = {"engine": spec.name, "packages": _pins(spec.requirements), "seconds": round(time.monotonic() - started, 1)}
@@ -204,8 +207,8 @@ def _environment() -> dict[str, str]:
 
 def _reason(tail: deque[str]) -> str:
     said = [line for line in tail if line.strip()]
-    told = [line for line in said if "error" in line.lower() or "×" in line]
-    return (told or said or ["uv gave no reason"])[0].strip()
+    told = [line.strip() for line in said if any(word in line for word in ("error", "×", "Caused by"))]
+    return " ".join(told[:3] or said[-1:] or ["uv gave no reason"])
 
 
 def _hint(text: str) -> str:

@@ -80,12 +80,16 @@ def _line(message: Json) -> bytes:
 
 def _object(line: bytes) -> Json:
     try:
-        message = json.loads(line)
+        message = json.loads(line, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise MalformedMessage(f"not JSON: {_shown(line)}") from error
     if not isinstance(message, dict):
         raise MalformedMessage(f"not a JSON object: {_shown(line)}")
     return message
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
 
 
 def _shown(line: bytes) -> str:

@@ -1,0 +1,78 @@
+"""``engines install``, ``list`` and ``doctor``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from tunesmith import connection, errors
+from tunesmith.cli import local, options, output
+
+app = typer.Typer(help="The environments that TVM and ONNX Runtime run in.", no_args_is_help=True)
+
+_Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="relay or reference; both by default.")]
+
+
+@app.command()
+def install(names: _Names = None) -> None:
+    """Make what is missing; quick when nothing is."""
+    with local.translated():
+        from tuner import environments
+
+        for spec in _specs(names):
+            environments.install(spec, connection.home(), on_progress=output.note)
+
+
+@app.command(name="list")
+def listing(as_json: options.Json = False) -> None:
+    """List the engines and where they are."""
+    with local.translated():
+        from domain.errors import EngineNotInstalled
+        from tuner import environments
+
+        found = []
+        for spec in _specs(None):
+            try:
+                python = str(environments.interpreter(spec, connection.home()))
+            except EngineNotInstalled:
+                python = None
+            found.append({"name": spec.name, "installed": python is not None, "python": python})
+    if as_json:
+        output.document(found)
+        return
+    rows = [[str(each["name"]), "yes" if each["installed"] else "no", str(each["python"] or "-")] for each in found]
+    output.listing(["ENGINE", "INSTALLED", "PYTHON"], rows, optional=["PYTHON"], empty="no engines")
+
+
+@app.command()
+def doctor(names: _Names = None, as_json: options.Json = False) -> None:
+    """Start each engine and tell what works; exits 3 when something does not."""
+    import dataclasses
+
+    with local.translated():
+        from tuner import environments
+
+        found = [environments.doctor(spec, connection.home()) for spec in _specs(names)]
+    if as_json:
+        output.document([{**dataclasses.asdict(each), "python": each.python and str(each.python)} for each in found])
+    else:
+        for health in found:
+            tools = " ".join(f"{name} {version}" for name, version in health.toolchain.items() if name != "engine")
+            seconds = f"  (starts in {health.start_seconds:.1f} s)" if health.start_seconds else ""
+            output.line(f"{health.name:<10} {'ok' if not health.problems else 'broken'}  {tools}{seconds}")
+            for problem in health.problems:
+                output.line(f"{'':<10} {problem}")
+    broken = [health.name for health in found if health.problems]
+    if broken:
+        raise errors.ConfigurationError(
+            f"{' and '.join(broken)} cannot be used",
+            code="engine_broken",
+            hint=f"Install again: tunesmith engines install {' '.join(broken)}.",
+        )
+
+
+def _specs(names: list[str] | None) -> list[Any]:
+    from tuner import catalogue
+
+    return [catalogue.get(name) for name in names or sorted(catalogue.ENGINES)]

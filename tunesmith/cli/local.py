@@ -1,0 +1,101 @@
+"""What commands do on this machine, with the server's own packages: there in a checkout only."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tunesmith import connection, errors
+from tunesmith.cli import arrays
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    outputs: list[dict[str, Any]]
+    samples: list[float]
+    """Seconds per run."""
+
+    def statistics(self) -> dict[str, float]:
+        """TVMC's columns."""
+        ordered = sorted(self.samples)
+        return {
+            "mean": statistics.fmean(ordered),
+            "median": statistics.median(ordered),
+            "max": ordered[-1],
+            "min": ordered[0],
+            "std": statistics.pstdev(ordered),
+        }
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """The domain's errors as the client's, so that they look alike. Raises ConfigurationError outside a checkout."""
+    try:
+        from domain import errors as domain_errors
+    except ModuleNotFoundError as error:
+        raise errors.ConfigurationError(
+            "this installation holds the client only; engines are part of a checkout",
+            hint="Run it from a checkout, or unpack the bundle and run its example.py with plain TVM.",
+        ) from error
+    try:
+        yield
+    except domain_errors.TunesmithError as error:
+        raise _as_ours(error, domain_errors) from error
+
+
+def _as_ours(error: Any, domain_errors: Any) -> errors.TunesmithError:
+    kind = errors.TunesmithError
+    if isinstance(error, domain_errors.InvalidRequest):
+        kind = errors.InvalidInput
+    elif isinstance(error, domain_errors.EngineNotInstalled | domain_errors.ConfigurationError):
+        kind = errors.ConfigurationError
+    return kind(error.message, code=error.code, hint=error.hint, details=error.details)
+
+
+def run_bundle(
+    bundle: Path,
+    *,
+    inputs: Path | None,
+    outputs: Path | None,
+    threads: int | None,
+    repeat: int,
+    number: int,
+    fill: str,
+) -> RunResult:
+    """Run once, and time ``repeat`` samples. Raises InvalidInput for what does not fit, ConfigurationError."""
+    for path in (bundle, inputs):
+        if path is not None and not path.is_file():
+            raise errors.InvalidInput(f"there is no file {path}", code="unreadable_file")
+    if outputs is not None and not outputs.absolute().parent.is_dir():
+        raise errors.InvalidInput(f"there is no folder {outputs.absolute().parent}", code="unwritable_file")
+    with translated(), tempfile.TemporaryDirectory(prefix="tunesmith-run-") as scratch:
+        from domain.errors import EngineRequestFailed
+        from tuner import bundle as bundles
+        from tuner import catalogue, environments, failures
+        from tuner.session import EngineSession
+
+        spec, folder = catalogue.get("relay"), Path(scratch)
+        manifest = bundles.open_bundle(bundle, folder / "bundle")
+        if inputs is None and fill != "random":
+            inputs = folder / "inputs.npz"
+            arrays.write_constant(inputs, manifest.inputs, {"zeros": 0, "ones": 1}[fill])
+        params = {
+            "bundle": str(folder / "bundle"),
+            "inputs": str(inputs.absolute()) if inputs else None,
+            "outputs": str(outputs.absolute()) if outputs else None,
+            "threads": threads or manifest.threads,
+            "repeat": repeat,
+            "number": number,
+        }
+        python = environments.interpreter(spec, connection.home())
+        with EngineSession.start(spec, python, log_path=folder / "engine.log", home=connection.home()) as session:
+            try:
+                answer = session.request("run", params, timeout=None)
+            except EngineRequestFailed as error:
+                raise failures.explain(error) from error
+        return RunResult(outputs=answer["outputs"], samples=answer["samples"])

@@ -1,0 +1,83 @@
+"""The command tree, and what errors look like."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+import typer
+from typer.exceptions import TyperException
+
+from tunesmith import errors
+from tunesmith.cli import (
+    engine_commands,
+    job_commands,
+    model_commands,
+    output,
+    run_command,
+    service_commands,
+    tune_command,
+)
+
+USAGE_EXIT = 2
+INTERRUPTED_EXIT = 130
+_EXITS: tuple[tuple[type[errors.TunesmithError], int], ...] = (
+    (errors.ConfigurationError, 3),
+    (errors.NetworkError, 4),
+    (errors.RequestRejected, 5),
+    (errors.InvalidInput, 5),
+    (errors.TunesmithError, 1),
+)
+
+app = typer.Typer(
+    name="tunesmith",
+    help="Tune neural networks for the machines they run on.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+model_commands.register(app)
+tune_command.register(app)
+job_commands.register(app)
+run_command.register(app)
+service_commands.register(app)
+app.add_typer(engine_commands.app, name="engines")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status: 0 ok, 1 the job failed, 2 usage, 3 configuration, 4 network, 5 validation, 130 Ctrl-C."""
+    try:
+        result = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+        sys.stdout.flush()
+    except errors.TunesmithError as error:
+        output.error(error.code, error.message, error.hint)
+        return exit_status(error)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED_EXIT
+    except BrokenPipeError:
+        # The reader of a pipe, such as head, has seen enough. Python would complain when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except typer.Exit as exit_:
+        return exit_.exit_code
+    except TyperException as error:
+        return _usage(error)
+    return result if isinstance(result, int) else 0
+
+
+def _usage(error: TyperException) -> int:
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        output.note(error.format_message())
+    else:
+        command = context.command_path if context else "tunesmith"
+        output.error("usage", error.format_message(), f"See {command} --help.")
+    return USAGE_EXIT
+
+
+def exit_status(error: errors.TunesmithError) -> int:
+    return next(status for kind, status in _EXITS if isinstance(error, kind))

@@ -1,0 +1,39 @@
+"""Options that several commands share, and the text forms they take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of a job, as `jobs` lists them.")]
+_SHAPE = "--input-shape is NAME:SIZE,SIZE,… such as x:1,3,224,224"
+
+
+def input_shapes(texts: Sequence[str]) -> dict[str, list[int]]:
+    """``NAME:1,3,224,224`` each; a name may hold colons."""
+    shapes: dict[str, list[int]] = {}
+    for text in texts:
+        name, colon, sizes = text.rpartition(":")
+        try:
+            shape = [int(size) for size in sizes.split(",")] if sizes else []
+        except ValueError:
+            raise typer.BadParameter(f"{_SHAPE}, not {text!r}") from None
+        if not colon or not name:
+            raise typer.BadParameter(f"{_SHAPE}, not {text!r}")
+        if name in shapes:
+            raise typer.BadParameter(f"--input-shape names {name!r} twice")
+        shapes[name] = shape
+    return shapes
+
+
+def labels(texts: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            raise typer.BadParameter(f"--label is NAME=VALUE, not {text!r}")
+        found[name] = value
+    return found

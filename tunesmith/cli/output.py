@@ -1,0 +1,88 @@
+"""Plain text and JSON for people and programs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+
+def line(text: str = "") -> None:
+    sys.stdout.write(text + "\n")
+
+
+def note(text: str) -> None:
+    """For people only: on standard error, so that results can be piped."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def error(code: str, message: str, hint: str | None) -> None:
+    sys.stdout.flush()
+    note(f"error[{code}]: {message}")
+    if hint:
+        note(f"hint: {hint}")
+
+
+def document(value: Any) -> None:
+    line(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def width() -> int:
+    return shutil.get_terminal_size((100, 24)).columns
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, optional: Sequence[str] = ()) -> list[str]:
+    """Aligned lines; on a narrow terminal the ``optional`` columns are left out, the last named first."""
+    shown = list(range(len(headers)))
+    sizes = [max(len(cell) for cell in (header, *(row[place] for row in rows))) for place, header in enumerate(headers)]
+    for header in reversed(optional):
+        if sum(sizes[place] + 2 for place in shown) - 2 <= width():
+            break
+        shown.remove(headers.index(header))
+    return [
+        "  ".join(_aligned(line_[place], sizes[place], rows, place) for place in shown).rstrip()
+        for line_ in (headers, *rows)
+    ]
+
+
+def _aligned(cell: str, size: int, rows: Sequence[Sequence[str]], place: int) -> str:
+    numeric = bool(rows) and all(row[place][:1].isdigit() or row[place] in ("", "-") for row in rows)
+    return cell.rjust(size) if numeric else cell.ljust(size)
+
+
+def listing(headers: Sequence[str], rows: Sequence[Sequence[str]], *, optional: Sequence[str], empty: str) -> None:
+    if not rows:
+        note(empty)
+        return
+    for text in table(headers, rows, optional=optional):
+        line(text)
+
+
+def duration(seconds: float) -> str:
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def size(count: int) -> str:
+    value = float(count)
+    for unit in ("B", "kB", "MB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} GB"
+
+
+def when(text: str) -> str:
+    """A time of the server in this machine's time zone."""
+    return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def shape(dimensions: Sequence[Any]) -> str:
+    return "×".join("?" if size_ is None else str(size_) for size_ in dimensions) or "scalar"

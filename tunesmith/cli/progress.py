@@ -1,0 +1,105 @@
+"""What a job's events add up to; how it looks is the views' business."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tunesmith.events import Event
+
+STAGES = ("import", "baseline", "plan", "tune", "compile", "verify", "benchmark", "publish")
+Tasks = dict[int, str]
+"""Position to description."""
+
+
+@dataclass(kw_only=True)
+class TaskProgress:
+    position: int
+    name: str
+    trials_done: int
+    trials_planned: int
+    best_latency: float | None
+    """Seconds."""
+    best_gflops: float | None
+    touched: int = 0
+    """Grows with every change of any task, so that the latest can be found."""
+
+
+@dataclass
+class Progress:
+    budget_seconds: float | None = None
+    state: str = "queued"
+    stage: str | None = None
+    stage_started: datetime | None = None
+    finished: dict[str, float] = field(default_factory=dict)
+    """Stage to seconds."""
+    trials_done: int = 0
+    trials_planned: int = 0
+    tuning_seconds: float = 0.0
+    tasks: dict[int, TaskProgress] = field(default_factory=dict)
+    descriptions: Tasks = field(default_factory=dict)
+    last_note: str = ""
+    _touches: int = 0
+
+    def apply(self, event: Event) -> None:
+        handler = getattr(self, f"_on_{event.kind}", None)
+        if handler:
+            handler(event.data, event.at or datetime.now(UTC))
+
+    def name(self, task: TaskProgress) -> str:
+        return self.descriptions.get(task.position) or task.name
+
+    def eta_seconds(self) -> float | None:
+        """Of the tune stage: what the remaining trials take at the speed so far, or what is left of the budget."""
+        left: list[float] = []
+        if self.trials_done and self.tuning_seconds:
+            remaining = max(0, self.trials_planned - self.trials_done)
+            left.append(self.tuning_seconds / self.trials_done * remaining)
+        if self.budget_seconds and self.tuning_seconds:
+            left.append(max(0.0, self.budget_seconds - self.tuning_seconds))
+        return min(left) if left else None
+
+    def share(self) -> float:
+        """0 to 1 of the tune stage, by whichever of trials and seconds is further."""
+        shares = [self.trials_done / self.trials_planned if self.trials_planned else 0.0]
+        if self.budget_seconds:
+            shares.append(self.tuning_seconds / self.budget_seconds)
+        return min(1.0, max(shares))
+
+    def latest_tasks(self, most: int) -> list[TaskProgress]:
+        """Those that changed last, in extraction order."""
+        latest = sorted(self.tasks.values(), key=lambda task: task.touched, reverse=True)[: max(0, most)]
+        return sorted(latest, key=lambda task: task.position)
+
+    def _on_state(self, data: dict[str, Any], _at: datetime) -> None:
+        self.state = str(data.get("state", self.state))
+
+    def _on_stage(self, data: dict[str, Any], at: datetime) -> None:
+        stage = str(data.get("stage"))
+        if data.get("status") == "finished":
+            self.finished[stage] = float(data.get("seconds") or 0.0)
+        else:
+            self.stage, self.stage_started = stage, at
+
+    def _on_progress(self, data: dict[str, Any], _at: datetime) -> None:
+        self.trials_done = int(data.get("trials_done", self.trials_done))
+        self.trials_planned = int(data.get("trials_planned", self.trials_planned))
+        self.tuning_seconds = float(data.get("seconds") or self.tuning_seconds)
+
+    def _on_task(self, data: dict[str, Any], _at: datetime) -> None:
+        self._touches += 1
+        position = int(data.get("position", 0))
+        self.tasks[position] = TaskProgress(
+            position=position,
+            name=str(data.get("name", "")),
+            trials_done=int(data.get("trials_done", 0)),
+            trials_planned=int(data.get("trials_planned", 0)),
+            best_latency=data.get("best_latency"),
+            best_gflops=data.get("best_gflops"),
+            touched=self._touches,
+        )
+
+    def _on_note(self, data: dict[str, Any], _at: datetime) -> None:
+        self.last_note = str(data.get("message", ""))

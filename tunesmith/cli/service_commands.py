@@ -1,0 +1,42 @@
+"""``serve`` and ``worker``: the service itself, there in a checkout but not in the client's wheel."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Annotated, Any
+
+import typer
+
+from tunesmith import errors
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(serve)
+    app.command()(worker)
+
+
+def serve(
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on.  [default: TUNESMITH_HOST or 127.0.0.1]")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="0 picks a free one.  [default: TUNESMITH_PORT or 8000]")
+    ] = None,
+) -> int:
+    """Start broker, API and worker; Ctrl-C stops them."""
+    return int(_server_part("tunesmith.cli.serve").run(host=host, port=port))
+
+
+def worker() -> int:
+    """Start a worker that takes jobs; Ctrl-C gives its job back and stops it."""
+    return int(_server_part("worker.main").main() or 0)
+
+
+def _server_part(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise errors.ConfigurationError(
+            f"this installation holds the client only ({error.name} is missing)",
+            hint="Start the service from a checkout: ./run serve.",
+        ) from error

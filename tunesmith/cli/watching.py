@@ -1,0 +1,49 @@
+"""Waiting for a job in front of a person: Ctrl-C ends the waiting, never the job."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tunesmith.cli import output
+from tunesmith.cli.progress import Progress, Tasks
+
+if TYPE_CHECKING:
+    from tunesmith.events import Event
+    from tunesmith.resources import Job
+
+
+def until_finished(job: Job) -> None:
+    """Show progress on standard error until the job has ended, however that is. KeyboardInterrupt passes through."""
+    progress = Progress(budget_seconds=job.data["budget"]["seconds"])
+    try:
+        if sys.stderr.isatty():
+            from tunesmith.cli.live import LiveView
+
+            with LiveView(progress) as view:
+                _follow(job, progress, view.update)
+        else:
+            from tunesmith.cli.plain import PlainView
+
+            _follow(job, progress, PlainView(progress).update)
+    except KeyboardInterrupt:
+        output.note(f"\njob {job.id} goes on without you")
+        output.note(f"look again: tunesmith status {job.id} --watch")
+        output.note(f"stop it:    tunesmith cancel {job.id}")
+        raise
+
+
+def _follow(job: Job, progress: Progress, update: Callable[[Event], None]) -> None:
+    described = False
+    for event in job.events():
+        progress.apply(event)
+        if event.kind == "task" and not described:
+            # Events carry TVM's task names, which repeat; the job has a description of each.
+            described = True
+            progress.descriptions = _descriptions(job)
+        update(event)
+
+
+def _descriptions(job: Job) -> Tasks:
+    return {task["position"]: task["description"] for task in job.refresh().data.get("tasks", [])}

@@ -1,0 +1,244 @@
+"""The policy on its own, then on trials that were really measured (``recorded/``)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from domain.tuning_tasks import ExtractedTask, TuningTask
+from tuner.allocation import Allocator
+
+RECORDED = Path(__file__).parent / "recorded" / "ppocr_cls_znver3.json"
+
+
+def task(
+    key: str, *, weight: int = 1, flop: float = 1e6, planned: int = 64, name: str = "conv2d", space_size: int = 10_000
+) -> TuningTask:
+    extracted = ExtractedTask(
+        position=int(key[1:]),
+        name=name,
+        workload_key=key,
+        description="",
+        weight=weight,
+        flop=flop,
+        space_size=space_size,
+    )
+    return TuningTask(job_id="j-1", extracted=extracted, trials_planned=planned)
+
+
+def spend(
+    allocator: Allocator,
+    latency: Callable[[str, int], float | None],
+    *,
+    rounds: int = 10_000,
+    seconds: float | None = None,
+) -> list[str]:
+    """Run rounds whose best latency is ``latency(workload, trials done)``; returns whose they were."""
+    order = []
+    for _ in range(rounds):
+        following = allocator.next_round()
+        if following is None:
+            break
+        order.append(following.workload_key)
+        done = following.first_trial + following.trials
+        allocator.finished(
+            following.workload_key,
+            trials=following.trials,
+            best_latency=latency(following.workload_key, done),
+            exhausted=False,
+            seconds=seconds,
+        )
+    return order
+
+
+def test_each_kind_of_operator_is_tried_first_on_its_heaviest_task() -> None:
+    tasks = [
+        task("w0", flop=1e6), task("w1", flop=9e6), task("w2", flop=2e6, name="depthwise"),
+        task("w3", flop=3e6, name="depthwise"), task("w4", flop=10.0, name="dense"),
+    ]  # fmt: skip
+    assert spend(Allocator(tasks), lambda key, done: 1e-4, rounds=2) == ["w1", "w3"]
+
+
+def test_what_takes_most_of_the_model_gets_most() -> None:
+    tasks = [task("w0", planned=1000), task("w1", planned=1000, weight=10), task("w2", planned=1000)]
+    order = spend(Allocator(tasks), lambda key, done: 1e-3, rounds=60)
+    assert order.count("w1") > 2 * max(order.count("w0"), order.count("w2"))
+    assert min(order.count("w0"), order.count("w2")) >= 3
+
+
+def test_of_equals_the_task_that_just_improved_comes_first() -> None:
+    allocator = Allocator([task("w0"), task("w1")])
+    for key, latency in (("w0", 1e-3), ("w1", 2e-3), ("w0", 1e-3), ("w1", 1e-3)):
+        allocator.finished(key, trials=8, best_latency=latency, exhausted=False)
+    following = allocator.next_round()
+    assert following
+    assert following.workload_key == "w1"
+
+
+def test_cheap_trials_come_before_dear_ones() -> None:
+    tasks = [task("w0", planned=1000), task("w1", planned=1000, name="depthwise")]
+    allocator = Allocator(tasks)
+    order = []
+    for _ in range(40):
+        following = allocator.next_round()
+        assert following
+        order.append(following.workload_key)
+        cost = 1.0 if following.workload_key == "w0" else 8.0
+        allocator.finished(following.workload_key, trials=8, best_latency=1e-3, exhausted=False, seconds=cost)
+    assert order.count("w0") > 2 * order.count("w1") > 0
+
+
+def test_a_task_whose_trials_all_fail_does_not_eat_the_budget() -> None:
+    tasks = [task("w0", planned=1000, flop=5e6), task("w1", planned=1000), task("w2", planned=1000)]
+    order = spend(Allocator(tasks), lambda key, done: None if key == "w0" else 1e-3, rounds=60)
+    assert 1 <= order.count("w0") <= 50
+    assert min(order.count("w1"), order.count("w2")) >= 4
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 9), st.floats(0, 1e9), st.integers(0, 60), st.integers(1, 80)), min_size=1, max_size=12
+    ),
+    st.integers(1, 16),
+)
+def test_the_whole_plan_is_spent_and_nothing_more(rows: list[tuple[int, float, int, int]], round_trials: int) -> None:
+    tasks = [
+        task(f"w{i}", weight=weight, flop=flop, planned=min(planned, space), space_size=space, name=f"kind{i % 3}")
+        for i, (weight, flop, planned, space) in enumerate(rows)
+    ]
+    allocator = Allocator(tasks, round_trials=round_trials)
+    spent: dict[str, int] = {}
+    while following := allocator.next_round():
+        assert 1 <= following.trials <= round_trials
+        assert following.first_trial == spent.get(following.workload_key, 0)
+        spent[following.workload_key] = following.first_trial + following.trials
+        allocator.finished(following.workload_key, trials=following.trials, best_latency=1e-3, exhausted=False)
+    assert spent == {each.extracted.workload_key: each.trials_planned for each in tasks if each.trials_planned}
+    assert allocator.trials_left == 0
+
+
+def test_what_an_exhausted_task_leaves_goes_to_the_others() -> None:
+    allocator = Allocator([task("w0", planned=32), task("w1", planned=32)])
+    total = 0
+    while following := allocator.next_round():
+        total += following.trials
+        allocator.finished(
+            following.workload_key, trials=following.trials, best_latency=1e-3, exhausted=following.workload_key == "w0"
+        )
+    assert total == 64
+
+
+def test_rounds_that_spend_nothing_end_the_search() -> None:
+    allocator = Allocator([task("w0"), task("w1")])
+    for _ in range(2):
+        following = allocator.next_round()
+        assert following
+        allocator.finished(following.workload_key, trials=0, best_latency=None, exhausted=False)
+    assert allocator.next_round() is None
+
+
+def test_covered_tasks_get_no_round() -> None:
+    allocator = Allocator([task("w0", planned=0, weight=100), task("w1", planned=16)])
+    assert set(spend(allocator, lambda key, done: 1e-3)) == {"w1"}
+    assert Allocator([]).next_round() is None
+
+
+def test_the_last_round_is_as_short_as_what_is_left() -> None:
+    allocator = Allocator([task("w0", planned=11)])
+    sizes = []
+    while following := allocator.next_round():
+        sizes.append(following.trials)
+        allocator.finished("w0", trials=following.trials, best_latency=None, exhausted=False)
+    assert sizes == [8, 3]
+
+
+def test_an_allocator_made_from_stored_tasks_goes_on() -> None:
+    stored = dataclasses.replace(task("w0", planned=20), trials_done=16, best_latency=1e-3)
+    following = Allocator([stored]).next_round()
+    assert following
+    assert (following.first_trial, following.trials) == (16, 4)
+
+
+# on recorded measurements
+
+
+@dataclass
+class Replay:
+    """A model's tasks and, for each, the trials that were measured one after the other, with their cost."""
+
+    tasks: list[ExtractedTask]
+    latencies: dict[str, list[float | None]]
+    seconds: dict[str, float]
+    position: dict[str, int] = field(default_factory=dict)
+
+    def model_latency(self) -> float:
+        """What one run spends in these tasks after the trials so far; the first trial is the untuned default."""
+        return sum(each.weight * min(self.seen(each.workload_key)) for each in self.tasks)
+
+    def seen(self, key: str) -> list[float]:
+        taken = self.latencies[key][: max(1, self.position.get(key, 0))]
+        return [latency for latency in taken if latency is not None] or [first(self.latencies[key])]
+
+    def run(self, key: str, trials: int) -> tuple[float | None, float]:
+        start = self.position.get(key, 0)
+        taken = self.latencies[key][start : start + trials]
+        self.position[key] = start + len(taken)
+        return min((each for each in taken if each is not None), default=None), self.seconds[key] * len(taken)
+
+
+def first(latencies: Sequence[float | None]) -> float:
+    return next(latency for latency in latencies if latency is not None)
+
+
+@pytest.fixture
+def replay() -> Replay:
+    data = json.loads(RECORDED.read_text())
+    return Replay(
+        tasks=[ExtractedTask(**each["task"]) for each in data],
+        latencies={each["task"]["workload_key"]: each["latencies"] for each in data},
+        seconds={each["task"]["workload_key"]: each["seconds_per_trial"] for each in data},
+    )
+
+
+def tune_by_allocator(replay: Replay, seconds: float) -> float:
+    tasks = [
+        TuningTask(job_id="j-1", extracted=each, trials_planned=len(replay.latencies[each.workload_key]))
+        for each in replay.tasks
+    ]
+    allocator = Allocator(tasks)
+    while seconds > 0 and (following := allocator.next_round()):
+        best, cost = replay.run(following.workload_key, following.trials)
+        seconds -= cost
+        allocator.finished(
+            following.workload_key, trials=following.trials, best_latency=best, exhausted=False, seconds=cost
+        )
+    return replay.model_latency()
+
+
+def tune_in_turn(replay: Replay, seconds: float) -> float:
+    """What a loop over tasks in the order of extraction reaches, each with all its trials."""
+    for each in replay.tasks:
+        while seconds > 0 and replay.position.get(each.workload_key, 0) < len(replay.latencies[each.workload_key]):
+            seconds -= replay.run(each.workload_key, 8)[1]
+    return replay.model_latency()
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5])
+def test_measured_trials_are_spent_better_than_in_turn(replay: Replay, share: float) -> None:
+    budget = share * sum(replay.seconds[key] * len(each) for key, each in replay.latencies.items())
+    before = replay.model_latency()
+    in_turn = tune_in_turn(dataclasses.replace(replay, position={}), budget)
+    allocated = tune_by_allocator(dataclasses.replace(replay, position={}), budget)
+    assert before - allocated > 1.2 * (before - in_turn)
+
+
+def test_all_measured_trials_reach_the_same_best(replay: Replay) -> None:
+    everything = tune_by_allocator(dataclasses.replace(replay, position={}), float("inf"))
+    assert everything == tune_in_turn(dataclasses.replace(replay, position={}), float("inf"))

@@ -44,11 +44,27 @@ def best_of_many(
     tuner: str | None = None,
 ) -> dict[str, Record]:
     """The fastest valid record of each workload that has one; of equals the oldest."""
-    found: dict[str, Record] = {}
+    found = top_of_many(session, workload_keys, target, device_key, toolchain, tuner, top=1)
+    return {workload_key: records[0] for workload_key, records in found.items()}
+
+
+def top_of_many(
+    session: Session,
+    workload_keys: Sequence[str],
+    target: str,
+    device_key: str,
+    toolchain: str,
+    tuner: str | None = None,
+    *,
+    top: int,
+) -> dict[str, list[Record]]:
+    """The ``top`` fastest valid records of each workload that has any, fastest first; of equals the oldest."""
+    found: dict[str, list[Record]] = {}
     for start in range(0, len(workload_keys), _KEYS_AT_ONCE):
         digests = [digest_of(key) for key in workload_keys[start : start + _KEYS_AT_ONCE]]
-        query = _fastest(_valid(digests, target, device_key, toolchain, tuner))
-        found.update((row.workload_key, _record(row)) for row in session.scalars(query))
+        query = _fastest(_valid(digests, target, device_key, toolchain, tuner), top)
+        for row in session.scalars(query):
+            found.setdefault(row.workload_key, []).append(_record(row))
     return found
 
 
@@ -87,10 +103,11 @@ def _valid(
     return condition if tuner is None else and_(condition, RecordRow.tuner == tuner)
 
 
-def _fastest(condition: ColumnElement[bool]) -> Any:
+def _fastest(condition: ColumnElement[bool], top: int) -> Any:
     rank = func.row_number().over(partition_by=RecordRow.workload_digest, order_by=(RecordRow.latency, RecordRow.id))
     ranked = select(RecordRow.id, rank.label("rank")).where(condition).subquery()
-    return select(RecordRow).join(ranked, RecordRow.id == ranked.c.id).where(ranked.c.rank == 1)
+    chosen = select(RecordRow).join(ranked, RecordRow.id == ranked.c.id).where(ranked.c.rank <= top)
+    return chosen.order_by(RecordRow.workload_digest, ranked.c.rank)
 
 
 def _values(record: Record) -> dict[str, Any]:

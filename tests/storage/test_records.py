@@ -55,6 +55,14 @@ def test_the_best_is_the_fastest_by_mean_that_worked(session: Session) -> None:
     assert by_autotvm["dense"].schedule == "a"
 
 
+def test_the_top_of_many_come_fastest_first(session: Session) -> None:
+    conv = [record("conv", seconds, schedule=str(seconds)) for seconds in (3e-3, 1e-3, 2e-3, 4e-3)]
+    dense = record("dense", 5e-3, schedule="d")
+    records.add(session, [*conv, dense, record("dense", schedule="e", error=TrialError.RUN_ERROR)])
+    found = records.top_of_many(session, ["dense", "conv"], *IDENTITIES, top=3)
+    assert found == {"conv": [conv[1], conv[2], conv[0]], "dense": [dense]}
+
+
 @pytest.mark.parametrize("identity", ["target", "device_key", "toolchain"])
 def test_a_lookup_never_crosses_an_identity(session: Session, identity: str) -> None:
     records.add(session, [record("dense", 1e-3, **{identity: "another"})])

@@ -7,10 +7,7 @@ from typing import Any, Protocol
 from celery import Celery
 from kombu.exceptions import OperationalError
 
-from domain import errors
-
-RUN_JOB = "tunesmith.run_job"
-"""The worker's task, by name: the API knows nothing else of the worker."""
+from domain import dispatch, errors
 
 _PATIENCE: dict[str, Any] = {
     "socket_connect_timeout": 2,
@@ -37,13 +34,14 @@ class CeleryPublisher:
         self._app.conf.update(
             task_ignore_result=True,
             broker_connection_timeout=2,
-            broker_transport_options=_PATIENCE,
+            broker_transport_options={**dispatch.transport_options(), **_PATIENCE},
+            task_default_queue=dispatch.QUEUE,
             broker_connection_retry=False,
         )
 
     def publish(self, job_id: str, priority: int) -> None:
         try:
-            self._app.send_task(RUN_JOB, args=[job_id], priority=priority, retry=False)
+            self._app.send_task(dispatch.RUN_JOB, args=[job_id], priority=priority, retry=False)
         except (OperationalError, OSError) as error:
             raise errors.BrokerUnavailable(f"the broker did not take the message: {error}") from error
 

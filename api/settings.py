@@ -16,6 +16,10 @@ class ApiSettings(BaseSettings):
         description="Bearer token that every request must carry, health checks aside. `serve` makes one when it is "
         "not set and writes it to server.json; an API started in any other way without a token lets everyone in.",
     )
+    broker_url: str | None = Field(
+        default=None,
+        description="URL of a Redis or Valkey server that carries messages; by default the one that `serve` starts.",
+    )
     max_model_bytes: int = Field(
         default=2 * 1024**3, gt=0, description="Largest model accepted, in bytes. ONNX files end at 2 GiB."
     )

@@ -34,3 +34,11 @@ def after(session: Session, job_id: str, last_id: int, limit: int) -> list[JobEv
         JobEvent(id=row.id, job_id=row.job_id, kind=EventKind(row.kind), data=row.data, at=row.at)
         for row in session.scalars(query)
     ]
+
+
+def latest(session: Session, job_id: str, kind: EventKind) -> JobEvent | None:
+    query = select(EventRow).where(EventRow.job_id == job_id, EventRow.kind == kind).order_by(EventRow.id.desc())
+    row = session.scalar(query.limit(1))
+    if row is None:
+        return None
+    return JobEvent(id=row.id, job_id=row.job_id, kind=EventKind(row.kind), data=row.data, at=row.at)

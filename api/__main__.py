@@ -1,0 +1,69 @@
+"""``python -m api``: the API, until a signal ends it."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import sys
+from pathlib import Path
+
+from api.app import create_app
+from api.publishing import CeleryPublisher
+from api.server import ApiServer
+from api.services import Inspect
+from api.settings import ApiSettings
+from domain import errors
+from domain.models import ModelFacts
+from storage.blobs import LocalBlobStore
+from storage.database import Database
+from storage.settings import StorageSettings
+from tuner import catalogue, environments
+from tuner.inspection import Inspector
+from tuner.settings import TunerSettings
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="The API of Tunesmith.")
+    parser.add_argument("--fd", type=int, help="descriptor of a socket that listens already")
+    fd = parser.parse_args().fd
+    settings, storage = ApiSettings(), StorageSettings()
+    if settings.broker_url is None:
+        sys.stderr.write("TUNESMITH_BROKER_URL is not set\nhint: name a Redis or Valkey server, or use ./run serve\n")
+        return 3
+    try:
+        database = Database(storage.database_url, timeout=storage.database_timeout)
+    except errors.ConfigurationError as error:
+        sys.stderr.write(f"{error.message}\n" + (f"hint: {error.hint}\n" if error.hint else ""))
+        return 3
+    app = create_app(
+        settings,
+        database=database,
+        blobs=LocalBlobStore(storage.blobs),
+        publisher=CeleryPublisher(settings.broker_url),
+        inspect=_inspector(storage.home, TunerSettings()),
+        logs=storage.home / "logs" / "jobs",
+    )
+    ApiServer(app, settings).run(None if fd is None else [socket.socket(fileno=fd)])
+    database.close()
+    return 0
+
+
+def _inspector(home: Path, settings: TunerSettings) -> Inspect:
+    spec = catalogue.get("reference")
+
+    def inspect(path: Path) -> ModelFacts:
+        # Looked up each time: the engine may be installed while the API runs.
+        inspector = Inspector(
+            spec=spec,
+            python=environments.interpreter(spec, home),
+            memory_bytes=settings.inspect_memory_mb * 1024**2,
+            seconds=settings.inspect_seconds,
+            home=home,
+        )
+        return inspector.inspect(path)
+
+    return inspect
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""The Celery application: one task, which says "look at job N"."""
+
+from __future__ import annotations
+
+from celery import Celery
+from celery.signals import worker_shutting_down
+
+from domain import dispatch
+from worker.reaper import Publish
+from worker.runtime import Runtime
+
+
+def create(broker_url: str, runtime: Runtime) -> Celery:
+    app = Celery("tunesmith", broker=broker_url)
+    app.conf.update(
+        broker_connection_retry_on_startup=True,
+        broker_transport_options=dispatch.transport_options(),
+        task_default_queue=dispatch.QUEUE,
+        task_ignore_result=True,
+        # Early: the database knows what is to be done, and the reaper sends a new message when it is not.
+        task_acks_late=False,
+        worker_prefetch_multiplier=1,
+        worker_disable_prefetch=True,
+        worker_pool="threads",
+        worker_concurrency=1,
+        worker_enable_remote_control=False,
+        worker_send_task_events=False,
+        worker_hijack_root_logger=False,
+    )
+
+    @app.task(name=dispatch.RUN_JOB)
+    def run_job(job_id: str) -> None:
+        runtime.run_job(job_id)
+
+    def stop(**_: object) -> None:
+        runtime.shutdown.set()
+
+    worker_shutting_down.connect(stop, weak=False)
+    return app
+
+
+def publisher(app: Celery, *, expires: float) -> Publish:
+    """``expires``: seconds after which an unread message is void, as another one has been sent by then."""
+
+    def publish(job_id: str, priority: int) -> None:
+        app.send_task(dispatch.RUN_JOB, args=[job_id], priority=priority, retry=False, expires=expires)
+
+    return publish

@@ -1,0 +1,104 @@
+"""Processes that a supervisor keeps running, and that never outlive it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_FIRST_PAUSE = 0.2
+_LONGEST_PAUSE = 30.0
+_HEALTHY_SECONDS = 30.0
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+@dataclass(kw_only=True)
+class Child:
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    log: Path
+    folder: Path
+    pass_fds: Sequence[int] = ()
+    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    _pause: float = field(default=_FIRST_PAUSE, init=False)
+    _started: float = field(default=0.0, init=False)
+    _next_start: float = field(default=0.0, init=False)
+
+    def start(self) -> None:
+        """Only from the main thread: the child ends with the thread that started it."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        parent = os.getpid()
+
+        def end_with_parent() -> None:
+            if _LIBC is not None:
+                _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+                if os.getppid() != parent:
+                    os.kill(os.getpid(), signal.SIGTERM)
+
+        with self.log.open("ab") as log:
+            # A session of its own: Ctrl-C in the terminal reaches the supervisor, which ends children in order.
+            self.process = subprocess.Popen(
+                self.command,
+                env=dict(self.environment),
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=tuple(self.pass_fds),
+                start_new_session=True,
+                preexec_fn=end_with_parent,
+            )
+        self._started = time.monotonic()
+
+    def watch(self) -> str | None:
+        """Start the child again, after a pause that grows with every death; returns news for people."""
+        if self.process is None:
+            if time.monotonic() >= self._next_start:
+                self.start()
+            return None
+        status = self.process.poll()
+        if status is None:
+            return None
+        if time.monotonic() - self._started > _HEALTHY_SECONDS:
+            self._pause = _FIRST_PAUSE
+        self._kill_group(self.process.pid)
+        self.process = None
+        self._next_start = time.monotonic() + self._pause
+        news = f"the {self.name} ended ({_told(status)}); starting it again in {self._pause:.1f} s (log: {self.log})"
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        return news
+
+    def ask_to_end(self) -> None:
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.send_signal(signal.SIGTERM)
+
+    def end(self, *, by: float) -> None:
+        """Wait until ``by`` (monotonic seconds), then kill it and what it left in its group."""
+        if self.process is None:
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(max(0.0, by - time.monotonic()))
+        self._kill_group(self.process.pid)
+        self.process.wait()
+        self.process = None
+
+    @staticmethod
+    def _kill_group(group: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
+
+
+def _told(status: int) -> str:
+    if status >= 0:
+        return f"exit status {status}"
+    return signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"

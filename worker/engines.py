@@ -1,0 +1,97 @@
+"""The port behind which the pipeline gets engines, and the real one."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from domain.ports import Engine
+from tuner import catalogue, environments
+from tuner.inspection import Inspector, Prepared
+from tuner.session import EngineSession
+from tuner.settings import TunerSettings
+
+RELAY, REFERENCE = "relay", "reference"
+
+
+class EngineSource(Protocol):
+    def start(self, name: str, *, log: Path, canceled: Callable[[], bool] | None = None) -> Engine:
+        """A fresh engine. Raises EngineNotInstalled, EngineStartFailed, Canceled."""
+        ...
+
+    def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path, *, log: Path) -> Prepared:
+        """Write ``model`` with static shapes to ``out``. Raises InvalidModel, ShapeRequired, ShapeMismatch."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstalledEngines:
+    """Engines as processes, from the environments under a home folder."""
+
+    home: Path
+    settings: TunerSettings
+
+    def start(self, name: str, *, log: Path, canceled: Callable[[], bool] | None = None) -> Engine:
+        spec = catalogue.get(name)
+        return EngineSession.start(
+            spec,
+            environments.interpreter(spec, self.home),
+            log_path=log,
+            hello_timeout=self.settings.engine_hello_seconds,
+            silence_timeout=self.settings.engine_silence_seconds,
+            home=self.home,
+            canceled=canceled,
+        )
+
+    def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path, *, log: Path) -> Prepared:
+        spec = catalogue.get(REFERENCE)
+        inspector = Inspector(
+            spec=spec,
+            python=environments.interpreter(spec, self.home),
+            memory_bytes=self.settings.inspect_memory_mb * 1024**2,
+            seconds=self.settings.inspect_seconds,
+            log_path=log,
+            home=self.home,
+        )
+        return inspector.prepare(model, shapes, out)
+
+
+class EnginePool:
+    """The engines of one job: started when first needed, again after they died, all ended together."""
+
+    def __init__(self, source: EngineSource, *, log: Path, canceled: Callable[[], bool]) -> None:
+        self._source = source
+        self._log = log
+        self._canceled = canceled
+        self._engines: dict[tuple[str, str], Engine] = {}
+
+    def get(self, name: str, *, role: str = "main") -> Engine:
+        """Engines of different roles are different processes. Raises as ``EngineSource.start``."""
+        known = self._engines.get((name, role))
+        if known is not None and known.alive:
+            return known
+        started = self._source.start(name, log=self._log, canceled=self._canceled)
+        self._engines[name, role] = started
+        return started
+
+    def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path) -> Prepared:
+        return self._source.prepare(model, shapes, out, log=self._log)
+
+    def close(self, name: str, *, role: str) -> None:
+        engine = self._engines.pop((name, role), None)
+        if engine is not None:
+            engine.close()
+
+    def close_all(self) -> None:
+        for engine in self._engines.values():
+            engine.close()
+        self._engines.clear()
+
+
+def replace_folder(partial: Path, final: Path) -> None:
+    """Make a finished folder visible under its name at once."""
+    shutil.rmtree(final, ignore_errors=True)
+    partial.rename(final)

@@ -1,0 +1,38 @@
+"""Which process a worker id names, and whether that process still lives."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+from domain.workers import Worker
+from tuner import processes
+
+
+def own_id() -> str:
+    """``host:pid:start``; the start tells the process's clock tick and the namespace in which its pid counts."""
+    return f"{hostname()}:{os.getpid()}:{_start(os.getpid())}"
+
+
+def hostname() -> str:
+    return socket.gethostname()
+
+
+def is_dead(worker: Worker) -> bool:
+    """Whether the process is surely gone; of processes elsewhere nothing is known."""
+    if worker.hostname != hostname() or not worker.id.endswith(f".{_namespace()}"):
+        return False
+    return worker.id != f"{worker.hostname}:{worker.pid}:{_start(worker.pid)}"
+
+
+def _start(pid: int) -> str:
+    return f"{processes.start_time(pid)}.{_namespace()}"
+
+
+def _namespace() -> str:
+    """Containers may share a host name, and then each has a process 1."""
+    try:
+        return str(Path("/proc/self/ns/pid").readlink()).strip("pid:[]")
+    except OSError:
+        return "0"

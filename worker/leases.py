@@ -1,0 +1,117 @@
+"""Keeping a job while working on it, and noticing when to stop.
+
+A thread renews the lease and looks at the job's state; the pipeline asks ``stop_wanted`` often and ``check`` at every
+place where it may stop.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from domain import errors
+from domain.jobs import Job, JobState, Lease
+from storage import jobs
+from storage.database import Database
+from worker import clock
+from worker.settings import WorkerSettings
+
+_log = logging.getLogger(__name__)
+
+
+class Stopped(Exception):
+    """The job's work ends here, before its time."""
+
+
+class LeaseLost(Stopped):
+    """Another worker may have the job: nothing may be written any more."""
+
+
+class CancelAsked(Stopped):
+    """Somebody asked for the job's cancellation."""
+
+
+class ShuttingDown(Stopped):
+    """The worker process is to end; the job goes back to the queue."""
+
+
+class LeaseKeeper:
+    """A context manager around the work on one claimed job."""
+
+    def __init__(self, database: Database, job: Job, settings: WorkerSettings, shutdown: threading.Event) -> None:
+        if job.lease is None:
+            raise ValueError(f"job {job.id} is not claimed")
+        self.lease: Lease = job.lease
+        self._database = database
+        self._job_id = job.id
+        self._settings = settings
+        self._shutdown = shutdown
+        self._lost = threading.Event()
+        self._cancel = threading.Event()
+        self._done = threading.Event()
+        if job.state is JobState.CANCELING:
+            self._cancel.set()
+        self._renewed = time.monotonic()
+        self._thread = threading.Thread(target=self._keep, name=f"lease {job.id}", daemon=True)
+
+    def stop_wanted(self) -> bool:
+        return self._lost.is_set() or self._cancel.is_set() or self._shutdown.is_set()
+
+    def check(self) -> None:
+        """Raises LeaseLost, CancelAsked or ShuttingDown when there is a reason to."""
+        if self._lost.is_set():
+            raise LeaseLost
+        if self._cancel.is_set():
+            raise CancelAsked
+        if self._shutdown.is_set():
+            raise ShuttingDown
+
+    def require(self, won: bool) -> None:
+        """Raises LeaseLost unless a write that names the lease has won: a surrounding transaction is rolled back."""
+        if not won:
+            self._lost.set()
+            raise LeaseLost
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _keep(self) -> None:
+        pause = min(self._settings.cancel_poll_seconds, self._settings.lease_seconds / 4)
+        while not self._done.wait(pause) and not self._lost.is_set():
+            try:
+                self._look()
+            except SQLAlchemyError:
+                _log.warning("job %s: the database does not answer", self._job_id, exc_info=True)
+            if time.monotonic() - self._renewed > self._settings.lease_seconds:
+                self._lost.set()
+
+    def _look(self) -> None:
+        lease_seconds = self._settings.lease_seconds
+        started = time.monotonic()
+        if started - self._renewed >= lease_seconds / 4:
+            with self._database.transaction() as session:
+                renewed = jobs.renew(session, self._job_id, self.lease, now=clock.now(), lease_seconds=lease_seconds)
+            if not renewed:
+                self._lost.set()
+                return
+            self._renewed = started
+        try:
+            with self._database.reading() as session:
+                state = jobs.get(session, self._job_id).state
+        except errors.JobNotFound:
+            self._lost.set()
+            return
+        if state is JobState.CANCELING:
+            self._cancel.set()

@@ -1,0 +1,67 @@
+"""One worker process, until a signal ends it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+
+from domain import errors
+from storage.blobs import LocalBlobStore
+from storage.database import Database
+from storage.settings import StorageSettings
+from tuner.settings import TunerSettings
+from worker import app as worker_app
+from worker import broker, reaper
+from worker.engines import InstalledEngines
+from worker.runtime import Runtime
+from worker.settings import WorkerSettings
+
+_STOP_SECONDS = 8.0
+_log = logging.getLogger("worker")
+
+
+def main() -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        runtime = _runtime()
+        url = runtime.settings.broker_url or broker.url(runtime.settings.home)
+    except errors.ConfigurationError as error:
+        sys.stderr.write(f"{error.message}\n" + (f"hint: {error.hint}\n" if error.hint else ""))
+        return 3
+    runtime.clean_up()
+    app = worker_app.create(url, runtime)
+    # Two workers may have taken turns: by then a message of the first round is worth nothing.
+    expires = 2 * runtime.settings.republish_seconds
+    threads = reaper.start(runtime, worker_app.publisher(app, expires=expires))
+    threading.Thread(target=_leave_in_time, args=[runtime.shutdown], name="leave in time", daemon=True).start()
+    _log.info("worker %s", runtime.id)
+    arguments = ["worker", "--loglevel=INFO", "--without-gossip", "--without-mingle", "--without-heartbeat"]
+    try:
+        app.worker_main([*arguments, f"--hostname=worker-{os.getpid()}@%h"])
+    finally:
+        runtime.shutdown.set()
+        for thread in threads:
+            thread.join(timeout=2)
+        runtime.database.close()
+    return 0
+
+
+def _runtime() -> Runtime:
+    settings, storage = WorkerSettings(), StorageSettings()
+    return Runtime(
+        database=Database(storage.database_url, timeout=storage.database_timeout),
+        blobs=LocalBlobStore(storage.blobs),
+        engines=InstalledEngines(home=settings.home, settings=TunerSettings()),
+        settings=settings,
+    )
+
+
+def _leave_in_time(shutdown: threading.Event) -> None:
+    """Nobody waits long for a worker that was told to stop: what it leaves undone, another one does."""
+    shutdown.wait()
+    time.sleep(_STOP_SECONDS)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,56 @@
+"""Trials that an engine finished, on disk before anybody is told: what a killed worker did not store is found here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from domain.records import Record, RecordKey, TrialError
+from worker.pipeline.planning import record_identity
+from worker.pipeline.work import Work
+
+_FOLDER = "journal"
+
+
+def new_file(work: Work) -> Path:
+    """One for each round: an engine that died may have left half a line, which nobody must append to."""
+    folder = work.folder / _FOLDER
+    folder.mkdir(exist_ok=True)
+    return folder / f"{work.lease.attempt:04d}-{len(list(folder.iterdir())):06d}.jsonl"
+
+
+def entries(work: Work) -> Iterator[dict[str, Any]]:
+    """Every trial ever journaled for the job on this host, oldest first."""
+    for path in sorted((work.folder / _FOLDER).glob("*.jsonl")):
+        for line in path.read_text(errors="replace").splitlines():
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(entry, dict) and "schedule_digest" in entry:
+                yield entry
+
+
+def record(work: Work, data: dict[str, Any]) -> Record:
+    """The record of a ``trial`` event's or a journal line's data."""
+    error = data["error"]
+    return Record(
+        key=RecordKey(workload_key=data["workload_key"], **record_identity(work)),
+        tuner="autotvm",
+        schedule=data["schedule"],
+        schedule_digest=data["schedule_digest"],
+        latencies=tuple(float(latency) for latency in data["latencies"]) if error is None else (),
+        error=None if error is None else _error(error),
+        error_message=data.get("error_message"),
+        trial_number=int(data["trial_number"]),
+        job_id=work.job.id,
+        worker_id=work.lease.worker_id,
+        finished_at=datetime.fromtimestamp(data["finished_at"], UTC),
+    )
+
+
+def _error(value: str) -> TrialError:
+    return TrialError(value) if value in set(TrialError) else TrialError.UNKNOWN

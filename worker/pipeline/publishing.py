@@ -1,0 +1,99 @@
+"""Stage ``publish``: the fastest correct variant as a bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from sqlalchemy.orm import Session
+
+from domain import ids
+from domain.artifacts import Artifact, Report, Variant
+from domain.jobs import JobState, Stage
+from domain.targets import Toolchain
+from storage import artifacts, codec, jobs
+from tuner import bundle
+from tuner.bundle import Manifest
+from worker import clock
+from worker.pipeline import variants
+from worker.pipeline.work import RECORDS, Outcome, Work
+
+_CHUNK_BYTES = 1024 * 1024
+_CREATED_BY = "tunesmith 0.1.0"
+
+
+def run(work: Work) -> Outcome:
+    report = _report(work)
+    path = work.folder / "bundle.tar"
+    bundle.write(
+        path,
+        compiled=variants.folder(work, report.published),
+        manifest=_manifest(work, report),
+        report=report,
+        records=_records(work, report),
+    )
+    blob = work.blobs.put(_chunks(path))
+    return {"digest": blob.digest, "size_bytes": blob.size_bytes}
+
+
+def finish(session: Session, work: Work, outcome: Outcome) -> None:
+    """Publish and end the job, both or neither. Raises LeaseLost."""
+    shapes = {spec.name: tuple(size for size in spec.shape if isinstance(size, int)) for spec in work.inputs}
+    artifact = artifacts.add(
+        session,
+        Artifact(
+            id=ids.artifact(outcome["digest"]),
+            digest=outcome["digest"],
+            size_bytes=outcome["size_bytes"],
+            job_id=work.job.id,
+            model_digest=work.model.digest,
+            input_shapes=shapes,
+            target=work.placement.target.identity,
+            device_key=work.placement.device.key,
+            toolchain=work.placement.toolchain.identity,
+            precision=str(work.request.precision),
+            report=_report(work),
+            created_at=clock.now(),
+        ),
+    )
+    won = jobs.finish(
+        session, work.job.id, work.lease, state=JobState.SUCCEEDED, artifact_id=artifact.id, now=clock.now()
+    )
+    work.keeper.require(won)
+
+
+def _report(work: Work) -> Report:
+    return codec.load(Report, work.outcomes[Stage.BENCHMARK]["report"])
+
+
+def _manifest(work: Work, report: Report) -> Manifest:
+    placement = work.placement
+    return Manifest(
+        model_digest=work.model.digest,
+        model_name=work.model.name,
+        variant=str(report.published),
+        target=placement.target.text,
+        threads=placement.target.threads,
+        device_key=placement.device.key,
+        toolchain=_facts(placement.toolchain),
+        precision=str(work.request.precision),
+        inputs=work.inputs,
+        outputs=work.outputs,
+        created_by=_CREATED_BY,
+    )
+
+
+def _facts(toolchain: Toolchain) -> dict[str, str]:
+    return {"engine": toolchain.engine, "tvm": toolchain.tvm, "llvm": toolchain.llvm}
+
+
+def _records(work: Work, report: Report) -> list[str]:
+    if report.published is not Variant.TUNED:
+        return []
+    return (work.folder / RECORDS).read_text().splitlines()
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            yield chunk

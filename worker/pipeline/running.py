@@ -1,0 +1,187 @@
+"""A claimed job from wherever it stands to its end."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from domain import errors
+from domain.blobs import BlobStore
+from domain.events import EventKind
+from domain.jobs import Failure, Job, JobState, Placement, Stage
+from domain.ports import Canceled
+from storage import events, jobs, models, stages
+from storage.database import Database
+from worker import clock, paths
+from worker.engines import RELAY, EnginePool, EngineSource
+from worker.leases import CancelAsked, LeaseKeeper, LeaseLost, ShuttingDown
+from worker.pipeline import (
+    baseline,
+    benchmarking,
+    compiling,
+    importing,
+    placing,
+    planning,
+    publishing,
+    tuning,
+    verifying,
+)
+from worker.pipeline.work import Outcome, Work
+from worker.settings import WorkerSettings
+
+_log = logging.getLogger(__name__)
+
+STEPS: tuple[tuple[Stage, Callable[[Work], Outcome]], ...] = (
+    (Stage.IMPORT, importing.run),
+    (Stage.BASELINE, baseline.run),
+    (Stage.PLAN, planning.run),
+    (Stage.TUNE, tuning.run),
+    (Stage.COMPILE, compiling.run),
+    (Stage.VERIFY, verifying.run),
+    (Stage.BENCHMARK, benchmarking.run),
+    (Stage.PUBLISH, publishing.run),
+)
+_STAGE_ATTEMPTS = 2
+_GONE = (errors.EngineCrashed, errors.EngineSilent, errors.EngineGarbled)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    database: Database
+    blobs: BlobStore
+    engines: EngineSource
+    settings: WorkerSettings
+
+    def run(self, job: Job, keeper: LeaseKeeper) -> None:
+        """Bring the job to its end, or give it back; raises only what is neither the job's nor an engine's fault."""
+        log = paths.job_log(self.settings.home, job.id)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        pool = EnginePool(self.engines, log=log, canceled=keeper.stop_wanted)
+        try:
+            self._advance(job, keeper, pool)
+        except LeaseLost:
+            _log.warning("job %s: the lease is lost; leaving it to others", job.id)
+            return
+        except ShuttingDown:
+            pool.close_all()
+            self._release(job, keeper)
+            return
+        except CancelAsked:
+            pool.close_all()
+            self._end(job, keeper, JobState.CANCELED, None)
+        except errors.TunesmithError as error:
+            self._end(job, keeper, JobState.FAILED, _failure(error))
+        except SQLAlchemyError:
+            # Nothing can be said about the job now: its lease runs out, and it is tried again.
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the job must not hang
+            _log.exception("job %s: unexpected error", job.id)
+            message = f"an unexpected error ended the job: {type(error).__name__}"
+            hint = "The worker's log has the details; please report it."
+            self._end(job, keeper, JobState.FAILED, Failure(code="internal_error", message=message, hint=hint))
+        finally:
+            pool.close_all()
+        shutil.rmtree(paths.work(self.settings.home, job.id), ignore_errors=True)
+
+    def _advance(self, job: Job, keeper: LeaseKeeper, pool: EnginePool) -> None:
+        try:
+            keeper.check()
+            work = self._begin(job, keeper, pool)
+            for stage, step in STEPS:
+                keeper.check()
+                known = self._known(work, stage)
+                work.outcomes[stage] = known if known is not None else self._perform(work, stage, step)
+        except Canceled:
+            keeper.check()
+            raise
+        except errors.EngineError:
+            # A job that is to stop may look like a failing engine, which the shutdown ended as well.
+            keeper.check()
+            raise
+
+    def _begin(self, job: Job, keeper: LeaseKeeper, pool: EnginePool) -> Work:
+        if job.stage is None:
+            with self.database.transaction() as session:
+                keeper.require(jobs.set_stage(session, job.id, keeper.lease, Stage.IMPORT))
+        folder = paths.work(self.settings.home, job.id)
+        folder.mkdir(parents=True, exist_ok=True)
+        placement = placing.resolve(job.request, pool.get(RELAY).hello)
+        with self.database.transaction() as session:
+            keeper.require(jobs.set_placement(session, job.id, keeper.lease, placement))
+            model = models.get(session, job.request.model_digest)
+        return Work(
+            job=job,
+            model=model,
+            placement=placement,
+            keeper=keeper,
+            database=self.database,
+            blobs=self.blobs,
+            engines=pool,
+            settings=self.settings,
+            folder=folder,
+        )
+
+    def _known(self, work: Work, stage: Stage) -> Outcome | None:
+        """What an earlier attempt found out, if it was for the same placement and its files are still here."""
+        with self.database.reading() as session:
+            outcome = stages.outcome(session, work.job.id, stage)
+        if outcome is None or outcome.get("placement") != _identity(work.placement):
+            return None
+        files = outcome.get("files", [])
+        return outcome if all((work.folder / name).is_file() for name in files) else None
+
+    def _perform(self, work: Work, stage: Stage, step: Callable[[Work], Outcome]) -> Outcome:
+        started = clock.now()
+        with self.database.transaction() as session:
+            work.keeper.require(jobs.set_stage(session, work.job.id, work.lease, stage))
+            _tell(session, work, {"stage": stage.value, "status": "started"})
+        outcome = {**_persistently(work, stage, step), "placement": _identity(work.placement)}
+        finished = clock.now()
+        seconds = round((finished - started).total_seconds(), 3)
+        with self.database.transaction() as session:
+            times = {"started_at": started, "finished_at": finished}
+            work.keeper.require(stages.save(session, work.job.id, work.lease, stage, outcome, **times))
+            _tell(session, work, {"stage": stage.value, "status": "finished", "seconds": seconds})
+            if stage is Stage.PUBLISH:
+                publishing.finish(session, work, outcome)
+        return outcome
+
+    def _end(self, job: Job, keeper: LeaseKeeper, state: JobState, failure: Failure | None) -> None:
+        with self.database.transaction() as session:
+            jobs.finish(session, job.id, keeper.lease, state=state, failure=failure, now=clock.now())
+
+    def _release(self, job: Job, keeper: LeaseKeeper) -> None:
+        with self.database.transaction() as session:
+            jobs.release(session, job.id, keeper.lease, now=clock.now())
+
+
+def _persistently(work: Work, stage: Stage, step: Callable[[Work], Outcome]) -> Outcome:
+    """Run the stage; once more when an engine was lost, as a crash may be the machine's fault and not the model's."""
+    # Tuning itself goes on with fresh engines, up to a limit of its own.
+    for _ in range(0 if stage is Stage.TUNE else _STAGE_ATTEMPTS - 1):
+        try:
+            return step(work)
+        except _GONE as error:
+            work.keeper.check()
+            work.note(f"{error.message} during {stage}; trying once more")
+    return step(work)
+
+
+def _tell(session: Any, work: Work, data: dict[str, Any]) -> None:
+    events.append(session, work.job.id, EventKind.STAGE, data, now=clock.now())
+
+
+def _identity(placement: Placement) -> list[str]:
+    return [placement.target.identity, placement.device.key, placement.toolchain.identity]
+
+
+def _failure(error: errors.TunesmithError) -> Failure:
+    details = dict(error.details)
+    if isinstance(error, errors.EngineRequestFailed):
+        details["engine_code"] = error.engine_code
+    return Failure(code=error.code, message=error.message[:4000], hint=error.hint, details=details)

@@ -1,0 +1,81 @@
+"""Threads of a worker process beside its job: signs of life, and messages for jobs that lost theirs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+from domain.workers import Worker
+from storage import jobs, workers
+from storage.database import Database
+from worker import clock
+from worker.runtime import Runtime
+from worker.settings import WorkerSettings
+
+_log = logging.getLogger(__name__)
+
+Publish = Callable[[str, int], None]
+"""Send the message of a job, with its priority."""
+
+
+def start(runtime: Runtime, publish: Publish) -> list[threading.Thread]:
+    """Runs until ``runtime.shutdown`` is set."""
+    threads = [
+        _every(runtime.settings.reaper_seconds, runtime, "reaper", lambda: reap(runtime, publish)),
+        _heartbeat(runtime),
+    ]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def reap(runtime: Runtime, publish: Publish) -> list[str]:
+    """Publish what waits without a message; returns the ids. Several workers doing it at once costs messages only."""
+    database, settings = runtime.database, runtime.settings
+    with database.reading() as session:
+        waiting = jobs.waiting(session, now=clock.now(), unpublished_for=settings.republish_seconds)
+        found = [(job_id, jobs.get(session, job_id).request.priority) for job_id in waiting]
+    for job_id, priority in found:
+        publish(job_id, priority)
+        with database.transaction() as session:
+            jobs.mark_published(session, job_id, now=clock.now())
+    forget_gone(database, settings)
+    return waiting
+
+
+def forget_gone(database: Database, settings: WorkerSettings) -> None:
+    before = clock.now() - timedelta(seconds=settings.forget_worker_seconds)
+    with database.reading() as session:
+        gone = [worker.id for worker in workers.known(session) if worker.last_seen_at < before]
+    if gone:
+        with database.transaction() as session:
+            workers.forget_gone(session, seen_before=before)
+
+
+def _heartbeat(runtime: Runtime) -> threading.Thread:
+    description: list[Worker] = []
+
+    def beat() -> None:
+        if not description:
+            description.append(runtime.describe())
+        now = clock.now()
+        with runtime.database.transaction() as session:
+            workers.beat(session, replace(description[0], current_job=runtime.current_job, last_seen_at=now))
+
+    return _every(runtime.settings.heartbeat_seconds, runtime, "heartbeat", beat)
+
+
+def _every(seconds: float, runtime: Runtime, name: str, action: Callable[[], object]) -> threading.Thread:
+    def loop() -> None:
+        while True:
+            try:
+                action()
+            except Exception:  # noqa: BLE001 - the thread must outlive a database or broker that is away
+                _log.warning("%s: could not do its round; will try again", name, exc_info=True)
+            if runtime.shutdown.wait(seconds):
+                return
+
+    return threading.Thread(target=loop, name=name, daemon=True)

@@ -1,0 +1,52 @@
+"""How a worker takes jobs and how long it waits for what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+def _absolute(path: Path) -> Path:
+    return path.expanduser().absolute()
+
+
+class WorkerSettings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="TUNESMITH_", frozen=True, validate_default=True)
+
+    home: Annotated[Path, AfterValidator(_absolute)] = Field(
+        default=Path("~/.local/share/tunesmith"), description="Folder that holds all state and every environment."
+    )
+    broker_url: str | None = Field(
+        default=None,
+        description="URL of a Redis or Valkey server that carries messages; by default the one that `serve` starts.",
+    )
+    lease_seconds: float = Field(
+        default=30.0, gt=0, description="Seconds after which a job whose worker fell silent goes to another worker."
+    )
+    max_attempts: int = Field(
+        default=5, gt=0, description="How often a job may lose its worker before it counts as failed."
+    )
+    cancel_poll_seconds: float = Field(
+        default=1.0, gt=0, description="How often a worker looks whether its job is to be canceled, in seconds."
+    )
+    heartbeat_seconds: float = Field(
+        default=10.0, gt=0, description="Seconds between two signs of life of a worker in the list of workers."
+    )
+    forget_worker_seconds: float = Field(
+        default=3600.0, gt=0, description="Seconds after its last sign of life when a worker leaves the list."
+    )
+    reaper_seconds: float = Field(
+        default=3.0, gt=0, description="Seconds between two looks for jobs whose message or worker was lost."
+    )
+    republish_seconds: float = Field(
+        default=60.0, gt=0, description="Seconds that a queued job's message may take before it is sent once more."
+    )
+    engine_restarts: int = Field(
+        default=5, ge=0, description="How often a job's engines may crash before the job counts as failed."
+    )
+    benchmark_seconds: float = Field(
+        default=60.0, gt=0, description="Seconds after which the final comparison of variants ends early."
+    )

@@ -1,0 +1,269 @@
+"""``tunesmith serve``: the whole service on one machine, from one home folder, until a signal ends it.
+
+Starts the broker, migrates the database, starts the API and a worker, starts again what dies, and leaves nothing
+behind. The API listens on a socket that the supervisor holds, so clients wait out its restart instead of failing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import TextIO
+
+from domain import errors
+from storage.database import Database, migrate
+from storage.settings import StorageSettings
+from tuner.catalogue import ROOT
+from tuner.session import sweep
+from worker import broker
+from worker.children import Child
+
+_EXIT_CONFIGURATION = 3
+_READY_SECONDS = 90.0
+_BROKER_SECONDS = 30.0
+_STOP_SECONDS = 6.5
+_BROKER_STOP_SECONDS = 2.0
+_LOOK_SECONDS = 0.1
+
+
+def main(host: str, port: int, home: Path) -> int:
+    """Returns the exit status. ``port`` 0 picks a free one; the address stands in ``<home>/server.json``."""
+    home = home.expanduser().absolute()
+    os.environ["TUNESMITH_HOME"] = str(home)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with _only_one(home), _listen(host, port) as listener:
+            return _Service(home, listener).run()
+    except errors.TunesmithError as error:
+        sys.stderr.write(f"{error.message}\n" + (f"hint: {error.hint}\n" if error.hint else ""))
+        return _EXIT_CONFIGURATION
+
+
+class _Service:
+    def __init__(self, home: Path, listener: socket.socket) -> None:
+        self._home = home
+        self._listener = listener
+        self._address = home / "server.json"
+        self.url = _url(listener)
+        self._stop = threading.Event()
+        self._token = os.environ.get("TUNESMITH_TOKEN") or _token(home)
+        external = os.environ.get("TUNESMITH_BROKER_URL")
+        self._environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "PYTHONUNBUFFERED": "1",
+            "TUNESMITH_HOME": str(home),
+            "TUNESMITH_TOKEN": self._token,
+            "TUNESMITH_BROKER_URL": external or broker.url(home),
+        }
+        self._broker = None if external else self._child("broker", broker.command(home))
+        python = sys.executable
+        descriptor = listener.fileno()
+        self._children = [
+            self._child("API", [python, "-m", "api", "--fd", str(descriptor)], descriptor),
+            self._child("worker", [python, "-m", "worker"]),
+        ]
+
+    def run(self) -> int:
+        with _signals(self._stop):
+            try:
+                self._start()
+                _say(f"Tunesmith is ready at {self.url}  (logs: {self._home / 'logs'})")
+                self._watch_until(self._stop.is_set)
+            except _Interrupted:
+                pass
+            finally:
+                self._end()
+        return 0
+
+    def _child(self, name: str, command: list[str], *descriptors: int) -> Child:
+        return Child(
+            name=name,
+            command=command,
+            environment=self._environment,
+            log=self._home / "logs" / f"{name.lower()}.log",
+            folder=ROOT,
+            pass_fds=descriptors,
+        )
+
+    def _start(self) -> None:
+        settings = StorageSettings()
+        if self._broker is not None:
+            self._broker.start()
+            self._await_broker(self._broker)
+        database = Database(settings.database_url, timeout=settings.database_timeout)
+        migrate(database)
+        database.close()
+        for child in self._children:
+            child.start()
+        # Before it is ready: the socket listens, so whoever comes early waits.
+        _write_private(
+            self._address, json.dumps({"url": self.url, "token": self._token, "pid": os.getpid()}, indent=2) + "\n"
+        )
+        deadline = time.monotonic() + _READY_SECONDS
+        answer = _Probe(f"{self.url}/readyz")
+        self._watch_until(lambda: answer.ready.is_set() or time.monotonic() > deadline or self._stop.is_set())
+        if self._stop.is_set():
+            raise _Interrupted
+        if not answer.ready.is_set():
+            raise errors.ConfigurationError(
+                f"the service did not become ready within {_READY_SECONDS:g} s",
+                hint=f"The logs under {self._home / 'logs'} say why.",
+            )
+
+    def _await_broker(self, child: Child) -> None:
+        path = broker.socket_path(self._home)
+        deadline = time.monotonic() + _BROKER_SECONDS
+        while not _answers(path):
+            if self._stop.wait(_LOOK_SECONDS):
+                raise _Interrupted
+            ended = child.process is None or child.process.poll() is not None
+            if ended or time.monotonic() > deadline:
+                raise errors.ConfigurationError(
+                    "the message broker did not start", hint=f"Its log says why: {child.log}"
+                )
+
+    def _watch_until(self, done: Callable[[], bool]) -> None:
+        children = [*([self._broker] if self._broker else []), *self._children]
+        while not done():
+            for child in children:
+                news = child.watch()
+                if news:
+                    _say(news)
+            self._stop.wait(_LOOK_SECONDS)
+
+    def _end(self) -> None:
+        self._address.unlink(missing_ok=True)
+        deadline = time.monotonic() + _STOP_SECONDS
+        for child in self._children:
+            child.ask_to_end()
+        for child in self._children:
+            child.end(by=deadline)
+        # Last, so that the others can still tell it that they leave.
+        if self._broker is not None:
+            self._broker.ask_to_end()
+            self._broker.end(by=time.monotonic() + _BROKER_STOP_SECONDS)
+            broker.socket_path(self._home).unlink(missing_ok=True)
+        sweep(self._home)
+
+
+class _Interrupted(Exception):
+    """A signal came before the service was ready."""
+
+
+class _Probe:
+    """Asks the API, in a thread of its own, until it answers: the main thread has children to watch."""
+
+    def __init__(self, url: str) -> None:
+        self.ready = threading.Event()
+        threading.Thread(target=self._ask, args=[url], name="readiness", daemon=True).start()
+
+    def _ask(self, url: str) -> None:
+        deadline = time.monotonic() + _READY_SECONDS
+        # No proxy: it would be asked for an address of this machine.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError, urllib.error.URLError), opener.open(url, timeout=5) as answer:
+                if answer.status == 200:
+                    self.ready.set()
+                    return
+            time.sleep(_LOOK_SECONDS)
+
+
+@contextlib.contextmanager
+def _only_one(home: Path) -> Iterator[None]:
+    with (home / "serve.lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise errors.ConfigurationError(
+                f"a service already runs for {home}{_known(home)}",
+                hint="Use it, stop it first, or name another folder in TUNESMITH_HOME.",
+            ) from None
+        yield
+
+
+def _known(home: Path) -> str:
+    try:
+        written = json.loads((home / "server.json").read_text())
+        return f": {written['url']}, pid {written['pid']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+@contextlib.contextmanager
+def _listen(host: str, port: int) -> Iterator[socket.socket]:
+    """Raises ConfigurationError when the address cannot be had."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server((host, port), family=family, backlog=256)
+    except OSError as error:
+        raise errors.ConfigurationError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}",
+            hint="Choose another --port, or 0 for a free one.",
+        ) from error
+    with listener:
+        yield listener
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
+    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+
+
+def _token(home: Path) -> str:
+    """Made once for a home folder, so that clients elsewhere keep theirs over restarts."""
+    path = home / "token"
+    if not path.exists():
+        _write_private(path, secrets.token_urlsafe(32) + "\n")
+    return path.read_text().strip()
+
+
+def _write_private(path: Path, text: str) -> None:
+    partial = path.with_name(path.name + ".partial")
+    partial.unlink(missing_ok=True)
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    partial.replace(path)
+
+
+def _answers(path: Path) -> bool:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(1)
+        client.connect(str(path))
+        client.sendall(b"PING\r\n")
+        return client.recv(16).startswith(b"+PONG")
+    return False
+
+
+@contextlib.contextmanager
+def _signals(stop: threading.Event) -> Iterator[None]:
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _say(text: str, stream: TextIO = sys.stderr) -> None:
+    stream.write(text + "\n")
+    stream.flush()

@@ -11,13 +11,14 @@ import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from domain import errors
 from domain.artifacts import Report, Variant
-from domain.tensors import TensorSpec
 from tuner import bundle_texts
 from tuner.manifest import FORMAT_VERSION, Manifest
 
@@ -34,6 +35,7 @@ FILES = frozenset({*COMPILED, MANIFEST, EVIDENCE, RECORDS, README, EXAMPLE})
 MAX_BYTES = 8 * 1024**3
 _MAX_MANIFEST_BYTES = 4 * 1024**2
 _CHUNK_BYTES = 1024 * 1024
+_MANIFESTS = TypeAdapter(Manifest)
 
 
 def write(path: Path, *, compiled: Path, manifest: Manifest, report: Report, records: Sequence[str] = ()) -> Manifest:
@@ -93,12 +95,8 @@ def read_manifest(folder: Path) -> Manifest:
                 f"the bundle has format {version!r}; this release reads {FORMAT_VERSION}",
                 hint="Use the release that wrote it, or tune the model again.",
             )
-        known = {field.name for field in dataclasses.fields(Manifest)}
-        facts = {name: value for name, value in data.items() if name in known}
-        for side in ("inputs", "outputs"):
-            facts[side] = tuple(_spec(spec) for spec in facts[side])
-        return Manifest(**facts)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return _MANIFESTS.validate_python(data)
+    except (OSError, ValueError, RecursionError, AttributeError) as error:
         raise errors.InvalidBundle(f"the bundle's manifest cannot be read: {error}") from error
 
 
@@ -145,10 +143,6 @@ def _copy(source: Any, path: Path, size: int) -> None:
             size -= len(chunk)
     if size:
         raise errors.InvalidBundle(f"the bundle ends in the middle of {path.name}")
-
-
-def _spec(data: Mapping[str, Any]) -> TensorSpec:
-    return TensorSpec(name=str(data["name"]), dtype=str(data["dtype"]), shape=tuple(data["shape"]))
 
 
 def _member(name: str, size: int) -> tarfile.TarInfo:

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import ast
+import io
+import json
+import tarfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from domain import errors
+from domain.artifacts import OutputError, Report, Variant, Verification
+from domain.tensors import TensorSpec
+from tuner import bundle
+from tuner.benchmark import timing
+from tuner.bundle import Manifest
+
+MANIFEST = Manifest(
+    model_digest="ab" * 32,
+    model_name="ppocr-cls",
+    variant="tuned",
+    target="llvm -mcpu=znver3",
+    threads=2,
+    device_key="x86_64/amd/avx2/t2",
+    toolchain={"engine": "relay", "tvm": "0.19.0", "llvm": "22"},
+    precision="f32",
+    inputs=(TensorSpec(name="x", dtype="float32", shape=(1, 3, 48, 192)),),
+    outputs=(TensorSpec(name="y", dtype="float32", shape=(1, 2)),),
+    created_by="tunesmith 0.1.0",
+)
+ERROR = OutputError(output="y", dtype="float32", max_abs=1e-7, max_rel=2e-7, atol=1e-5, rtol=5e-4, passed=True)
+REPORT = Report(
+    timings={variant: timing([1e-3, 1.1e-3, 1.2e-3]) for variant in Variant},
+    verifications={Variant.TUNED: Verification(variant=Variant.TUNED, seeds=(0, 1, 2), outputs=(ERROR,))},
+    published=Variant.TUNED,
+    speedup_over_untuned=1.5,
+    speedup_over_reference=0.9,
+    summary="Tuning made it 1.50× as fast.",
+)
+RECORDS = ['{"input": ["llvm", "dense_nopack.x86"], "result": [[1e-05], 0, 0.1, 1.0]}']
+
+
+@pytest.fixture
+def compiled(tmp_path: Path) -> Path:
+    folder = tmp_path / "compiled"
+    folder.mkdir()
+    (folder / "mod.so").write_bytes(b"\x7fELF" + bytes(3_000_000))
+    (folder / "mod.json").write_text('{"nodes": []}')
+    (folder / "mod.params").write_bytes(b"\x01params")
+    return folder
+
+
+@pytest.fixture
+def tar(compiled: Path, tmp_path: Path) -> Path:
+    bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=MANIFEST, report=REPORT, records=RECORDS)
+    return tmp_path / "b.tar"
+
+
+def rewritten(tar: Path, change: Callable[[tarfile.TarInfo, bytes], list[tuple[tarfile.TarInfo, bytes]]]) -> Path:
+    """The bundle with each member replaced by what ``change`` makes of it."""
+    path = tar.with_name("changed.tar")
+    with tarfile.open(tar) as old, tarfile.open(path, "w") as new:
+        for member in old:
+            file = old.extractfile(member)
+            assert file
+            for info, data in change(member, file.read()):
+                info.size = len(data) if info.isreg() else 0
+                new.addfile(info, io.BytesIO(data))
+    return path
+
+
+def with_member(tar: Path, name: str, **attributes: object) -> Path:
+    """The bundle with one more member in front."""
+    path = tar.with_name("changed.tar")
+    with tarfile.open(tar) as old, tarfile.open(path, "w") as new:
+        extra = tarfile.TarInfo(name)
+        for attribute, value in attributes.items():
+            setattr(extra, attribute, value)
+        new.addfile(extra)
+        for member in old:
+            new.addfile(member, old.extractfile(member))
+    return path
+
+
+def test_a_bundle_comes_back_as_it_was_written(tar: Path, compiled: Path, tmp_path: Path) -> None:
+    manifest = bundle.open_bundle(tar, tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == bundle.FILES
+    for name in ("mod.so", "mod.json", "mod.params"):
+        assert (tmp_path / "out" / name).read_bytes() == (compiled / name).read_bytes()
+    assert manifest.inputs == MANIFEST.inputs
+    assert manifest.toolchain == MANIFEST.toolchain
+    assert set(manifest.files) == bundle.FILES - {"manifest.json"}
+    assert bundle.read_manifest(tmp_path / "out") == manifest
+
+
+def test_the_evidence_and_the_records_are_inside(tar: Path, tmp_path: Path) -> None:
+    bundle.open_bundle(tar, tmp_path / "out")
+    evidence = json.loads((tmp_path / "out" / "evidence.json").read_text())
+    assert evidence["benchmark"]["reference"]["samples"] == [1e-3, 1.1e-3, 1.2e-3]
+    assert evidence["verification"]["tuned"]["outputs"][0]["max_abs"] == 1e-7
+    assert evidence["verification"]["tuned"]["passed"] is True
+    assert evidence["published"] == "tuned"
+    assert json.loads((tmp_path / "out" / "records.json").read_text()) == {"tuner": "autotvm", "records": RECORDS}
+    readme = (tmp_path / "out" / "README.md").read_text()
+    assert REPORT.summary in readme
+    assert "`x` float32[1, 3, 48, 192]" in readme
+    ast.parse((tmp_path / "out" / "example.py").read_text())
+
+
+def test_the_same_content_gives_the_same_bytes(compiled: Path, tar: Path, tmp_path: Path) -> None:
+    time.sleep(0.01)
+    for path in compiled.iterdir():
+        path.touch()
+        path.chmod(0o600)
+    bundle.write(tmp_path / "again.tar", compiled=compiled, manifest=MANIFEST, report=REPORT, records=RECORDS)
+    assert (tmp_path / "again.tar").read_bytes() == tar.read_bytes()
+
+
+def test_nobodys_name_or_time_is_in_a_bundle(tar: Path) -> None:
+    with tarfile.open(tar) as archive:
+        members = archive.getmembers()
+    assert [member.name for member in members] == sorted(bundle.FILES)
+    assert {(member.uid, member.uname, member.mtime) for member in members} == {(0, "", 0)}
+
+
+def test_a_missing_compiled_file_is_told(compiled: Path, tmp_path: Path) -> None:
+    (compiled / "mod.params").unlink()
+    with pytest.raises(FileNotFoundError):
+        bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=MANIFEST, report=REPORT)
+
+
+@pytest.mark.parametrize("name", sorted(bundle.FILES))
+def test_a_changed_file_is_noticed(tar: Path, tmp_path: Path, name: str) -> None:
+    changed = rewritten(tar, lambda info, data: [(info, data[:-2] + b"?" + data[-1:] if info.name == name else data)])
+    with pytest.raises(errors.InvalidBundle, match="manifest"):
+        bundle.open_bundle(changed, tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", sorted(bundle.FILES))
+def test_a_missing_file_is_noticed(tar: Path, tmp_path: Path, name: str) -> None:
+    changed = rewritten(tar, lambda info, data: [] if info.name == name else [(info, data)])
+    with pytest.raises(errors.InvalidBundle, match=name):
+        bundle.open_bundle(changed, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes"),
+    [
+        ("../evil", {}),
+        ("/evil", {}),
+        ("sub/mod.so", {}),
+        ("./mod.so", {}),
+        ("stranger.txt", {}),
+        ("mod.so", {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}),
+        ("mod.so", {"type": tarfile.LNKTYPE, "linkname": "mod.json"}),
+        ("mod.so", {"type": tarfile.DIRTYPE}),
+        ("mod.so", {"type": tarfile.FIFOTYPE}),
+        ("mod.so", {"type": tarfile.CHRTYPE}),
+        ("mod.so", {}),
+    ],
+)
+def test_tricks_are_refused(tar: Path, tmp_path: Path, name: str, attributes: dict[str, object]) -> None:
+    with pytest.raises(errors.InvalidBundle):
+        bundle.open_bundle(with_member(tar, name, **attributes), tmp_path / "in" / "out")
+    assert not (tmp_path / "in" / "evil").exists()
+    assert not Path("/evil").exists()
+
+
+def test_a_link_that_waits_in_the_folder_is_not_followed(tar: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "victim").write_text("untouched")
+    (tmp_path / "out" / "mod.so").symlink_to(tmp_path / "victim")
+    bundle.open_bundle(tar, tmp_path / "out")
+    assert (tmp_path / "victim").read_text() == "untouched"
+
+
+def test_a_size_beyond_all_measure_is_refused(tar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundle, "MAX_BYTES", 1_000_000)
+    with pytest.raises(errors.InvalidBundle, match="too large"):
+        bundle.open_bundle(tar, tmp_path / "out")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a tar at all" * 100, bytes(10240)], ids=["empty", "text", "zeros"])
+def test_what_is_no_tar_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "b.tar").write_bytes(content)
+    with pytest.raises(errors.InvalidBundle):
+        bundle.open_bundle(tmp_path / "b.tar", tmp_path / "out")
+    with pytest.raises(errors.InvalidBundle):
+        bundle.open_bundle(tmp_path / "missing.tar", tmp_path / "out")
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_a_truncated_bundle_is_refused(tar: Path, tmp_path: Path, share: float) -> None:
+    data = tar.read_bytes()
+    tar.write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(errors.InvalidBundle):
+        bundle.open_bundle(tar, tmp_path / "out")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format_version": 2}', '{"format_version": 1}', "[" * 100_000])
+def test_a_manifest_that_makes_no_sense_is_refused(tar: Path, tmp_path: Path, text: str) -> None:
+    changed = rewritten(tar, lambda info, data: [(info, text.encode() if info.name == "manifest.json" else data)])
+    with pytest.raises(errors.InvalidBundle):
+        bundle.open_bundle(changed, tmp_path / "out")
+
+
+def test_facts_that_a_later_release_adds_are_left_out(tar: Path, tmp_path: Path) -> None:
+    def add(info: tarfile.TarInfo, data: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
+        if info.name == "manifest.json":
+            data = json.dumps({**json.loads(data), "something_new": 1}).encode()
+        return [(info, data)]
+
+    assert bundle.open_bundle(rewritten(tar, add), tmp_path / "out").model_name == "ppocr-cls"

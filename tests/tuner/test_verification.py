@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domain import errors
+from domain.artifacts import Variant
+from domain.ports import OnEvent
+from domain.tensors import TensorSpec
+from tests.tuner.fakes import FakeEngine
+from tuner import verification
+from tuner.engines.protocol.serving import EngineFailure
+
+Json = dict[str, Any]
+INPUTS = (TensorSpec(name="x", dtype="float32", shape=(1, 3)),)
+
+
+def compared(errors_by_seed: list[float]) -> FakeEngine:
+    """A reference engine that finds these errors, one a seed; above 1 it does not pass them."""
+    left = list(errors_by_seed)
+
+    def compare(params: Json, _: OnEvent) -> Json:
+        error = left.pop(0)
+        shared = {"dtype": "float32", "atol": 1e-5, "rtol": 5e-4}
+        return {
+            "outputs": [
+                {"output": "y", "max_abs": error, "max_rel": error / 2, "passed": error <= 1, **shared},
+                {"output": "z", "max_abs": 0.0, "max_rel": 0.0, "passed": True, **shared},
+            ]
+        }
+
+    def make(params: Json, _: OnEvent) -> Json:
+        return {"paths": [f"{params['out_dir']}/inputs-{seed}.npz" for seed in params["seeds"]]}
+
+    return FakeEngine({"compare": compare, "make_inputs": make, "run": lambda params, _: {"seconds": 1.0}})
+
+
+def verify(reference: FakeEngine, compiler: FakeEngine, tmp_path: Path) -> verification.Verification:
+    inputs = verification.make_inputs(reference, INPUTS, tmp_path / "inputs")
+    expected = verification.run_reference(reference, Path("/m.onnx"), inputs, tmp_path / "out", threads=2)
+    return verification.verify(
+        reference,
+        compiler,
+        variant=Variant.TUNED,
+        bundle=Path("/b"),
+        inputs=inputs,
+        expected=expected,
+        folder=tmp_path / "out",
+        threads=2,
+    )
+
+
+def test_the_worst_over_all_seeds_counts(tmp_path: Path) -> None:
+    compiler = FakeEngine({"run": lambda params, _: {"outputs": [], "samples": []}})
+    reference = compared([0.1, 0.9, 0.2])
+    result = verify(reference, compiler, tmp_path)
+    assert result.passed
+    assert result.seeds == (0, 1, 2)
+    assert [(each.output, each.max_abs, each.max_rel) for each in result.outputs] == [("y", 0.9, 0.45), ("z", 0.0, 0.0)]
+    asked = [params for method, params in compiler.requests if method == "run"]
+    assert [Path(each["inputs"]).name for each in asked] == ["inputs-0.npz", "inputs-1.npz", "inputs-2.npz"]
+    pairs = [(params["expected"], params["actual"]) for method, params in reference.requests if method == "compare"]
+    assert pairs == [
+        (str(tmp_path / "out" / f"expected-{n}.npz"), str(tmp_path / "out" / f"tuned-{n}.npz")) for n in range(3)
+    ]
+
+
+@pytest.mark.parametrize("found", [[2.0, 0.1, 0.1], [0.1, 0.1, 1e308], [0.1, math.inf, 0.1]])
+def test_one_wrong_seed_is_enough_to_fail(tmp_path: Path, found: list[float]) -> None:
+    result = verify(compared([min(each, 1e308) for each in found]), FakeEngine({"run": lambda p, _: {}}), tmp_path)
+    assert not result.passed
+    assert [each.passed for each in result.outputs] == [False, True]
+    assert all(math.isfinite(each.max_abs) for each in result.outputs)
+
+
+def test_an_engine_that_cannot_run_the_variant_is_an_error(tmp_path: Path) -> None:
+    def fail(params: Json, _: OnEvent) -> Json:
+        raise EngineFailure("invalid_bundle", "no mod.so")
+
+    with pytest.raises(errors.EngineRequestFailed, match=r"no mod\.so"):
+        verify(compared([0.0] * 3), FakeEngine({"run": fail}), tmp_path)

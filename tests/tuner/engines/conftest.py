@@ -16,10 +16,13 @@ from tuner.session import EngineSession
 Call = Callable[..., dict[str, Any]]
 
 
+def home() -> Path:
+    return Path(os.environ.get("TUNESMITH_HOME") or Path.home() / ".local" / "share" / "tunesmith")
+
+
 def start(name: str, log: Path) -> EngineSession:
-    home = Path(os.environ.get("TUNESMITH_HOME") or Path.home() / ".local" / "share" / "tunesmith")
     spec = catalogue.get(name)
-    return EngineSession.start(spec, environments.interpreter(spec, home), log_path=log)
+    return EngineSession.start(spec, environments.interpreter(spec, home()), log_path=log)
 
 
 @pytest.fixture(scope="session")

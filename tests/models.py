@@ -54,6 +54,17 @@ def reduce_mean_18() -> bytes:
     return model(nodes, inputs={"x": (1, 4, 6, 6)}, outputs={"mean": (1, 4)}, tensors=[axes], opset=18)
 
 
+def memory_hog() -> bytes:
+    """A constant of 40 GB, written in 191 bytes: ``x`` [1] to ``y`` [1]."""
+    size = _tensor("size", (1,), _INT64, struct.pack("<q", 10**10))
+    nodes = [
+        _node("ConstantOfShape", ["size"], ["big"]),
+        _node("ReduceMax", ["big"], ["most"], keepdims=0),
+        _node("Add", ["x", "most"], ["y"]),
+    ]
+    return model(nodes, inputs={"x": (1,)}, outputs={"y": (1,)}, tensors=[size], opset=11)
+
+
 def truncated() -> bytes:
     """The first half of ``small_network``."""
     whole = small_network()

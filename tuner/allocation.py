@@ -20,6 +20,8 @@ _THROUGHPUT_HOPE = 2.0
 _UNMEASURED_TRIALS = 4
 """Trials that a task without any counts as having: fewer than a round, so that new tasks come before known ones."""
 _WINDOW_ROUNDS = 2
+_CHANCE = 0.5
+"""Share of its untuned latency that a task of an unknown kind is expected to lose, worth one task's evidence."""
 _WORTH_LEARNING = 0.005
 """Share of the model's work below which a kind of operator gets no round of its own to learn its throughput."""
 
@@ -44,6 +46,8 @@ class _Progress:
     """Trials whose cost is known."""
     seconds: float = 0.0
     """What those cost."""
+    default: float | None = None
+    """Latency of the untuned default."""
     exhausted: bool = False
 
     @property
@@ -99,11 +103,14 @@ class Allocator:
         best_latency: float | None,
         exhausted: bool,
         seconds: float | None = None,
+        default_latency: float | None = None,
     ) -> None:
         """Tell a round's outcome: trials it spent, its fastest latency, whether to stop here, and what the round took.
 
         Given the seconds of rounds, tasks compete by gain per second: trials of one kind of operator were seen to cost
-        six times those of another. A round that spent nothing ends its task: no engine can make the search endless.
+        six times those of another. Given the latency of a task's untuned default, kinds of operators count by how much
+        they were seen to gain over it: on one CPU, 1×1 convolutions gained up to sevenfold, depthwise ones nothing.
+        A round that spent nothing ends its task: no engine can make the search endless.
         """
         task = self._tasks[workload_key]
         task.done += trials
@@ -112,6 +119,7 @@ class Allocator:
             task.best = min(best_latency, task.best or best_latency)
         if task.best is not None:
             task.history.append((task.done, task.best))
+        task.default = default_latency or task.default
         if seconds is not None:
             task.timed += trials
             task.seconds += seconds
@@ -127,14 +135,13 @@ class Allocator:
         ]
         if unknown:
             return min(unknown, key=lambda task: (-_work(task), task.extracted.position))
-        costs = self._costs()
-        return min(
-            candidates,
-            key=lambda task: (
-                -_gain(task, throughputs) / costs.get(task.extracted.name, costs[None]),
-                task.extracted.position,
-            ),
-        )
+        costs, chances = self._costs(), self._chances()
+
+        def worth(task: _Progress) -> float:
+            name = task.extracted.name
+            return _gain(task, throughputs, chances.get(name, _CHANCE)) / costs.get(name, costs[None])
+
+        return min(candidates, key=lambda task: (-worth(task), task.extracted.position))
 
     def _kinds_worth_learning(self) -> set[str]:
         work: dict[str, float] = {}
@@ -142,6 +149,14 @@ class Allocator:
             work[task.extracted.name] = work.get(task.extracted.name, 0.0) + _work(task)
         total = sum(work.values())
         return {name for name, share in work.items() if share >= total * _WORTH_LEARNING}
+
+    def _chances(self) -> dict[str, float]:
+        """Share of the untuned latency that each kind of operator lost so far, on average over its tasks."""
+        gains: dict[str, list[float]] = {}
+        for task in self._tasks.values():
+            if task.default and task.best:
+                gains.setdefault(task.extracted.name, [_CHANCE]).append(max(0.0, 1 - task.best / task.default))
+        return {name: sum(shares) / len(shares) for name, shares in gains.items()}
 
     def _costs(self) -> dict[str | None, float]:
         """Seconds per trial of each kind of operator, and under None of all; 1 where nothing is known."""
@@ -163,14 +178,14 @@ class Allocator:
         return best
 
 
-def _gain(task: _Progress, throughputs: dict[str, float]) -> float:
+def _gain(task: _Progress, throughputs: dict[str, float], chance: float) -> float:
     """Seconds that one more trial promises to take off one run of the model."""
     flop = max(task.extracted.flop, 1.0)
     throughput = throughputs.get(task.extracted.name) or max(throughputs.values(), default=1.0) or 1.0
     latency = task.best or flop / throughput
     hoped = latency - flop / (throughput * _THROUGHPUT_HOPE)
     hoped = max(hoped, latency / 10) / max(task.done, _UNMEASURED_TRIALS)
-    return task.extracted.weight * (_OBSERVED_SHARE * _observed(task) + (1 - _OBSERVED_SHARE) * hoped)
+    return task.extracted.weight * (_OBSERVED_SHARE * _observed(task) + (1 - _OBSERVED_SHARE) * chance * hoped)
 
 
 def _observed(task: _Progress) -> float:

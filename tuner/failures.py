@@ -7,6 +7,7 @@ from domain import errors
 CODES: dict[str, type[errors.TunesmithError]] = {
     "invalid_model": errors.InvalidModel,
     "import_failed": errors.InvalidModel,
+    "run_failed": errors.InvalidModel,
     "unsupported_operators": errors.UnsupportedOperators,
     "unsupported_dtype": errors.InvalidModel,
     "shape_required": errors.ShapeRequired,

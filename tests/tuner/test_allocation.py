@@ -95,6 +95,25 @@ def test_cheap_trials_come_before_dear_ones() -> None:
     assert order.count("w0") > 2 * order.count("w1") > 0
 
 
+def test_kinds_that_gain_over_their_default_come_before_kinds_that_do_not() -> None:
+    tasks = [
+        task("w0", planned=1000, name="depthwise"), task("w1", planned=1000, name="depthwise"),
+        task("w2", planned=1000), task("w3", planned=1000),
+    ]  # fmt: skip
+    allocator = Allocator(tasks)
+    order = []
+    for _ in range(40):
+        following = allocator.next_round()
+        assert following
+        order.append(following.workload_key)
+        default = 1e-3 if following.workload_key in ("w0", "w1") else 3e-3
+        allocator.finished(
+            following.workload_key, trials=8, best_latency=1e-3, exhausted=False, default_latency=default
+        )
+    stuck = order.count("w0") + order.count("w1")
+    assert 4 <= stuck < 15
+
+
 def test_a_task_whose_trials_all_fail_does_not_eat_the_budget() -> None:
     tasks = [task("w0", planned=1000, flop=5e6), task("w1", planned=1000), task("w2", planned=1000)]
     order = spend(Allocator(tasks), lambda key, done: None if key == "w0" else 1e-3, rounds=60)
@@ -217,7 +236,12 @@ def tune_by_allocator(replay: Replay, seconds: float) -> float:
         best, cost = replay.run(following.workload_key, following.trials)
         seconds -= cost
         allocator.finished(
-            following.workload_key, trials=following.trials, best_latency=best, exhausted=False, seconds=cost
+            following.workload_key,
+            trials=following.trials,
+            best_latency=best,
+            exhausted=False,
+            seconds=cost,
+            default_latency=None if following.first_trial else replay.latencies[following.workload_key][0],
         )
     return replay.model_latency()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -138,6 +139,15 @@ def test_a_truncated_model_is_told(inspector: Inspector, tmp_path: Path) -> None
     path.write_bytes(models.small_network()[:-20])
     with pytest.raises(errors.InvalidModel):
         inspector.inspect(path)
+
+
+def test_a_small_file_that_wants_40_gb_is_told_and_gets_none(inspector: Inspector, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(models.memory_hog())
+    modest = dataclasses.replace(inspector, memory_bytes=2 * 1024**3)
+    assert modest.inspect(path).operators["ConstantOfShape"] == 1
+    with pytest.raises(errors.InvalidModel):
+        modest.prepare(path, {}, tmp_path / "x.onnx")
 
 
 def test_the_doctor_finds_the_shipped_engines_healthy() -> None:

@@ -17,8 +17,8 @@ _OBSERVED_SHARE = 0.2
 """Ansor's α: how far observed gains count against hoped-for ones."""
 _THROUGHPUT_HOPE = 2.0
 """Ansor's β: a task may come to run at twice the best throughput seen for its kind of operator."""
-_UNMEASURED_TRIALS = 4
-"""Trials that a task without any counts as having: fewer than a round, so that new tasks come before known ones."""
+_UNMEASURED_TRIALS = 2
+"""Trials that a task without any counts as having; few, as first rounds were seen to gain most."""
 _WINDOW_ROUNDS = 2
 _CHANCE = 0.5
 """Share of its untuned latency that a task of an unknown kind is expected to lose, worth one task's evidence."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from domain import errors
@@ -51,6 +52,7 @@ class _Search:
         self._left: set[str] = set()
         self._engine: Engine | None = None
         self._warm: set[str] = set()
+        self._defaults: dict[str, float] = {}
 
     @property
     def seconds(self) -> float:
@@ -73,7 +75,7 @@ class _Search:
 
     def _round(self, chosen: Round) -> None:
         key = chosen.workload_key
-        before = self.progress.done(key)
+        before, spent = self.progress.done(key), self._spent
         try:
             with self._clock() as started:
                 result = self._request(chosen, started)
@@ -87,7 +89,7 @@ class _Search:
             self._finished(key, before, exhausted=True)
             return
         self.progress.tell_task(key)
-        self._finished(key, before, exhausted=bool(result["exhausted"]))
+        self._finished(key, before, exhausted=bool(result["exhausted"]), seconds=self._spent - spent)
 
     @contextmanager
     def _clock(self) -> Iterator[float]:
@@ -117,6 +119,8 @@ class _Search:
 
         def on_event(kind: str, data: dict[str, Any]) -> None:
             if kind == "trial":
+                if data.get("default") and data["latencies"]:
+                    self._defaults[chosen.workload_key] = fmean(data["latencies"])
                 self.progress.store(data, seconds=self._spent + time.monotonic() - started)
 
         timeout = chosen.trials * (2 * measure.timeout + 10) + _SLACK_SECONDS
@@ -141,12 +145,19 @@ class _Search:
         path.write_text("".join(lines))
         return str(path)
 
-    def _finished(self, key: str, before: int, *, exhausted: bool) -> None:
+    def _finished(self, key: str, before: int, *, exhausted: bool, seconds: float | None = None) -> None:
         done, best = self.progress.done(key), self.progress.best(key)
         hopeless = best is None and done >= _HOPELESS_TRIALS
         if exhausted or hopeless:
             self._left.add(key)
-        self._allocator.finished(key, trials=done - before, best_latency=best, exhausted=key in self._left)
+        self._allocator.finished(
+            key,
+            trials=done - before,
+            best_latency=best,
+            exhausted=key in self._left,
+            seconds=seconds,
+            default_latency=self._defaults.get(key),
+        )
 
     def _crashed(self, key: str, error: errors.EngineError) -> None:
         """Go on with a fresh engine, without the task if it is the one that keeps killing it."""

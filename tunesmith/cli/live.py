@@ -104,4 +104,4 @@ class LiveView:
         done = f"{task.trials_done}/{task.trials_planned}"
         latency = f"{task.best_latency * 1000:.4f} ms" if task.best_latency else "-"
         gflops = f"{task.best_gflops:.1f} GFLOPS" if task.best_gflops else ""
-        return [self._progress.name(task), done, latency, *([gflops] if roomy else [])]
+        return [task.name, done, latency, *([gflops] if roomy else [])]

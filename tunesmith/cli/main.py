@@ -51,7 +51,9 @@ app.add_typer(engine_commands.app, name="engines")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0 ok, 1 the job failed, 2 usage, 3 configuration, 4 network, 5 validation, 130 Ctrl-C."""
     try:
-        result = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+        result = app(
+            args=list(arguments) if arguments is not None else None, standalone_mode=False, prog_name="tunesmith"
+        )
         sys.stdout.flush()
     except errors.TunesmithError as error:
         output.error(error.code, error.message, error.hint)

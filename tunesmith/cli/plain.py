@@ -45,5 +45,5 @@ class PlainView:
                 best = f", best {task.best_latency * 1000:.4f} ms"
             if task.best_gflops:
                 best += f" {task.best_gflops:.1f} GFLOPS"
-            parts.append(f"{progress.name(task)} {task.trials_done}/{task.trials_planned}{best}")
+            parts.append(f"{task.name} {task.trials_done}/{task.trials_planned}{best}")
         return "  |  ".join(parts)

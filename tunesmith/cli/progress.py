@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from tunesmith.events import Event
 
 STAGES = ("import", "baseline", "plan", "tune", "compile", "verify", "benchmark", "publish")
-Tasks = dict[int, str]
-"""Position to description."""
 
 
 @dataclass(kw_only=True)
@@ -39,7 +37,6 @@ class Progress:
     trials_planned: int = 0
     tuning_seconds: float = 0.0
     tasks: dict[int, TaskProgress] = field(default_factory=dict)
-    descriptions: Tasks = field(default_factory=dict)
     last_note: str = ""
     _touches: int = 0
 
@@ -47,9 +44,6 @@ class Progress:
         handler = getattr(self, f"_on_{event.kind}", None)
         if handler:
             handler(event.data, event.at or datetime.now(UTC))
-
-    def name(self, task: TaskProgress) -> str:
-        return self.descriptions.get(task.position) or task.name
 
     def eta_seconds(self) -> float | None:
         """Of the tune stage: what the remaining trials take at the speed so far, or what is left of the budget."""
@@ -93,7 +87,7 @@ class Progress:
         position = int(data.get("position", 0))
         self.tasks[position] = TaskProgress(
             position=position,
-            name=str(data.get("name", "")),
+            name=str(data.get("description") or data.get("name", "")),
             trials_done=int(data.get("trials_done", 0)),
             trials_planned=int(data.get("trials_planned", 0)),
             best_latency=data.get("best_latency"),

@@ -29,7 +29,7 @@ def serve(
 
 def worker() -> int:
     """Start a worker that takes jobs; Ctrl-C gives its job back and stops it."""
-    return int(_server_part("worker.main").main() or 0)
+    return int(_server_part("worker.__main__").main())
 
 
 def _server_part(name: str) -> Any:

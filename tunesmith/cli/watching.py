@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tunesmith.cli import output
-from tunesmith.cli.progress import Progress, Tasks
+from tunesmith.cli.progress import Progress
 
 if TYPE_CHECKING:
     from tunesmith.events import Event
@@ -35,15 +35,6 @@ def until_finished(job: Job) -> None:
 
 
 def _follow(job: Job, progress: Progress, update: Callable[[Event], None]) -> None:
-    described = False
     for event in job.events():
         progress.apply(event)
-        if event.kind == "task" and not described:
-            # Events carry TVM's task names, which repeat; the job has a description of each.
-            described = True
-            progress.descriptions = _descriptions(job)
         update(event)
-
-
-def _descriptions(job: Job) -> Tasks:
-    return {task["position"]: task["description"] for task in job.refresh().data.get("tasks", [])}

@@ -23,6 +23,9 @@ from tuner.session import EngineSession, Limits
 _FILE_SHARE = 1024**3
 """Room for a prepared model beyond the size of the given one, in bytes: folding constants can make it grow."""
 
+_COPIES = 6
+"""Of a model in memory at once, while it is read, checked, optimized and written."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
@@ -42,6 +45,7 @@ class Inspector:
     spec: EngineSpec
     python: Path
     memory_bytes: int = 4 * 1024**3
+    """Of address space, besides room for some copies of the model itself."""
     seconds: float = 60.0
     """For one call, on the wall clock; as much again of CPU time on each core."""
     log_path: Path | None = None
@@ -85,7 +89,7 @@ class Inspector:
     @contextmanager
     def _engine(self, path: Path) -> Iterator[Engine]:
         limits = Limits(
-            memory_bytes=self.memory_bytes,
+            memory_bytes=self.memory_bytes + path.stat().st_size * _COPIES,
             cpu_seconds=int(self.seconds * 4) + 10,
             file_bytes=path.stat().st_size * 2 + _FILE_SHARE,
         )

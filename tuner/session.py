@@ -61,6 +61,11 @@ class Limits:
         limits = (self.memory_bytes, self.cpu_seconds, self.file_bytes)
         return [sys.executable, "-I", "-S", str(ROOT / "tuner" / "limited.py"), *map(str, limits)]
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Address space that libraries reserve for every core counts, so that many cores would use it all up."""
+        return {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
+
 
 class EngineSession:
     """The real ``domain.ports.Engine``; also a context manager."""
@@ -85,8 +90,8 @@ class EngineSession:
         self._last_heard = time.monotonic()
         self._next_cancel_check = 0.0
         self._note = strays.note(spec.name, home)
-        limited = limits.command if limits else []
-        self._spawn([*limited, str(python), "-m", spec.module])
+        extra = {**self._note.environment, **(limits.environment if limits else {})}
+        self._spawn([*(limits.command if limits else []), str(python), "-m", spec.module], extra)
 
     @classmethod
     def start(
@@ -174,7 +179,7 @@ class EngineSession:
     ) -> None:
         self.close()
 
-    def _spawn(self, command: list[str]) -> None:
+    def _spawn(self, command: list[str], environment: dict[str, str]) -> None:
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
         events, engine_events = os.pipe()
         self._events = events
@@ -184,7 +189,7 @@ class EngineSession:
                 self._process = subprocess.Popen(
                     [*command, "--event-fd", str(engine_events)],
                     cwd=ROOT,
-                    env={**_environment(os.environ), **self._note.environment},
+                    env={**_environment(os.environ), **environment},
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=log,
@@ -224,6 +229,7 @@ class EngineSession:
                 # Events that come meanwhile are read later: an engine that is told something is not yet answering.
                 select.select([], [self._requests], [], _POLL_SECONDS)
                 self._check(deadline, canceled)
+                self._check_silence()
             except BrokenPipeError:
                 self._wait(_CLOSE_SECONDS)
                 self._crashed()
@@ -270,6 +276,8 @@ class EngineSession:
         elif ended:
             # A child of the engine may still hold the descriptor open.
             self._crashed()
+        else:
+            self._check_silence()
 
     def _decoded(self, line: bytes) -> Event:
         try:
@@ -285,7 +293,10 @@ class EngineSession:
                 raise Canceled
         if deadline is not None and now > deadline:
             raise self._failure(errors.EngineTimeout, "it is past its time limit")
-        if now - self._last_heard > self._silence_timeout and not self._ended():
+
+    def _check_silence(self) -> None:
+        # Only when nothing waits to be read: the host, too, may have been busy or suspended.
+        if time.monotonic() - self._last_heard > self._silence_timeout and not self._ended():
             raise self._failure(errors.EngineSilent, f"no sign of life for {self._silence_timeout:g} s")
 
     def _crashed(self) -> NoReturn:
@@ -330,8 +341,11 @@ class EngineSession:
 
     def _ended(self) -> bool:
         """Whether the engine's first process ended; leaves it unreaped."""
-        status = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        return status is not None
+        try:
+            return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            # Somebody in this process waits for any child, and took the status.
+            return True
 
     def _wait(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

@@ -146,6 +146,26 @@ def test_heartbeats_are_a_sign_of_life(start: Start) -> None:
     assert engine.request("sleep", {"seconds": 1.6}, timeout=10) == {"slept": 1.6}
 
 
+def test_a_host_that_was_busy_itself_does_not_call_the_engine_silent(start: Start) -> None:
+    engine = start(silence_timeout=0.5)
+    seen = []
+
+    def listen(kind: str, data: object) -> None:
+        seen.append(kind)
+        time.sleep(0.7)
+
+    assert engine.request("count", {"events": 2}, timeout=20, on_event=listen) == {"events": 2}
+    assert seen == ["progress", "progress"]
+
+
+def test_an_engine_whose_status_somebody_else_took_is_still_noticed(engine: EngineSession) -> None:
+    pid = pid_of(engine)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    with pytest.raises(errors.EngineCrashed):
+        engine.request("echo", {}, timeout=10)
+
+
 def test_time_between_requests_is_not_silence(start: Start) -> None:
     engine = start(silence_timeout=0.5)
     time.sleep(0.8)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, select
+from sqlalchemy import ColumnElement, and_, func, not_, select, update
 from sqlalchemy.orm import Session
 
+from domain.jobs import Placement
 from domain.records import Record, RecordKey, TrialError
 from storage import statements
 from storage.tables import RecordRow, digest_of
@@ -85,6 +87,21 @@ def failures_of_job(session: Session, job_id: str) -> dict[TrialError, int]:
     query = select(RecordRow.error, func.count()).where(RecordRow.job_id == job_id, RecordRow.error.is_not(None))
     found = session.execute(query.group_by(RecordRow.error))
     return {TrialError(error): count for error, count in found if error}
+
+
+def set_aside(session: Session, job_id: str, placement: Placement) -> int:
+    """Keep what the job measured under another placement without counting it as the job's; return how many records.
+
+    A job that another machine goes on with measures the same schedules again, there.
+    """
+    here = and_(
+        RecordRow.target == placement.target.identity,
+        RecordRow.device_key == placement.device.key,
+        RecordRow.toolchain == placement.toolchain.identity,
+    )
+    former = f"{job_id}:{secrets.token_hex(4)}"
+    elsewhere = update(RecordRow).where(RecordRow.job_id == job_id, not_(here)).values(job_id=former)
+    return statements.changed(session, elsewhere)
 
 
 def _matching(digests: Sequence[str], target: str, device_key: str, toolchain: str) -> tuple[ColumnElement[bool], ...]:

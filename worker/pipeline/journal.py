@@ -9,22 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from domain.records import Record, RecordKey, TrialError
+from storage.tables import digest_of
 from worker.pipeline.planning import record_identity
 from worker.pipeline.work import Work
-
-_FOLDER = "journal"
 
 
 def new_file(work: Work) -> Path:
     """One for each round: an engine that died may have left half a line, which nobody must append to."""
-    folder = work.folder / _FOLDER
-    folder.mkdir(exist_ok=True)
+    folder = _folder(work)
+    folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{work.lease.attempt:04d}-{len(list(folder.iterdir())):06d}.jsonl"
 
 
 def entries(work: Work) -> Iterator[dict[str, Any]]:
-    """Every trial ever journaled for the job on this host, oldest first."""
-    for path in sorted((work.folder / _FOLDER).glob("*.jsonl")):
+    """Every trial ever journaled on this host for the job as it is placed now, oldest first."""
+    for path in sorted(_folder(work).glob("*.jsonl")):
         for line in path.read_text(errors="replace").splitlines():
             try:
                 entry = json.loads(line)
@@ -50,6 +49,11 @@ def record(work: Work, data: dict[str, Any]) -> Record:
         worker_id=work.lease.worker_id,
         finished_at=datetime.fromtimestamp(data["finished_at"], UTC),
     )
+
+
+def _folder(work: Work) -> Path:
+    """Lines do not tell what measured them: each placement has a folder of its own."""
+    return work.folder / "journal" / digest_of("\n".join(record_identity(work).values()))[:16]
 
 
 def _error(value: str) -> TrialError:

@@ -15,7 +15,7 @@ from domain.blobs import BlobStore
 from domain.events import EventKind
 from domain.jobs import Failure, Job, JobState, Placement, Stage
 from domain.ports import Canceled
-from storage import events, jobs, models, stages
+from storage import events, jobs, models, records, stages
 from storage.database import Database
 from worker import clock, paths
 from worker.engines import RELAY, EnginePool, EngineSource
@@ -113,6 +113,7 @@ class Pipeline:
         placement = placing.resolve(job.request, pool.get(RELAY).hello)
         with self.database.transaction() as session:
             keeper.require(jobs.set_placement(session, job.id, keeper.lease, placement))
+            records.set_aside(session, job.id, placement)
             model = models.get(session, job.request.model_digest)
         return Work(
             job=job,

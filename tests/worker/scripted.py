@@ -1,0 +1,193 @@
+"""Engines that do what a script says: deterministic latencies, failures and crashes where a test wants them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from domain import errors
+from domain.ports import Canceled, Engine, OnEvent
+from domain.tensors import TensorSpec
+from storage.tables import digest_of
+from tuner.inspection import Prepared
+
+HELLO = {
+    "toolchain": {"engine": "relay", "tvm": "0.19.0", "llvm": "22"},
+    "engine": "relay",
+    "mcpu": "znver3",
+    "cpus": ["znver3", "skylake-avx512"],
+}
+SPEC = TensorSpec(name="x", dtype="float32", shape=(1, 3, 8, 8))
+
+
+@dataclass(kw_only=True)
+class Script:
+    """What the engines of a test do, and what they were asked."""
+
+    tasks: Sequence[str] = ("conv", "dense")
+    space_size: int = 1000
+    failing: frozenset[str] = frozenset()
+    """Workloads of which every trial fails."""
+    crashing: frozenset[str] = frozenset()
+    """Workloads whose every round crashes the engine at its second trial."""
+    wrong: frozenset[str] = frozenset()
+    """Variants that compute nonsense."""
+    seconds_per_trial: float = 0.0
+    run_seconds: Mapping[str, float] = field(
+        default_factory=lambda: {"reference": 3e-3, "untuned": 2e-3, "tuned": 1e-3}
+    )
+    on_trial: Callable[[int], None] = lambda _: None
+    """Called with the number of trials measured so far, after a trial is journaled and before it is told."""
+    refuse: Callable[[str, dict[str, Any]], None] = lambda _method, _params: None
+    """Called with every request; may raise."""
+    measured: list[tuple[str, str]] = field(default_factory=list)
+    requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    started: list[str] = field(default_factory=list)
+
+    def start(self, name: str, *, log: Path, canceled: Callable[[], bool] | None = None) -> Engine:
+        self.started.append(name)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        return ScriptedEngine(self, {**HELLO, "engine": name})
+
+    def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path, *, log: Path) -> Prepared:
+        self.refuse("prepare", {"shapes": dict(shapes)})
+        out.write_bytes(model.read_bytes())
+        return Prepared(path=out, inputs=(SPEC,), outputs=(SPEC,), operators={"Conv": 1}, folded=True)
+
+    def asked(self, method: str) -> list[dict[str, Any]]:
+        return [params for asked, params in self.requests if asked == method]
+
+
+class ScriptedEngine:
+    def __init__(self, script: Script, hello: dict[str, Any]) -> None:
+        self._script = script
+        self._hello = hello
+        self._alive = True
+        self._known: dict[str, set[int]] = {}
+
+    @property
+    def hello(self) -> dict[str, Any]:
+        return self._hello
+
+    @property
+    def alive(self) -> bool:
+        return self._alive
+
+    def close(self) -> None:
+        self._alive = False
+
+    def request(
+        self,
+        method: str,
+        params: dict[str, Any],
+        *,
+        timeout: float | None,
+        on_event: OnEvent | None = None,
+        canceled: Callable[[], bool] | None = None,
+    ) -> dict[str, Any]:
+        if not self._alive:
+            raise errors.EngineCrashed("the engine is gone")
+        self._script.requests.append((method, params))
+        try:
+            if canceled and canceled():
+                raise Canceled
+            self._script.refuse(method, params)
+            if method == "tune":
+                return self._tune(params, on_event or (lambda _kind, _data: None), canceled or (lambda: False))
+            answer: dict[str, Any] = getattr(self, f"_{method}")(params)
+            return answer
+        except errors.EngineRequestFailed:
+            raise
+        except BaseException:
+            self._alive = False
+            raise
+
+    def _check(self, params: dict[str, Any]) -> dict[str, Any]:
+        assert Path(params["model"]).is_file()
+        return {"operators": {"Conv": 1}}
+
+    def _make_inputs(self, params: dict[str, Any]) -> dict[str, Any]:
+        return {"paths": [_touch(Path(params["out_dir"]) / f"{seed}.npz") for seed in params["seeds"]]}
+
+    def _run(self, params: dict[str, Any]) -> dict[str, Any]:
+        assert Path(params["inputs"]).is_file()
+        _touch(Path(params["outputs"]))
+        return {"seconds": 0.001, "outputs": [], "samples": []}
+
+    def _time(self, params: dict[str, Any]) -> dict[str, Any]:
+        variant = Path(params["bundle"]).name if "bundle" in params else "reference"
+        return {"samples": [self._script.run_seconds[variant]] * params["repeat"]}
+
+    def _compare(self, params: dict[str, Any]) -> dict[str, Any]:
+        variant = Path(params["actual"]).name.split("-")[0]
+        passed = variant not in self._script.wrong
+        output = {"output": "y", "dtype": "float32", "max_abs": 0.0 if passed else 1e308, "max_rel": 0.0}
+        return {"outputs": [{**output, "atol": 1e-5, "rtol": 1e-4, "passed": passed}]}
+
+    def _compile(self, params: dict[str, Any]) -> dict[str, Any]:
+        files = ["mod.so", "mod.json", "mod.params"]
+        for name in files:
+            _touch(Path(params["out_dir"]) / name)
+        if params["records"]:
+            assert Path(params["records"]).read_text().strip()
+        return {"files": files, "seconds": 0.0}
+
+    def _extract(self, params: dict[str, Any]) -> dict[str, Any]:
+        tasks = [
+            {
+                "position": position, "name": f"{name}.x86", "workload_key": f'["{name}"]', "description": name,
+                "weight": 1, "flop": 1e6, "space_size": self._script.space_size,
+            }
+            for position, name in enumerate(self._script.tasks)
+        ]  # fmt: skip
+        return {"tasks": tasks}
+
+    def _tune(self, params: dict[str, Any], on_event: OnEvent, canceled: Callable[[], bool]) -> dict[str, Any]:
+        key = params["workload_key"]
+        known = self._known.setdefault(key, set())
+        if params["history"]:
+            known |= {int(json.loads(line)["index"]) for line in Path(params["history"]).read_text().splitlines()}
+        left = params["seconds"]
+        for number in range(params["trials"]):
+            if left is not None and number * self._script.seconds_per_trial >= left:
+                return {"trials": number, "exhausted": False, "reason": "seconds"}
+            if canceled():
+                raise Canceled
+            index = next((each for each in range(self._script.space_size) if each not in known), None)
+            if index is None:
+                return {"trials": number, "exhausted": True, "reason": "space"}
+            if number == 1 and key in self._script.crashing:
+                raise errors.EngineCrashed("relay engine: it was ended by SIGSEGV")
+            known.add(index)
+            self._measure(key, index, params, number, on_event)
+        return {"trials": params["trials"], "exhausted": False, "reason": "trials"}
+
+    def _measure(self, key: str, index: int, params: dict[str, Any], number: int, on_event: OnEvent) -> None:
+        time.sleep(self._script.seconds_per_trial)
+        failed = key in self._script.failing
+        event = {
+            "workload_key": key,
+            "trial_number": params["first_trial"] + number,
+            "schedule": json.dumps({"key": key, "index": index}),
+            "schedule_digest": digest_of(f"{key}{index}"),
+            "latencies": [] if failed else [1e-3 / (1 + index)],
+            "error": "build_error" if failed else None,
+            "error_message": "it broke" if failed else None,
+            "finished_at": time.time(),
+            "default": index == 0,
+        }
+        self._script.measured.append((key, event["schedule_digest"]))
+        with Path(params["journal"]).open("a") as file:
+            file.write(json.dumps(event) + "\n")
+        self._script.on_trial(len(self._script.measured))
+        on_event("trial", event)
+
+
+def _touch(path: Path) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(path.name)
+    return str(path)

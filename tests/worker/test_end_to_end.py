@@ -1,0 +1,236 @@
+"""The real thing: ``serve`` with Valkey, Celery and engines, driven over HTTP, and killed in the middle."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from storage import records
+from storage.database import Database
+from tests import models
+from tuner import catalogue, environments, processes
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
+
+_SERVE = "import sys; from pathlib import Path; from worker import supervisor; "
+_SERVE += "sys.exit(supervisor.main('127.0.0.1', 0, Path(sys.argv[1])))"
+
+
+@dataclass(kw_only=True)
+class Served:
+    home: Path
+    process: subprocess.Popen[bytes]
+    client: httpx.Client
+
+    def submit(self, **request: Any) -> str:
+        model = self.client.put("/v1/models", params={"name": "small"}, content=models.small_network()).json()["id"]
+        body = {"model": model, "input_shapes": {"image": [1, 3, 16, 16]}, **request}
+        answer = self.client.post("/v1/jobs", json=body)
+        assert answer.status_code == 202, answer.text
+        return str(answer.json()["id"])
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.client.get(f"/v1/jobs/{job_id}").json()
+        return found
+
+    def wait(self, job_id: str, until: Callable[[dict[str, Any]], bool], seconds: float = 150) -> dict[str, Any]:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            job = self.job(job_id)
+            if until(job):
+                return job
+            assert job["state"] not in ("failed", "canceled"), job
+            time.sleep(0.1)
+        raise AssertionError(
+            f"not within {seconds} s: {job}, {(self.home / 'logs' / 'worker.log').read_text()[-3000:]}"
+        )
+
+    def finish(self, job_id: str) -> dict[str, Any]:
+        return self.wait(job_id, lambda job: job["state"] == "succeeded")
+
+    def child(self, module: str) -> int:
+        """The pid of ``python -m module``."""
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            for pid in _descendants(self.process.pid):
+                if f"-m\0{module}" in _command(pid):
+                    return pid
+            time.sleep(0.05)
+        raise AssertionError(f"no {module} runs")
+
+    def kill(self, module: str) -> int:
+        pid = self.child(module)
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    home = tmp_path_factory.mktemp("home")
+    outer = Path(os.environ.get("TUNESMITH_HOME") or Path.home() / ".local" / "share" / "tunesmith")
+    specs = catalogue.ENGINES.values()
+    pythons = {environments.variable(spec): str(environments.interpreter(spec, outer)) for spec in specs}
+    environment = {
+        **os.environ,
+        **pythons,
+        "TUNESMITH_LOCK_FOLDER": str(home / "locks"),
+        "PYTHONPATH": str(catalogue.ROOT),
+    }
+    for name in ("TUNESMITH_TOKEN", "TUNESMITH_BROKER_URL", "TUNESMITH_DATABASE_URL"):
+        environment.pop(name, None)
+    with (home / "serve.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _SERVE, str(home)], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+    try:
+        _await(lambda: b"is ready at" in (home / "serve.log").read_bytes(), 60)
+        address = json.loads((home / "server.json").read_text())
+        headers = {"Authorization": f"Bearer {address['token']}"}
+        with httpx.Client(base_url=address["url"], headers=headers, timeout=60, trust_env=False) as client:
+            yield Served(home=home, process=process, client=client)
+        assert process.poll() is None
+        left = _descendants(process.pid)
+        started = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        assert time.monotonic() - started < 12
+        assert not [pid for pid in left if processes.start_time(pid) is not None]
+        assert not (home / "server.json").exists()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_model_is_tuned_over_http(served: Served) -> None:
+    job_id = served.submit(budget={"trials": 16})
+    job = served.finish(job_id)
+    assert (job["trials_done"], job["trials_planned"], job["attempts"]) == (16, 16, 1)
+    report = served.client.get(f"/v1/jobs/{job_id}/report").json()
+    assert set(report["timings"]) == {"reference", "untuned", "tuned"}
+    assert all(verification["passed"] for verification in report["verifications"].values())
+    assert report["speedup_over_untuned"] >= 1.0
+    bundle = served.client.get(f"/v1/artifacts/{job['artifact_id']}/download")
+    assert bundle.status_code == 200
+    assert len(bundle.content) > 10_000
+    assert not (served.home / "work" / job_id).exists()
+    worker = served.client.get("/v1/workers").json()["workers"][0]
+    assert worker["toolchains"][0].startswith("relay/tvm-0.19")
+
+
+def test_no_process_of_the_service_holds_tvm(served: Served) -> None:
+    for module in ("api", "worker"):
+        mapped = Path(f"/proc/{served.child(module)}/maps").read_text()
+        assert not [name for name in ("libtvm", "onnxruntime", "numpy") if name in mapped]
+
+
+def test_a_killed_worker_costs_no_trial(served: Served) -> None:
+    job_id = served.submit(budget={"trials": 40})
+    served.wait(job_id, lambda job: job["stage"] == "tune" and job["trials_done"] >= 6)
+    engines = [pid for pid in _descendants(served.process.pid) if "tuner.engines" in _command(pid)]
+    assert engines
+    dead = served.kill("worker")
+    journal = _journal(served.home / "work" / job_id)
+    _await(lambda: not any(processes.start_time(pid) for pid in engines), 10)
+    assert served.child("worker") != dead
+    served.wait(job_id, lambda job: job["stage"] == "tune" and job["trials_done"] >= 20)
+    journal += [line for line in _journal(served.home / "work" / job_id) if line not in journal]
+    job = served.finish(job_id)
+    assert (job["attempts"], job["trials_done"]) == (2, 40)
+    assert len(journal) >= 20
+    measured = [(line["workload_key"], line["schedule_digest"]) for line in journal]
+    assert len(measured) == len(set(measured)), "a trial was measured twice"
+    database = Database(f"sqlite:///{served.home / 'db.sqlite3'}")
+    with database.reading() as session:
+        stored = {(each.key.workload_key, each.schedule_digest) for each in records.of_job(session, job_id)}
+    database.close()
+    assert len(stored) == 40
+    assert set(measured) <= stored
+
+
+def test_a_killed_api_costs_nothing(served: Served) -> None:
+    job_id = served.submit(budget={"trials": 16})
+    served.wait(job_id, lambda job: job["stage"] == "tune")
+    dead = served.kill("api")
+    job = _patiently(lambda: served.finish(job_id))
+    assert (job["attempts"], job["trials_done"]) == (1, 16)
+    assert served.child("api") != dead
+
+
+def test_a_running_job_is_canceled_soon(served: Served) -> None:
+    job_id = served.submit(budget={"trials": 400})
+    served.wait(job_id, lambda job: job["stage"] == "tune" and job["trials_done"] >= 1)
+    served.client.post(f"/v1/jobs/{job_id}:cancel")
+    _await(lambda: served.job(job_id)["state"] == "canceled", 10)
+    assert not [pid for pid in _descendants(served.process.pid) if "tuner.engines" in _command(pid)]
+
+
+def test_a_second_service_on_the_same_home_is_refused(served: Served) -> None:
+    second = subprocess.run(
+        [sys.executable, "-c", _SERVE, str(served.home)],
+        env={**os.environ, "PYTHONPATH": str(catalogue.ROOT)}, capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert second.returncode == 3
+    assert "a service already runs" in second.stderr
+    assert str(served.process.pid) in second.stderr
+
+
+def test_the_address_is_private(served: Served) -> None:
+    assert (served.home / "server.json").stat().st_mode & 0o777 == 0o600
+    assert served.client.get("/v1/jobs", headers={"Authorization": "Bearer no"}).status_code == 401
+
+
+def _journal(work: Path) -> list[dict[str, Any]]:
+    lines = [line for path in sorted(work.rglob("journal/**/*.jsonl")) for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in lines if line.endswith("}")]
+
+
+def _patiently(action: Callable[[], Any]) -> Any:
+    """Once more, as a connection that was open when the server died is lost."""
+    try:
+        return action()
+    except httpx.TransportError:
+        return action()
+
+
+def _await(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.05)
+
+
+def _descendants(pid: int) -> list[int]:
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if fields[0] != "Z":
+                parents[int(entry.name)] = int(fields[1])
+    found, rest = [], [pid]
+    while rest:
+        children = [child for child, parent in parents.items() if parent == rest[-1]]
+        rest.pop()
+        found += children
+        rest += children
+    return found
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,127 @@
+"""The search: its budget, failing tasks and crashing engines."""
+
+from __future__ import annotations
+
+import pytest
+
+from domain.jobs import JobState, TunerOptions
+from storage import tuning_tasks
+from tests.worker.conftest import Bench, Killed
+
+
+def test_a_budget_of_seconds_ends_the_search(bench: Bench) -> None:
+    bench.script.seconds_per_trial = 0.02
+    job_id = bench.job(trials=None, seconds=0.3)
+    bench.runtime().run_job(job_id)
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    assert 3 <= len(bench.records(job_id)) <= 16
+
+
+def test_seconds_of_all_attempts_count(bench: Bench) -> None:
+    bench.script.seconds_per_trial = 0.05
+    job_id = bench.job(trials=None, seconds=0.6)
+
+    def die(count: int) -> None:
+        if count == 8:
+            raise Killed
+
+    bench.script.on_trial = die
+    with pytest.raises(Killed):
+        bench.runtime().run_job(job_id)
+    bench.bury(job_id)
+    bench.script.requests.clear()
+    bench.runtime().run_job(job_id)
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    granted = bench.script.asked("tune")[0]["seconds"]
+    assert granted <= 0.6 - 7 * 0.05
+    assert len(bench.script.measured) <= 13
+
+
+def test_whichever_limit_comes_first(bench: Bench) -> None:
+    job_id = bench.job(trials=8, seconds=1000.0)
+    bench.runtime().run_job(job_id)
+    assert len(bench.records(job_id)) == 8
+
+
+def test_a_failing_task_does_not_stop_the_others(bench: Bench) -> None:
+    bench.script.failing = frozenset({'["dense"]'})
+    job_id = bench.job(trials=32)
+    bench.runtime().run_job(job_id)
+    job = bench.get(job_id)
+    assert job.state is JobState.SUCCEEDED
+    with bench.database.reading() as session:
+        conv, dense = tuning_tasks.of_job(session, job_id)
+    assert conv.failures == {}
+    assert conv.best_latency is not None
+    assert (dense.failures, dense.best_latency) == ({"build_error": dense.trials_done}, None)
+    assert any("every trial of dense failed" in note and "build_error" in note for note in bench.notes(job_id))
+
+
+def test_a_hopeless_task_is_left(bench: Bench) -> None:
+    bench.script.failing = frozenset({'["dense"]'})
+    job_id = bench.job(trials=None, seconds=100.0, tuner_options=TunerOptions(n_trial=100))
+    bench.runtime().run_job(job_id)
+    with bench.database.reading() as session:
+        conv, dense = tuning_tasks.of_job(session, job_id)
+    assert dense.trials_done == 32
+    assert conv.trials_done >= 100
+
+
+def test_no_valid_trial_at_all_is_a_failure(bench: Bench) -> None:
+    bench.script.failing = frozenset({'["dense"]', '["conv"]'})
+    job_id = bench.job(trials=24)
+    bench.runtime().run_job(job_id)
+    job = bench.get(job_id)
+    assert job.failure is not None
+    assert job.failure.code == "no_valid_trial"
+    assert job.failure.details["failures"] == {"build_error": 24}
+    assert [task["name"] for task in job.failure.details["tasks"]] == ["conv.x86", "dense.x86"]
+    assert len(bench.records(job_id)) == 24
+
+
+def test_a_crash_in_the_middle_of_a_round_costs_no_trial(bench: Bench) -> None:
+    crashed = []
+
+    def crash(count: int) -> None:
+        if count == 5 and not crashed:
+            crashed.append(count)
+            from domain import errors
+
+            raise errors.EngineCrashed("relay engine: it was ended by SIGSEGV")
+
+    bench.script.on_trial = crash
+    job_id = bench.job(trials=32)
+    bench.runtime().run_job(job_id)
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    assert len(bench.records(job_id)) == 32
+    assert len(set(bench.script.measured)) == len(bench.script.measured) == 32
+    assert any("SIGSEGV" in note for note in bench.notes(job_id))
+
+
+def test_a_task_that_keeps_crashing_the_engine_is_left(bench: Bench) -> None:
+    bench.script.crashing = frozenset({'["dense"]'})
+    job_id = bench.job(trials=32)
+    bench.runtime().run_job(job_id)
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    by_task = [record.key.workload_key for record in bench.records(job_id)]
+    assert by_task.count('["dense"]') == 2
+    assert by_task.count('["conv"]') == 30
+
+
+def test_engines_that_only_crash_end_the_job(bench: Bench) -> None:
+    bench.script.tasks = tuple(f"conv{number}" for number in range(6))
+    bench.script.crashing = frozenset(f'["{name}"]' for name in bench.script.tasks)
+    job_id = bench.job(trials=100)
+    bench.runtime(engine_restarts=3).run_job(job_id)
+    job = bench.get(job_id)
+    assert job.failure is not None
+    assert job.failure.code == "engine_crashed"
+    assert bench.script.started.count("relay") <= 6
+
+
+def test_a_small_space_is_searched_once(bench: Bench) -> None:
+    bench.script.space_size = 5
+    job_id = bench.job(trials=100)
+    bench.runtime().run_job(job_id)
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    assert len(bench.script.measured) == len(set(bench.script.measured)) == 10

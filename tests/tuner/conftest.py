@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tuner.catalogue import EngineSpec
 from tuner.session import EngineSession
@@ -13,6 +14,10 @@ from tuner.session import EngineSession
 MISBEHAVING = EngineSpec(
     name="misbehaving", module="tests.tuner.misbehaving_engine", requirements=Path("/nonexistent/requirements.txt")
 )
+
+# A loaded machine is no reason to fail.
+settings.register_profile("steady", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")
 
 Start = Callable[..., EngineSession]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,8 +70,10 @@ class Service:
 
 
 def make_service(home: Path, **settings: Any) -> Service:
-    database = Database(f"sqlite:///{home / 'db.sqlite3'}")
-    migrate(database)
+    file = home / "db.sqlite3"
+    if not file.exists():
+        file.write_bytes(_empty_database())
+    database = Database(f"sqlite:///{file}")
     blobs, publisher = LocalBlobStore(home / "blobs"), FakePublisher()
     logs = home / "logs" / "jobs"
     app = create_app(
@@ -81,3 +85,14 @@ def make_service(home: Path, **settings: Any) -> Service:
         logs=logs,
     )
     return Service(app=app, database=database, blobs=blobs, publisher=publisher, logs=logs, home=home)
+
+
+@functools.cache
+def _empty_database() -> bytes:
+    """Migrating takes longer than most tests."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "db.sqlite3"
+        database = Database(f"sqlite:///{file}")
+        migrate(database)
+        database.close()
+        return file.read_bytes()

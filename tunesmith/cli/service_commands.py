@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Annotated, Any
 
 import typer
 
-from tunesmith import errors
+from tunesmith import connection, errors
 
 
 def register(app: typer.Typer) -> None:
@@ -24,12 +25,15 @@ def serve(
     ] = None,
 ) -> int:
     """Start broker, API and worker; Ctrl-C stops them."""
-    return int(_server_part("tunesmith.cli.serve").run(host=host, port=port))
+    main = _server_part("worker.supervisor").main
+    given_host = host or os.environ.get("TUNESMITH_HOST") or "127.0.0.1"
+    given_port = int(os.environ.get("TUNESMITH_PORT") or 8000) if port is None else port
+    return int(main(host=given_host, port=given_port, home=connection.home()))
 
 
 def worker() -> int:
     """Start a worker that takes jobs; Ctrl-C gives its job back and stops it."""
-    return int(_server_part("worker.__main__").main())
+    return int(_server_part("worker.main").main())
 
 
 def _server_part(name: str) -> Any:

@@ -1,0 +1,145 @@
+"""What holds for every path: who may come in, what errors look like, what the schema says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from api import problems
+from domain.errors import TunesmithError
+from tests.api.factories import Service, make_service
+from tests.api.scripted import ScriptedWorker
+
+ERRORS = Path(__file__).parents[2] / "docs" / "errors.md"
+OPEN = {"/healthz", "/readyz"}
+
+
+def kinds(of: type[TunesmithError] = TunesmithError) -> Iterator[type[TunesmithError]]:
+    yield of
+    for kind in of.__subclasses__():
+        yield from kinds(kind)
+
+
+def operations(client: TestClient) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in client.get("/openapi.json").json()["paths"].items():
+        for method, operation in methods.items():
+            yield method, path, operation
+
+
+def test_everything_but_health_needs_the_token(client: TestClient) -> None:
+    for method, path, _ in operations(client):
+        for headers in ({"Authorization": ""}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic YTpi"}):
+            answer = client.request(method, re.sub(r"\{.*?\}", "x", path), headers=headers)
+            if path in OPEN:
+                assert answer.status_code == 200
+            else:
+                assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized"), path
+                assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_without_a_token_everyone_may_come_in(tmp_path: Path) -> None:
+    service = make_service(tmp_path, token=None)
+    with TestClient(service.app) as client:
+        assert client.get("/v1/jobs").status_code == 200
+    service.database.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/nothing", 404, "route_not_found"),
+        ("GET", "/v1/nothing", 404, "route_not_found"),
+        ("DELETE", "/v1/jobs", 405, "method_not_allowed"),
+        ("POST", "/v1/jobs", 400, "invalid_request"),
+        ("GET", "/v1/models/m-none", 404, "model_not_found"),
+    ],
+)
+def test_every_error_is_a_problem_document(client: TestClient, method: str, path: str, status: int, code: str) -> None:
+    answer = client.request(method, path)
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem = answer.json()
+    assert (answer.status_code, problem["status"], problem["code"]) == (status, status, code)
+    assert problem["type"] == f"urn:tunesmith:problem:{code}"
+    assert problem["title"]
+    assert problem["detail"]
+
+
+def test_the_inside_stays_inside(client: TestClient) -> None:
+    answer = client.put("/v1/models", content=b"crash")
+    assert (answer.status_code, answer.json()["code"]) == (500, "internal_error")
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "secret" not in answer.text
+    assert "Traceback" not in answer.text
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b"\xff\xfe", b"null", b'{"model": 1}'])
+def test_a_body_that_is_no_request(client: TestClient, body: bytes) -> None:
+    answer = client.post("/v1/jobs", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
+
+
+def test_a_body_that_is_too_large(client: TestClient) -> None:
+    def chunks() -> Iterator[bytes]:
+        for _ in range(40):
+            yield b" " * 64 * 1024
+
+    headers = {"Content-Type": "application/json"}
+    for body in (b" " * 2_000_000, chunks()):
+        answer = client.post("/v1/jobs", content=body, headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
+
+
+def test_the_schema_describes_every_path(client: TestClient) -> None:
+    seen = set()
+    for method, path, operation in operations(client):
+        name = f"{method} {path}"
+        assert operation["operationId"] not in seen, name
+        seen.add(operation["operationId"])
+        assert operation["description"], name
+        responses = operation["responses"]
+        success = [response for status, response in responses.items() if status.startswith("2")]
+        assert success, name
+        assert all(response.get("content") for response in success), name
+        failures = {status for status in responses if status >= "400"}
+        for status in failures:
+            assert problems.MEDIA_TYPE in responses[status]["content"], f"{name} {status}"
+        if path not in OPEN:
+            assert {"400", "401", "500"} <= failures, name
+            assert operation["security"], name
+
+
+def test_readiness_needs_the_broker(client: TestClient, service: Service) -> None:
+    assert client.get("/readyz").json() == {"status": "ready", "checks": {"database": "ok", "broker": "ok"}}
+    service.publisher.down = True
+    answer = client.get("/readyz")
+    assert (answer.status_code, answer.json()["code"]) == (503, "broker_unavailable")
+    assert client.get("/healthz").json()["status"] == "ok"
+
+
+def test_the_fleet(client: TestClient, service: Service) -> None:
+    assert client.get("/v1/workers").json() == {"workers": []}
+    assert client.get("/v1/targets").json() == {"targets": ["native"], "kinds": ["llvm", "cuda"]}
+    ScriptedWorker(service).beat()
+    worker = client.get("/v1/workers").json()["workers"][0]
+    assert (worker["alive"], worker["native_target"]) == (True, "llvm -mcpu=znver3 -num-cores=2")
+    assert worker["toolchains"] == ["relay/tvm-0.19.0/llvm-22.1.8"]
+    assert client.get("/v1/targets").json()["targets"] == ["native", "llvm -mcpu=znver3"]
+    assert client.get("/v1/devices").json()["devices"][0]["workers"] == 1
+
+
+def rows() -> dict[str, list[str]]:
+    found = re.findall(r"^\| `(\w+)` \|(.*)\|$", ERRORS.read_text().split("## From the client")[0], re.MULTILINE)
+    return {code: [cell.strip() for cell in rest.split(" |")] for code, rest in found}
+
+
+def test_every_code_is_documented_with_its_status_and_hint() -> None:
+    documented = rows()
+    for kind in kinds():
+        assert documented[kind.code] == [str(problems.status_of(kind)), kind.default_hint or ""], kind.code
+    for status, (code, hint) in problems.HTTP_CODES.items():
+        assert documented[code] == [str(status), hint], code

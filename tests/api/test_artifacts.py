@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.api.factories import Service
+from tests.api.scripted import DEVICE, ScriptedWorker
+
+
+@pytest.fixture
+def artifact(client: TestClient, service: Service, job: str) -> str:
+    ScriptedWorker(service).run(job)
+    return str(client.get(f"/v1/jobs/{job}").json()["artifact_id"])
+
+
+def another(client: TestClient, service: Service, model: str, *, gain: float) -> str:
+    job = client.post("/v1/jobs", json={"model": model, "input_shapes": {"x": [1, 3, 8, 8]}}).json()["id"]
+    ScriptedWorker(service).run(job, gain=gain)
+    return str(client.get(f"/v1/jobs/{job}").json()["artifact_id"])
+
+
+def test_metadata_tell_where_it_comes_from(client: TestClient, artifact: str, job: str) -> None:
+    found = client.get(f"/v1/artifacts/{artifact}").json()
+    assert (found["job_id"], found["target"], found["precision"]) == (job, "llvm -mcpu=znver3 -num-cores=2", "f32")
+    assert found["report"]["published"] == "tuned"
+    assert client.get(f"/v1/artifacts/{found['digest']}").json() == found
+    assert client.get("/v1/artifacts").json()["artifacts"] == [found]
+
+
+def test_a_download_is_whole_and_named_by_its_digest(client: TestClient, artifact: str) -> None:
+    found = client.get(f"/v1/artifacts/{artifact}").json()
+    answer = client.get(found["download"])
+    assert answer.status_code == 200
+    assert hashlib.sha256(answer.content).hexdigest() == found["digest"]
+    assert answer.headers["etag"] == f'"{found["digest"]}"'
+    assert int(answer.headers["content-length"]) == found["bytes"]
+    assert answer.headers["content-disposition"] == f'attachment; filename="{artifact}.tar"'
+
+
+@pytest.mark.parametrize("form", ['"{}"', 'W/"{}"', '"other", "{}"', "*"])
+def test_bytes_that_are_already_there_are_not_sent_again(client: TestClient, artifact: str, form: str) -> None:
+    etag = client.get(f"/v1/artifacts/{artifact}/download").headers["etag"]
+    header = {"If-None-Match": form.format(etag.strip('"'))}
+    answer = client.get(f"/v1/artifacts/{artifact}/download", headers=header)
+    assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", etag)
+    other = client.get(f"/v1/artifacts/{artifact}/download", headers={"If-None-Match": '"other"'})
+    assert other.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("header", "part"),
+    [
+        ("bytes=0-9", slice(0, 10)),
+        ("bytes=10-", slice(10, None)),
+        ("bytes=-7", slice(-7, None)),
+        ("bytes=5-999999", slice(5, None)),
+        ("bytes=-999999", slice(0, None)),
+    ],
+)
+def test_a_part_of_the_bytes(client: TestClient, artifact: str, header: str, part: slice) -> None:
+    whole = client.get(f"/v1/artifacts/{artifact}/download").content
+    answer = client.get(f"/v1/artifacts/{artifact}/download", headers={"Range": header})
+    assert (answer.status_code, answer.content) == (206, whole[part])
+    first = range(len(whole))[part][0]
+    assert answer.headers["content-range"] == f"bytes {first}-{first + len(answer.content) - 1}/{len(whole)}"
+
+
+@pytest.mark.parametrize("header", ["bytes=0-1,4-5", "bytes=9-3", "bytes=-", "lines=1-2", "bytes=a-b"])
+def test_a_range_that_makes_no_sense_is_overlooked(client: TestClient, artifact: str, header: str) -> None:
+    assert client.get(f"/v1/artifacts/{artifact}/download", headers={"Range": header}).status_code == 200
+
+
+@pytest.mark.parametrize("header", ["bytes=999999-", "bytes=-0"])
+def test_a_range_that_does_not_exist(client: TestClient, artifact: str, header: str) -> None:
+    answer = client.get(f"/v1/artifacts/{artifact}/download", headers={"Range": header})
+    assert (answer.status_code, answer.json()["code"]) == (416, "range_not_satisfiable")
+    assert answer.headers["content-range"].startswith("bytes */")
+
+
+def test_a_range_of_something_else_is_the_whole(client: TestClient, artifact: str) -> None:
+    url = f"/v1/artifacts/{artifact}/download"
+    etag = client.get(url).headers["etag"]
+    assert client.get(url, headers={"Range": "bytes=0-3", "If-Range": etag}).status_code == 206
+    assert client.get(url, headers={"Range": "bytes=0-3", "If-Range": '"other"'}).status_code == 200
+
+
+def test_bytes_that_are_gone(client: TestClient, service: Service, artifact: str) -> None:
+    service.blobs.delete(client.get(f"/v1/artifacts/{artifact}").json()["digest"])
+    answer = client.get(f"/v1/artifacts/{artifact}/download")
+    assert (answer.status_code, answer.json()["code"]) == (404, "blob_not_found")
+
+
+@pytest.mark.parametrize("path", ["", "/download"])
+def test_an_unknown_artifact(client: TestClient, path: str) -> None:
+    answer = client.get(f"/v1/artifacts/a-none{path}")
+    assert (answer.status_code, answer.json()["code"]) == (404, "artifact_not_found")
+
+
+def test_the_best_is_the_fastest_and_says_why(client: TestClient, service: Service, model: str, artifact: str) -> None:
+    faster = another(client, service, model, gain=2.0)
+    another(client, service, model, gain=0.9)
+    best = client.get("/v1/best", params={"model": model}).json()
+    assert best["artifact"]["id"] == faster
+    assert "0.400 ms" in best["why"]
+
+
+def test_the_best_of_a_target_and_device(client: TestClient, service: Service, model: str, artifact: str) -> None:
+    def best(**params: str) -> tuple[int, str]:
+        answer = client.get("/v1/best", params={"model": model, **params})
+        body = answer.json()
+        return answer.status_code, body["artifact"]["id"] if answer.is_success else body["code"]
+
+    assert best(target="llvm -mcpu=znver3") == (200, artifact)
+    assert best(target="llvm  -mcpu=znver3 -num-cores=2") == (200, artifact)
+    assert best(target="llvm -mcpu=znver3 -num-cores=1") == (404, "artifact_not_found")
+    assert best(target="llvm -mcpu=skylake") == (404, "artifact_not_found")
+    assert best(device=DEVICE.key) == (200, artifact)
+    assert best(device="another") == (404, "artifact_not_found")
+    assert best(target="lvm") == (400, "unknown_target")
+    assert best(target="native") == (400, "unknown_target"), "no worker has said yet what native is"
+    ScriptedWorker(service).beat()
+    assert best(target="native") == (200, artifact)
+
+
+def test_the_best_of_an_unknown_model(client: TestClient) -> None:
+    assert client.get("/v1/best?model=m-none").json()["code"] == "model_not_found"
+    assert client.get("/v1/best").json()["code"] == "invalid_request"

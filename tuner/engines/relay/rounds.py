@@ -76,6 +76,7 @@ def _event(trial: tuning.Trial, workload_key: str, number: int) -> Json:
         "error_message": trial.measurement.message,
         "finished_at": trial.finished_at,
         "default": trial.is_default,
+        "same_layout": trial.same_layout,
     }
 
 

@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 from tvm import autotvm
 from tvm.autotvm.measure import MeasureErrorNo, MeasureInput, MeasureResult
-from tvm.autotvm.task.space import FallbackConfigEntity, SplitEntity
 from tvm.autotvm.tuner.model_based_tuner import ModelBasedTuner
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.relay import compiling, cost_model, measuring, workloads
+from tuner.engines.relay import compiling, cost_model, defaults, measuring, workloads
 
 PLAN_SIZE = 16
 """Trials between two fits of the cost model; XGBTuner's 64 would leave a small budget to chance."""
@@ -57,6 +56,8 @@ class Options:
 class Trial:
     index: int
     is_default: bool
+    same_layout: bool
+    """Whether a network built with it needs no other layout transforms than an untuned build."""
     measurement: measuring.Measurement
     line: str
     """The native AutoTVM record."""
@@ -72,7 +73,8 @@ class TaskTuner:
     def __init__(self, workload_key: str, target: Any, options: Options, history: str | None) -> None:
         self.options = options
         self.task = workloads.task(workload_key, target)
-        self._default = default_index(self.task)
+        self._default = defaults.index(self.task)
+        self._same_layout = defaults.same_layout(self.task, self._default)
         self._done = 0
         self._best = float("inf")
         self._best_at = 0
@@ -96,14 +98,27 @@ class TaskTuner:
         return None
 
     def propose(self, count: int) -> list[Any]:
-        """Up to ``count`` configurations that were never measured, the untuned default first of all."""
+        """Up to ``count`` configurations that were never measured.
+
+        The untuned default comes first of all, so that gains are known; then what keeps the untuned build's memory
+        layout, which is all that is sure to help the network; then XGBTuner's choice from the whole space.
+        """
         if self.options.n_trial is not None:
-            count = min(count, self.options.n_trial - self._done)
-        proposed = []
-        if count > 0 and self._default is not None and self._default not in self._tuner.visited:
-            proposed.append(self.task.config_space.get(self._default))
-            self._tuner.visited.add(self._default)
-        return proposed + self._tuner.next_batch(count - len(proposed))
+            count = max(0, min(count, self.options.n_trial - self._done))
+        chosen = self._in_layout(count)
+        self._tuner.visited.update(chosen)
+        return [self.task.config_space.get(place) for place in chosen] + self._tuner.next_batch(count - len(chosen))
+
+    def _in_layout(self, count: int) -> list[int]:
+        left = sorted((self._same_layout or frozenset()) - self._tuner.visited)
+        if self._tuner.train_ct and left:
+            predicted = self._tuner.cost_model.predict(left)
+            left = [left[place] for place in np.argsort(-predicted, kind="stable")]
+        else:
+            random.shuffle(left)
+        if self._default is not None and self._default not in self._tuner.visited:
+            left = [self._default, *(place for place in left if place != self._default)]
+        return left[:count]
 
     def learn(self, config: Any, measurement: measuring.Measurement) -> Trial:
         """Turn one measurement into a trial; ``update`` then teaches the cost model a batch of them."""
@@ -117,6 +132,7 @@ class TaskTuner:
         return Trial(
             index=int(config.index),
             is_default=config.index == self._default,
+            same_layout=self._same_layout is None or config.index in self._same_layout,
             measurement=measurement,
             line=autotvm.record.encode(*pair),
             digest=_digest(self.task, config),
@@ -150,27 +166,6 @@ def _xgb_tuner(task: Any, options: Options) -> Any:
     loss = "rank-binary" if options.loss_type == "rank" else options.loss_type
     model = cost_model.CostModel(task, feature_type=options.feature_type, loss_type=loss)
     return ModelBasedTuner(task, model, cost_model.optimizer(task, options.feature_type), PLAN_SIZE)
-
-
-def default_index(task: Any) -> int | None:
-    """The place in the search space of the schedule that an untuned build uses; None when it lies outside."""
-    fallback = FallbackConfigEntity()
-    with task.target:
-        task.instantiate(fallback)
-    knob = []
-    for name, space in task.config_space.space_map.items():
-        wanted = _knob(fallback[name])
-        position = next((each for each in range(len(space)) if _knob(space[each]) == wanted), None)
-        if position is None:
-            return None
-        knob.append(position)
-    index = int(task.config_space.knob2point(knob))
-    return index if task.config_space.is_index_valid(index) else None
-
-
-def _knob(entity: Any) -> str:
-    # A split of the search space leaves its outermost factor open (-1), the fallback's computes it.
-    return str(entity.size[1:]) if isinstance(entity, SplitEntity) else str(entity)
 
 
 def _digest(task: Any, config: Any) -> str:

@@ -73,6 +73,26 @@ def test_a_round_measures_the_default_first(first_round: tuple[dict[str, Any], T
     assert all(0 < latency < 1 for trial in trials for latency in trial["latencies"])
 
 
+def _blocks(trial: dict[str, Any]) -> dict[str, Any]:
+    knobs = {name: value for name, _, value in json.loads(trial["schedule"])["config"]["entity"]}
+    return {name: knobs[name] for name in ("tile_ic", "tile_oc")}
+
+
+def test_schedules_that_keep_the_layout_come_first(first_round: tuple[dict[str, Any], Trials]) -> None:
+    _, trials = first_round
+    assert all(trial["same_layout"] for trial in trials)
+    assert all(_blocks(trial) == _blocks(trials[0]) for trial in trials)
+
+
+def test_then_come_the_others(relay: EngineSession, convolution: dict[str, Any], tmp_path: Path) -> None:
+    options = {"n_trial": 30}
+    _, trials = _tune(relay, convolution, tmp_path / "j", trials=30, options=options)
+    kept = [trial["same_layout"] for trial in trials]
+    assert kept == sorted(kept, reverse=True)
+    assert not kept[-1]
+    assert all(trial["same_layout"] == (_blocks(trial) == _blocks(trials[0])) for trial in trials)
+
+
 def test_rounds_go_on_where_the_last_one_ended(
     relay: EngineSession, convolution: dict[str, Any], first_round: tuple[dict[str, Any], Trials], tmp_path: Path
 ) -> None:

@@ -42,7 +42,6 @@ _LOOK_SECONDS = 0.1
 def main(host: str, port: int, home: Path) -> int:
     """Returns the exit status. ``port`` 0 picks a free one; the address stands in ``<home>/server.json``."""
     home = home.expanduser().absolute()
-    os.environ["TUNESMITH_HOME"] = str(home)
     try:
         home.mkdir(parents=True, exist_ok=True)
         with _only_one(home), _listen(host, port) as listener:
@@ -100,7 +99,7 @@ class _Service:
         )
 
     def _start(self) -> None:
-        settings = StorageSettings()
+        settings = StorageSettings(home=self._home)
         if self._broker is not None:
             self._broker.start()
             self._await_broker(self._broker)

@@ -123,7 +123,7 @@ def test_a_model_is_tuned_over_http(served: Served) -> None:
     bundle = served.client.get(f"/v1/artifacts/{job['artifact_id']}/download")
     assert bundle.status_code == 200
     assert len(bundle.content) > 10_000
-    assert not (served.home / "work" / job_id).exists()
+    _await(lambda: not (served.home / "work" / job_id).exists(), 10)
     worker = served.client.get("/v1/workers").json()["workers"][0]
     assert worker["toolchains"][0].startswith("relay/tvm-0.19")
 

@@ -1,0 +1,115 @@
+"""Messages that were lost, workers that are gone, and what they left behind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from domain.jobs import JobState
+from domain.workers import Worker
+from storage import jobs, workers
+from tests.worker.conftest import Bench
+from worker import clock, identity, reaper
+from worker.runtime import Runtime
+
+
+def test_a_queued_job_without_a_message_gets_one(bench: Bench) -> None:
+    job_id = bench.job(priority=2)
+    sent: list[tuple[str, int]] = []
+    runtime = bench.runtime(republish_seconds=0.001)
+    assert reaper.reap(runtime, lambda *message: sent.append(message)) == [job_id]
+    assert sent == [(job_id, 2)]
+    assert reaper.reap(bench.runtime(republish_seconds=60), lambda *message: sent.append(message)) == []
+
+
+def test_a_job_that_lost_its_worker_gets_a_message(bench: Bench) -> None:
+    job_id = bench.job()
+    with bench.database.transaction() as session:
+        jobs.mark_published(session, job_id, now=clock.now())
+        jobs.claim(session, job_id, worker_id="w", now=clock.now(), lease_seconds=60, max_attempts=3)
+    runtime = bench.runtime()
+    assert reaper.reap(runtime, lambda *_: None) == []
+    bench.bury(job_id)
+    assert reaper.reap(runtime, lambda *_: None) == [job_id]
+
+
+def test_a_broker_that_is_away_leaves_the_job_waiting(bench: Bench) -> None:
+    job_id = bench.job()
+    runtime = bench.runtime(republish_seconds=0.001)
+
+    def fail(*_: object) -> None:
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        reaper.reap(runtime, fail)
+    assert reaper.reap(runtime, lambda *_: None) == [job_id]
+
+
+def test_workers_not_seen_for_long_are_forgotten(bench: Bench) -> None:
+    runtime = bench.runtime(forget_worker_seconds=60)
+    old = _worker(runtime, "elsewhere:9:1.1", seen=timedelta(seconds=61))
+    new = _worker(runtime, "elsewhere:10:1.1", seen=timedelta(seconds=59))
+    reaper.reap(runtime, lambda *_: None)
+    with bench.database.reading() as session:
+        assert [worker.id for worker in workers.known(session)] == [new.id]
+    assert old.id != new.id
+
+
+def test_leases_of_dead_processes_of_this_host_end_at_once(bench: Bench) -> None:
+    runtime = bench.runtime()
+    namespace = identity.own_id().rpartition(".")[2]
+    host = identity.hostname()
+    dead = _worker(runtime, f"{host}:4194304:77.{namespace}")
+    alive = _worker(runtime, identity.own_id())
+    other_host = _worker(runtime, f"another:4194304:77.{namespace}")
+    container = _worker(runtime, f"{host}:4194304:77.1")
+    held = {worker.id: bench.job() for worker in (dead, alive, other_host, container)}
+    for worker_id, job_id in held.items():
+        with bench.database.transaction() as session:
+            jobs.claim(session, job_id, worker_id=worker_id, now=clock.now(), lease_seconds=60, max_attempts=3)
+    runtime.clean_up()
+    assert reaper.reap(runtime, lambda *_: None) == [held[dead.id]]
+    with bench.database.reading() as session:
+        assert dead.id not in [worker.id for worker in workers.known(session)]
+
+
+def test_files_of_ended_jobs_are_removed(bench: Bench) -> None:
+    waiting, ended = bench.job(), bench.job()
+    bench.cancel(ended)
+    assert bench.get(ended).state is JobState.CANCELED
+    for name in (waiting, ended, "j-unknown"):
+        bench.work(name).mkdir(parents=True)
+    bench.runtime().clean_up()
+    assert bench.work(waiting).exists()
+    assert not bench.work(ended).exists()
+    assert not bench.work("j-unknown").exists()
+
+
+def _worker(runtime: Runtime, identifier: str, seen: timedelta = timedelta(0)) -> Worker:
+    host, pid, _ = identifier.split(":")
+    last = clock.now() - seen
+    described = replace(
+        _description(runtime), id=identifier, hostname=host, pid=int(pid), last_seen_at=last, started_at=last
+    )
+    with runtime.database.transaction() as session:
+        workers.beat(session, described)
+    return described
+
+
+def _description(runtime: Runtime) -> Worker:
+    from domain.targets import Device, Target
+
+    now = clock.now()
+    return Worker(
+        id=runtime.id,
+        hostname="h",
+        pid=1,
+        device=Device(key="x86_64/cpu/t1", name="cpu", threads=1),
+        native_target=Target(text="llvm", threads=1),
+        toolchains=(),
+        current_job=None,
+        started_at=now,
+        last_seen_at=now,
+    )

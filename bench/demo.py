@@ -89,14 +89,11 @@ def _wait_until_ready(home: Path, server: subprocess.Popen[bytes], log: Path) ->
 
 
 def _serving(home: Path) -> bool:
-    """Whether a service answers for this home folder, asked the way any user would ask."""
+    """Whether a service for this home folder can take work, asked the way any user would ask."""
     if not (home / "server.json").exists():
         return False
-    answer = subprocess.run([*_CLI, "jobs", "--json"], check=False, capture_output=True)
-    if answer.returncode != 0:
-        return False
-    json.loads(answer.stdout)
-    return True
+    answer = subprocess.run([*_CLI, "workers", "--json"], check=False, capture_output=True)
+    return answer.returncode == 0 and any(worker["alive"] for worker in json.loads(answer.stdout))
 
 
 def _stop(server: subprocess.Popen[bytes]) -> None:

@@ -33,6 +33,8 @@ OnProgress = Callable[[str], None]
 
 _MARKER = ".complete.json"
 _TAIL_LINES = 15
+_WORTH_SAYING = ("Downloading", "Building", "Prepared", "Installed", " Downloaded")
+"""Of uv's lines, what tells a waiting person that it moves."""
 _OFFLINE = ("dns error", "failed to fetch", "connection", "timed out", "connect error", "offline", "error sending")
 
 
@@ -187,7 +189,8 @@ def _uv(spec: EngineSpec, say: OnProgress, *arguments: str) -> None:
         assert process.stdout is not None  # noqa: S101 - asked for above
         for line in process.stdout:
             tail.append(line.rstrip())
-            say(line.rstrip())
+            if line.startswith(_WORTH_SAYING):
+                say(f"  {line.strip()}")
     if process.returncode != 0:
         text = "\n".join(tail)
         raise errors.EngineInstallFailed(

@@ -15,7 +15,7 @@ from api.settings import ApiSettings
 from domain import errors
 from domain.models import ModelFacts
 from storage.blobs import LocalBlobStore
-from storage.database import Database
+from storage.database import Database, migrate
 from storage.settings import StorageSettings
 from tuner import catalogue, environments
 from tuner.inspection import Inspector
@@ -32,6 +32,7 @@ def main() -> int:
         return 3
     try:
         database = Database(storage.database_url, timeout=storage.database_timeout)
+        migrate(database)
     except errors.ConfigurationError as error:
         sys.stderr.write(f"{error.message}\n" + (f"hint: {error.hint}\n" if error.hint else ""))
         return 3

@@ -11,7 +11,7 @@ import time
 
 from domain import errors
 from storage.blobs import LocalBlobStore
-from storage.database import Database
+from storage.database import Database, migrate
 from storage.settings import StorageSettings
 from tuner.settings import TunerSettings
 from worker import app as worker_app
@@ -39,7 +39,7 @@ def main() -> int:
     threads = reaper.start(runtime, worker_app.publisher(app, expires=expires))
     threading.Thread(target=_leave_in_time, args=[runtime.shutdown], name="leave in time", daemon=True).start()
     _log.info("worker %s", runtime.id)
-    arguments = ["worker", "--loglevel=INFO", "--without-gossip", "--without-mingle", "--without-heartbeat"]
+    arguments = ["--quiet", "worker", "--loglevel=INFO", "--without-gossip", "--without-mingle", "--without-heartbeat"]
     try:
         app.worker_main([*arguments, f"--hostname=worker-{os.getpid()}@%h"])
     finally:
@@ -52,8 +52,10 @@ def main() -> int:
 
 def _runtime() -> Runtime:
     settings, storage = WorkerSettings(), StorageSettings()
+    database = Database(storage.database_url, timeout=storage.database_timeout)
+    migrate(database)
     return Runtime(
-        database=Database(storage.database_url, timeout=storage.database_timeout),
+        database=database,
         blobs=LocalBlobStore(storage.blobs),
         engines=InstalledEngines(home=settings.home, settings=TunerSettings()),
         settings=settings,

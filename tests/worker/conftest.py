@@ -41,7 +41,7 @@ class Bench:
         self.workers += 1
         settings = WorkerSettings(
             home=self.home,
-            cancel_poll_seconds=0.01,
+            cancel_poll_seconds=0.03,
             benchmark_seconds=0.001,
             **{"lease_seconds": 30.0, **self.options, **options},
         )

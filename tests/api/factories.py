@@ -41,7 +41,8 @@ class FakePublisher:
 
 def inspect(path: Path) -> ModelFacts:
     """Bytes that start with ``bad`` are no model; ``static`` has no open dimension; everything else has two."""
-    start = path.read_bytes()[:16]
+    with path.open("rb") as file:
+        start = file.read(16)
     if start.startswith(b"bad"):
         raise errors.InvalidModel("not an ONNX model")
     if start.startswith(b"no engine"):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _OTHER_LINES = 7
 _ROOMY_COLUMNS = 64
+_BESIDE_BAR = 30
 
 
 class LiveView:
@@ -58,17 +59,17 @@ class LiveView:
 
     def _stages(self) -> Text:
         progress = self._progress
-        line = Text()
+        parts: list[tuple[str, str]] = []
         if progress.stage is None or progress.state not in ("running", "canceling"):
-            line.append(progress.state + "  ", style="bold")
+            parts.append((progress.state, "bold"))
         for stage in STAGES:
             if stage in progress.finished:
-                line.append(f"✓ {stage} {progress.finished[stage]:.0f}s  ", style="green")
+                parts.append((f"✓ {stage} {progress.finished[stage]:.0f}s", "green"))
             elif stage == progress.stage:
-                line.append(f"▶ {stage}{self._since()}  ", style="bold cyan")
+                parts.append((f"▶ {stage}{self._since()}", "bold cyan"))
             else:
-                line.append(f"· {stage}  ", style="dim")
-        return line
+                parts.append((f"· {stage}", "dim"))
+        return _wrapped(parts, self._console.width)
 
     def _since(self) -> str:
         started = self._progress.stage_started
@@ -79,9 +80,10 @@ class LiveView:
     def _overall(self) -> RenderableType:
         progress = self._progress
         eta = progress.eta_seconds() if progress.stage == "tune" and "tune" not in progress.finished else None
+        bar = max(4, min(20, self._console.width - _BESIDE_BAR))
         grid = Table.grid(padding=(0, 1), expand=False)
         grid.add_row(
-            ProgressBar(total=1.0, completed=1.0 if "tune" in progress.finished else progress.share(), width=20),
+            ProgressBar(total=1.0, completed=1.0 if "tune" in progress.finished else progress.share(), width=bar),
             f"{progress.trials_done}/{progress.trials_planned} trials",
             f"{output.duration(eta)} left" if eta is not None else "",
         )
@@ -89,19 +91,36 @@ class LiveView:
 
     def _tasks(self) -> RenderableType:
         roomy = self._console.width >= _ROOMY_COLUMNS
+        tasks = self._progress.latest_tasks(self._console.height - _OTHER_LINES)
+        rows = [self._cells(task, roomy=roomy) for task in tasks]
+        # Left to itself, a long description would squeeze the numbers.
+        numbers = [max(len(row[place]) for row in rows) for place in range(1, len(rows[0]))] if rows else []
         table = Table.grid(padding=(0, 1), expand=False)
-        table.add_column("task", no_wrap=True, overflow="ellipsis", ratio=1)
-        for _ in range(3 if roomy else 2):
-            table.add_column(justify="right", no_wrap=True)
-        most = self._console.height - _OTHER_LINES
-        tasks = self._progress.latest_tasks(most)
-        for task in tasks:
-            table.add_row(*self._cells(task, roomy=roomy))
+        table.add_column(no_wrap=True, overflow="ellipsis", max_width=self._console.width - sum(numbers) - len(numbers))
+        for size in numbers:
+            table.add_column(justify="right", no_wrap=True, min_width=size)
+        for row in rows:
+            table.add_row(*row)
         hidden = len(self._progress.tasks) - len(tasks)
         return Group(table, Text(f"… and {hidden} more tasks", style="dim")) if hidden else table
 
     def _cells(self, task: TaskProgress, *, roomy: bool) -> list[str]:
         done = f"{task.trials_done}/{task.trials_planned}"
-        latency = f"{task.best_latency * 1000:.4f} ms" if task.best_latency else "-"
+        latency = output.latency(task.best_latency) if task.best_latency else "-"
         gflops = f"{task.best_gflops:.1f} GFLOPS" if task.best_gflops else ""
         return [task.name, done, latency, *([gflops] if roomy else [])]
+
+
+def _wrapped(parts: list[tuple[str, str]], width: int) -> Text:
+    """Two blanks between parts, none of them broken over two lines, as rich would."""
+    text, used = Text(), 0
+    for part, style in parts:
+        if used and used + 2 + len(part) > width:
+            text.append("\n")
+            used = 0
+        elif used:
+            text.append("  ")
+            used += 2
+        text.append(part, style=style)
+        used += len(part)
+    return text

@@ -35,8 +35,13 @@ def width() -> int:
     return shutil.get_terminal_size((100, 24)).columns
 
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, optional: Sequence[str] = ()) -> list[str]:
-    """Aligned lines; on a narrow terminal the ``optional`` columns are left out, the last named first."""
+def table(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], *, optional: Sequence[str] = (), right: bool = False
+) -> list[str]:
+    """Aligned lines; on a narrow terminal the ``optional`` columns are left out, the last named first.
+
+    Columns of numbers are flush right, and with ``right`` all but the first.
+    """
     shown = list(range(len(headers)))
     sizes = [max(len(cell) for cell in (header, *(row[place] for row in rows))) for place, header in enumerate(headers)]
     for header in reversed(optional):
@@ -44,14 +49,14 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, optional: Se
             break
         shown.remove(headers.index(header))
     return [
-        "  ".join(_aligned(line_[place], sizes[place], rows, place) for place in shown).rstrip()
+        "  ".join(_aligned(line_[place], sizes[place], rows, place, right=right) for place in shown).rstrip()
         for line_ in (headers, *rows)
     ]
 
 
-def _aligned(cell: str, size: int, rows: Sequence[Sequence[str]], place: int) -> str:
+def _aligned(cell: str, size: int, rows: Sequence[Sequence[str]], place: int, *, right: bool) -> str:
     numeric = bool(rows) and all(row[place][:1].isdigit() or row[place] in ("", "-") for row in rows)
-    return cell.rjust(size) if numeric else cell.ljust(size)
+    return cell.rjust(size) if numeric or (right and place) else cell.ljust(size)
 
 
 def listing(headers: Sequence[str], rows: Sequence[Sequence[str]], *, optional: Sequence[str], empty: str) -> None:
@@ -68,6 +73,10 @@ def duration(seconds: float) -> str:
         return f"{whole} s"
     minutes, rest = divmod(whole, 60)
     return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def latency(seconds: float) -> str:
+    return f"{seconds * 1e3:.3f} ms" if seconds >= 1e-4 else f"{seconds * 1e6:.2f} µs"
 
 
 def size(count: int) -> str:

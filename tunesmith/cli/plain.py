@@ -29,7 +29,7 @@ class PlainView:
             output.note(f"{data.get('stage')} took {data.get('seconds') or 0:.1f} s")
         elif event.kind == "note":
             output.note(str(data.get("message")))
-        elif event.kind in ("task", "progress") and self._clock() - self._last >= _EVERY_SECONDS:
+        elif event.kind == "task" and self._clock() - self._last >= _EVERY_SECONDS:
             self._last = self._clock()
             output.note(self._tuning())
 
@@ -42,7 +42,7 @@ class PlainView:
         for task in progress.latest_tasks(1):
             best = ""
             if task.best_latency:
-                best = f", best {task.best_latency * 1000:.4f} ms"
+                best = f", best {output.latency(task.best_latency)}"
             if task.best_gflops:
                 best += f" {task.best_gflops:.1f} GFLOPS"
             parts.append(f"{task.name} {task.trials_done}/{task.trials_planned}{best}")

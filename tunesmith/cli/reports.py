@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,8 @@ _STATISTICS = ("mean", "median", "p90", "max", "min", "std")
 
 def comparison(report: Mapping[str, Any]) -> None:
     """The table in the spirit of TVMC's ``Execution time summary``, and the summary line."""
-    output.line("Execution time summary (ms):")
-    headers = ["", *_STATISTICS, "max abs error", ""]
+    output.line("Execution time summary (ms; errors against ONNX Runtime):")
+    headers = ["", *_STATISTICS, "max error", ""]
     rows = [
         [
             label,
@@ -28,10 +29,10 @@ def comparison(report: Mapping[str, Any]) -> None:
         for variant, label in _VARIANTS.items()
         if variant in report["timings"]
     ]
-    lines = output.table(headers, rows)
+    lines = output.table(headers, rows, right=True)
     if max(map(len, lines)) + 2 > output.width():
         columns = list(zip(headers, *rows, strict=True))
-        lines = output.table(list(columns[0]), [list(column) for column in columns[1:]])
+        lines = output.table(list(columns[0]), [list(column) for column in columns[1:]], right=True)
     for text in lines:
         output.line(f"  {text}")
     output.line()
@@ -63,7 +64,7 @@ def job(found: Job) -> None:
     }
     for name, value in facts.items():
         if value:
-            output.line(f"{name:<10}{value}")
+            output.line(textwrap.fill(value, output.width(), initial_indent=f"{name:<10}", subsequent_indent=" " * 10))
     _tasks(data["tasks"])
     if data["failure"]:
         output.line(f"{'failure':<10}[{data['failure']['code']}] {data['failure']['message']}")
@@ -80,7 +81,7 @@ def _tasks(tasks: list[dict[str, Any]]) -> None:
     rows = [
         [
             f"{task['trials_done']}/{task['trials_planned']}",
-            f"{task['best_latency'] * 1000:.4f}" if task["best_latency"] else "-",
+            output.latency(task["best_latency"]) if task["best_latency"] else "-",
             f"{task['best_gflops']:.1f}" if task["best_gflops"] else "-",
             f"{task['weight']}×",
             task["description"] or task["name"],
@@ -88,7 +89,7 @@ def _tasks(tasks: list[dict[str, Any]]) -> None:
         for task in tasks
     ]
     output.line()
-    for text in output.table(["TRIALS", "BEST MS", "GFLOPS", "TIMES", "TASK"], rows, optional=["TIMES", "GFLOPS"]):
+    for text in output.table(["TRIALS", "BEST", "GFLOPS", "TIMES", "TASK"], rows, optional=["TIMES", "GFLOPS"]):
         output.line(text[: output.width()])
 
 

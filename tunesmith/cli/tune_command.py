@@ -92,5 +92,6 @@ def _show(job: Job, to: Path | None, *, as_json: bool) -> None:
         place = str(path) if path else None
         output.document({"job": job.data, "report": report, "artifact": artifact.data, "path": place})
         return
+    output.note("")
     reports.comparison(report)
     output.line(f"artifact {artifact.id}" + (f"  {path}" if path else f"  (get it: tunesmith pull {job.id} -o FILE)"))

@@ -1,0 +1,104 @@
+"""What people see while they wait, at different widths."""
+
+from __future__ import annotations
+
+import io
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tunesmith.cli import output
+from tunesmith.cli.live import LiveView
+from tunesmith.cli.plain import PlainView
+from tunesmith.cli.progress import Progress
+from tunesmith.events import Event
+
+_NOW = datetime.now(UTC)
+
+
+def event(kind: str, **data: Any) -> Event:
+    return Event(id=1, kind=kind, data=data, at=_NOW - timedelta(seconds=5))
+
+
+def tuning(*, tasks: int = 3, budget: float | None = None) -> Progress:
+    progress = Progress(budget_seconds=budget)
+    for one in (
+        event("state", state="running"),
+        event("stage", stage="import", status="started"),
+        event("stage", stage="import", status="finished", seconds=2.4),
+        event("stage", stage="tune", status="started"),
+        event("progress", trials_done=30, trials_planned=120, seconds=10.0),
+    ):
+        progress.apply(one)
+    for position in range(tasks):
+        progress.apply(task(position))
+    return progress
+
+
+def task(position: int, **changes: Any) -> Event:
+    data = {
+        "position": position,
+        "name": "conv2d_NCHWc.x86",
+        "description": f"conv2d number {position} with a description that is long enough to be cut",
+        "trials_done": 10,
+        "trials_planned": 40,
+        "best_latency": 0.00125,
+        "best_gflops": 87.6,
+    }
+    return event("task", **{**data, **changes})
+
+
+def rendered(progress: Progress, *, width: int, height: int = 24) -> str:
+    console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
+    console.print(LiveView(progress, console).render())
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [120, 80, 50, 30])
+def test_the_picture_fits(width: int) -> None:
+    lines = rendered(tuning(), width=width).splitlines()
+    assert max(map(len, lines)) <= width
+    text = "\n".join(lines)
+    assert re.search(r"▶ tune \d+s", text)
+    for part in ("✓ import 2s", "· compile", "30/120", "10/40", "1.250 ms"):
+        assert part in text
+    assert ("87.6 GFLOPS" in text) == (width >= 64)
+
+
+def test_more_tasks_than_lines() -> None:
+    progress = tuning(tasks=43)
+    progress.apply(task(0, trials_done=11))
+    lines = rendered(progress, width=80).splitlines()
+    assert len(lines) <= 24
+    assert "… and 26 more tasks" in lines[-1]
+    assert any("number 0" in line and "11/40" in line for line in lines), "what changed last is shown"
+
+
+@pytest.mark.parametrize(("budget", "left"), [(None, 30.0), (25.0, 15.0), (1000.0, 30.0)])
+def test_what_is_left_is_the_smaller_of_trials_and_seconds(budget: float | None, left: float) -> None:
+    assert tuning(budget=budget).eta_seconds() == pytest.approx(left)
+
+
+def test_lines_are_throttled(capsys: pytest.CaptureFixture[str]) -> None:
+    progress, now = tuning(tasks=0), [0.0]
+    view = PlainView(progress, clock=lambda: now[0])
+    for second in range(25):
+        now[0] = float(second)
+        progress.apply(task(second))
+        view.update(task(second))
+    assert len(capsys.readouterr().err.splitlines()) == 3
+
+
+def test_numbers_for_people() -> None:
+    assert [output.duration(seconds) for seconds in (0.4, 59.9, 61, 3700)] == [
+        "0 s",
+        "59 s",
+        "1 min 01 s",
+        "1 h 01 min",
+    ]
+    assert [output.size(count) for count in (999, 585_532, 10**10)] == ["999 B", "585.5 kB", "10.0 GB"]
+    assert [output.latency(seconds) for seconds in (0.00125, 0.0000209)] == ["1.250 ms", "20.90 µs"]

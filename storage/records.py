@@ -31,6 +31,12 @@ def of_job(session: Session, job_id: str, workload_key: str | None = None) -> li
     return [_record(row) for row in session.scalars(query)]
 
 
+def of_key(session: Session, key: RecordKey) -> list[Record]:
+    """Everybody's trials for this key, failed ones too, in the order in which they were stored."""
+    matching = _matching([digest_of(key.workload_key)], key.target, key.device_key, key.toolchain)
+    return [_record(row) for row in session.scalars(select(RecordRow).where(*matching).order_by(RecordRow.id))]
+
+
 def best(session: Session, key: RecordKey) -> Record | None:
     """The fastest by mean latency, whichever tuner found it."""
     found = best_of_many(session, [key.workload_key], key.target, key.device_key, key.toolchain)

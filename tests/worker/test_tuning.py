@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import pytest
 
+from domain import errors
 from domain.jobs import JobState, TunerOptions
 from storage import tuning_tasks
 from tests.worker.conftest import Bench, Killed
+from tuner import devicelock, hostinfo
+from worker.pipeline import measuring
 
 
 def test_a_budget_of_seconds_ends_the_search(bench: Bench) -> None:
@@ -85,8 +91,6 @@ def test_a_crash_in_the_middle_of_a_round_costs_no_trial(bench: Bench) -> None:
     def crash(count: int) -> None:
         if count == 5 and not crashed:
             crashed.append(count)
-            from domain import errors
-
             raise errors.EngineCrashed("relay engine: it was ended by SIGSEGV")
 
     bench.script.on_trial = crash
@@ -125,3 +129,28 @@ def test_a_small_space_is_searched_once(bench: Bench) -> None:
     bench.runtime().run_job(job_id)
     assert bench.get(job_id).state is JobState.SUCCEEDED
     assert len(bench.script.measured) == len(set(bench.script.measured)) == 10
+
+
+def test_a_second_job_measures_what_the_first_has_not(bench: Bench) -> None:
+    first, second = bench.job(trials=16), bench.job(trials=16)
+    bench.runtime().run_job(first)
+    bench.runtime().run_job(second)
+    assert len(bench.records(second)) == 16
+    assert len(set(bench.script.measured)) == len(bench.script.measured) == 32
+
+
+def test_a_device_in_use_is_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "_SILENT_SECONDS", 0.05)
+    job_id = bench.job(trials=8)
+    key = hostinfo.device().key.rpartition("/")[0]
+    done = threading.Thread(target=bench.runtime().run_job, args=[job_id])
+    with devicelock.hold(key, timeout=1):
+        done.start()
+        deadline = time.monotonic() + 10
+        while not bench.notes(job_id):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert bench.script.asked("time") == []
+    done.join(20)
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    assert bench.notes(job_id) == ["waiting for the device: another measurement has it"]

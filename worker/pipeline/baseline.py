@@ -9,10 +9,10 @@ from pathlib import Path
 from domain import errors
 from domain.artifacts import Variant
 from domain.ports import Engine
-from tuner import benchmark, devicelock, verification
+from tuner import benchmark, verification
 from tuner.benchmark import Contender
 from worker.engines import REFERENCE, RELAY
-from worker.pipeline import building
+from worker.pipeline import building, measuring
 from worker.pipeline.work import EXPECTED, INPUTS, UNTUNED, Outcome, Work
 
 _TIME_SECONDS = 600.0
@@ -27,7 +27,7 @@ def run(work: Work) -> Outcome:
     expected = verification.run_reference(
         reference, prepared, inputs, work.folder / EXPECTED, threads=work.threads, canceled=work.canceled
     )
-    files = building.compile_variant(work, UNTUNED, records=None)
+    files = building.compile_variant(work, UNTUNED, records=None).files
     seconds = _time(work, reference, prepared, inputs[0])
     made = {INPUTS: _relative(work, inputs), EXPECTED: _relative(work, expected)}
     return {"files": [*files, *made[INPUTS], *made[EXPECTED]], **made, "seconds": seconds}
@@ -40,7 +40,7 @@ def _time(work: Work, reference: Engine, prepared: Path, inputs: Path) -> dict[s
         benchmark.reference_contender(reference, prepared, inputs, threads=work.threads),
         benchmark.compiled_contender(Variant.UNTUNED, compiled, work.folder / UNTUNED, inputs, threads=work.threads),
     ]
-    with devicelock.hold(work.device_lock, timeout=None, canceled=work.canceled):
+    with measuring.alone(work):
         return {str(contender.variant): _median(work, contender) for contender in contenders}
 
 

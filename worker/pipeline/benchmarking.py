@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from storage import codec
-from tuner import benchmark, devicelock
+from tuner import benchmark
 from worker.engines import REFERENCE
-from worker.pipeline import variants, verifying
+from worker.pipeline import measuring, variants, verifying
 from worker.pipeline.work import INPUTS, Outcome, Work
 
 
@@ -21,6 +21,6 @@ def run(work: Work) -> Outcome:
         if verifications[variant].outputs:
             compiled, folder = variants.engine(work, variant), variants.folder(work, variant)
             contenders.append(benchmark.compiled_contender(variant, compiled, folder, inputs, threads=work.threads))
-    with devicelock.hold(work.device_lock, timeout=None, canceled=work.canceled):
+    with measuring.alone(work):
         timings = benchmark.interleave(contenders, seconds=work.settings.benchmark_seconds, canceled=work.canceled)
     return {"report": codec.dump(benchmark.judge(timings, verifications))}

@@ -17,12 +17,12 @@ from typing import Any
 
 from domain import errors
 from domain.ports import Engine
+from domain.records import RecordKey
 from domain.tuning_tasks import TuningTask
 from storage import records
 from storage.tables import digest_of
-from tuner import devicelock
 from tuner.allocation import Allocator, Round
-from worker.pipeline import journal
+from worker.pipeline import journal, measuring
 from worker.pipeline.planning import record_identity
 from worker.pipeline.progress import Progress
 from worker.pipeline.work import Outcome, Work
@@ -65,7 +65,7 @@ class _Search:
             self._work.keeper.check()
             if self._seconds_left() == 0.0:
                 return "seconds"
-            with devicelock.hold(self._work.device_lock, timeout=None, canceled=self._work.canceled):
+            with measuring.alone(self._work):
                 self._round(chosen)
         return "trials"
 
@@ -103,13 +103,13 @@ class _Search:
         engine = self._work.relay()
         if engine is not self._engine:
             self._engine, self._warm = engine, set()
-        measure = self._work.request.measure
+        options = self._work.request.measure
         params = {
             **self._work.compile_params,
             "workload_key": chosen.workload_key,
             "trials": chosen.trials,
             "first_trial": chosen.first_trial,
-            "measure": asdict(measure),
+            "measure": asdict(options),
             "options": asdict(self._work.request.tuner_options),
             "history": self._history(chosen.workload_key),
             "journal": str(journal.new_file(self._work)),
@@ -123,21 +123,20 @@ class _Search:
                     self._defaults[chosen.workload_key] = fmean(data["latencies"])
                 self.progress.store(data, seconds=self._spent + time.monotonic() - started)
 
-        timeout = chosen.trials * (2 * measure.timeout + 10) + _SLACK_SECONDS
+        timeout = chosen.trials * (2 * options.timeout + 10) + _SLACK_SECONDS
         return self._work.ask(engine, "tune", params, timeout=timeout, on_event=on_event)
 
     def _history(self, workload_key: str) -> str | None:
         """Only for a task that this engine has not met yet: of the rest it knows every trial."""
         if workload_key in self._warm:
             return None
+        key = RecordKey(workload_key=workload_key, **record_identity(self._work))
         with self._work.database.reading() as session:
-            known = records.of_job(session, self._work.job.id, workload_key)
-        identity = record_identity(self._work)
-        lines = [
-            record.schedule.rstrip("\n") + "\n"
-            for record in known
-            if (record.key.target, record.key.device_key, record.key.toolchain) == tuple(identity.values())
-        ]
+            known = records.of_key(session, key)
+        # Others' failures may be due to their time limits; their successes need no second measurement.
+        own = self._work.job.id
+        useful = [record for record in known if record.error is None or record.job_id == own]
+        lines = [record.schedule.rstrip("\n") + "\n" for record in useful]
         if not lines:
             return None
         path: Path = self._work.folder / "history" / f"{digest_of(workload_key)[:16]}.jsonl"

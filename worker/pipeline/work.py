@@ -46,6 +46,7 @@ class Work:
     settings: WorkerSettings
     folder: Path
     outcomes: dict[Stage, Outcome] = field(default_factory=dict)
+    noted: set[str] = field(default_factory=set)
 
     @property
     def request(self) -> JobRequest:
@@ -105,6 +106,11 @@ class Work:
         with self.database.transaction() as session:
             self.keeper.require(jobs.holds(session, self.job.id, self.lease))
             events.append(session, self.job.id, EventKind.NOTE, {"message": message}, now=clock.now())
+
+    def note_once(self, message: str) -> None:
+        if message not in self.noted:
+            self.noted.add(message)
+            self.note(message)
 
 
 def specs(entries: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:

@@ -1,0 +1,25 @@
+"""Having the device for oneself while something is timed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from domain import errors
+from tuner import devicelock
+from worker.pipeline.work import Work
+
+_SILENT_SECONDS = 2.0
+_WAITING = "waiting for the device: another measurement has it"
+
+
+@contextmanager
+def alone(work: Work) -> Iterator[None]:
+    """Waits as long as it takes, and says so once a job. Raises Canceled."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(devicelock.hold(work.device_lock, timeout=_SILENT_SECONDS, canceled=work.canceled))
+        except errors.DeviceBusy:
+            work.note_once(_WAITING)
+            stack.enter_context(devicelock.hold(work.device_lock, timeout=None, canceled=work.canceled))
+        yield

@@ -11,10 +11,11 @@ environment.apply()
 
 # ruff: noqa: E402 - TVM reads the environment while it loads
 import tvm
+from tvm import autotvm
 
 from tuner.engines.protocol import serving
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relay import compiling, extracting, importing, rounds, running, speedups, targets
+from tuner.engines.relay import choosing, compiling, extracting, importing, rounds, running, speedups, targets
 
 ROUNDS = rounds.Rounds()
 
@@ -40,9 +41,10 @@ def _compile(params: Json, emitter: serving.Emitter) -> Json:
     emitter.emit("progress", {"step": "import"})
     imported = importing.load(params["model"])
     emitter.emit("progress", {"step": "build"})
-    records = compiling.load_records(params.get("records"))
-    files = compiling.compile_model(imported, target, records, params["out_dir"])
-    return {"files": files, "seconds": time.monotonic() - started}
+    chosen = choosing.choose(compiling.load_records(params.get("records")))
+    files = compiling.compile_model(imported, target, chosen, params["out_dir"])
+    lines = [autotvm.record.encode(*pair) for pair in chosen]
+    return {"files": files, "records": lines, "seconds": time.monotonic() - started}
 
 
 def _extract(params: Json, emitter: serving.Emitter) -> Json:

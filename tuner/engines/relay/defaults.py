@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm.autotvm.task.space import FallbackConfigEntity, SplitEntity
 
-_LAYOUT_KNOBS = ("tile_ic", "tile_oc")
+LAYOUT_KNOBS = ("tile_ic", "tile_oc")
 """In the NCHWc templates these also decide how channels are blocked in memory, between operators too."""
 
 
@@ -36,16 +36,23 @@ def same_layout(task: Any, default: int | None) -> frozenset[int] | None:
     """The schedules whose inputs and outputs lie in memory as in an untuned build.
 
     Neighbours that are tuned each for itself end up with other blocks, and the layout transforms between them cost
-    more than the operators gain (SqueezeNet: 6.0 ms tuned, 4.7 ms untuned). None: the template has no such blocks, so
-    every schedule keeps the layout.
+    what the operators gain. On PP-OCR's text direction network, one thread of a Zen 3, 16 to 24 trials a task: untuned
+    1.27 ms, the best of the whole space 1.09 ms, the best in the untuned layout 0.74 ms (ONNX Runtime 1.00 ms).
+    None: the template has no such blocks, so every schedule keeps the layout.
     """
     space = task.config_space
     if "NCHWc" not in task.name or default is None:
         return None
     kept = space.point2knob(default)
     choices = [
-        [kept[axis]] if name in _LAYOUT_KNOBS else range(size)
+        [kept[axis]] if name in LAYOUT_KNOBS else range(size)
         for axis, (name, size) in enumerate(zip(space.space_map, space.dims, strict=True))
     ]
     places = (int(space.knob2point(list(knob))) for knob in itertools.product(*choices))
     return frozenset(place for place in places if space.is_index_valid(place))
+
+
+def searched(task: Any) -> int:
+    """The number of schedules that a search in the untuned build's layout can choose from."""
+    kept = same_layout(task, index(task))
+    return len(task.config_space) if kept is None else len(kept)

@@ -12,7 +12,7 @@ from tvm.autotvm.task.topi_integration import TaskExtractEnv
 from tvm.relay.backend import te_compiler
 
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relay import compiling, importing, speedups, workloads
+from tuner.engines.relay import compiling, defaults, importing, speedups, workloads
 
 
 def extract(imported: importing.Imported, target: Any) -> list[Json]:
@@ -36,7 +36,7 @@ def extract(imported: importing.Imported, target: Any) -> list[Json]:
             "description": workloads.describe(task),
             "weight": weight,
             "flop": float(task.flop),
-            "space_size": len(task.config_space),
+            "space_size": defaults.searched(task),
         }
         for position, (task, weight) in enumerate(tasks)
     ]

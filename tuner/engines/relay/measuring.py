@@ -69,11 +69,14 @@ class Measurer:
         return self._builders, self._runner
 
     def measure(
-        self, workload_key: str, target: str, threads: int, indexes: Sequence[int], options: Options
+        self, workload_key: str, target: str, threads: int, indexes: Sequence[int], options: Options, scratch: Path
     ) -> Iterator[Measurement]:
-        """Outcomes in the order of ``indexes``, each as soon as it is known; nothing is built while one is measured."""
+        """Outcomes in the order of ``indexes``, each as soon as it is known; nothing is built while one is measured.
+
+        Libraries are built under ``scratch``, whose owner removes what a killed engine leaves behind.
+        """
         builders, runner = self.start(options, threads)
-        with tempfile.TemporaryDirectory(prefix="tunesmith-trials-") as folder:
+        with tempfile.TemporaryDirectory(prefix="trials-", dir=scratch) as folder:
             paths = [str(Path(folder) / f"{index}.so") for index in indexes]
             calls = [(workload_key, target, threads, index, path) for index, path in zip(indexes, paths, strict=True)]
             built = builders.map("build", calls, options.timeout)

@@ -50,7 +50,9 @@ class Rounds:
         configs = tuner.propose(batch)
         indexes = [int(config.index) for config in configs]
         place = (params["workload_key"], params["target"], params["threads"])
-        for config, measured in zip(configs, self._measurer.measure(*place, indexes, options), strict=True):
+        scratch = Path(params["journal"]).parent
+        measured_each = self._measurer.measure(*place, indexes, options, scratch)
+        for config, measured in zip(configs, measured_each, strict=True):
             yield tuner.learn(config, measured)
 
     def _tuner(self, params: Json) -> tuning.TaskTuner:

@@ -35,12 +35,14 @@ _ERROR_NUMBERS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """``domain.jobs.TunerOptions``"""
+    """``domain.jobs.TunerOptions``, and one of our own."""
 
     early_stopping: int | None = None
     n_trial: int | None = None
     loss_type: str = "rank-binary"
     feature_type: str = "knob"
+    keep_layout: bool = True
+    """Search only what keeps the untuned build's memory layout; else that first, then the whole space."""
 
     @classmethod
     def of(cls, options: Json) -> Options:
@@ -89,7 +91,7 @@ class TaskTuner:
     @property
     def exhausted(self) -> str | None:
         """Why no further round makes sense, or None."""
-        if not self._tuner.has_next():
+        if not (self._left_in_layout() if self._held else self._tuner.has_next()):
             return "space"
         if self.options.n_trial is not None and self._done >= self.options.n_trial:
             return "n_trial"
@@ -101,16 +103,24 @@ class TaskTuner:
         """Up to ``count`` configurations that were never measured.
 
         The untuned default comes first of all, so that gains are known; then what keeps the untuned build's memory
-        layout, which is all that is sure to help the network; then XGBTuner's choice from the whole space.
+        layout; then, unless the layout is held, XGBTuner's choice from the whole space.
         """
         if self.options.n_trial is not None:
             count = max(0, min(count, self.options.n_trial - self._done))
         chosen = self._in_layout(count)
         self._tuner.visited.update(chosen)
-        return [self.task.config_space.get(place) for place in chosen] + self._tuner.next_batch(count - len(chosen))
+        configs = [self.task.config_space.get(place) for place in chosen]
+        return configs if self._held else configs + self._tuner.next_batch(count - len(chosen))
+
+    @property
+    def _held(self) -> bool:
+        return self.options.keep_layout and self._same_layout is not None
+
+    def _left_in_layout(self) -> list[int]:
+        return sorted((self._same_layout or frozenset()) - self._tuner.visited)
 
     def _in_layout(self, count: int) -> list[int]:
-        left = sorted((self._same_layout or frozenset()) - self._tuner.visited)
+        left = self._left_in_layout()
         if self._tuner.train_ct and left:
             predicted = self._tuner.cost_model.predict(left)
             left = [left[place] for place in np.argsort(-predicted, kind="stable")]

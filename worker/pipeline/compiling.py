@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from domain import errors
 from storage import records, tuning_tasks
 from worker.pipeline import building
 from worker.pipeline.planning import record_identity
 from worker.pipeline.work import RECORDS, TUNED, Outcome, Work
 
+CANDIDATES = 128
+"""Records a tuning task from which the engine chooses: the fastest operator is not always the best in its network."""
+
 
 def run(work: Work) -> Outcome:
     """``tuned`` tells whether there is a tuned build; without records, or when it cannot be built, there is none."""
     with work.database.reading() as session:
         keys = [task.extracted.workload_key for task in tuning_tasks.of_job(session, work.job.id)]
-        best = records.best_of_many(session, keys, **record_identity(work))
-    if not best:
+        found = records.top_of_many(session, keys, **record_identity(work), top=CANDIDATES)
+    if not found:
         work.note("no tuning task has a valid record: the untuned build is the only one")
         return {"tuned": False, "records": 0, "files": []}
-    path = work.folder / RECORDS
-    partial = path.with_suffix(".partial")
-    partial.write_text("".join(best[key].schedule.rstrip("\n") + "\n" for key in keys if key in best))
-    partial.replace(path)
+    candidates = work.folder / "candidates.jsonl"
+    _write(candidates, [record.schedule for key in keys for record in found.get(key, ())])
     try:
-        files = building.compile_variant(work, TUNED, records=path)
+        compiled = building.compile_variant(work, TUNED, records=candidates)
     except (errors.EngineRequestFailed, errors.EngineCrashed) as error:
         work.keeper.check()
         work.note(f"the tuned build failed, the untuned one is left: {error.message[:500]}")
-        return {"tuned": False, "records": len(best), "files": []}
-    return {"tuned": True, "records": len(best), "files": [RECORDS, *files]}
+        return {"tuned": False, "records": 0, "files": []}
+    _write(work.folder / RECORDS, compiled.records)
+    return {"tuned": True, "records": len(compiled.records), "files": [RECORDS, *compiled.files]}
+
+
+def _write(path: Path, lines: Sequence[str]) -> None:
+    partial = path.with_suffix(".partial")
+    partial.write_text("".join(line.rstrip("\n") + "\n" for line in lines))
+    partial.replace(path)

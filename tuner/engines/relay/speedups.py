@@ -21,8 +21,9 @@ def install() -> None:
     """
     if not hasattr(tvm.support.libinfo, "cache_info"):
         tvm.support.libinfo = functools.lru_cache(maxsize=1)(tvm.support.libinfo)
-        # te_compiler holds a reference of its own.
-        te_compiler.libinfo = tvm.support.libinfo
+        # te_compiler holds a reference of its own; another build of TVM may not.
+        if hasattr(te_compiler, "libinfo"):
+            te_compiler.libinfo = tvm.support.libinfo
         tvm.register_func("relay.backend.build", ConstantBuilder().build, override=True)
     autotvm.GLOBAL_SCOPE.silent = True
 

@@ -160,6 +160,8 @@ def test_logs_are_followed_to_the_end(capsys: pytest.CaptureFixture[str], servic
         (["cancel", "j-none"], 5, "job_not_found"),
         (["nonsense"], 2, "usage"),
         (["run", "missing.tar"], 5, "unreadable_file"),
+        (["run", "net.onnx"], 5, "invalid_bundle"),
+        (["engines", "install", "relax"], 3, "engine_not_installed"),
     ],
 )
 def test_what_is_wrong(

@@ -53,6 +53,10 @@ class TunerDraft(Draft):
     n_trial: int | None = Field(default=None, ge=1, description="Most trials for one tuning task.")
     loss_type: Literal["reg", "rank-binary"] = TunerOptions.loss_type  # type: ignore[assignment]
     feature_type: Literal["knob", "itervar", "curve"] = TunerOptions.feature_type  # type: ignore[assignment]
+    keep_layout: bool = Field(
+        default=TunerOptions.keep_layout,
+        description="Search only schedules that keep the memory layout of the untuned build; else those first.",
+    )
 
 
 class JobDraft(Draft):

@@ -74,7 +74,7 @@ class MeasureOptions:
     number: int = 1
     """Runs per repeat, raised until a repeat lasts ``min_repeat_ms``."""
     repeat: int = 3
-    min_repeat_ms: int = 20
+    min_repeat_ms: int = 10
     timeout: float = 10.0
     """Seconds that building, and again measuring, one trial may take."""
     enable_cpu_cache_flush: bool = False
@@ -84,7 +84,7 @@ class MeasureOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TunerOptions:
-    """Options of ``tvm.autotvm.tuner.XGBTuner`` that matter; None keeps the default that suits the target."""
+    """Options of ``tvm.autotvm.tuner.XGBTuner`` that matter, and one of ours; None keeps what suits the target."""
 
     early_stopping: int | None = None
     """Trials of one tuning task without a better one before it is left."""
@@ -93,6 +93,8 @@ class TunerOptions:
     loss_type: str = "rank-binary"
     """``reg`` or ``rank-binary``; TVM's ``rank`` does not run on XGBoost 2 and later."""
     feature_type: str = "knob"
+    keep_layout: bool = True
+    """Search only schedules that keep the memory layout of the untuned build; else those, then any."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,6 +54,9 @@ def plan(
 
 
 def _need(task: ExtractedTask, known: Coverage | None, n_trial: int | None) -> int:
+    if task.space_size == 1:
+        # There is nothing to choose: the untuned build has it already.
+        return 0
     wanted = min(task.space_size, n_trial or TRIALS_PER_TASK)
     return max(0, wanted - (known.trials if known else 0))
 

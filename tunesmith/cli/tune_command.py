@@ -40,6 +40,11 @@ def tune(
     early_stopping: Annotated[
         int | None, typer.Option(help="Trials of one task without a better one before it is left.")
     ] = None,
+    n_trial: Annotated[int | None, typer.Option(help="Most trials for one tuning task.")] = None,
+    enable_cpu_cache_flush: Annotated[bool, typer.Option(help="Measure each trial with cold caches.")] = False,
+    keep_layout: Annotated[
+        bool, typer.Option("--keep-layout/--free-layout", help="Search only what keeps the untuned memory layout.")
+    ] = True,
     priority: Annotated[int | None, typer.Option(help="0 runs first, 9 last.  [default: 5]")] = None,
     label: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Repeatable.")] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Stay until the job ends.")] = True,
@@ -48,6 +53,7 @@ def tune(
 ) -> None:
     """Tune a model and show what was gained. Without a budget the server's default applies (10 minutes)."""
     measure = {"number": number, "repeat": repeat, "min_repeat_ms": min_repeat_ms, "timeout": timeout}
+    measure["enable_cpu_cache_flush"] = enable_cpu_cache_flush
     request: dict[str, Any] = {
         "target": target,
         "tuner": tuner,
@@ -59,7 +65,7 @@ def tune(
         "precision": precision,
         "runner": runner,
         "measure": {name: value for name, value in measure.items() if value is not None},
-        "tuner_options": {"early_stopping": early_stopping},
+        "tuner_options": {"early_stopping": early_stopping, "n_trial": n_trial, "keep_layout": keep_layout},
         "priority": priority,
     }
     with connecting.client() as client:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from sqlalchemy.orm import Session
 
@@ -18,7 +19,8 @@ _EXTRACT_SECONDS = 1800.0
 
 
 def run(work: Work) -> Outcome:
-    answer = work.ask(work.relay(), "extract", work.compile_params, timeout=_EXTRACT_SECONDS)
+    params = {**work.compile_params, "options": asdict(work.request.tuner_options)}
+    answer = work.ask(work.relay(), "extract", params, timeout=_EXTRACT_SECONDS)
     extracted = [ExtractedTask(**task) for task in answer["tasks"]]
     with work.database.transaction() as session:
         work.keeper.require(jobs.holds(session, work.job.id, work.lease))

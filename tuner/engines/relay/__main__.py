@@ -15,7 +15,7 @@ from tvm import autotvm
 
 from tuner.engines.protocol import serving
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relay import choosing, compiling, extracting, importing, rounds, running, speedups, targets
+from tuner.engines.relay import choosing, compiling, extracting, importing, rounds, running, speedups, targets, tuning
 
 ROUNDS = rounds.Rounds()
 
@@ -52,7 +52,8 @@ def _extract(params: Json, emitter: serving.Emitter) -> Json:
     emitter.emit("progress", {"step": "import"})
     imported = importing.load(params["model"])
     emitter.emit("progress", {"step": "extract"})
-    return {"tasks": extracting.extract(imported, target)}
+    options = tuning.Options.of(params.get("options") or {})
+    return {"tasks": extracting.extract(imported, target, keep_layout=options.keep_layout)}
 
 
 def _tune(params: Json, emitter: serving.Emitter) -> Json:

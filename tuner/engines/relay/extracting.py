@@ -15,7 +15,7 @@ from tuner.engines.protocol.messages import Json
 from tuner.engines.relay import compiling, defaults, importing, speedups, workloads
 
 
-def extract(imported: importing.Imported, target: Any) -> list[Json]:
+def extract(imported: importing.Imported, target: Any, *, keep_layout: bool) -> list[Json]:
     """Tasks, those with most work first, as ``domain.tuning_tasks.ExtractedTask``.
 
     Finds what ``autotvm.task.extract_from_program`` finds, but traces only the choice of implementations: that
@@ -36,7 +36,7 @@ def extract(imported: importing.Imported, target: Any) -> list[Json]:
             "description": workloads.describe(task),
             "weight": weight,
             "flop": float(task.flop),
-            "space_size": defaults.searched(task),
+            "space_size": defaults.searched(task) if keep_layout else len(task.config_space),
         }
         for position, (task, weight) in enumerate(tasks)
     ]

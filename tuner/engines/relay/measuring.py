@@ -22,7 +22,7 @@ class Options:
 
     number: int = 1
     repeat: int = 3
-    min_repeat_ms: int = 20
+    min_repeat_ms: int = 10
     timeout: float = 10.0
     enable_cpu_cache_flush: bool = False
     n_parallel: int | None = None

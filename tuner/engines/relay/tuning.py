@@ -35,7 +35,7 @@ _ERROR_NUMBERS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """``domain.jobs.TunerOptions``, and one of our own."""
+    """``domain.jobs.TunerOptions``"""
 
     early_stopping: int | None = None
     n_trial: int | None = None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnxruntime
 
-from tuner.engines.protocol import serving
+from tuner.engines.protocol import serving, settling
 from tuner.engines.protocol.messages import Json
 from tuner.engines.reference import arrays, comparing, models, preparing, sessions
 
@@ -47,7 +47,9 @@ def _run(params: Json, _: serving.Emitter) -> Json:
 def _time(params: Json, _: serving.Emitter) -> Json:
     session = sessions.cached(params["path"], params["threads"])
     inputs = arrays.load(params["inputs"])
-    return {"samples": sessions.sample(session, inputs, number=params["number"], repeat=params["repeat"])}
+    samples = sessions.sample(session, inputs, number=params["number"], repeat=params["repeat"])
+    settling.settle()
+    return {"samples": samples}
 
 
 def _compare(params: Json, _: serving.Emitter) -> Json:

@@ -13,7 +13,7 @@ environment.apply()
 import tvm
 from tvm import autotvm
 
-from tuner.engines.protocol import serving
+from tuner.engines.protocol import serving, settling
 from tuner.engines.protocol.messages import Json
 from tuner.engines.relay import choosing, compiling, extracting, importing, rounds, running, speedups, targets, tuning
 
@@ -68,7 +68,9 @@ def _run(params: Json, _: serving.Emitter) -> Json:
 
 
 def _time(params: Json, _: serving.Emitter) -> Json:
-    return {"samples": _samples(params)}
+    samples = _samples(params)
+    settling.settle()
+    return {"samples": samples}
 
 
 def _samples(params: Json) -> list[float]:

@@ -24,6 +24,8 @@ from tuner import catalogue, environments, processes
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
+# The service's own environment, where ./run made it: one that lacks what only the tests brought along fails here.
+_PYTHON = os.environ.get("TUNESMITH_APP_PYTHON") or sys.executable
 _SERVE = "import sys; from pathlib import Path; from worker import supervisor; "
 _SERVE += "sys.exit(supervisor.main('127.0.0.1', 0, Path(sys.argv[1])))"
 
@@ -90,7 +92,7 @@ def _serve(home: Path) -> Iterator[Served]:
     output = home / f"serve-{time.time_ns()}.log"
     with output.open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-c", _SERVE, str(home)], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            [_PYTHON, "-c", _SERVE, str(home)], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
     try:
         _await(lambda: b"is ready at" in output.read_bytes(), 60)
@@ -188,7 +190,7 @@ def test_a_running_job_is_canceled_soon(served: Served) -> None:
 
 def test_a_second_service_on_the_same_home_is_refused(served: Served) -> None:
     second = subprocess.run(
-        [sys.executable, "-c", _SERVE, str(served.home)],
+        [_PYTHON, "-c", _SERVE, str(served.home)],
         env={**os.environ, "PYTHONPATH": str(catalogue.ROOT)}, capture_output=True, text=True, timeout=30, check=False,
     )  # fmt: skip
     assert second.returncode == 3

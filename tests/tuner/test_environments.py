@@ -54,7 +54,9 @@ def test_an_environment_holds_what_is_pinned(spec: EngineSpec, tmp_path: Path) -
     digest = hashlib.sha256(spec.requirements.read_bytes()).hexdigest()[:12]
     assert python == tmp_path / "home" / "engines" / f"tiny-{digest}" / "bin" / "python"
     assert environments.interpreter(spec, tmp_path / "home") == python
-    assert any("tiny==1.0" in line for line in lines)
+    assert lines[0].startswith("making the tiny environment")
+    assert any(line.startswith("  Installed 1 package") for line in lines)
+    assert lines[-1].startswith("the tiny environment is ready")
 
 
 def test_installing_again_does_nothing(spec: EngineSpec, tmp_path: Path) -> None:

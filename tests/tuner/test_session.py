@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,9 +46,18 @@ def own_children() -> list[str]:
     return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
 
 
+@pytest.fixture
+def no_child_left() -> Iterator[None]:
+    """Whatever the test starts has ended when it ends; engines that other tests share may live on."""
+    before = own_children()
+    yield
+    assert own_children() == before
+
+
 # starting
 
 
+@pytest.mark.usefixtures("no_child_left")
 @pytest.mark.parametrize(
     ("manner", "message"),
     [("crash", "exit status 1"), ("foreign", "protocol 99"), ("rude", "instead of hello"), ("mute", "time limit")],
@@ -58,7 +68,6 @@ def test_a_bad_start_is_a_start_failure(
     monkeypatch.setenv("TUNESMITH_TEST_START", manner)
     with pytest.raises(errors.EngineStartFailed, match=message):
         start(hello_timeout=1.0 if manner == "mute" else 20.0)
-    assert not own_children()
 
 
 def test_a_start_failure_shows_what_the_engine_said(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,13 +86,13 @@ def test_a_missing_interpreter_is_a_start_failure(tmp_path: Path) -> None:
     assert not list((tmp_path / "run" / "engines").iterdir())
 
 
+@pytest.mark.usefixtures("no_child_left")
 def test_starting_can_be_canceled(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNESMITH_TEST_START", "mute")
     began = time.monotonic()
     with pytest.raises(Canceled):
         start(canceled=lambda: time.monotonic() > began + 0.2)
     assert time.monotonic() - began < 5
-    assert not own_children()
 
 
 # failing
@@ -274,6 +283,7 @@ def test_everything_an_engine_started_ends_with_it(engine: EngineSession, how: s
     assert gone(pids)
 
 
+@pytest.mark.usefixtures("no_child_left")
 def test_sessions_leave_no_descriptors_children_or_notes(start: Start, tmp_path: Path) -> None:
     start(home=tmp_path).close()
     before = open_descriptors()
@@ -283,7 +293,6 @@ def test_sessions_leave_no_descriptors_children_or_notes(start: Start, tmp_path:
             session.request(method, params, timeout=10)
         session.close()
     assert open_descriptors() == before
-    assert not own_children()
     assert not list((tmp_path / "run" / "engines").iterdir())
 
 

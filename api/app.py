@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from api.publishing import Publisher
 from api.routes import artifacts, fleet, health, job_outputs, jobs, models
 from api.services import Inspect, Services
 from api.settings import ApiSettings
+from domain import release
 from domain.blobs import BlobStore
 from storage.database import Database
 
@@ -30,7 +30,7 @@ def create_app(
     app = FastAPI(
         title="Tunesmith",
         summary="Tunes neural networks for the machines they run on.",
-        version=version(),
+        version=release.VERSION,
         redoc_url=None,
     )
     app.state.services = Services(
@@ -49,13 +49,6 @@ def create_app(
         app.include_router(router, dependencies=[Depends(auth.authorize)], responses=_ALWAYS)
     app.openapi = _openapi(app)  # type: ignore[method-assign]
     return app
-
-
-def version() -> str:
-    try:
-        return metadata.version("tunesmith")
-    except metadata.PackageNotFoundError:
-        return "0.1.0"
 
 
 def _openapi(app: FastAPI) -> Callable[[], dict[str, Any]]:

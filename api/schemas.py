@@ -224,6 +224,16 @@ class Targets(BaseModel):
     kinds: list[str] = Field(description="Any TVM target of these kinds is taken as well.")
 
 
+class Engine(BaseModel):
+    name: str
+    toolchains: list[str] = Field(description="Engine, TVM and LLVM versions that living workers run.")
+    workers: int = Field(description="Living workers that run it.")
+
+
+class Engines(BaseModel):
+    engines: list[Engine]
+
+
 class Health(BaseModel):
     status: str
     version: str

@@ -224,7 +224,9 @@ class JobFailed(TunesmithError):
 
 class VerificationFailed(JobFailed):
     code = "verification_failed"
-    default_hint = "No compiled variant agrees with ONNX Runtime; the report lists the errors. Nothing was published."
+    default_hint = (
+        "No compiled variant agrees with ONNX Runtime; the failure's details list the errors. Nothing was published."
+    )
 
 
 class NoValidTrial(JobFailed):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 
 from fastapi import APIRouter
@@ -44,6 +44,23 @@ def list_targets(services: ServicesDep) -> schemas.Targets:
     """What a job can be asked to compile for."""
     natives = sorted({worker.native_target.text for worker in _living(services)})
     return schemas.Targets(targets=[targets.NATIVE, *natives], kinds=list(targets.KINDS))
+
+
+@router.get("/engines", operation_id="list_engines", response_model=schemas.Engines)
+def list_engines(services: ServicesDep) -> schemas.Engines:
+    """The engines that the living workers run, with their toolchains."""
+    toolchains: dict[str, set[str]] = defaultdict(set)
+    count: Counter[str] = Counter()
+    for worker in _living(services):
+        for toolchain in worker.toolchains:
+            toolchains[toolchain.engine].add(toolchain.identity)
+        count.update({toolchain.engine for toolchain in worker.toolchains})
+    return schemas.Engines(
+        engines=[
+            schemas.Engine(name=name, toolchains=sorted(found), workers=count[name])
+            for name, found in sorted(toolchains.items())
+        ]
+    )
 
 
 def _living(services: Services) -> list[Worker]:

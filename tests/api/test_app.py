@@ -124,12 +124,15 @@ def test_readiness_needs_the_broker(client: TestClient, service: Service) -> Non
 def test_the_fleet(client: TestClient, service: Service) -> None:
     assert client.get("/v1/workers").json() == {"workers": []}
     assert client.get("/v1/targets").json() == {"targets": ["native"], "kinds": ["llvm", "cuda"]}
+    assert client.get("/v1/engines").json() == {"engines": []}
     ScriptedWorker(service).beat()
     worker = client.get("/v1/workers").json()["workers"][0]
     assert (worker["alive"], worker["native_target"]) == (True, "llvm -mcpu=znver3 -num-cores=2")
     assert worker["toolchains"] == ["relay/tvm-0.19.0/llvm-22.1.8"]
     assert client.get("/v1/targets").json()["targets"] == ["native", "llvm -mcpu=znver3"]
     assert client.get("/v1/devices").json()["devices"][0]["workers"] == 1
+    relay = {"name": "relay", "toolchains": ["relay/tvm-0.19.0/llvm-22.1.8"], "workers": 1}
+    assert client.get("/v1/engines").json() == {"engines": [relay]}
 
 
 def rows() -> dict[str, list[str]]:

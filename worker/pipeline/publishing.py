@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from domain import ids
+from domain import ids, release
 from domain.artifacts import Artifact, Report, Variant
 from domain.jobs import JobState, Stage
 from domain.targets import Toolchain
@@ -19,7 +19,7 @@ from worker.pipeline import variants
 from worker.pipeline.work import RECORDS, Outcome, Work
 
 _CHUNK_BYTES = 1024 * 1024
-_CREATED_BY = "tunesmith 0.1.0"
+_CREATED_BY = f"tunesmith {release.VERSION}"
 
 
 def run(work: Work) -> Outcome:

@@ -1,0 +1,5 @@
+"""Which release this is: told by the API and written into every bundle's manifest."""
+
+from __future__ import annotations
+
+VERSION = "0.1.0"

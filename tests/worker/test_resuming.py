@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from domain import errors
 from domain.jobs import JobState, Stage
 from storage import jobs, stages
 from tests.worker.conftest import Bench, Killed
@@ -217,17 +218,31 @@ def test_a_worker_that_is_ending_takes_nothing(bench: Bench) -> None:
     assert bench.get(job_id).attempts == 0
 
 
+def _steal(bench: Bench, work: Work) -> None:
+    bench.bury(work.job.id)
+    with bench.database.transaction() as session:
+        stolen = jobs.claim(session, work.job.id, worker_id="thief", now=clock.now(), lease_seconds=60, max_attempts=9)
+    assert stolen is not None
+
+
+def test_whoever_lost_the_lease_leaves_the_files_alone(bench: Bench, around: Callable[..., None]) -> None:
+    def steal(work: Work) -> None:
+        _steal(bench, work)
+        raise errors.InvalidRequest("something is wrong as well")
+
+    around(Stage.COMPILE, before=steal)
+    job_id = bench.job(trials=16)
+    bench.runtime().run_job(job_id)
+    assert bench.get(job_id).state is JobState.RUNNING
+    assert (bench.work(job_id) / "prepared.onnx").exists()
+
+
 @pytest.mark.parametrize("stage", list(Stage))
 def test_whoever_lost_the_lease_writes_nothing(bench: Bench, around: Callable[..., None], stage: Stage) -> None:
     seen: list[int] = []
 
     def steal(work: Work) -> None:
-        bench.bury(work.job.id)
-        with bench.database.transaction() as session:
-            stolen = jobs.claim(
-                session, work.job.id, worker_id="thief", now=clock.now(), lease_seconds=60, max_attempts=9
-            )
-        assert stolen is not None
+        _steal(bench, work)
         seen.append(len(bench.events(work.job.id)))
 
     around(stage, after=steal)

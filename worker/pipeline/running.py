@@ -86,7 +86,7 @@ class Pipeline:
             self._end(job, keeper, JobState.FAILED, Failure(code="internal_error", message=message, hint=hint))
         finally:
             pool.close_all()
-        shutil.rmtree(paths.work(self.settings.home, job.id), ignore_errors=True)
+        self._clear(job)
 
     def _advance(self, job: Job, keeper: LeaseKeeper, pool: EnginePool) -> None:
         try:
@@ -155,6 +155,13 @@ class Pipeline:
     def _end(self, job: Job, keeper: LeaseKeeper, state: JobState, failure: Failure | None) -> None:
         with self.database.transaction() as session:
             jobs.finish(session, job.id, keeper.lease, state=state, failure=failure, now=clock.now())
+
+    def _clear(self, job: Job) -> None:
+        """Remove the work folder of a job that has ended; another worker may need that of one that was taken over."""
+        with self.database.reading() as session:
+            ended = jobs.get(session, job.id).state.is_final
+        if ended:
+            shutil.rmtree(paths.work(self.settings.home, job.id), ignore_errors=True)
 
     def _release(self, job: Job, keeper: LeaseKeeper) -> None:
         with self.database.transaction() as session:

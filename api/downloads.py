@@ -10,7 +10,7 @@ from fastapi import HTTPException, Request, Response
 from fastapi.responses import StreamingResponse
 
 _CHUNK = 256 * 1024
-_ONE_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+_ONE_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
 def respond(request: Request, file: BinaryIO, *, digest: str, size: int, file_name: str) -> Response:

@@ -19,6 +19,7 @@ from storage import artifacts, jobs, records
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
 
 LOG_OFFSET_HEADER = "Tunesmith-Next-Offset"
+_LAST_ID = 2**63 - 1
 _LOG_TAIL_BYTES = 64 * 1024
 _LOG_MOST_BYTES = 1024 * 1024
 
@@ -40,7 +41,7 @@ _JobDep = Annotated[Job, Depends(_job)]
 async def watch(
     services: ServicesDep,
     job: _JobDep,
-    last_event_id: Annotated[int, Header(ge=0, description="Go on after this event.")] = 0,
+    last_event_id: Annotated[int, Header(ge=0, le=_LAST_ID, description="Go on after this event.")] = 0,
 ) -> AsyncIterator[ServerSentEvent]:
     """Server-sent events of kind state, stage, progress, task and note, until the job ends."""
     async for event in events.stream(services, job.id, last_event_id):

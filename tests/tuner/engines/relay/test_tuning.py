@@ -201,6 +201,43 @@ def test_records_change_the_compiled_module(
     assert output["passed"]
 
 
+def _timed(trial: dict[str, Any], seconds: float) -> str:
+    """The native line of the same trial with another latency."""
+    line = json.loads(trial["schedule"])
+    line["result"][:2] = [[seconds], 0]
+    return json.dumps(line)
+
+
+@pytest.fixture(scope="module")
+def all_schedules(convolution: dict[str, Any], engine_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Trials:
+    """A trial of every schedule of the first convolution, those of the untuned layout first."""
+    journal = tmp_path_factory.mktemp("all") / "journal.jsonl"
+    with start("relay", engine_logs / "relay-all.log") as engine:
+        return _tune(engine, convolution, journal, trials=50, options={"keep_layout": False})[1]
+
+
+@pytest.mark.parametrize(("seconds", "wins"), [(9.5e-6, False), (1e-6, True)])
+def test_another_layout_must_pay_for_its_transforms(
+    relay: EngineSession,
+    place: dict[str, Any],
+    untuned: Path,
+    all_schedules: Trials,
+    tmp_path: Path,
+    seconds: float,
+    wins: bool,
+) -> None:
+    other = next(trial for trial in all_schedules if not trial["same_layout"])
+    lines = [_timed(other, seconds), _timed(all_schedules[0], 10e-6)]
+    (tmp_path / "records.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    params = {**place, "records": str(tmp_path / "records.jsonl"), "out_dir": str(tmp_path / "tuned")}
+    [chosen] = relay.request("compile", params, timeout=120)["records"]
+    expected = other if wins else all_schedules[0]
+    assert json.loads(chosen)["config"] == json.loads(expected["schedule"])["config"]
+    assert json.loads(chosen)["result"][0] == [seconds if wins else 10e-6]
+    # The default schedule, given as a record, builds what no record at all does.
+    assert ((tmp_path / "tuned" / "mod.so").read_bytes() != (untuned / "mod.so").read_bytes()) == wins
+
+
 def test_tophub_was_never_asked(
     untuned: Path, first_round: tuple[dict[str, Any], Trials], tasks: list[dict[str, Any]], engine_logs: Path
 ) -> None:

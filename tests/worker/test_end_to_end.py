@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +18,12 @@ from typing import Any
 import httpx
 import pytest
 
+from domain.tensors import TensorSpec
 from storage import records
 from storage.database import Database
 from tests import models
 from tuner import catalogue, environments, processes
+from tunesmith.cli import arrays
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
@@ -79,8 +82,8 @@ class Served:
         return pid
 
 
-@contextlib.contextmanager
-def _serve(home: Path) -> Iterator[Served]:
+def _environment(home: Path) -> dict[str, str]:
+    """Of our own processes: the engines that the tests were given, and none of the caller's servers."""
     outer = Path(os.environ.get("TUNESMITH_HOME") or Path.home() / ".local" / "share" / "tunesmith")
     pythons = {
         environments.variable(spec): str(environments.interpreter(spec, outer)) for spec in catalogue.ENGINES.values()
@@ -89,6 +92,12 @@ def _serve(home: Path) -> Iterator[Served]:
     environment = {**os.environ, **pythons, **ours}
     for name in ("TUNESMITH_TOKEN", "TUNESMITH_BROKER_URL", "TUNESMITH_DATABASE_URL"):
         environment.pop(name, None)
+    return environment
+
+
+@contextlib.contextmanager
+def _serve(home: Path) -> Iterator[Served]:
+    environment = _environment(home)
     output = home / f"serve-{time.time_ns()}.log"
     with output.open("wb") as log:
         process = subprocess.Popen(
@@ -120,9 +129,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         assert not (home / "server.json").exists()
 
 
-def test_a_model_is_tuned_over_http(served: Served) -> None:
-    job_id = served.submit(size=16, budget={"trials": 16})
-    job = served.finish(job_id)
+@pytest.fixture(scope="module")
+def tuned(served: Served) -> dict[str, Any]:
+    """A job that has succeeded."""
+    return served.finish(served.submit(size=16, budget={"trials": 16}))
+
+
+def test_a_model_is_tuned_over_http(served: Served, tuned: dict[str, Any]) -> None:
+    job, job_id = tuned, tuned["id"]
     assert (job["trials_done"], job["trials_planned"], job["attempts"]) == (16, 16, 1)
     report = served.client.get(f"/v1/jobs/{job_id}/report").json()
     assert set(report["timings"]) == {"reference", "untuned", "tuned"}
@@ -134,6 +148,26 @@ def test_a_model_is_tuned_over_http(served: Served) -> None:
     _await(lambda: not (served.home / "work" / job_id).exists(), 10)
     worker = served.client.get("/v1/workers").json()["workers"][0]
     assert worker["toolchains"][0].startswith("relay/tvm-0.19")
+
+
+def test_the_bundle_of_a_job_runs_from_the_command_line(served: Served, tuned: dict[str, Any], tmp_path: Path) -> None:
+    bundle = tmp_path / "model.tar"
+    bundle.write_bytes(served.client.get(f"/v1/artifacts/{tuned['artifact_id']}/download").content)
+    image = TensorSpec(name="image", dtype="float32", shape=tuple(tuned["input_shapes"]["image"]))
+    outputs = []
+    for value in (0, 1):
+        arrays.write_constant(tmp_path / "x.npz", [image], value)
+        files = ["--inputs", tmp_path / "x.npz", "--output", tmp_path / "y.npz"]
+        printed = _cli(served.home, "run", bundle, *files, "--print-time", "--repeat", "7")
+        for word in ("scores  float32  1×5", "Execution time summary", "mean", "median", "max", "min", "std"):
+            assert word in printed
+        with zipfile.ZipFile(tmp_path / "y.npz") as archive:
+            assert archive.namelist() == ["scores.npy"]
+            outputs.append(archive.read("scores.npy"))
+    assert outputs[0] != outputs[1]
+    samples = json.loads(_cli(served.home, "run", bundle, "--repeat", "7", "--json"))["samples"]
+    assert len(samples) == 7
+    assert all(0 < sample < 1 for sample in samples)
 
 
 def test_no_process_of_the_service_holds_tvm(served: Served) -> None:
@@ -217,6 +251,20 @@ def test_a_killed_service_leaves_nothing_and_its_successor_goes_on(tmp_path: Pat
     with database.reading() as session:
         assert records.count_of_job(session, job_id) == job["trials_planned"]
     database.close()
+
+
+def _cli(home: Path, *arguments: str | Path) -> str:
+    """What the command printed."""
+    ran = subprocess.run(
+        [_PYTHON, "-m", "tunesmith", *map(str, arguments)],
+        env={**_environment(home), "TUNESMITH_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
 
 
 def _journal(work: Path) -> dict[str, dict[str, Any]]:

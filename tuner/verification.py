@@ -73,7 +73,8 @@ def verify(
             "threads": threads, "number": 1, "repeat": 0,
         }  # fmt: skip
         compiler.request("run", params, timeout=timeout, canceled=canceled)
-        compared = reference.request("compare", {"expected": str(wanted), "actual": str(actual)}, timeout=timeout)
+        pair = {"expected": str(wanted), "actual": str(actual)}
+        compared = reference.request("compare", pair, timeout=timeout, canceled=canceled)
         for data in compared["outputs"]:
             error = _output_error(data)
             worst[error.output] = _worse(worst.get(error.output, error), error)

@@ -210,6 +210,21 @@ def test_a_shutdown_gives_the_job_back(bench: Bench) -> None:
     assert len(bench.script.measured) == len(set(bench.script.measured)) == 24
 
 
+def test_an_engine_that_a_shutdown_ends_says_nothing_about_a_build(bench: Bench) -> None:
+    runtime = bench.runtime()
+
+    def stop(method: str, params: dict[str, Any]) -> None:
+        if method == "run" and "bundle" in params:
+            runtime.shutdown.set()
+            raise errors.EngineCrashed("relay engine: it was ended by SIGTERM")
+
+    bench.script.refuse = stop
+    job_id = bench.job(trials=16)
+    runtime.run_job(job_id)
+    job = bench.get(job_id)
+    assert (job.state, job.stage, job.failure) == (JobState.QUEUED, Stage.VERIFY, None)
+
+
 def test_a_worker_that_is_ending_takes_nothing(bench: Bench) -> None:
     runtime = bench.runtime()
     runtime.shutdown.set()

@@ -41,5 +41,7 @@ def _verify(work: Work, variant: Variant) -> Verification:
             canceled=work.canceled,
         )
     except errors.EngineError as error:
+        # Of a job that is to stop the engine may be gone, which says nothing about the build.
+        work.keeper.check()
         work.note(f"the {variant} build does not run: {error.message[:500]}")
         return Verification(variant=variant, seeds=verification.SEEDS, outputs=())

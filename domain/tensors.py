@@ -14,7 +14,3 @@ class TensorSpec:
     dtype: str
     """numpy name: ``float32``, ``int64``, …"""
     shape: tuple[Dimension, ...]
-
-    @property
-    def is_static(self) -> bool:
-        return all(isinstance(dimension, int) for dimension in self.shape)

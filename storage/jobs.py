@@ -16,7 +16,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, or_, select, update
 from sqlalchemy.orm import Session
 
 from domain import errors, ids
@@ -216,12 +216,6 @@ def expire_dead(session: Session, *, worker_ids: list[str], now: datetime) -> in
     """End the leases of workers known to be gone, so that their jobs need not wait; return how many."""
     theirs = and_(JobRow.worker_id.in_(worker_ids), JobRow.state.in_(_LEASED), JobRow.lease_expires_at > now)
     return statements.changed(session, update(JobRow).where(theirs).values(lease_expires_at=now))
-
-
-def count_by_state(session: Session) -> dict[JobState, int]:
-    """Every state, those without a job too."""
-    found = session.execute(select(JobRow.state, func.count()).group_by(JobRow.state))
-    return dict.fromkeys(JobState, 0) | {JobState(state): count for state, count in found}
 
 
 _ENDED = {JobState.SUCCEEDED: "succeeded", JobState.FAILED: "failed", JobState.CANCELED: "been canceled"}

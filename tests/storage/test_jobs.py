@@ -273,8 +273,6 @@ def test_jobs_are_listed_by_state_model_and_label(session: Session) -> None:
     assert found(model_digest=other) == [running]
     assert found(label=("branch", "main")) == [queued]
     assert found(label=("branch", "dev"), model_digest=DIGEST) == []
-    assert jobs.count_by_state(session)[JobState.RUNNING] == 1
-    assert jobs.count_by_state(session)[JobState.FAILED] == 0
 
 
 @pytest.mark.parametrize("token", ["", "x", "aGVsbG8", "MjAyNi0wMS0wMSBqLTE", "\N{SNOWMAN}", "a" * 5000])

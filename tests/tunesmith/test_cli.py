@@ -215,6 +215,26 @@ def test_ctrl_c_stops_the_waiting_only(url: str, client: Client, onnx: Path, ser
     assert client.job(job).state == "queued"
 
 
+def test_engines_that_are_not_there(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNESMITH_HOME", str(tmp_path))
+    for name in ("RELAY", "REFERENCE"):
+        monkeypatch.delenv(f"TUNESMITH_ENGINE_{name}_PYTHON", raising=False)
+    listed = parsed(capsys, "engines", "list")
+    assert [(each["name"], each["installed"]) for each in listed] == [("reference", False), ("relay", False)]
+    status, out, err = run(capsys, "engines", "doctor")
+    assert (status, out.count("broken")) == (3, 2)
+    assert "error[engine_broken]" in err
+
+
+def test_a_port_that_is_none(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNESMITH_PORT", "http")
+    status, _, err = run(capsys, "serve")
+    assert status == 3
+    assert "TUNESMITH_PORT is 'http'" in err
+
+
 def test_help_is_quick() -> None:
     def seconds() -> float:
         started = time.monotonic()

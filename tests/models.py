@@ -47,6 +47,13 @@ def unsupported_operators() -> bytes:
     return model(nodes, inputs={"matrix": (1, 4, 4)}, outputs={"sum": (1,)}, opset=11)
 
 
+def foreign_operators() -> bytes:
+    """Two operators of somebody's own domain, which nobody here knows: ``x`` [4] to ``y`` [4]."""
+    domain = _bytes(7, b"my.domain")
+    nodes = [_node("Twist", ["x"], ["t"]) + domain, _node("Twist", ["t"], ["y"]) + domain]
+    return model(nodes, inputs={"x": (4,)}, outputs={"y": (4,)}) + _bytes(8, _bytes(1, b"my.domain") + _number(2, 1))
+
+
 def reduce_mean_18() -> bytes:
     """``ReduceMean`` with its axes as an input, as opset 18 writes it: ``x`` [1, 4, 6, 6] to ``mean`` [1, 4]."""
     axes = _tensor("axes", (2,), _INT64, struct.pack("<2q", 2, 3))

@@ -49,7 +49,11 @@ class Client:
             size = file.stat().st_size
             file.open("rb").close()
         except OSError as error:
-            raise errors.InvalidInput(f"cannot read {file}: {error.strerror}", code="unreadable_file") from error
+            if not file.is_file():
+                raise errors.unreadable(file) from error
+            raise errors.InvalidInput(
+                f"cannot read {file}: {error.strerror}", code="unreadable_file", hint="Check its permissions."
+            ) from error
         response = self._transport.put(
             "/v1/models", lambda: _read(file, size, progress), size=size, params={"name": name or file.stem}
         )

@@ -22,6 +22,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 
@@ -83,6 +84,15 @@ class Conflict(RequestRejected):
 
 class InvalidInput(TunesmithError):
     code = "invalid_input"
+
+
+def unreadable(path: Path) -> InvalidInput:
+    """For a file that was named and is none."""
+    if path.is_dir():
+        message, hint = f"{path} is a folder, not a file", "Name a file in it."
+    else:
+        message, hint = f"there is no file {path}", "Check the name; a relative one starts at the current folder."
+    return InvalidInput(message, code="unreadable_file", hint=hint)
 
 
 class JobNotSucceeded(TunesmithError):

@@ -149,7 +149,7 @@ def _digest(model: str) -> str:
     if path.is_file():
         return file_digest(path)
     if path.suffix or "/" in model:
-        raise errors.InvalidInput(f"there is no file {model}", code="unreadable_file")
+        raise errors.unreadable(path)
     return model
 
 

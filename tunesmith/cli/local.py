@@ -70,7 +70,7 @@ def run_bundle(
     """Run once, and time ``repeat`` samples. Raises InvalidInput for what does not fit, ConfigurationError."""
     for path in (bundle, inputs):
         if path is not None and not path.is_file():
-            raise errors.InvalidInput(f"there is no file {path}", code="unreadable_file")
+            raise errors.unreadable(path)
     if outputs is not None and not outputs.absolute().parent.is_dir():
         raise errors.InvalidInput(f"there is no folder {outputs.absolute().parent}", code="unwritable_file")
     with translated(), tempfile.TemporaryDirectory(prefix="tunesmith-run-") as scratch:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import time
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import onnx
 import onnxruntime
 
 from tuner.engines.protocol.serving import EngineFailure
+from tuner.engines.reference import models
 from tuner.engines.reference.arrays import Arrays
 
 _SEVERITY_ERROR = 3
+_UNKNOWN_OPERATOR = re.compile(r"([\w.-]*):(\w+)\(-?\d+\) is not a registered function/op")
 BASIC = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
 ALL = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
 
 
 def open_session(model: bytes | str, *, threads: int, level: Any = ALL, optimized: str | None = None) -> Any:
-    """A CPU session on the model's bytes or path. Raises EngineFailure ``invalid_model``.
+    """A CPU session on the model's bytes or path. Raises EngineFailure ``invalid_model``, ``unsupported_operators``.
 
     ``optimized``: file that the model is written to after optimization at ``level``.
     """
@@ -33,7 +37,21 @@ def open_session(model: bytes | str, *, threads: int, level: Any = ALL, optimize
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         # Each of its error classes derives from Exception directly, and a bad model can raise any of them.
+        _refuse_unknown(str(error), model)
         raise EngineFailure("invalid_model", f"ONNX Runtime cannot load the model: {str(error)[:1500]}") from error
+
+
+def _refuse_unknown(said: str, model: bytes | str) -> None:
+    """Raises EngineFailure ``unsupported_operators`` when that is what ONNX Runtime ``said``."""
+    found = _UNKNOWN_OPERATOR.search(said)
+    if found is None:
+        return
+    domain, operator = found.groups()
+    name = f"{domain}::{operator}" if domain else operator
+    proto = onnx.load_model_from_string(model if isinstance(model, bytes) else Path(model).read_bytes())
+    count = models.operator_counts(proto.graph).get(name, 1)
+    message = f"the reference, ONNX Runtime, does not know: {name} ({count}×)"
+    raise EngineFailure("unsupported_operators", message, details={"operators": {name: count}})
 
 
 @lru_cache(maxsize=8)

@@ -42,6 +42,13 @@ def test_what_is_no_model_is_refused(reference: EngineSession, tmp_path: Path, c
     assert caught.value.engine_code == "invalid_model"
 
 
+def test_an_operator_that_the_reference_lacks_is_named(reference: EngineSession, tmp_path: Path) -> None:
+    with pytest.raises(errors.EngineRequestFailed) as caught:
+        _prepare(reference, tmp_path, models.foreign_operators())
+    assert caught.value.engine_code == "unsupported_operators"
+    assert caught.value.details == {"operators": {"my.domain::Twist": 2}}
+
+
 def test_prepare_fixes_every_dimension(reference: EngineSession, tmp_path: Path) -> None:
     facts = _prepare(reference, tmp_path, models.small_network(), image=[2, 3, 12, 20])
     assert facts["inputs"] == [{"name": "image", "dtype": "float32", "shape": [2, 3, 12, 20]}]

@@ -1,7 +1,7 @@
 """Building candidates side by side and measuring them one after the other.
 
-Replaces AutoTVM's LocalBuilder and LocalRunner, which start pools, a tracker and a server for every task, hand over
-object files that the serial runner links, and so reach 0.7 trials a second where this reaches several.
+Replaces AutoTVM's LocalBuilder and LocalRunner, which start pools, a tracker and a server for every task and hand over
+object files that the serial runner links.
 """
 
 from __future__ import annotations

@@ -158,8 +158,12 @@ class Report(BaseModel):
     verifications: dict[Variant, Verification]
     published: Variant
     speedup_over_untuned: float
-    speedup_over_reference: float
+    speedup_over_reference: float | None = Field(
+        description="Null where ONNX Runtime cannot run: behind RPC, on a GPU."
+    )
     summary: str
+    engines: dict[Variant, str] = Field(description="Toolchain of each compiled variant.")
+    choice: list[str] = Field(description="Why this engine and tuner: a sentence for each that was considered.")
 
 
 class Artifact(BaseModel):

@@ -93,6 +93,8 @@ def report(value: Report) -> schemas.Report:
         speedup_over_untuned=value.speedup_over_untuned,
         speedup_over_reference=value.speedup_over_reference,
         summary=value.summary,
+        engines=value.engines,
+        choice=list(value.choice),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -61,9 +61,14 @@ class Report:
     published: Variant
     speedup_over_untuned: float
     """Ratio of medians; 1.0 when untuned itself is published."""
-    speedup_over_reference: float
+    speedup_over_reference: float | None
+    """None where the reference cannot run: on a device behind RPC, a GPU, or nowhere at all."""
     summary: str
     """One line that says plainly what was gained, or that nothing was."""
+    engines: dict[Variant, str] = field(default_factory=dict)
+    """Toolchain identity of each compiled variant."""
+    choice: tuple[str, ...] = ()
+    """Why this engine and this tuner: one sentence for each that was considered."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,4 +85,6 @@ class Artifact:
     toolchain: str
     precision: str
     report: Report
+    bundle_format: str = "shared"
+    verified: bool = True
     created_at: datetime

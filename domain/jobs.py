@@ -41,14 +41,35 @@ class Stage(StrEnum):
 class Tuner(StrEnum):
     AUTO = "auto"  # the service picks
     AUTOTVM = "autotvm"
+    ANSOR = "ansor"
+    METASCHEDULE = "metaschedule"
+
+    @property
+    def engine(self) -> str:
+        """Name of the engine that has this tuner. Raises KeyError for ``auto``."""
+        return _ENGINE_OF[self]
+
+
+_ENGINE_OF = {Tuner.AUTOTVM: "relay", Tuner.ANSOR: "relay", Tuner.METASCHEDULE: "relax"}
 
 
 class RunnerKind(StrEnum):
     LOCAL = "local"
+    RPC = "rpc"  # devices behind a TVM RPC tracker
+    NONE = "none"  # builds with the records there are; nothing runs, so nothing is proven on the target
 
 
 class Precision(StrEnum):
     F32 = "f32"
+    FP16 = "fp16"
+
+
+class BundleFormat(StrEnum):
+    """What a bundle holds beside, or in place of, a shared library."""
+
+    SHARED = "shared"  # mod.so
+    OBJECT = "object"  # mod.tar: object files, to be linked elsewhere
+    SYSTEM_LIB = "system-lib"  # a static library whose functions register themselves, for places without dlopen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +105,10 @@ class MeasureOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TunerOptions:
-    """Options of ``tvm.autotvm.tuner.XGBTuner`` that matter, and one of ours; None keeps what suits the target."""
+    """Options of TVM's tuners that matter, and some of ours; None keeps what suits the target."""
+
+    search: str = "xgb"
+    """AutoTVM's tuner: ``xgb`` (XGBTuner), ``ga`` (GATuner), ``random`` or ``gridsearch``."""
 
     early_stopping: int | None = None
     """Trials of one tuning task without a better one before it is left."""
@@ -95,6 +119,22 @@ class TunerOptions:
     feature_type: str = "knob"
     keep_layout: bool = True
     """Search only schedules that keep the memory layout of the untuned build; else those, then any."""
+    transfer: bool = True
+    """Teach the cost model with stored records of other workloads of the same kind before the first trial."""
+    layout: str | None = None
+    """``NCHW`` or ``NHWC``: the layout that Ansor and MetaSchedule see convolutions in; None is what suits the target."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RpcOptions:
+    """Where devices are found; names and meaning as in ``tvm.autotvm.RPCRunner``."""
+
+    tracker: str
+    """``HOST:PORT``"""
+    key: str
+    """The devices' key: one kind of board."""
+    session_timeout: float = 60.0
+    """Seconds a session may last before the device takes itself back."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +146,10 @@ class JobRequest:
     """Threads the tuned model will run with; None means every core of the device."""
     tuner: Tuner = Tuner.AUTO
     runner: RunnerKind = RunnerKind.LOCAL
+    rpc: RpcOptions | None = None
+    """Given exactly when the runner is ``rpc``."""
     precision: Precision = Precision.F32
+    bundle_format: BundleFormat = BundleFormat.SHARED
     input_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     measure: MeasureOptions = field(default_factory=MeasureOptions)
     tuner_options: TunerOptions = field(default_factory=TunerOptions)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+ENDLESS = 1 << 40
+"""The space of a search that composes schedules freely: Ansor's and MetaSchedule's."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExtractedTask:
@@ -20,7 +23,21 @@ class ExtractedTask:
     flop: float
     """Floating-point operations of one run."""
     space_size: int
-    """Number of schedules in the search space."""
+    """Number of schedules in the search space, or ``ENDLESS``."""
+    definition: str | None = None
+    """Name of the file, beside the extraction, with the workload in its tuner's native form, where the key alone does
+    not rebuild it; the text of such files is kept in the ``workloads`` table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How hard a task was searched: a later job that would not search it harder needs no trials for it."""
+
+    trials: float
+    """The task's share in the job's budget of trials, or what it was given, whichever is more; infinite when its search
+    space has nothing left."""
+    seconds: float
+    """Likewise, of the seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,3 +52,5 @@ class TuningTask:
     """Seconds; the best record that this job may use, whoever measured it."""
     failures: dict[str, int] = field(default_factory=dict)
     """``TrialError`` to count."""
+    effort: Effort | None = None
+    """What the search came to spend on the task; None until the job's search has ended."""

@@ -16,6 +16,8 @@ class Worker:
     pid: int
     device: Device
     native_target: Target
+    accelerators: tuple[Device, ...] = ()
+    """GPUs of the host; a worker that has one takes CUDA jobs only."""
     toolchains: tuple[Toolchain, ...]
     current_job: str | None
     started_at: datetime

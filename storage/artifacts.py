@@ -45,11 +45,13 @@ def of_job(session: Session, job_id: str) -> Artifact | None:
 
 
 def best(session: Session, *, model_digest: str, target: str | None = None, device_key: str | None = None) -> Artifact:
-    """The one whose published variant has the smallest median latency; of equals the oldest.
+    """The verified one whose published variant has the smallest median latency; of equals the oldest.
 
     ``target`` is a target's identity, or its text alone for any thread count. Raises ArtifactNotFound.
     """
-    query = select(ArtifactRow).where(ArtifactRow.model_digest == model_digest)
+    query = select(ArtifactRow).where(
+        ArtifactRow.model_digest == model_digest, ArtifactRow.verified, ArtifactRow.published_median.is_not(None)
+    )
     if target is not None:
         any_threads = ArtifactRow.target.startswith(f"{target} -num-cores=", autoescape=True)
         query = query.where(or_(ArtifactRow.target == target, any_threads))
@@ -74,6 +76,7 @@ def page(
 
 
 def _values(artifact: Artifact) -> dict[str, Any]:
+    timing = artifact.report.timings.get(artifact.report.published)
     return {
         "id": artifact.id,
         "digest": artifact.digest,
@@ -85,8 +88,10 @@ def _values(artifact: Artifact) -> dict[str, Any]:
         "device_key": artifact.device_key,
         "toolchain": artifact.toolchain,
         "precision": artifact.precision,
+        "bundle_format": artifact.bundle_format,
+        "verified": artifact.verified,
         "report": codec.dump(artifact.report),
-        "published_median": artifact.report.timings[artifact.report.published].median,
+        "published_median": timing.median if timing else None,
         "created_at": artifact.created_at,
     }
 
@@ -103,6 +108,8 @@ def _artifact(row: ArtifactRow) -> Artifact:
         device_key=row.device_key,
         toolchain=row.toolchain,
         precision=row.precision,
+        bundle_format=row.bundle_format,
+        verified=row.verified,
         report=codec.load(Report, row.report),
         created_at=row.created_at,
     )

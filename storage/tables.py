@@ -6,7 +6,7 @@ import hashlib
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, ForeignKey, Index, MetaData, String, Text, UniqueConstraint
+from sqlalchemy import BigInteger, ForeignKey, Index, MetaData, String, Text, UniqueConstraint, true
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from storage.columns import JsonDocument, SerialNumber, UtcDateTime
@@ -107,6 +107,7 @@ class StageRow(Base):
 
 class TuningTaskRow(Base):
     __tablename__ = "tuning_tasks"
+    __table_args__ = (Index(None, "workload_digest"),)
 
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
     position: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -118,6 +119,31 @@ class TuningTaskRow(Base):
     flop: Mapped[float]
     space_size: Mapped[int] = mapped_column(BigInteger)
     trials_planned: Mapped[int]
+    effort_trials: Mapped[float | None]
+    effort_seconds: Mapped[float | None]
+    """Both null until the job's search has ended; infinite when the search space did."""
+
+
+class WorkloadRow(Base):
+    """A workload in its tuner's native form, where its key alone does not rebuild it."""
+
+    __tablename__ = "workloads"
+
+    workload_digest: Mapped[str] = mapped_column(DIGEST, primary_key=True)
+    workload_key: Mapped[str] = mapped_column(Text)
+    tuner: Mapped[str] = mapped_column(String(32))
+    definition: Mapped[str] = mapped_column(Text)
+
+
+class ExtractionRow(Base):
+    """Tuning tasks that an engine found in a model: what a plan needs, without asking an engine again."""
+
+    __tablename__ = "extractions"
+
+    key_digest: Mapped[str] = mapped_column(DIGEST, primary_key=True)
+    """Of everything that decides them: model, shapes, target, threads, toolchain, tuner, precision, options."""
+    tasks: Mapped[list[Any]]
+    created_at: Mapped[datetime]
 
 
 class RecordRow(Base):
@@ -175,9 +201,12 @@ class ArtifactRow(Base):
     device_key: Mapped[str] = mapped_column(Text)
     toolchain: Mapped[str] = mapped_column(Text)
     precision: Mapped[str] = mapped_column(String(16))
+    bundle_format: Mapped[str] = mapped_column(String(16), server_default="shared")
+    verified: Mapped[bool] = mapped_column(server_default=true())
+    """False for what was built for a machine that nobody could run it on."""
     report: Mapped[dict[str, Any]]
-    published_median: Mapped[float]
-    """Seconds, of the variant that was published."""
+    published_median: Mapped[float | None]
+    """Seconds, of the variant that was published; null where nothing could be timed."""
     created_at: Mapped[datetime]
 
 
@@ -189,10 +218,24 @@ class WorkerRow(Base):
     pid: Mapped[int]
     device: Mapped[dict[str, Any]]
     native_target: Mapped[dict[str, Any]]
+    accelerators: Mapped[list[Any]] = mapped_column(server_default="[]")
     toolchains: Mapped[list[Any]]
     current_job: Mapped[str | None] = mapped_column(String(40))
     started_at: Mapped[datetime]
     last_seen_at: Mapped[datetime] = mapped_column(index=True)
+
+
+class QuarantinedDeviceRow(Base):
+    """A device behind an RPC tracker that failed a job: not used until a time, and shown to whoever keeps it."""
+
+    __tablename__ = "quarantined_devices"
+
+    id: Mapped[str] = mapped_column(String(255), primary_key=True)
+    """``tracker/key/host:port``"""
+    job_id: Mapped[str] = mapped_column(String(40))
+    reason: Mapped[str] = mapped_column(Text)
+    since: Mapped[datetime]
+    until: Mapped[datetime]
 
 
 class IdempotencyKeyRow(Base):

@@ -159,7 +159,7 @@ class Report(BaseModel):
     published: Variant
     speedup_over_untuned: float
     speedup_over_reference: float | None = Field(
-        description="Null where ONNX Runtime cannot run: behind RPC, on a GPU."
+        description="Null where ONNX Runtime cannot run: behind RPC."
     )
     summary: str
     engines: dict[Variant, str] = Field(description="Toolchain of each compiled variant.")

@@ -122,7 +122,7 @@ class TunerOptions:
     transfer: bool = True
     """Teach the cost model with stored records of other workloads of the same kind before the first trial."""
     layout: str | None = None
-    """``NCHW`` or ``NHWC``: the layout that Ansor and MetaSchedule see convolutions in; None is what suits the target."""
+    """``NCHW`` or ``NHWC``: how Ansor and MetaSchedule see convolutions; None is what suits the target."""
 
 
 @dataclass(frozen=True, kw_only=True)

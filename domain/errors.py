@@ -11,9 +11,12 @@
     │   ├── InvalidInputs             arrays that do not fit a bundle's inputs
     │   ├── InvalidBundle             not a bundle, or its digests do not match
     │   ├── UnknownTarget
+    │   ├── UnsupportedTarget         a known one, which this tuner, engine or runner cannot serve
     │   ├── UnknownTuner
     │   ├── UnknownPrecision
     │   ├── UnknownRunner
+    │   ├── InvalidOption             an option that does not fit the tuner, target or runner
+    │   ├── InvalidOperator           the description of one operator to tune
     │   ├── InvalidBudget
     │   ├── InvalidPageToken
     │   ├── BlobTooLarge              more bytes than this server accepts
@@ -41,7 +44,12 @@
     │   └── AttemptsExhausted         the job killed or lost its worker too often
     ├── Unavailable               a part of the service cannot be reached
     │   ├── BrokerUnavailable
-    │   └── DeviceBusy
+    │   ├── DeviceBusy
+    │   ├── PlannerBusy               as many plans are being made as this server makes at once
+    │   ├── TrackerUnreachable        the RPC tracker does not answer
+    │   ├── NoDevice                  it has no device of that key
+    │   ├── DeviceLost                every device of a job stopped answering
+    │   └── CrossCompilerMissing      nothing on the worker links for the target
     └── ConfigurationError
 
 ``code`` is stable: clients branch on it. ``hint`` says what to do. HTTP statuses are known only to the API.
@@ -104,6 +112,11 @@ class UnknownTarget(InvalidRequest):
     default_hint = "Use 'native' for the worker's own CPU, or a TVM target such as 'llvm -mcpu=skylake-avx512'."
 
 
+class UnsupportedTarget(InvalidRequest):
+    code = "unsupported_target"
+    default_hint = "The metaschedule tuner compiles for llvm and cuda, autotvm and ansor for llvm."
+
+
 class UnknownTuner(InvalidRequest):
     code = "unknown_tuner"
 
@@ -114,6 +127,16 @@ class UnknownPrecision(InvalidRequest):
 
 class UnknownRunner(InvalidRequest):
     code = "unknown_runner"
+
+
+class InvalidOption(InvalidRequest):
+    code = "invalid_option"
+    default_hint = "Leave it out, or name the tuner and runner that it belongs to."
+
+
+class InvalidOperator(InvalidRequest):
+    code = "invalid_operator"
+    default_hint = "Describe one operator with its shapes: 'conv2d x=1,64,56,56 w=64,64,3,3 padding=1'."
 
 
 class InvalidBudget(InvalidRequest):
@@ -249,6 +272,31 @@ class BrokerUnavailable(Unavailable):
 
 class DeviceBusy(Unavailable):
     code = "device_busy"
+
+
+class PlannerBusy(Unavailable):
+    code = "planner_busy"
+    default_hint = "Ask again in a moment; a job for the same request can be queued meanwhile."
+
+
+class TrackerUnreachable(Unavailable):
+    code = "tracker_unreachable"
+    default_hint = "Check that the tracker runs and that workers reach it: python -m tvm.exec.query_rpc_tracker."
+
+
+class NoDevice(Unavailable):
+    code = "no_device"
+    default_hint = "Start a TVM RPC server with this key on a device; GET /v1/devices shows which are quarantined."
+
+
+class DeviceLost(Unavailable):
+    code = "device_lost"
+    default_hint = "See GET /v1/devices for what was quarantined and why; retry the job when devices are back."
+
+
+class CrossCompilerMissing(Unavailable):
+    code = "cross_compiler_missing"
+    default_hint = "Install the target's compiler on the worker (Debian: gcc-aarch64-linux-gnu), or ask for 'object'."
 
 
 class ConfigurationError(TunesmithError):

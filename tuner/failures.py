@@ -15,8 +15,15 @@ CODES: dict[str, type[errors.TunesmithError]] = {
     "invalid_inputs": errors.InvalidInputs,
     "invalid_bundle": errors.InvalidBundle,
     "unknown_target": errors.UnknownTarget,
+    "unsupported_target": errors.UnsupportedTarget,
+    "invalid_option": errors.InvalidOption,
+    "cross_compiler_missing": errors.CrossCompilerMissing,
+    "tracker_unreachable": errors.TrackerUnreachable,
+    "no_device": errors.NoDevice,
+    "device_lost": errors.DeviceLost,
 }
-"""Codes by which an engine says that what the caller sent is wrong; any other is the engine's own failure."""
+"""Codes by which an engine says that what the caller sent, or something around it, is wrong; any other is the
+engine's own failure."""
 
 
 def explain(error: errors.EngineRequestFailed) -> errors.TunesmithError:

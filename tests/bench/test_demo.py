@@ -45,7 +45,7 @@ def test_a_damaged_model_is_fetched_again(tmp_path: Path, monkeypatch: pytest.Mo
         sha256="2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae", input_shapes={},
     )  # fmt: skip
 
-    def unpack(folder: Path) -> None:
+    def unpack(folder: Path, requirements: Path) -> None:
         (folder / "tiny").mkdir(parents=True, exist_ok=True)
         (folder / "tiny" / "tiny.onnx").write_text("foo")
 

@@ -30,6 +30,11 @@ def fill(model: onnx.ModelProto) -> onnx.ModelProto:
     for kept in (model.graph.initializer, model.graph.input):
         for entry in [entry for entry in kept if entry.name not in used]:
             kept.remove(entry)
+    weights = {tensor.name for tensor in model.graph.initializer}
+    for entry in [entry for entry in model.graph.input if entry.name in weights]:
+        # As files of IR version 3 had to.
+        model.graph.input.remove(entry)
+    model.ir_version = max(model.ir_version, 4)
     return model
 
 

@@ -7,6 +7,7 @@ import sys
 
 BENCHMARKS = {
     "compile": "import, build and task extraction of a real model: stock TVM and the relay engine",
+    "reuse": "trials and seconds of a second job for the same model, and for one that shares layers",
     "coverage": "which engine imports, verifies and tunes which real model",
 }
 

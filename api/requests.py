@@ -1,23 +1,30 @@
-"""What ``POST /v1/jobs`` takes, and how it becomes a JobRequest."""
+"""What ``POST /v1/jobs`` and ``POST /v1/jobs:plan`` take, and how it becomes a JobRequest."""
 
 from __future__ import annotations
 
-import difflib
-from enum import StrEnum
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from api import shapes
+from api import choices, fitting, shapes
 from api.settings import ApiSettings
 from domain import errors, targets
-from domain.errors import InvalidRequest
-from domain.jobs import Budget, JobRequest, MeasureOptions, Precision, RunnerKind, Tuner, TunerOptions
+from domain.jobs import (
+    Budget,
+    BundleFormat,
+    JobRequest,
+    MeasureOptions,
+    Precision,
+    RpcOptions,
+    RunnerKind,
+    Tuner,
+    TunerOptions,
+)
 from domain.models import Model
 
 Label = Annotated[str, StringConstraints(min_length=1, max_length=200)]
-Choice = TypeVar("Choice", bound=StrEnum)
 _MOST_TRIALS = 10_000_000
+_Word = Annotated[str, StringConstraints(max_length=100)]
 
 
 class Draft(BaseModel):
@@ -47,15 +54,48 @@ class MeasureDraft(Draft):
 
 
 class TunerDraft(Draft):
-    """Options of tvm.autotvm.tuner.XGBTuner; null keeps the default that suits the target."""
+    """Options of TVM's tuners; null keeps what suits the tuner and target. What the tuner does not have is refused."""
 
+    search: _Word | None = Field(
+        default=None,
+        description="AutoTVM: the tuner that proposes candidates.",
+        json_schema_extra={"enum": [*choices.SEARCHES, None]},
+    )
     early_stopping: int | None = Field(default=None, ge=1, description="Trials of one task without a better one.")
     n_trial: int | None = Field(default=None, ge=1, description="Most trials for one tuning task.")
-    loss_type: Literal["reg", "rank-binary"] = TunerOptions.loss_type  # type: ignore[assignment]
-    feature_type: Literal["knob", "itervar", "curve"] = TunerOptions.feature_type  # type: ignore[assignment]
-    keep_layout: bool = Field(
-        default=TunerOptions.keep_layout,
-        description="Search only schedules that keep the memory layout of the untuned build; else those first.",
+    loss_type: _Word | None = Field(
+        default=None,
+        description="AutoTVM's xgb: what its cost model minimizes.",
+        json_schema_extra={"enum": [*choices.LOSSES, None]},
+    )
+    feature_type: _Word | None = Field(
+        default=None,
+        description="AutoTVM's xgb: what its cost model sees of a candidate.",
+        json_schema_extra={"enum": [*choices.FEATURES, None]},
+    )
+    keep_layout: bool | None = Field(
+        default=None,
+        description="AutoTVM: search only schedules that keep the memory layout of the untuned build (the default); "
+        "else those first.",
+    )
+    transfer: bool | None = Field(
+        default=None,
+        description="Teach the cost model with stored records of similar workloads first (the default).",
+    )
+    layout: _Word | None = Field(
+        default=None,
+        description="Ansor and MetaSchedule: the layout in which they see convolutions.",
+        json_schema_extra={"enum": [*choices.LAYOUTS, None]},
+    )
+
+
+class RpcDraft(Draft):
+    """Where devices are found; names and meaning as in tvm.autotvm.RPCRunner."""
+
+    tracker: str = Field(max_length=300, description="HOST:PORT of the TVM RPC tracker, as the worker reaches it.")
+    key: str = Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_.-]+$", description="The devices' key.")
+    session_timeout: float = Field(
+        default=RpcOptions.session_timeout, gt=0, le=3600, description="Seconds that a session on a device may last."
     )
 
 
@@ -64,12 +104,25 @@ class JobDraft(Draft):
     target: str = Field(
         default=targets.NATIVE,
         max_length=1000,
-        description="'native' for the worker's own CPU, or a TVM target such as 'llvm -mcpu=znver3'.",
+        description="'native' for the worker's own CPU, or a TVM target: 'llvm -mcpu=znver3', "
+        "'llvm -mtriple=aarch64-linux-gnu', 'cuda -arch=sm_90'.",
     )
     threads: int | None = Field(default=None, ge=1, le=1024, description="Null: every core of the device.")
     tuner: str = Field(default=Tuner.AUTO, max_length=100, json_schema_extra={"enum": list(Tuner)})
     runner: str = Field(default=RunnerKind.LOCAL, max_length=100, json_schema_extra={"enum": list(RunnerKind)})
-    precision: str = Field(default=Precision.F32, max_length=100, json_schema_extra={"enum": list(Precision)})
+    rpc: RpcDraft | None = Field(default=None, description="With runner 'rpc', and only then.")
+    precision: str = Field(
+        default=Precision.F32,
+        max_length=100,
+        description="fp16: mixed precision inside; inputs and outputs keep their dtypes.",
+        json_schema_extra={"enum": list(Precision)},
+    )
+    bundle_format: str = Field(
+        default=BundleFormat.SHARED,
+        max_length=100,
+        description="What the bundle holds beside mod.so: object files, or a static library for places without dlopen.",
+        json_schema_extra={"enum": list(BundleFormat)},
+    )
     budget: BudgetDraft | None = Field(
         default=None,
         description="Null: TUNESMITH_DEFAULT_BUDGET_SECONDS, ten minutes unless the server says otherwise.",
@@ -84,22 +137,48 @@ class JobDraft(Draft):
 
 
 def job_request(draft: JobDraft, model: Model, settings: ApiSettings) -> JobRequest:
-    """Raises the InvalidRequest that names what is wrong."""
+    """Raises the InvalidRequest that names what is wrong, or what does not fit together."""
     shapes.check(model.facts, draft.input_shapes)
-    return JobRequest(
+    request = JobRequest(
         model_digest=model.digest,
         budget=_budget(draft.budget, settings),
         target=targets.check_text(draft.target),
         threads=draft.threads,
-        tuner=_choice(Tuner, draft.tuner, "tuner", errors.UnknownTuner),
-        runner=_choice(RunnerKind, draft.runner, "runner", errors.UnknownRunner),
-        precision=_choice(Precision, draft.precision, "precision", errors.UnknownPrecision),
+        tuner=choices.member(Tuner, draft.tuner, "tuner", errors.UnknownTuner),
+        runner=choices.member(RunnerKind, draft.runner, "runner", errors.UnknownRunner),
+        rpc=RpcOptions(**draft.rpc.model_dump()) if draft.rpc else None,
+        precision=choices.member(Precision, draft.precision, "precision", errors.UnknownPrecision),
+        bundle_format=choices.member(BundleFormat, draft.bundle_format, "bundle_format", errors.InvalidOption),
         input_shapes={name: tuple(shape) for name, shape in draft.input_shapes.items()},
         measure=MeasureOptions(**draft.measure.model_dump()),
-        tuner_options=TunerOptions(**draft.tuner_options.model_dump()),
+        tuner_options=_tuner_options(draft.tuner_options),
         priority=settings.default_priority if draft.priority is None else draft.priority,
         labels=dict(draft.labels),
     )
+    fitting.check(
+        request,
+        tuner_options=_given(draft.tuner_options),
+        measure=draft.measure.model_fields_set,
+        budget=draft.budget is not None,
+    )
+    return request
+
+
+def _given(draft: TunerDraft) -> set[str]:
+    return set(draft.model_dump(exclude_none=True))
+
+
+def _tuner_options(draft: TunerDraft) -> TunerOptions:
+    for name, known in (
+        ("search", choices.SEARCHES),
+        ("loss_type", choices.LOSSES),
+        ("feature_type", choices.FEATURES),
+        ("layout", choices.LAYOUTS),
+    ):
+        text = getattr(draft, name)
+        if text is not None:
+            choices.known(text, known, name, errors.InvalidOption)
+    return TunerOptions(**draft.model_dump(exclude_none=True))
 
 
 def _budget(draft: BudgetDraft | None, settings: ApiSettings) -> Budget:
@@ -108,14 +187,3 @@ def _budget(draft: BudgetDraft | None, settings: ApiSettings) -> Budget:
     if draft.trials is not None and draft.trials > _MOST_TRIALS:
         raise errors.InvalidBudget(f"a budget of {draft.trials} trials is more than the {_MOST_TRIALS} allowed")
     return Budget(trials=draft.trials, seconds=draft.seconds)
-
-
-def _choice(kind: type[Choice], text: str, noun: str, error: type[InvalidRequest]) -> Choice:
-    try:
-        return kind(text)
-    except ValueError:
-        known = [member.value for member in kind]
-        near = difflib.get_close_matches(text, known, n=3, cutoff=0.4)
-        hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"Use {' or '.join(map(repr, known))}."
-        details: dict[str, Any] = {"known": known, "near_matches": near}
-        raise error(f"unknown {noun} {text[:80]!r}", hint=hint, details=details) from None

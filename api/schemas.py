@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from domain.artifacts import Variant
-from domain.jobs import JobState, Precision, RunnerKind, Stage, Tuner
+from domain.jobs import BundleFormat, JobState, Precision, RunnerKind, Stage, Tuner
 
 
 class Tensor(BaseModel):
@@ -57,6 +57,14 @@ class Placement(BaseModel):
     toolchain: str
 
 
+class Rpc(BaseModel):
+    """Where devices are found, behind a TVM RPC tracker."""
+
+    tracker: str
+    key: str
+    session_timeout: float
+
+
 class Job(BaseModel):
     id: str
     state: JobState
@@ -68,8 +76,12 @@ class Job(BaseModel):
     threads: int | None
     tuner: Tuner
     runner: RunnerKind
+    rpc: Rpc | None
     precision: Precision
+    bundle_format: BundleFormat
     budget: Budget
+    measure: dict[str, Any] = Field(description="How trials are measured, as it was asked for or by default.")
+    tuner_options: dict[str, Any] = Field(description="As asked for or by default; a tuner overlooks the others'.")
     input_shapes: dict[str, list[int]]
     priority: int
     labels: dict[str, str]
@@ -158,9 +170,7 @@ class Report(BaseModel):
     verifications: dict[Variant, Verification]
     published: Variant
     speedup_over_untuned: float
-    speedup_over_reference: float | None = Field(
-        description="Null where ONNX Runtime cannot run: behind RPC."
-    )
+    speedup_over_reference: float | None = Field(description="Null where ONNX Runtime cannot run: behind RPC.")
     summary: str
     engines: dict[Variant, str] = Field(description="Toolchain of each compiled variant.")
     choice: list[str] = Field(description="Why this engine and tuner: a sentence for each that was considered.")
@@ -177,6 +187,8 @@ class Artifact(BaseModel):
     device_key: str
     toolchain: str
     precision: str
+    bundle_format: str
+    verified: bool = Field(description="False for what was built for a machine that nobody could run it on.")
     report: Report
     download: str = Field(description="Path of the bundle's bytes on this server.")
     created_at: datetime

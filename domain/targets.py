@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from domain import errors
@@ -12,7 +13,45 @@ NATIVE = "native"
 """The worker's own CPU, with the ``-mcpu`` that its LLVM detects."""
 
 KINDS = ("llvm", "cuda")
-_OPTION = re.compile(r"-[a-z][a-z0-9-]*=[A-Za-z0-9_.,+:-]+")
+GPU_ARCHITECTURES = tuple(
+    f"sm_{version}"
+    for version in (
+        50,
+        52,
+        53,
+        60,
+        61,
+        62,
+        70,
+        72,
+        75,
+        80,
+        86,
+        87,
+        89,
+        90,
+        "90a",
+        100,
+        "100a",
+        101,
+        103,
+        120,
+        "120a",
+        121,
+    )
+)
+"""Compute capabilities that CUDA compilers know (CUDA C++ Programming Guide, section 20.1)."""
+MACHINES = (
+    "x86_64", "i686", "aarch64", "arm64", "arm", "armv7", "armv7a", "armv7l", "armv8l",
+    "riscv32", "riscv64", "powerpc64le", "s390x", "loongarch64", "wasm32",
+)  # fmt: skip
+"""First part of an LLVM triple."""
+
+_MOST_OPTIONS = 32
+_NAME = re.compile(r"-[a-z][a-z0-9-]*")
+_VALUE = re.compile(r"[A-Za-z0-9_.,+:-]+")
+_THREADS = re.compile(r"(?P<text>.*\S)\s+(?P<threads>-num-cores=[0-9]+)")
+_FEATURE = re.compile(r"[+-][A-Za-z0-9][A-Za-z0-9_.+-]*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,19 +88,95 @@ class Device:
     threads: int
 
 
-def check_text(text: str) -> str:
-    """Return ``text`` with single spaces if it can be a target at all; only an engine knows LLVM's CPUs.
+def kind_of(text: str) -> str:
+    """``llvm`` or ``cuda``; ``native`` is an ``llvm``."""
+    kind = text.split(maxsplit=1)[0] if text.strip() else ""
+    return "llvm" if kind == NATIVE else kind
 
-    Raises UnknownTarget, with near matches in its details.
+
+def split_threads(text: str) -> tuple[str, str]:
+    """A target's identity, or only its text, as the text and `` -num-cores=N``, which is empty where it names none."""
+    match = _THREADS.fullmatch(text.strip())
+    return (match["text"], f" {match['threads']}") if match else (text, "")
+
+
+def check_text(text: str) -> str:
+    """Return ``text`` in one spelling, with its options in one order, if it can be a target at all.
+
+    Which CPUs there are only an engine knows, by LLVM. Raises UnknownTarget, with near matches in its details.
     """
-    if text == NATIVE:
-        return text
-    kind, *options = text.split()[:32] or [""]
+    if text.strip() == NATIVE:
+        return NATIVE
+    kind, *options = text.split()[:_MOST_OPTIONS] or [""]
     if kind not in KINDS:
-        near = difflib.get_close_matches(kind, [NATIVE, *KINDS], n=3, cutoff=0.4)
-        hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else None
-        raise errors.UnknownTarget(f"unknown target {text[:80]!r}", hint=hint, details={"near_matches": near})
-    for option in options:
-        if not _OPTION.fullmatch(option):
-            raise errors.UnknownTarget(f"target option {option[:80]!r} is not of the form -name=value")
-    return " ".join([kind, *options])
+        raise _unknown(f"unknown target {text[:80]!r}", kind, [NATIVE, *KINDS])
+    given = dict(_option(kind, option) for option in options)
+    if len(given) < len(options):
+        raise errors.UnknownTarget(f"target {text[:80]!r} gives one option twice")
+    if kind == "cuda" and "-arch" not in given:
+        raise errors.UnknownTarget("a cuda target names its GPU's architecture", hint="Write 'cuda -arch=sm_90'.")
+    return " ".join([kind, *(f"{name}={given[name]}" for name in _OPTIONS[kind] if name in given)])
+
+
+def _option(kind: str, option: str) -> tuple[str, str]:
+    """Name and value of a valid option."""
+    name, equals, value = option.partition("=")
+    if name == "-num-cores":
+        raise errors.UnknownTarget("a target names no thread count here", hint="Pass threads instead (--threads).")
+    if not equals or not _VALUE.fullmatch(value) or not _NAME.fullmatch(name):
+        raise errors.UnknownTarget(f"target option {option[:80]!r} is not of the form -name=value")
+    if name not in _OPTIONS[kind]:
+        raise _unknown(f"{kind!r} has no option {name[:80]!r} here", name, list(_OPTIONS[kind]))
+    _OPTIONS[kind][name](value)
+    return name, value
+
+
+def _check_arch(value: str) -> None:
+    if value not in GPU_ARCHITECTURES:
+        raise _unknown(f"unknown GPU architecture {value[:80]!r}", value, list(GPU_ARCHITECTURES))
+
+
+def _check_triple(value: str) -> None:
+    machine, *rest = value.split("-")
+    if machine not in MACHINES:
+        raise _unknown(f"unknown machine {machine[:80]!r} in -mtriple", machine, list(MACHINES))
+    if not 1 <= len(rest) <= 3 or not all(rest):
+        hint = "A triple is MACHINE-SYSTEM-ABI, such as aarch64-linux-gnu."
+        raise errors.UnknownTarget(f"-mtriple={value[:80]} is no triple", hint=hint)
+
+
+def _check_features(value: str) -> None:
+    wrong = next((feature for feature in value.split(",") if not _FEATURE.fullmatch(feature)), None)
+    if wrong is not None:
+        hint = "Write each feature with a sign, as in -mattr=+avx2,-fma."
+        raise errors.UnknownTarget(f"-mattr names {wrong[:80]!r}, which turns nothing on or off", hint=hint)
+
+
+def _check_name(value: str) -> None:
+    if not _FEATURE.fullmatch(f"+{value}"):
+        raise errors.UnknownTarget(f"{value[:80]!r} is no name of a CPU, an ABI or a device")
+
+
+def _check_float_abi(value: str) -> None:
+    if value not in ("hard", "soft"):
+        raise _unknown(f"unknown floating-point ABI {value[:80]!r}", value, ["hard", "soft"])
+
+
+_OPTIONS: dict[str, dict[str, Callable[[str], None]]] = {
+    "llvm": {
+        "-mtriple": _check_triple,
+        "-mcpu": _check_name,
+        "-mattr": _check_features,
+        "-mabi": _check_name,
+        "-mfloat-abi": _check_float_abi,
+        "-device": _check_name,
+    },
+    "cuda": {"-arch": _check_arch},
+}
+"""Options of TVM's targets that decide which code is made, in the order of our spelling."""
+
+
+def _unknown(message: str, given: str, known: list[str]) -> errors.UnknownTarget:
+    near = difflib.get_close_matches(given, known, n=3, cutoff=0.4)
+    hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"Known are {', '.join(known)}."
+    return errors.UnknownTarget(message, hint=hint, details={"near_matches": near})

@@ -44,7 +44,14 @@ def of_job(session: Session, job_id: str) -> Artifact | None:
     return _artifact(row) if row else None
 
 
-def best(session: Session, *, model_digest: str, target: str | None = None, device_key: str | None = None) -> Artifact:
+def best(
+    session: Session,
+    *,
+    model_digest: str,
+    target: str | None = None,
+    device_key: str | None = None,
+    precision: str | None = None,
+) -> Artifact:
     """The verified one whose published variant has the smallest median latency; of equals the oldest.
 
     ``target`` is a target's identity, or its text alone for any thread count. Raises ArtifactNotFound.
@@ -57,9 +64,11 @@ def best(session: Session, *, model_digest: str, target: str | None = None, devi
         query = query.where(or_(ArtifactRow.target == target, any_threads))
     if device_key is not None:
         query = query.where(ArtifactRow.device_key == device_key)
+    if precision is not None:
+        query = query.where(ArtifactRow.precision == precision)
     row = session.scalar(query.order_by(ArtifactRow.published_median, ArtifactRow.created_at).limit(1))
     if row is None:
-        wanted = {"model": model_digest, "target": target, "device": device_key}
+        wanted = {"model": model_digest, "target": target, "device": device_key, "precision": precision}
         given = {name: value for name, value in wanted.items() if value is not None}
         raise errors.ArtifactNotFound("no job has published an artifact for this model and target", details=given)
     return _artifact(row)

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.orm import Session
 
-from api import downloads, problems, schemas, views
+from api import choices, downloads, problems, schemas, views
 from api.paging import LimitParam, PageTokenParam
 from api.services import ServicesDep
 from domain import errors, targets
 from domain.artifacts import Artifact
+from domain.jobs import Precision
 from storage import artifacts, models, workers
 
 router = APIRouter(prefix="/v1", tags=["artifacts"])
@@ -73,25 +74,37 @@ def best(
         str | None, Query(max_length=1000, description="'native', or a TVM target; without a thread count any will do.")
     ] = None,
     device: Annotated[str | None, Query(max_length=500, description="Device key.")] = None,
+    precision: Annotated[
+        str,
+        Query(
+            max_length=100,
+            description="f32 unless a narrower one is asked for.",
+            json_schema_extra={"enum": list(Precision)},
+        ),
+    ] = Precision.F32,
 ) -> schemas.Best:
-    """The verified bundle of this model and target with the smallest median latency."""
+    """The verified bundle of this model, target and precision with the smallest median latency."""
+    wanted_precision = choices.member(Precision, precision, "precision", errors.UnknownPrecision)
     with services.database.reading() as session:
         digest = models.get(session, model).digest
         wanted = _target(session, target) if target else None
-        found = artifacts.best(session, model_digest=digest, target=wanted, device_key=device)
+        found = artifacts.best(
+            session, model_digest=digest, target=wanted, device_key=device, precision=wanted_precision.value
+        )
     return schemas.Best(artifact=views.artifact(found), why=_why(found, wanted, device))
 
 
 def _target(session: Session, text: str) -> str:
     """Raises UnknownTarget, also when 'native' could mean several."""
-    checked = targets.check_text(text)
+    bare, threads = targets.split_threads(text)
+    checked = targets.check_text(bare)
     if checked != targets.NATIVE:
-        return checked
+        return checked + threads
     natives = sorted({worker.native_target.text for worker in workers.known(session)})
     if len(natives) != 1:
         what = f"several things here: {', '.join(natives)}" if natives else "nothing before a worker has started"
         raise errors.UnknownTarget(f"'native' means {what}", hint="Name the target.", details={"near_matches": natives})
-    return natives[0]
+    return natives[0] + threads
 
 
 def _why(found: Artifact, target: str | None, device: str | None) -> str:
@@ -100,6 +113,6 @@ def _why(found: Artifact, target: str | None, device: str | None) -> str:
         [f" for target {target}" if target else " for any target", f" on device {device}" if device else ""]
     )
     return (
-        f"Of this model's verified artifacts{scope} it has the smallest median latency: {median:.3f} ms "
+        f"Of this model's verified {found.precision} artifacts{scope} it has the smallest median: {median:.3f} ms "
         f"({found.report.published} on {found.device_key})."
     )

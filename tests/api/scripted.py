@@ -190,7 +190,7 @@ class ScriptedWorker:
                 target=TARGET.identity,
                 device_key=DEVICE.key,
                 toolchain=TOOLCHAIN.identity,
-                precision="f32",
+                precision=jobs.get(session, job_id).request.precision,
                 report=report(gain),
                 created_at=datetime.now(UTC),
             )
@@ -233,6 +233,8 @@ def report(gain: float) -> Report:
         summary=f"Tuned runs {gain:.2f}× as fast as untuned."
         if gained
         else "Tuning gained nothing: untuned is published.",
+        engines={Variant.UNTUNED: TOOLCHAIN.identity, Variant.TUNED: TOOLCHAIN.identity},
+        choice=("relay imports the model and agrees with ONNX Runtime: its tuner autotvm led.",),
     )
 
 

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import delete
 
+from storage import artifacts
+from storage.tables import ArtifactRow
 from tests.api.factories import Service
 from tests.api.scripted import DEVICE, ScriptedWorker
 
@@ -15,8 +19,9 @@ def artifact(client: TestClient, service: Service, job: str) -> str:
     return str(client.get(f"/v1/jobs/{job}").json()["artifact_id"])
 
 
-def another(client: TestClient, service: Service, model: str, *, gain: float) -> str:
-    job = client.post("/v1/jobs", json={"model": model, "input_shapes": {"x": [1, 3, 8, 8]}}).json()["id"]
+def another(client: TestClient, service: Service, model: str, *, gain: float, precision: str = "f32") -> str:
+    request = {"model": model, "input_shapes": {"x": [1, 3, 8, 8]}, "precision": precision}
+    job = client.post("/v1/jobs", json=request).json()["id"]
     ScriptedWorker(service).run(job, gain=gain)
     return str(client.get(f"/v1/jobs/{job}").json()["artifact_id"])
 
@@ -124,6 +129,32 @@ def test_the_best_of_a_target_and_device(client: TestClient, service: Service, m
     assert best(target="native") == (400, "unknown_target"), "no worker has said yet what native is"
     ScriptedWorker(service).beat()
     assert best(target="native") == (200, artifact)
+
+
+def test_a_narrower_precision_is_the_best_only_where_it_is_asked_for(
+    client: TestClient, service: Service, model: str
+) -> None:
+    def best(**params: str) -> tuple[int, str]:
+        answer = client.get("/v1/best", params={"model": model, **params})
+        body = answer.json()
+        return answer.status_code, body["artifact"]["id"] if answer.is_success else body["code"]
+
+    half = another(client, service, model, gain=3.0, precision="fp16")
+    assert best() == (404, "artifact_not_found")
+    full = another(client, service, model, gain=2.0)
+    assert best() == (200, full)
+    assert best(precision="f32") == (200, full)
+    assert best(precision="fp16") == (200, half)
+    assert best(precision="int3") == (400, "unknown_precision")
+
+
+def test_the_best_is_verified(client: TestClient, service: Service, model: str, artifact: str) -> None:
+    with service.database.transaction() as session:
+        unproven = replace(artifacts.get(session, artifact), id="a-unproven", digest="0" * 64, verified=False)
+        assert not artifacts.add(session, unproven).verified
+        session.execute(delete(ArtifactRow).where(ArtifactRow.id == artifact))
+    assert client.get("/v1/artifacts/a-unproven").json()["verified"] is False
+    assert client.get("/v1/best", params={"model": model}).status_code == 404
 
 
 def test_the_best_of_an_unknown_model(client: TestClient) -> None:

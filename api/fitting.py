@@ -1,0 +1,91 @@
+"""Whether what a request asks for goes together: an option that could have no effect is refused, not overlooked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from domain import errors, targets
+from domain.jobs import JobRequest, RpcOptions, RunnerKind, Tuner
+
+_TRACKER = re.compile(r"(?P<host>\[[0-9A-Fa-f:]+\]|[A-Za-z0-9][A-Za-z0-9_.-]*):(?P<port>[0-9]{1,5})")
+_ONLY: dict[str, tuple[Tuner, ...]] = {
+    "search": (Tuner.AUTOTVM,),
+    "loss_type": (Tuner.AUTOTVM,),
+    "feature_type": (Tuner.AUTOTVM,),
+    "keep_layout": (Tuner.AUTOTVM,),
+    "layout": (Tuner.ANSOR, Tuner.METASCHEDULE),
+}
+"""Options that not every tuner has. With ``auto`` they hold for the tuners that do."""
+_OF_COST_MODEL = ("loss_type", "feature_type", "transfer")
+_LEARNING = "xgb"
+
+
+def check(request: JobRequest, *, tuner_options: Collection[str], measure: Collection[str], budget: bool) -> None:
+    """``tuner_options`` and ``measure`` name what was given, ``budget`` says whether one was.
+
+    Raises InvalidOption and UnsupportedTarget.
+    """
+    _check_tuner(request, tuner_options)
+    _check_target(request)
+    _check_rpc(request)
+    if request.runner is RunnerKind.NONE and (budget or measure):
+        what = "a budget" if budget else "measure options"
+        raise errors.InvalidOption(
+            f"runner 'none' measures nothing, so {what} would have no effect",
+            hint="Leave them out to build with the records there are, or use runner 'local' or 'rpc'.",
+        )
+
+
+def _check_tuner(request: JobRequest, given: Collection[str]) -> None:
+    tuner = request.tuner
+    for name in sorted(given):
+        fitting = _ONLY.get(name, tuple(Tuner))
+        if tuner is not Tuner.AUTO and tuner not in fitting:
+            raise errors.InvalidOption(
+                f"{tuner} has no option {name}",
+                hint=f"Leave it out, or use tuner {' or '.join(map(repr, map(str, fitting)))}.",
+                details={"option": name, "tuners": [str(one) for one in fitting]},
+            )
+    search = request.tuner_options.search
+    if search != _LEARNING:
+        taught = [name for name in _OF_COST_MODEL if name in given]
+        if taught and not (taught == ["transfer"] and not request.tuner_options.transfer):
+            raise errors.InvalidOption(
+                f"search {search!r} has no cost model, so {taught[0]} would have no effect",
+                hint=f"Leave it out, or use search {_LEARNING!r}.",
+                details={"option": taught[0]},
+            )
+
+
+def _check_target(request: JobRequest) -> None:
+    if targets.kind_of(request.target) != "cuda":
+        return
+    if request.tuner in (Tuner.AUTOTVM, Tuner.ANSOR):
+        raise errors.UnsupportedTarget(
+            f"{request.tuner} compiles for llvm here, not for cuda", hint="Use tuner 'metaschedule' or 'auto'."
+        )
+    if request.measure.enable_cpu_cache_flush:
+        raise errors.InvalidOption(
+            "enable_cpu_cache_flush has no effect on a GPU", hint="Leave it out for cuda targets."
+        )
+
+
+def _check_rpc(request: JobRequest) -> None:
+    if request.runner is RunnerKind.RPC and request.rpc is None:
+        raise errors.InvalidOption(
+            "runner 'rpc' needs the address of a tracker and a key",
+            hint='Give rpc: {"tracker": "HOST:PORT", "key": KEY}, on the command line --rpc-tracker and --rpc-key.',
+        )
+    if request.runner is not RunnerKind.RPC and request.rpc is not None:
+        raise errors.InvalidOption(
+            f"a tracker was named, but runner {str(request.runner)!r} asks none", hint="Use runner 'rpc'."
+        )
+    if request.rpc is not None:
+        _check_tracker(request.rpc)
+
+
+def _check_tracker(rpc: RpcOptions) -> None:
+    match = _TRACKER.fullmatch(rpc.tracker)
+    if match is None or not 0 < int(match["port"]) < 2**16:
+        raise errors.InvalidOption(f"{rpc.tracker[:80]!r} is no tracker", hint="A tracker is HOST:PORT: boards:9190.")

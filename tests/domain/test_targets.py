@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import pytest
+
+from domain import errors, targets
+
+
+@pytest.mark.parametrize(
+    ("text", "checked"),
+    [
+        ("native", "native"),
+        (" native ", "native"),
+        ("llvm", "llvm"),
+        ("llvm  -mcpu=znver3", "llvm -mcpu=znver3"),
+        ("llvm -mattr=+avx2,-fma -mcpu=znver3", "llvm -mcpu=znver3 -mattr=+avx2,-fma"),
+        ("llvm -mcpu=cortex-a72 -mtriple=aarch64-linux-gnu", "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"),
+        ("llvm -device=arm_cpu -mtriple=armv7l-linux-gnueabihf -mfloat-abi=hard",
+         "llvm -mtriple=armv7l-linux-gnueabihf -mfloat-abi=hard -device=arm_cpu"),
+        ("cuda -arch=sm_90", "cuda -arch=sm_90"),
+        ("cuda -arch=sm_90a", "cuda -arch=sm_90a"),
+    ],
+)  # fmt: skip
+def test_a_target_has_one_spelling(text: str, checked: str) -> None:
+    assert targets.check_text(text) == checked
+    assert targets.check_text(checked) == checked
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [
+        ("lvm", "llvm"),
+        ("navite", "native"),
+        ("cuda -arch=sm_91", "sm_90"),
+        ("cuda -arc=sm_90", "-arch"),
+        ("llvm -mtripel=aarch64-linux-gnu", "-mtriple"),
+        ("llvm -mtriple=aarch46-linux-gnu", "aarch64"),
+        ("llvm -mfloat-abi=herd", "hard"),
+    ],
+)
+def test_a_misspelled_target_has_near_matches(text: str, near: str) -> None:
+    with pytest.raises(errors.UnknownTarget) as caught:
+        targets.check_text(text)
+    assert caught.value.details["near_matches"][0] == near
+    assert repr(near) in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "unknown target"),
+        ("opencl", "unknown target"),
+        ("cuda", "architecture"),
+        ("llvm -num-cores=4", "thread count"),
+        ("llvm -mcpu", "-name=value"),
+        ("llvm -mcpu=", "-name=value"),
+        ("llvm mcpu=x", "-name=value"),
+        ("llvm -mcpu=a;b", "-name=value"),
+        ("llvm -mcpu=x -mcpu=y", "twice"),
+        ("llvm -mtriple=aarch64", "no triple"),
+        ("llvm -mtriple=aarch64--gnu", "no triple"),
+        ("llvm -mattr=avx2", "turns nothing on or off"),
+        ("llvm -mattr=+avx2,", "turns nothing on or off"),
+        ("llvm -arch=sm_90", "no option"),
+        ("cuda -mcpu=znver3", "no option"),
+    ],
+)
+def test_what_is_no_target(text: str, reason: str) -> None:
+    with pytest.raises(errors.UnknownTarget, match=reason) as caught:
+        targets.check_text(text)
+    assert caught.value.hint
+
+
+def test_the_kind_of_a_target() -> None:
+    kinds = [targets.kind_of(text) for text in ("native", "llvm -mcpu=x", "cuda -arch=sm_90")]
+    assert kinds == ["llvm", "llvm", "cuda"]
+
+
+def test_a_thread_count_is_taken_off() -> None:
+    identity = targets.Target(text="llvm -mcpu=znver3", threads=2).identity
+    assert targets.split_threads(identity) == ("llvm -mcpu=znver3", " -num-cores=2")
+    assert targets.split_threads("llvm -mcpu=znver3") == ("llvm -mcpu=znver3", "")
+    assert targets.split_threads("llvm -num-cores=x") == ("llvm -num-cores=x", "")

@@ -51,6 +51,9 @@ class MeasureDraft(Draft):
     )
     enable_cpu_cache_flush: bool = MeasureOptions.enable_cpu_cache_flush
     n_parallel: int | None = Field(default=None, ge=1, le=1024, description="Builders at once; null: one per core.")
+    cooldown_interval: float = Field(
+        default=MeasureOptions.cooldown_interval, ge=0, le=600, description="Seconds to wait after measuring one trial."
+    )
 
 
 class TunerDraft(Draft):

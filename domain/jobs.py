@@ -101,6 +101,8 @@ class MeasureOptions:
     enable_cpu_cache_flush: bool = False
     n_parallel: int | None = None
     """Builders at once; None means one per core."""
+    cooldown_interval: float = 0.0
+    """Seconds to wait after measuring one trial, for a device that slows down as it gets hot."""
 
 
 @dataclass(frozen=True, kw_only=True)

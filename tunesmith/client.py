@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
-from tunesmith import connection, errors
+from tunesmith import connection, errors, requests
 from tunesmith.resources import Artifact, Job, Json, Model
 from tunesmith.transport import Transport
 
@@ -65,31 +65,13 @@ class Client:
     def model(self, id_or_digest: str) -> Model:
         return Model.of(self._transport.get(f"/v1/models/{id_or_digest}").json())
 
-    def tune(
-        self,
-        model: Model | str,
-        *,
-        target: str = "native",
-        tuner: str = "auto",
-        trials: int | None = None,
-        seconds: float | None = None,
-        input_shapes: Mapping[str, Sequence[int]] | None = None,
-        threads: int | None = None,
-        labels: Mapping[str, str] | None = None,
-        **options: Any,
-    ) -> Job:
-        """Ask for a model, or the one with this id or digest, to be tuned; see ``POST /v1/jobs`` for ``options``.
+    def tune(self, model: Model | str, **options: Unpack[requests.Options]) -> Job:
+        """Ask for a model, or the one with this id or digest, to be tuned.
 
         Tuning ends at the first limit reached; without one, the server's default applies.
         """
-        draft: Json = {"model": model.id if isinstance(model, Model) else model, "target": target, "tuner": tuner}
-        if trials is not None or seconds is not None:
-            draft["budget"] = {"trials": trials, "seconds": seconds}
-        if threads is not None:
-            draft["threads"] = threads
-        draft["input_shapes"] = {name: list(shape) for name, shape in (input_shapes or {}).items()}
-        draft["labels"] = dict(labels or {})
-        response = self._transport.post("/v1/jobs", draft | options, idempotency_key=uuid.uuid4().hex)
+        draft = requests.draft(_named(model), options)
+        response = self._transport.post("/v1/jobs", draft, idempotency_key=uuid.uuid4().hex)
         return Job(self._transport, response.json())
 
     def jobs(self, *, state: str | None = None, model: str | None = None, label: str | None = None) -> Iterator[Job]:
@@ -103,10 +85,12 @@ class Client:
     def artifact(self, id_or_digest: str) -> Artifact:
         return Artifact.of(self._transport, self._transport.get(f"/v1/artifacts/{id_or_digest}").json())
 
-    def best(self, model: Model | str, *, target: str | None = None, device: str | None = None) -> Artifact:
-        """The fastest verified artifact. Raises NotFound."""
-        wanted = model.digest if isinstance(model, Model) else model
-        found = self._transport.get("/v1/best", {"model": wanted, "target": target, "device": device}).json()
+    def best(
+        self, model: Model | str, *, target: str | None = None, device: str | None = None, precision: str = "f32"
+    ) -> Artifact:
+        """The fastest verified artifact of that precision. Raises NotFound."""
+        wanted = {"model": _named(model), "target": target, "device": device, "precision": precision}
+        found = self._transport.get("/v1/best", wanted).json()
         return Artifact.of(self._transport, found["artifact"], found["why"])
 
     def workers(self) -> list[Json]:
@@ -120,6 +104,10 @@ class Client:
             token = page["next_page_token"]
             if token is None:
                 return
+
+
+def _named(model: Model | str) -> str:
+    return model.digest if isinstance(model, Model) else model
 
 
 def file_digest(path: Path) -> str:

@@ -123,6 +123,7 @@ def pull(
         str | None, typer.Option(metavar="FILE|DIGEST", help="The best bundle of this model, whichever job made it.")
     ] = None,
     target: Annotated[str, typer.Option(help="With --model: what it is to run on.")] = "native",
+    precision: Annotated[str, typer.Option(help="With --model: f32 or fp16.")] = "f32",
     to: Annotated[Path | None, typer.Option("-o", "--output", help="File or folder to write to.")] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -130,7 +131,10 @@ def pull(
     if (job is None) == (model is None):
         raise typer.BadParameter("name a JOB, or a model with --model, but not both")
     with connecting.client() as client:
-        artifact = client.best(_digest(model), target=target) if model else client.job(str(job)).artifact
+        if model:
+            artifact = client.best(_digest(model), target=target, precision=precision)
+        else:
+            artifact = client.job(str(job)).artifact
         path = artifact.download(to or Path(f"{artifact.id}.tar"))
     if as_json:
         output.document({**artifact.data, "why": artifact.why, "path": str(path)})

@@ -15,9 +15,17 @@ _VARIANTS = {"reference": "ONNX Runtime", "untuned": "untuned", "tuned": "tuned"
 _STATISTICS = ("mean", "median", "p90", "max", "min", "std")
 
 
-def comparison(report: Mapping[str, Any]) -> None:
-    """The table in the spirit of TVMC's ``Execution time summary``, and the summary line."""
-    output.line("Execution time summary (ms; errors against ONNX Runtime):")
+def comparison(report: Mapping[str, Any], *, precision: str) -> None:
+    """The table in the spirit of TVMC's ``Execution time summary``, the summary line, and why it came so."""
+    _timings(report, precision)
+    output.line(str(report["summary"]))
+    for toolchain, variants in _by_toolchain(report["engines"]).items():
+        _fact(" and ".join(variants), toolchain, indent=10)
+    for sentence in report["choice"]:
+        _fact("why", str(sentence), indent=10)
+
+
+def _timings(report: Mapping[str, Any], precision: str) -> None:
     headers = ["", *_STATISTICS, "max error", ""]
     rows = [
         [
@@ -29,6 +37,9 @@ def comparison(report: Mapping[str, Any]) -> None:
         for variant, label in _VARIANTS.items()
         if variant in report["timings"]
     ]
+    if not rows:
+        return
+    output.line(f"Execution time summary (ms; {precision}; errors against ONNX Runtime):")
     lines = output.table(headers, rows, right=True)
     if max(map(len, lines)) + 2 > output.width():
         columns = list(zip(headers, *rows, strict=True))
@@ -36,7 +47,18 @@ def comparison(report: Mapping[str, Any]) -> None:
     for text in lines:
         output.line(f"  {text}")
     output.line()
-    output.line(str(report["summary"]))
+
+
+def _by_toolchain(engines: Mapping[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for variant, toolchain in engines.items():
+        found.setdefault(toolchain, []).append(variant)
+    return found
+
+
+def _fact(name: str, value: str, *, indent: int) -> None:
+    first = f"{name:<{indent}}" if len(name) < indent else f"{name}  "
+    output.line(textwrap.fill(value, output.width(), initial_indent=first, subsequent_indent=" " * indent))
 
 
 def statistics(samples: Mapping[str, float]) -> list[str]:
@@ -56,6 +78,7 @@ def job(found: Job) -> None:
         "target": placement.get("target", data["target"]),
         "device": placement.get("device", "not yet known"),
         "toolchain": placement.get("toolchain", "not yet known"),
+        "tuner": _tuner(data),
         "trials": f"{data['trials_done']} of {data['trials_planned']}" + _failures(data["failures"]),
         "time": f"{output.duration(data['queue_seconds'])} queued, {output.duration(data['run_seconds'])} running",
         "stages": "  ".join(f"{stage['stage']} {stage['seconds']:.1f} s" for stage in data["timeline"]),
@@ -64,15 +87,27 @@ def job(found: Job) -> None:
     }
     for name, value in facts.items():
         if value:
-            output.line(textwrap.fill(value, output.width(), initial_indent=f"{name:<10}", subsequent_indent=" " * 10))
+            _fact(name, value, indent=10)
     _tasks(data["tasks"])
     if data["failure"]:
-        output.line(f"{'failure':<10}[{data['failure']['code']}] {data['failure']['message']}")
+        _fact("failure", f"[{data['failure']['code']}] {data['failure']['message']}", indent=10)
         if data["failure"]["hint"]:
-            output.line(f"{'hint':<10}{data['failure']['hint']}")
+            _fact("hint", data["failure"]["hint"], indent=10)
     if data["state"] == "succeeded":
         output.line()
-        comparison(found.report())
+        comparison(found.report(), precision=data["precision"])
+
+
+def _tuner(data: Mapping[str, Any]) -> str:
+    """The search, and whatever of the request is not the usual."""
+    said = [data["tuner"], f"{data['precision']} precision"]
+    if data["rpc"]:
+        said.append(f"measured on {data['rpc']['key']!r} behind {data['rpc']['tracker']}")
+    elif data["runner"] == "none":
+        said.append("nothing is run")
+    if data["bundle_format"] != "shared":
+        said.append(f"{data['bundle_format']} bundle")
+    return ", ".join(said)
 
 
 def _tasks(tasks: list[dict[str, Any]]) -> None:
@@ -84,12 +119,14 @@ def _tasks(tasks: list[dict[str, Any]]) -> None:
             output.latency(task["best_latency"]) if task["best_latency"] else "-",
             f"{task['best_gflops']:.1f}" if task["best_gflops"] else "-",
             f"{task['weight']}×",
+            str(sum(task["failures"].values()) or "-"),
             task["description"] or task["name"],
         ]
         for task in tasks
     ]
     output.line()
-    for text in output.table(["TRIALS", "BEST", "GFLOPS", "TIMES", "TASK"], rows, optional=["TIMES", "GFLOPS"]):
+    headers = ["TRIALS", "BEST", "GFLOPS", "TIMES", "FAILED", "TASK"]
+    for text in output.table(headers, rows, optional=["FAILED", "TIMES", "GFLOPS"]):
         output.line(text[: output.width()])
 
 

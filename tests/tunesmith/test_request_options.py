@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api.scripted import ScriptedWorker
+from tests.tunesmith.test_cli import parsed, run
+from tunesmith import requests
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.usefixtures("url")
+def test_every_option_reaches_the_server(capsys: pytest.CaptureFixture[str], onnx: Path) -> None:
+    job = parsed(
+        capsys, "tune", onnx, "--no-wait", "--tuner", "autotvm", "--runner", "rpc", "--rpc-tracker", "boards:9190",
+        "--rpc-key", "pi4", "--rpc-session-timeout", 7, "--precision", "fp16", "--search", "xgb", "--loss", "reg",
+        "--feature-type", "curve", "--no-transfer", "--free-layout", "--bundle-format", "object", "--n-trial", 9,
+        "--early-stopping", 5, "--target", "llvm -mtriple=aarch64-linux-gnu", "--threads", 4, "--number", 2,
+        "--n-parallel", 3, "--enable-cpu-cache-flush", "--trials", 32, "--seconds", 60, "--priority", 3,
+    )  # fmt: skip
+    assert (job["tuner"], job["runner"], job["precision"], job["bundle_format"]) == ("autotvm", "rpc", "fp16", "object")
+    assert job["rpc"] == {"tracker": "boards:9190", "key": "pi4", "session_timeout": 7.0}
+    assert job["tuner_options"] == {
+        "search": "xgb",
+        "early_stopping": 5,
+        "n_trial": 9,
+        "loss_type": "reg",
+        "feature_type": "curve",
+        "keep_layout": False,
+        "transfer": False,
+        "layout": None,
+    }
+    assert (job["measure"]["number"], job["measure"]["n_parallel"]) == (2, 3)
+    assert job["measure"]["enable_cpu_cache_flush"] is True
+    assert (job["budget"], job["threads"], job["priority"]) == ({"trials": 32, "seconds": 60.0}, 4, 3)
+    status, out, _ = run(capsys, "status", job["id"])
+    assert status == 0
+    assert "autotvm, fp16 precision, measured on 'pi4' behind boards:9190, object bundle" in " ".join(out.split())
+
+
+@pytest.mark.usefixtures("url")
+@pytest.mark.parametrize(
+    ("arguments", "status", "code"),
+    [
+        (["--runner", "rpc"], 5, "invalid_option"),
+        (["--rpc-tracker", "boards:9190"], 2, "usage"),
+        (["--rpc-tracker", "boards:9190", "--rpc-key", "k"], 5, "invalid_option"),
+        (["--tuner", "ansor", "--loss", "reg"], 5, "invalid_option"),
+        (["--tuner", "autotvm", "--layout", "NHWC"], 5, "invalid_option"),
+        (["--tuner", "ansor", "--target", "cuda -arch=sm_90"], 5, "unsupported_target"),
+        (["--target", "cuda -arch=sm_91"], 5, "unknown_target"),
+        (["--runner", "none", "--trials", 3], 5, "invalid_option"),
+        (["--precision", "f16"], 5, "unknown_precision"),
+    ],
+)
+def test_options_that_do_not_fit(
+    capsys: pytest.CaptureFixture[str], onnx: Path, arguments: list[Any], status: int, code: str
+) -> None:
+    found, out, err = run(capsys, "tune", onnx, "--no-wait", *arguments)
+    assert (found, out) == (status, ""), err
+    assert err.startswith(f"error[{code}]: ")
+    assert "\nhint: " in err
+
+
+@pytest.mark.usefixtures("url", "worker")
+def test_a_report_says_which_engine_and_why(capsys: pytest.CaptureFixture[str], onnx: Path) -> None:
+    _, out, _ = run(capsys, "tune", onnx, "--precision", "fp16")
+    assert "(ms; fp16; errors against ONNX Runtime)" in out
+    assert "untuned and tuned  relay/tvm-0.19.0/llvm-22.1.8" in out
+    assert "why       relay imports the model" in out
+
+
+@pytest.mark.usefixtures("url")
+def test_the_best_of_a_precision(
+    capsys: pytest.CaptureFixture[str], onnx: Path, worker: ScriptedWorker, tmp_path: Path
+) -> None:
+    run(capsys, "tune", onnx, "--precision", "fp16")
+    status, _, err = run(capsys, "pull", "--model", onnx)
+    assert (status, "error[artifact_not_found]" in err) == (5, True)
+    status, out, _ = run(capsys, "pull", "--model", onnx, "--precision", "fp16", "-o", tmp_path / "half.tar")
+    assert (status, Path(out.strip()).name) == (0, "half.tar")
+
+
+def test_help_is_in_groups() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tunesmith", "tune", "--help"], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    heads = [line for line in done.stdout.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert heads == ["Arguments:", "What to build:", "How to search:", "How to measure:", "The job:", "Options:"]
+
+
+def test_a_draft_says_only_what_was_asked_for() -> None:
+    assert requests.draft("m-1", {}) == {"model": "m-1"}
+    options: requests.Options = {"trials": 8, "seconds": None, "threads": None, "input_shapes": {"x": (1, 3)}}
+    assert requests.draft("m-1", options) == {"model": "m-1", "budget": {"trials": 8}, "input_shapes": {"x": [1, 3]}}
+    assert json.dumps(requests.draft("m-1", {"rpc": {"tracker": "a:1", "key": "k"}, "runner": "rpc"}))

@@ -1,0 +1,46 @@
+"""What a tuning request may say, and its JSON form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict, cast
+
+_BUDGET = ("trials", "seconds")
+
+
+class Options(TypedDict, total=False):
+    """Everything but the model; see ``POST /v1/jobs`` in the server's /docs. None leaves an option to the server."""
+
+    target: str
+    """``native``, or a TVM target such as ``llvm -mcpu=znver3`` or ``cuda -arch=sm_90``."""
+    tuner: str
+    """``auto``, ``autotvm``, ``ansor`` or ``metaschedule``."""
+    trials: int | None
+    seconds: float | None
+    input_shapes: Mapping[str, Sequence[int]]
+    """For inputs with dynamic dimensions."""
+    threads: int | None
+    runner: str
+    """``local``, ``rpc`` or ``none``."""
+    rpc: Mapping[str, Any] | None
+    """``tracker`` (HOST:PORT), ``key`` and, if need be, ``session_timeout`` in seconds; with runner ``rpc``."""
+    precision: str
+    """``f32`` or ``fp16``."""
+    bundle_format: str
+    """``shared``, ``object`` or ``system-lib``."""
+    measure: Mapping[str, Any]
+    """As TVM's LocalRunner: ``number``, ``repeat``, ``min_repeat_ms``, ``timeout``, …"""
+    tuner_options: Mapping[str, Any]
+    """``search``, ``early_stopping``, ``n_trial``, ``loss_type``, ``feature_type``, ``keep_layout``, ``transfer`` and
+    ``layout``; what the tuner does not have is refused."""
+    priority: int | None
+    labels: Mapping[str, str]
+
+
+def draft(model: str, options: Options) -> dict[str, Any]:
+    """The body of ``POST /v1/jobs`` for a model's id or digest."""
+    given = {name: value for name, value in cast(Mapping[str, Any], options).items() if value is not None}
+    budget = {name: given.pop(name) for name in _BUDGET if name in given}
+    if "input_shapes" in given:
+        given["input_shapes"] = {name: list(shape) for name, shape in given["input_shapes"].items()}
+    return {"model": model, **({"budget": budget} if budget else {}), **given}

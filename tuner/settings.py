@@ -20,6 +20,9 @@ class TunerSettings(BaseSettings):
     engine_relay_python: Path | None = Field(
         default=None, description="Interpreter to run the relay engine with, such as one with your own TVM build."
     )
+    engine_relax_python: Path | None = Field(
+        default=None, description="Interpreter to run the relax engine with, such as one with your own TVM build."
+    )
     engine_reference_python: Path | None = Field(
         default=None, description="Interpreter to run the reference engine (ONNX Runtime) with."
     )

@@ -57,7 +57,7 @@ def _extract(params: Json, emitter: serving.Emitter) -> Json:
 
 
 def _tune(params: Json, emitter: serving.Emitter) -> Json:
-    return ROUNDS.tune(params, lambda trial: emitter.emit("trial", trial))
+    return ROUNDS.tune(params, emitter.emit)
 
 
 def _run(params: Json, _: serving.Emitter) -> Json:

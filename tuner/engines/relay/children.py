@@ -129,7 +129,7 @@ class Child:
 
 
 class Crew:
-    """Several children that share a queue of calls of one function."""
+    """Several children that share a queue of calls."""
 
     def __init__(self, size: int, environment: Mapping[str, str]) -> None:
         self._children = [Child(environment) for _ in range(size)]
@@ -138,8 +138,8 @@ class Crew:
         for child in self._children:
             child.start()
 
-    def map(self, function: str, calls: Sequence[Sequence[Any]], timeout: float) -> list[Outcome]:
-        """Outcomes in the order of ``calls``; ``timeout`` in seconds for each."""
+    def map(self, calls: Sequence[tuple[str, Sequence[Any]]], timeout: float) -> list[Outcome]:
+        """Outcomes in the order of ``calls``, functions with their arguments; ``timeout`` in seconds for each."""
         self.start()
         outcomes: list[Outcome] = [Outcome()] * len(calls)
         waiting = list(enumerate(calls))[::-1]
@@ -147,7 +147,7 @@ class Crew:
         while waiting or busy:
             while waiting and idle:
                 child = idle.pop()
-                busy[child], arguments = waiting.pop()
+                busy[child], (function, arguments) = waiting.pop()
                 child.submit(function, arguments, timeout)
             for child in list(_finished(busy)):
                 outcomes[busy.pop(child)] = child.fetch()

@@ -7,13 +7,15 @@ object files that the serial runner links.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.relay import children, environment
+
+_BATCHES_PER_BUILDER = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,43 @@ class Measurement:
     latencies: tuple[float, ...] = ()
     error: str | None = None
     message: str | None = None
+    device: str | None = None
+    """``HOST:PORT`` of the RPC server that measured it; None is this machine."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """How to build one candidate: a function of ``candidates.FUNCTIONS``, whichever tuner it belongs to.
+
+    It is called with ``arguments`` and then the path of the shared library to write, and returns
+    ``(None, shapes and dtypes of the library's arguments)`` or ``(TrialError value, message)``.
+    """
+
+    function: str
+    arguments: tuple[Any, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """Where and how candidates are measured: what a ``tune`` request says about it."""
+
+    target: str
+    threads: int
+    options: Options
+    runner: Json | None = None
+    """As the engine protocol has it; None is this machine."""
+    on_device: Callable[[Json], None] = lambda _: None
+    """Is told of devices that are not asked any more: the data of ``device`` events."""
+
+    @classmethod
+    def of(cls, params: Json, on_device: Callable[[Json], None]) -> Conditions:
+        return cls(
+            target=params["target"],
+            threads=params["threads"],
+            options=Options.of(params.get("measure") or {}),
+            runner=params.get("runner"),
+            on_device=on_device,
+        )
 
 
 class Measurer:
@@ -54,12 +93,20 @@ class Measurer:
         self._runner: children.Child | None = None
         self._runner_threads = 0
 
-    def start(self, options: Options, threads: int) -> tuple[children.Crew, children.Child]:
-        """Start what is not running yet, without waiting for it; returns the builders and the measuring process."""
-        if self._builders is None or self._builder_count != options.builders:
+    def start(self, conditions: Conditions) -> None:
+        """Start what is not running yet, without waiting for it."""
+        self._start(conditions)
+
+    def batch(self, conditions: Conditions) -> int:
+        """Candidates a call of ``measure`` should get, so that builders do not wait for each other."""
+        return conditions.options.builders * _BATCHES_PER_BUILDER
+
+    def _start(self, conditions: Conditions) -> tuple[children.Crew, children.Child]:
+        size, threads = conditions.options.builders, conditions.threads
+        if self._builders is None or self._builder_count != size:
             self.close_builders()
-            self._builders = children.Crew(options.builders, environment.settings(1))
-            self._builder_count = options.builders
+            self._builders = children.Crew(size, environment.settings(1))
+            self._builder_count = size
         if self._runner is None or self._runner_threads != threads:
             self.close_runner()
             self._runner = children.Child(environment.settings(threads))
@@ -68,18 +115,17 @@ class Measurer:
         self._runner.start()
         return self._builders, self._runner
 
-    def measure(
-        self, workload_key: str, target: str, threads: int, indexes: Sequence[int], options: Options, scratch: Path
-    ) -> Iterator[Measurement]:
-        """Outcomes in the order of ``indexes``, each as soon as it is known; nothing is built while one is measured.
+    def measure(self, builds: Sequence[Build], conditions: Conditions, scratch: Path) -> Iterator[Measurement]:
+        """Outcomes in the order of ``builds``, each as soon as it is known; nothing is built while one is measured.
 
         Libraries are built under ``scratch``, whose owner removes what a killed engine leaves behind.
         """
-        builders, runner = self.start(options, threads)
+        options = conditions.options
+        builders, runner = self._start(conditions)
         with tempfile.TemporaryDirectory(prefix="trials-", dir=scratch) as folder:
-            paths = [str(Path(folder) / f"{index}.so") for index in indexes]
-            calls = [(workload_key, target, threads, index, path) for index, path in zip(indexes, paths, strict=True)]
-            built = builders.map("build", calls, options.timeout)
+            paths = [str(Path(folder) / f"{position}.so") for position in range(len(builds))]
+            calls = [(build.function, (*build.arguments, path)) for build, path in zip(builds, paths, strict=True)]
+            built = builders.map(calls, options.timeout)
             for path, outcome in zip(paths, built, strict=True):
                 failed = _build_failure(outcome)
                 yield failed or _run(runner, path, outcome.value[1], options)

@@ -11,8 +11,6 @@ from typing import Any
 from tuner.engines.protocol.messages import Json
 from tuner.engines.relay import measuring, targets, tuning
 
-_BATCHES_PER_BUILDER = 2
-
 
 class Rounds:
     """The tuners and measuring processes of an engine session."""
@@ -21,37 +19,36 @@ class Rounds:
         self._tuners: dict[Any, tuning.TaskTuner] = {}
         self._measurer = measuring.Measurer()
 
-    def tune(self, params: Json, on_trial: Callable[[Json], None]) -> Json:
+    def tune(self, params: Json, emit: Callable[[str, Json], None]) -> Json:
         """Measure up to ``params["trials"]`` new candidates.
 
-        A trial is appended to the journal before ``on_trial`` is told of it, so what the host has not stored when it
+        A trial is appended to the journal before ``emit`` is told of it, so what the host has not stored when it
         dies is still on disk.
         """
-        options = measuring.Options.of(params.get("measure") or {})
-        self._measurer.start(options, params["threads"])
+        conditions = measuring.Conditions.of(params, lambda lost: emit("device", lost))
+        self._measurer.start(conditions)
         tuner = self._tuner(params)
         deadline = time.monotonic() + params["seconds"] if params.get("seconds") else None
         done = 0
         while done < params["trials"] and tuner.exhausted is None:
             if deadline is not None and time.monotonic() >= deadline:
                 return _result(done, None, "seconds")
-            batch = min(options.builders * _BATCHES_PER_BUILDER, params["trials"] - done)
+            batch = min(self._measurer.batch(conditions), params["trials"] - done)
             trials = []
-            for trial in self._measure(tuner, batch, options, params):
+            for trial in self._measure(tuner, batch, conditions, params):
                 trials.append(trial)
                 event = _event(trial, params["workload_key"], params["first_trial"] + done)
                 _append(params["journal"], event)
-                on_trial(event)
+                emit("trial", event)
                 done += 1
             tuner.update(trials)
         return _result(done, tuner.exhausted, "trials")
 
-    def _measure(self, tuner: tuning.TaskTuner, batch: int, options: measuring.Options, params: Json) -> Any:
+    def _measure(self, tuner: tuning.TaskTuner, batch: int, conditions: measuring.Conditions, params: Json) -> Any:
         configs = tuner.propose(batch)
-        indexes = [int(config.index) for config in configs]
-        place = (params["workload_key"], params["target"], params["threads"])
-        scratch = Path(params["journal"]).parent
-        measured_each = self._measurer.measure(*place, indexes, options, scratch)
+        place = (params["workload_key"], conditions.target, conditions.threads)
+        builds = [measuring.Build(function="build", arguments=(*place, int(config.index))) for config in configs]
+        measured_each = self._measurer.measure(builds, conditions, Path(params["journal"]).parent)
         for config, measured in zip(configs, measured_each, strict=True):
             yield tuner.learn(config, measured)
 
@@ -79,6 +76,7 @@ def _event(trial: tuning.Trial, workload_key: str, number: int) -> Json:
         "finished_at": trial.finished_at,
         "default": trial.is_default,
         "same_layout": trial.same_layout,
+        **({"device": trial.measurement.device} if trial.measurement.device else {}),
     }
 
 

@@ -38,11 +38,13 @@ def _check(params: Json, _: serving.Emitter) -> Json:
 def _compile(params: Json, emitter: serving.Emitter) -> Json:
     started = time.monotonic()
     target = targets.resolve(params["target"], params["threads"])
+    form = params.get("format") or "shared"
+    compiling.tools(target, form)
     emitter.emit("progress", {"step": "import"})
     imported = importing.load(params["model"])
     emitter.emit("progress", {"step": "build"})
     chosen = choosing.choose(compiling.load_records(params.get("records")))
-    files = compiling.compile_model(imported, target, chosen, params["out_dir"])
+    files = compiling.compile_model(imported, target, chosen, params["out_dir"], form)
     lines = [autotvm.record.encode(*pair) for pair in chosen]
     return {"files": files, "records": lines, "seconds": time.monotonic() - started}
 

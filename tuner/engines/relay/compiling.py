@@ -1,4 +1,4 @@
-"""Relay modules into the three files that a graph executor loads, laid out as TVMC does."""
+"""Relay modules into the files that a graph executor loads, laid out as TVMC does, and into what linkers take."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ import tvm
 from tvm import autotvm, relay
 
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.relay import importing, speedups
+from tuner.engines.relay import importing, linking, speedups
 
 LIBRARY, GRAPH, PARAMS = "mod.so", "mod.json", "mod.params"
+OBJECTS, ARCHIVE = "mod.tar", "mod.a"
+ADDED = {"shared": None, "object": OBJECTS, "system-lib": ARCHIVE}
+"""The file that each format of a build adds to the others."""
 _VERIFIER_BUG = "#dbg_declare"
 
 
@@ -44,29 +47,64 @@ def dispatch(records: list[Any]) -> Iterator[None]:
         yield
 
 
-def compile_model(imported: importing.Imported, target: Any, records: list[Any], out_dir: str) -> list[str]:
-    """Build with ``records`` and write the files; returns their names. Raises EngineFailure ``compile_failed``."""
+def tools(target: Any, form: str) -> linking.Tools:
+    """The programs that the format needs, asked for before a long build.
+
+    Raises EngineFailure ``invalid_option`` and ``cross_compiler_missing``.
+    """
+    if form not in ADDED:
+        raise EngineFailure("invalid_option", f"format {form!r} is none of {', '.join(ADDED)}")
+    found = linking.tools(target)
+    if form == "shared" and found.triple and not found.compiler:
+        raise found.missing()
+    return found
+
+
+def compile_model(
+    imported: importing.Imported, target: Any, records: list[Any], out_dir: str, form: str = "shared"
+) -> list[str]:
+    """Build with ``records`` and write the files of the format; returns their names.
+
+    Raises EngineFailure ``compile_failed``, and as ``tools``.
+    """
+    programs = tools(target, form)
     speedups.use_threads(1)
-    library = _build(imported, target, records)
+    library = _build(imported, target, records, system_lib=form == "system-lib")
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    # Not over a file that this process may have mapped into memory.
-    (folder / LIBRARY).unlink(missing_ok=True)
-    library.get_lib().export_library(str(folder / LIBRARY))
+    written = _write_libraries(library.get_lib(), folder, form, programs)
     graph = json.loads(library.get_graph_json())
     # Graph executors skip this key when it comes last; without it outputs have no names.
     graph["metadata"] = {"outputs": list(imported.outputs)}
     (folder / GRAPH).write_text(json.dumps(graph))
     (folder / PARAMS).write_bytes(relay.save_param_dict(library.get_params()))
-    return [LIBRARY, GRAPH, PARAMS]
+    return [*written, GRAPH, PARAMS]
 
 
-def _build(imported: importing.Imported, target: Any, records: list[Any]) -> Any:
+def _write_libraries(module: Any, folder: Path, form: str, programs: linking.Tools) -> list[str]:
+    for name in (LIBRARY, OBJECTS, ARCHIVE):
+        # Not over a file that this process may have mapped into memory, and none left of another format.
+        (folder / name).unlink(missing_ok=True)
+    written = []
+    if programs.compiler or not programs.triple:
+        module.export_library(str(folder / LIBRARY), fcompile=programs.link)
+        written.append(LIBRARY)
+    added = ADDED[form]
+    if added == OBJECTS:
+        module.export_library(str(folder / OBJECTS))
+    if added == ARCHIVE:
+        module.export_library(str(folder / ARCHIVE), fcompile=programs.archive)
+    return [*written, added] if added else written
+
+
+def _build(imported: importing.Imported, target: Any, records: list[Any], *, system_lib: bool) -> Any:
+    # Functions of a system library register themselves when it is loaded; they can still be looked up by name.
+    runtime = relay.backend.Runtime("cpp", {"system-lib": True} if system_lib else None)
     failure: Exception | None = None
     for context in pass_contexts():
         try:
             with dispatch(records), context:
-                return relay.build(imported.module, target=target, params=imported.params)
+                return relay.build(imported.module, target=target, params=imported.params, runtime=runtime)
         except Exception as error:  # noqa: BLE001 - relay.build raises whatever a pass, a schedule or LLVM raised
             failure = error
             if not is_verifier_bug(error):

@@ -7,6 +7,7 @@ object files that the serial runner links.
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ class Options:
     timeout: float = 10.0
     enable_cpu_cache_flush: bool = False
     n_parallel: int | None = None
+    cooldown_interval: float = 0.0
 
     @classmethod
     def of(cls, options: Json) -> Options:
@@ -157,6 +159,7 @@ def _run(runner: children.Child, path: str, shapes: Any, options: Options) -> Me
     arguments = (path, shapes, options.number, options.repeat, options.min_repeat_ms, flush)
     runner.submit("measure", arguments, options.timeout)
     outcome = runner.fetch()
+    time.sleep(options.cooldown_interval)
     if isinstance(outcome.error, children.ChildTimedOut):
         return Measurement(error="run_timeout", message=f"not measured within {options.timeout:g} s")
     if outcome.error is not None:

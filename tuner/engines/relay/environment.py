@@ -24,7 +24,7 @@ def settings(tvm_threads: int) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "OMP_WAIT_POLICY": "PASSIVE",
         "OPENBLAS_NUM_THREADS": "1",
-        "AUTOTVM_TOPHUB_LOCATION": "NONE",
+        "TOPHUB_LOCATION": "NONE",
     }
 
 

@@ -68,6 +68,11 @@ class Inspector:
             folded=bool(answer["folded"]),
         )
 
+    def make_operator(self, params: Mapping[str, Any], out_path: Path) -> None:
+        """Write a model of one operator; see ``tuner.operators``. Raises EngineStartFailed and InvalidModel."""
+        out_path.touch()
+        self._ask(out_path, "make_operator", {**params, "out_path": str(out_path.absolute())})
+
     def _ask(self, path: Path, method: str, params: dict[str, Any]) -> dict[str, Any]:
         with self._engine(path) as engine:
             try:

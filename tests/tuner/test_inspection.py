@@ -20,7 +20,7 @@ def test_an_engines_refusal_becomes_the_callers_error(code: str, kind: type[erro
     refusal = errors.EngineRequestFailed(code, "why", hint="do this", details={"operators": {"Foo": 1}})
     explained = failures.explain(refusal)
     assert type(explained) is kind
-    assert isinstance(explained, errors.InvalidRequest)
+    assert isinstance(explained, (errors.InvalidRequest, errors.Unavailable))
     assert (explained.message, explained.hint) == ("why", "do this")
     assert explained.details == {"operators": {"Foo": 1}}
 

@@ -10,7 +10,7 @@ import onnxruntime
 
 from tuner.engines.protocol import serving, settling
 from tuner.engines.protocol.messages import Json
-from tuner.engines.reference import arrays, comparing, models, preparing, sessions
+from tuner.engines.reference import arrays, comparing, models, operators, preparing, sessions
 
 
 def _hello() -> Json:
@@ -27,6 +27,10 @@ def _inspect(params: Json, _: serving.Emitter) -> Json:
 
 def _prepare(params: Json, _: serving.Emitter) -> Json:
     return preparing.prepare(params["path"], params.get("input_shapes") or {}, params["out_path"])
+
+
+def _make_operator(params: Json, _: serving.Emitter) -> Json:
+    return operators.make(params)
 
 
 def _make_inputs(params: Json, _: serving.Emitter) -> Json:
@@ -59,6 +63,7 @@ def _compare(params: Json, _: serving.Emitter) -> Json:
 HANDLERS: dict[str, serving.Handler] = {
     "inspect": _inspect,
     "prepare": _prepare,
+    "make_operator": _make_operator,
     "make_inputs": _make_inputs,
     "run": _run,
     "time": _time,

@@ -1,4 +1,4 @@
-"""``python -m tuner.engines.relay --event-fd N``: TVM 0.19 with AutoTVM as an engine."""
+"""``python -m tuner.engines.relay --event-fd N``: TVM 0.19 with AutoTVM and Ansor as an engine."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ environment.apply()
 
 # ruff: noqa: E402 - TVM reads the environment while it loads
 import tvm
-from tvm import autotvm
 
 from tuner.engines.protocol import serving, settling
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relay import choosing, compiling, extracting, importing, rounds, running, speedups, targets, tuning
+from tuner.engines.relay import compiling, importing, rounds, running, speedups, targets, tuners
 
 ROUNDS = rounds.Rounds()
 
@@ -27,6 +26,8 @@ def _hello() -> Json:
         "toolchain": {"engine": "relay", "tvm": tvm.__version__, "llvm": targets.llvm_version()},
         "mcpu": targets.native_cpu(),
         "cpus": targets.known_cpus(),
+        "kinds": ["llvm"],
+        "tuners": sorted(tuners.TUNERS),
         "methods": sorted(HANDLERS),
     }
 
@@ -40,22 +41,22 @@ def _compile(params: Json, emitter: serving.Emitter) -> Json:
     target = targets.resolve(params["target"], params["threads"])
     form = params.get("format") or "shared"
     compiling.tools(target, form)
+    tuner = tuners.of(params)
     emitter.emit("progress", {"step": "import"})
-    imported = importing.load(params["model"])
+    imported = tuner.load(params)
     emitter.emit("progress", {"step": "build"})
-    chosen = choosing.choose(compiling.load_records(params.get("records")))
-    files = compiling.compile_model(imported, target, chosen, params["out_dir"], form)
-    lines = [autotvm.record.encode(*pair) for pair in chosen]
+    schedules, lines = tuner.choose(params, target)
+    files = compiling.compile_model(imported, target, schedules, params["out_dir"], form)
     return {"files": files, "records": lines, "seconds": time.monotonic() - started}
 
 
 def _extract(params: Json, emitter: serving.Emitter) -> Json:
     target = targets.resolve(params["target"], params["threads"])
+    tuner = tuners.of(params)
     emitter.emit("progress", {"step": "import"})
-    imported = importing.load(params["model"])
+    tuner.load(params)
     emitter.emit("progress", {"step": "extract"})
-    options = tuning.Options.of(params.get("options") or {})
-    return {"tasks": extracting.extract(imported, target, keep_layout=options.keep_layout)}
+    return {"tasks": tuner.extract(params, target)}
 
 
 def _tune(params: Json, emitter: serving.Emitter) -> Json:

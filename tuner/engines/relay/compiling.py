@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,14 @@ def load_records(path: str | None) -> list[Any]:
     return list(autotvm.record.load_from_file(path)) if path else []
 
 
-def pass_contexts() -> Iterator[Any]:
-    """The contexts to compile in, best first.
+def pass_contexts(**config: Any) -> Iterator[Any]:
+    """The contexts to compile in, best first; ``config`` is what the schedules ask for.
 
     LLVM 22's verifier refuses the debug declarations of some functions that TVM's common-subexpression pass
     rewrote ("location of #dbg_declare must be a pointer or int"); without that pass they build and run as fast.
     """
-    yield tvm.transform.PassContext(opt_level=3)
-    yield tvm.transform.PassContext(opt_level=3, config={"tir.disable_cse_tir": True})
+    yield tvm.transform.PassContext(opt_level=3, config=config)
+    yield tvm.transform.PassContext(opt_level=3, config={**config, "tir.disable_cse_tir": True})
 
 
 def is_verifier_bug(error: Exception) -> bool:
@@ -60,16 +61,26 @@ def tools(target: Any, form: str) -> linking.Tools:
     return found
 
 
+@dataclass(frozen=True, kw_only=True)
+class Schedules:
+    """Where a build takes its schedules from."""
+
+    dispatch: Callable[[], AbstractContextManager[None]]
+    """A context in which TVM finds them."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the ``PassContext``."""
+
+
 def compile_model(
-    imported: importing.Imported, target: Any, records: list[Any], out_dir: str, form: str = "shared"
+    imported: importing.Imported, target: Any, schedules: Schedules, out_dir: str, form: str = "shared"
 ) -> list[str]:
-    """Build with ``records`` and write the files of the format; returns their names.
+    """Build with ``schedules`` and write the files of the format; returns their names.
 
     Raises EngineFailure ``compile_failed``, and as ``tools``.
     """
     programs = tools(target, form)
     speedups.use_threads(1)
-    library = _build(imported, target, records, system_lib=form == "system-lib")
+    library = _build(imported, target, schedules, system_lib=form == "system-lib")
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
     written = _write_libraries(library.get_lib(), folder, form, programs)
@@ -97,13 +108,13 @@ def _write_libraries(module: Any, folder: Path, form: str, programs: linking.Too
     return [*written, added] if added else written
 
 
-def _build(imported: importing.Imported, target: Any, records: list[Any], *, system_lib: bool) -> Any:
+def _build(imported: importing.Imported, target: Any, schedules: Schedules, *, system_lib: bool) -> Any:
     # Functions of a system library register themselves when it is loaded; they can still be looked up by name.
     runtime = relay.backend.Runtime("cpp", {"system-lib": True} if system_lib else None)
     failure: Exception | None = None
-    for context in pass_contexts():
+    for context in pass_contexts(**schedules.config):
         try:
-            with dispatch(records), context:
+            with schedules.dispatch(), context:
                 return relay.build(imported.module, target=target, params=imported.params, runtime=runtime)
         except Exception as error:  # noqa: BLE001 - relay.build raises whatever a pass, a schedule or LLVM raised
             failure = error

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relay import measuring, targets, tuning
+from tuner.engines.relay import measuring, targets, tuners
+
+_SEARCH = ("tuner", "workload_key", "target", "threads", "options")
+"""The parameters that make a search what it is; the others change from round to round."""
 
 
 class Rounds:
     """The tuners and measuring processes of an engine session."""
 
     def __init__(self) -> None:
-        self._tuners: dict[Any, tuning.TaskTuner] = {}
+        self._tuners: dict[str, tuners.TaskTuner] = {}
         self._measurer = measuring.Measurer()
 
     def tune(self, params: Json, emit: Callable[[str, Json], None]) -> Json:
@@ -44,27 +46,27 @@ class Rounds:
             tuner.update(trials)
         return _result(done, tuner.exhausted, "trials")
 
-    def _measure(self, tuner: tuning.TaskTuner, batch: int, conditions: measuring.Conditions, params: Json) -> Any:
-        configs = tuner.propose(batch)
-        place = (params["workload_key"], conditions.target, conditions.threads)
-        builds = [measuring.Build(function="build", arguments=(*place, int(config.index))) for config in configs]
+    def _measure(
+        self, tuner: tuners.TaskTuner, batch: int, conditions: measuring.Conditions, params: Json
+    ) -> Iterator[tuners.Trial]:
+        candidates = tuner.propose(batch)
+        builds = [tuners.of(params).build(params, candidate) for candidate in candidates]
         measured_each = self._measurer.measure(builds, conditions, Path(params["journal"]).parent)
-        for config, measured in zip(configs, measured_each, strict=True):
-            yield tuner.learn(config, measured)
+        for candidate, measured in zip(candidates, measured_each, strict=True):
+            yield tuner.learn(candidate, measured)
 
-    def _tuner(self, params: Json) -> tuning.TaskTuner:
-        options = tuning.Options.of(params.get("options") or {})
-        key = (params["workload_key"], params["target"], params["threads"], options)
+    def _tuner(self, params: Json) -> tuners.TaskTuner:
+        key = json.dumps([params.get(name) for name in _SEARCH], sort_keys=True)
         if key not in self._tuners:
             target = targets.resolve(params["target"], params["threads"])
-            self._tuners[key] = tuning.TaskTuner(params["workload_key"], target, options, params.get("history"))
+            self._tuners[key] = tuners.of(params).start(params, target)
         return self._tuners[key]
 
     def close(self) -> None:
         self._measurer.close()
 
 
-def _event(trial: tuning.Trial, workload_key: str, number: int) -> Json:
+def _event(trial: tuners.Trial, workload_key: str, number: int) -> Json:
     return {
         "workload_key": workload_key,
         "trial_number": number,

@@ -1,0 +1,51 @@
+"""Networks that compute in float16 inside and keep the dtypes of their inputs and outputs."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import lru_cache
+from pathlib import Path
+
+import tvm
+from tvm import relay
+
+from tuner.engines.protocol.serving import EngineFailure
+from tuner.engines.relay import importing, speedups
+
+PRECISIONS = ("f32", "fp16")
+_AS_IT_IS = 1
+"""What ``ToMixedPrecision`` does with an operator that has no rule: leave its dtype, and convert around it."""
+
+
+def load(path: str, precision: str) -> importing.Imported:
+    """``importing.load`` in a precision. Raises EngineFailure as that, ``invalid_option`` and ``unsupported_dtype``."""
+    if precision not in PRECISIONS:
+        raise EngineFailure("invalid_option", f"precision {precision!r} is none of {', '.join(PRECISIONS)}")
+    imported = importing.load(path)
+    return imported if precision == "f32" else _fp16(path, Path(path).stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=2)
+def _fp16(path: str, modified_ns: int) -> importing.Imported:  # noqa: ARG001 - part of the key
+    """TVM's own conversion: convolutions add up in float32, exponentials and sums stay there."""
+    imported = importing.load(path)
+    speedups.use_threads(1)
+    passes = tvm.transform.Sequential(
+        [
+            relay.transform.InferType(),
+            relay.transform.SimplifyInference(),
+            relay.transform.ToMixedPrecision("float16", _AS_IT_IS),
+            # Two operators that take the same tensor would each convert it; weights are converted once, here.
+            relay.transform.EliminateCommonSubexpr(),
+            relay.transform.FoldConstant(),
+            relay.transform.InferType(),
+        ]
+    )
+    context = tvm.transform.PassContext(opt_level=3, config={"relay.ToMixedPrecision.keep_orig_output_dtype": True})
+    try:
+        with context:
+            return dataclasses.replace(imported, module=passes(imported.module))
+    except Exception as error:
+        # Type relations raise TVMError, ValueError or DiagnosticError.
+        message = f"TVM cannot convert the model to fp16: {type(error).__name__}: {str(error)[-1000:]}"
+        raise EngineFailure("unsupported_dtype", message, hint="Use precision f32.") from error

@@ -1,0 +1,118 @@
+"""What AutoTVM and Ansor each do for a request: extract, search, and give schedules to a build."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tvm import autotvm
+
+from tuner.engines.protocol.messages import Json
+from tuner.engines.protocol.serving import EngineFailure
+from tuner.engines.relay import choosing, compiling, extracting, importing, measuring, mixed_precision, tuning
+
+
+class Trial(Protocol):
+    """One candidate and what became of it."""
+
+    @property
+    def line(self) -> str:
+        """The native record."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """sha256 of task and schedule, without target and measurement."""
+        ...
+
+    @property
+    def is_default(self) -> bool: ...
+
+    @property
+    def same_layout(self) -> bool: ...
+
+    @property
+    def measurement(self) -> measuring.Measurement: ...
+
+    @property
+    def finished_at(self) -> float:
+        """Unix seconds."""
+        ...
+
+
+class TaskTuner(Protocol):
+    """The search for one workload's best schedule; it lives on between rounds."""
+
+    @property
+    def exhausted(self) -> str | None:
+        """Why no further round makes sense, or None."""
+        ...
+
+    def propose(self, count: int) -> Sequence[Any]:
+        """Up to ``count`` candidates that were never measured."""
+        ...
+
+    def learn(self, candidate: Any, measurement: measuring.Measurement, /) -> Any:
+        """The ``Trial`` that a measurement makes of a candidate."""
+        ...
+
+    def update(self, trials: Sequence[Any]) -> None:
+        """Teach the search a batch of trials."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuner:
+    """Every function takes the parameters of a request and the resolved ``tvm.target.Target``."""
+
+    load: Callable[[Json], importing.Imported]
+    """The network as this tuner sees it."""
+    extract: Callable[[Json, Any], list[Json]]
+    """``domain.tuning_tasks.ExtractedTask`` fields."""
+    start: Callable[[Json, Any], TaskTuner]
+    build: Callable[[Json, Any], measuring.Build]
+    """How to build a candidate (in place of the target) that a ``TaskTuner`` proposed."""
+    choose: Callable[[Json, Any], tuple[compiling.Schedules, list[str]]]
+    """Schedules for a build, and the native lines they come from."""
+
+
+def of(params: Json) -> Tuner:
+    """The tuner of a request, AutoTVM's for an untuned build. Raises EngineFailure ``invalid_option``."""
+    name = params.get("tuner") or "autotvm"
+    if name not in TUNERS:
+        near = difflib.get_close_matches(name, TUNERS, n=1)
+        hint = f"Did you mean {near[0]}?" if near else None
+        raise EngineFailure("invalid_option", f"tuner {name!r} is none of {', '.join(TUNERS)}", hint=hint)
+    return TUNERS[name]
+
+
+def _load(params: Json) -> importing.Imported:
+    return mixed_precision.load(params["model"], params.get("precision") or "f32")
+
+
+def _extract(params: Json, target: Any) -> list[Json]:
+    options = tuning.Options.of(params.get("options") or {})
+    return extracting.extract(_load(params), target, keep_layout=options.keep_layout)
+
+
+def _start(params: Json, target: Any) -> TaskTuner:
+    options = tuning.Options.of(params.get("options") or {})
+    return tuning.TaskTuner(params["workload_key"], target, options, params.get("history"))
+
+
+def _build(params: Json, config: Any) -> measuring.Build:
+    place = (params["workload_key"], params["target"], params["threads"])
+    return measuring.Build(function="build", arguments=(*place, int(config.index)))
+
+
+def _choose(params: Json, _: Any) -> tuple[compiling.Schedules, list[str]]:
+    chosen = choosing.choose(compiling.load_records(params.get("records")))
+    lines = [autotvm.record.encode(*pair) for pair in chosen]
+    return compiling.Schedules(dispatch=lambda: compiling.dispatch(chosen)), lines
+
+
+TUNERS = {
+    "autotvm": Tuner(load=_load, extract=_extract, start=_start, build=_build, choose=_choose),
+}

@@ -5,19 +5,18 @@ from __future__ import annotations
 import argparse
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from api.app import create_app
 from api.publishing import CeleryPublisher
 from api.server import ApiServer
-from api.services import Inspect
 from api.settings import ApiSettings
 from domain import errors
-from domain.models import ModelFacts
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
 from storage.settings import StorageSettings
-from tuner import catalogue, environments
+from tuner import catalogue, environments, operators
 from tuner.inspection import Inspector
 from tuner.settings import TunerSettings
 
@@ -36,12 +35,14 @@ def main() -> int:
     except errors.ConfigurationError as error:
         sys.stderr.write(f"{error.message}\n" + (f"hint: {error.hint}\n" if error.hint else ""))
         return 3
+    inspector = _inspector(storage.home, TunerSettings())
     app = create_app(
         settings,
         database=database,
         blobs=LocalBlobStore(storage.blobs),
         publisher=CeleryPublisher(settings.broker_url),
-        inspect=_inspector(storage.home, TunerSettings()),
+        inspect=lambda path: inspector().inspect(path),
+        make_operator=lambda operator, path: operators.make_model(inspector(), operator, path),
         logs=storage.home / "logs" / "jobs",
     )
     ApiServer(app, settings).run(None if fd is None else [socket.socket(fileno=fd)])
@@ -49,21 +50,20 @@ def main() -> int:
     return 0
 
 
-def _inspector(home: Path, settings: TunerSettings) -> Inspect:
+def _inspector(home: Path, settings: TunerSettings) -> Callable[[], Inspector]:
     spec = catalogue.get("reference")
 
-    def inspect(path: Path) -> ModelFacts:
+    def inspector() -> Inspector:
         # Looked up each time: the engine may be installed while the API runs.
-        inspector = Inspector(
+        return Inspector(
             spec=spec,
             python=environments.interpreter(spec, home),
             memory_bytes=settings.inspect_memory_mb * 1024**2,
             seconds=settings.inspect_seconds,
             home=home,
         )
-        return inspector.inspect(path)
 
-    return inspect
+    return inspector
 
 
 if __name__ == "__main__":

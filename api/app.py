@@ -13,8 +13,8 @@ from fastapi.openapi.utils import get_openapi
 from api import auth, problems
 from api.body_limit import BodyLimit
 from api.publishing import Publisher
-from api.routes import artifacts, fleet, health, job_outputs, jobs, models
-from api.services import Inspect, Services
+from api.routes import artifacts, fleet, health, job_outputs, jobs, models, operators
+from api.services import Inspect, MakeOperator, Services
 from api.settings import ApiSettings
 from domain import release
 from domain.blobs import BlobStore
@@ -24,7 +24,14 @@ _ALWAYS = problems.responses(400, 401, 500)
 
 
 def create_app(
-    settings: ApiSettings, *, database: Database, blobs: BlobStore, publisher: Publisher, inspect: Inspect, logs: Path
+    settings: ApiSettings,
+    *,
+    database: Database,
+    blobs: BlobStore,
+    publisher: Publisher,
+    inspect: Inspect,
+    make_operator: MakeOperator,
+    logs: Path,
 ) -> FastAPI:
     """``database`` is migrated and outlives the application, as does everything else passed in."""
     app = FastAPI(
@@ -39,13 +46,14 @@ def create_app(
         blobs=blobs,
         publisher=publisher,
         inspect=inspect,
+        make_operator=make_operator,
         logs=logs,
         upload_limiter=anyio.CapacityLimiter(settings.upload_slots),
     )
     app.add_middleware(BodyLimit)
     problems.install(app)
     app.include_router(health.router)
-    for router in (models.router, jobs.router, job_outputs.router, artifacts.router, fleet.router):
+    for router in (models.router, operators.router, jobs.router, job_outputs.router, artifacts.router, fleet.router):
         app.include_router(router, dependencies=[Depends(auth.authorize)], responses=_ALWAYS)
     app.openapi = _openapi(app)  # type: ignore[method-assign]
     return app

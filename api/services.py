@@ -16,9 +16,14 @@ from api.settings import ApiSettings
 from domain.blobs import BlobStore
 from domain.models import ModelFacts
 from storage.database import Database
+from tuner.operators import CheckedOperator
 
 Inspect = Callable[[Path], ModelFacts]
 """Reads an ONNX file. Raises InvalidModel, or an EngineError when it cannot be read at all here."""
+
+
+MakeOperator = Callable[[CheckedOperator, Path], None]
+"""Writes the ONNX model of one operator. Raises an EngineError when it cannot be made here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +33,7 @@ class Services:
     blobs: BlobStore
     publisher: Publisher
     inspect: Inspect
+    make_operator: MakeOperator
     logs: Path
     """Folder that holds each job's engine log as ``JOB.log``."""
     stopping: threading.Event = field(default_factory=threading.Event)

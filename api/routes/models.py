@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from datetime import UTC, datetime
 from typing import Annotated
 
 import anyio
 from fastapi import APIRouter, Query, Request, Response
-from sqlalchemy.orm import Session
 
-from api import problems, schemas, views
+from api import keeping, problems, schemas, views
 from api.paging import LimitParam, PageTokenParam
-from api.services import Services, ServicesDep
+from api.services import ServicesDep
 from domain import errors
-from domain.blobs import Blob
-from domain.models import Model
-from storage import artifacts, models
+from storage import models
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
@@ -54,7 +50,7 @@ async def upload(request: Request, response: Response, services: ServicesDep, na
         )
     stream = request.stream()
     model, created = await anyio.to_thread.run_sync(
-        lambda: _keep(services, name, _chunks(stream)), limiter=services.upload_limiter
+        lambda: keeping.keep(services, name, _chunks(stream)), limiter=services.upload_limiter
     )
     response.status_code = 201 if created else 200
     return views.model(model)
@@ -83,48 +79,3 @@ def _chunks(stream: AsyncIterator[bytes]) -> Iterator[bytes]:
 
 async def _following(stream: AsyncIterator[bytes]) -> bytes | None:
     return await anext(stream, None)
-
-
-def _keep(services: Services, name: str, chunks: Iterator[bytes]) -> tuple[Model, bool]:
-    blob = services.blobs.put(chunks, limit=services.settings.max_model_bytes)
-    with services.database.reading() as session:
-        known = _known(session, blob.digest)
-    if known:
-        return known, False
-    try:
-        if blob.size_bytes == 0:
-            raise errors.InvalidModel("the request has no body", hint="Send the bytes of one .onnx file as the body.")
-        facts = services.inspect(services.blobs.path(blob.digest))
-    except Exception:
-        _discard(services, blob)
-        raise
-    with services.database.transaction() as session:
-        added = models.add(
-            session, digest=blob.digest, name=name, size_bytes=blob.size_bytes, facts=facts, now=datetime.now(UTC)
-        )
-        # Asked while nobody else can write: _discard removes no bytes of a model that it can see.
-        if not services.blobs.exists(blob.digest):
-            message = "another upload of the same bytes failed and removed them"
-            raise errors.Unavailable(message, hint="Upload them again.")
-        return added
-
-
-def _discard(services: Services, blob: Blob) -> None:
-    """Remove rejected bytes, unless something stored meanwhile has the same ones."""
-    with services.database.transaction() as session:
-        if not _known(session, blob.digest) and not _is_artifact(session, blob.digest):
-            services.blobs.delete(blob.digest)
-
-
-def _known(session: Session, digest: str) -> Model | None:
-    try:
-        return models.get(session, digest)
-    except errors.ModelNotFound:
-        return None
-
-
-def _is_artifact(session: Session, digest: str) -> bool:
-    try:
-        return bool(artifacts.get(session, digest))
-    except errors.ArtifactNotFound:
-        return False

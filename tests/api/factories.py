@@ -18,6 +18,7 @@ from domain.models import ModelFacts
 from domain.tensors import TensorSpec
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
+from tuner.operators import CheckedOperator
 
 TOKEN = "a-token"
 AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
@@ -60,6 +61,11 @@ def inspect(path: Path) -> ModelFacts:
     )
 
 
+def make_operator(operator: CheckedOperator, path: Path) -> None:
+    """Bytes that ``inspect`` takes for a model without open dimensions."""
+    path.write_bytes(f"static {operator}".encode())
+
+
 @dataclass(frozen=True)
 class Service:
     app: FastAPI
@@ -83,6 +89,7 @@ def make_service(home: Path, **settings: Any) -> Service:
         blobs=blobs,
         publisher=publisher,
         inspect=inspect,
+        make_operator=make_operator,
         logs=logs,
     )
     return Service(app=app, database=database, blobs=blobs, publisher=publisher, logs=logs, home=home)

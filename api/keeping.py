@@ -1,0 +1,60 @@
+"""Bytes that become a model: kept, read and named, or removed again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from sqlalchemy.orm import Session
+
+from api.services import Services
+from domain import errors
+from domain.blobs import Blob
+from domain.models import Model
+from storage import artifacts, models
+
+
+def keep(services: Services, name: str, chunks: Iterable[bytes]) -> tuple[Model, bool]:
+    """The model of these bytes, and whether it is new. Raises BlobTooLarge, InvalidModel, EngineError, Unavailable."""
+    blob = services.blobs.put(chunks, limit=services.settings.max_model_bytes)
+    with services.database.reading() as session:
+        known = _known(session, blob.digest)
+    if known:
+        return known, False
+    try:
+        if blob.size_bytes == 0:
+            raise errors.InvalidModel("the request has no body", hint="Send the bytes of one .onnx file as the body.")
+        facts = services.inspect(services.blobs.path(blob.digest))
+    except Exception:
+        _discard(services, blob)
+        raise
+    with services.database.transaction() as session:
+        added = models.add(
+            session, digest=blob.digest, name=name, size_bytes=blob.size_bytes, facts=facts, now=datetime.now(UTC)
+        )
+        # Asked while nobody else can write: _discard removes no bytes of a model that it can see.
+        if not services.blobs.exists(blob.digest):
+            message = "another upload of the same bytes failed and removed them"
+            raise errors.Unavailable(message, hint="Upload them again.")
+        return added
+
+
+def _discard(services: Services, blob: Blob) -> None:
+    """Remove rejected bytes, unless something stored meanwhile has the same ones."""
+    with services.database.transaction() as session:
+        if not _known(session, blob.digest) and not _is_artifact(session, blob.digest):
+            services.blobs.delete(blob.digest)
+
+
+def _known(session: Session, digest: str) -> Model | None:
+    try:
+        return models.get(session, digest)
+    except errors.ModelNotFound:
+        return None
+
+
+def _is_artifact(session: Session, digest: str) -> bool:
+    try:
+        return bool(artifacts.get(session, digest))
+    except errors.ArtifactNotFound:
+        return False

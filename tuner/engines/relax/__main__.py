@@ -1,0 +1,78 @@
+"""``python -m tuner.engines.relax --event-fd N``: TVM 0.27 with MetaSchedule as an engine."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from tuner.engines.relax import environment
+
+environment.apply()
+
+# ruff: noqa: E402 - TVM reads the environment while it loads
+import tvm
+
+from tuner.engines.protocol import serving, settling
+from tuner.engines.protocol.messages import Json
+from tuner.engines.relax import compiling, cuda, importing, lowering, records, running, targets
+
+
+def _hello() -> Json:
+    environment.leave_out_intrinsics()
+    return {
+        "engine": "relax",
+        "toolchain": {"engine": "relax", "tvm": tvm.__version__, "llvm": targets.llvm_version()},
+        "mcpu": targets.native_cpu(),
+        "cpus": targets.known_cpus(),
+        "kinds": list(targets.KINDS),
+        "tuners": ["metaschedule"],
+        "plugins": [],
+        "gpu": cuda.device_exists(),
+        "methods": sorted(HANDLERS),
+    }
+
+
+def _check(params: Json, _: serving.Emitter) -> Json:
+    return {"operators": importing.load(params["model"]).operators}
+
+
+def _compile(params: Json, emitter: serving.Emitter) -> Json:
+    started = time.monotonic()
+    build = lowering.Build.of(params)
+    form = params.get("format") or "shared"
+    compiling.tools(build.target, form)
+    emitter.emit("progress", {"step": "import"})
+    imported = importing.load(params["model"])
+    emitter.emit("progress", {"step": "build"})
+    known = records.load(params.get("records"))
+    compiled = compiling.compile_model(imported, build, known, params["out_dir"], form)
+    return {"files": compiled.files, "records": compiled.lines, "seconds": time.monotonic() - started}
+
+
+def _run(params: Json, _: serving.Emitter) -> Json:
+    place = (params["bundle"], params.get("inputs"))
+    outputs = running.run(*place, params.get("outputs"), params["threads"])
+    samples = _samples(params) if params.get("repeat") else []
+    return {"outputs": outputs, "samples": samples}
+
+
+def _time(params: Json, _: serving.Emitter) -> Json:
+    samples = _samples(params)
+    settling.settle()
+    return {"samples": samples}
+
+
+def _samples(params: Json) -> list[float]:
+    counts = (params.get("number") or 1, params["repeat"])
+    return running.sample(params["bundle"], params.get("inputs"), params["threads"], *counts)
+
+
+HANDLERS: dict[str, serving.Handler] = {
+    "check": _check,
+    "compile": _compile,
+    "run": _run,
+    "time": _time,
+}
+
+if __name__ == "__main__":
+    sys.exit(serving.serve(HANDLERS, _hello))

@@ -1,0 +1,163 @@
+"""Models into shared libraries for the Relax virtual machine, weights inside, and into what linkers take."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+
+from tuner.engines.protocol.serving import EngineFailure
+from tuner.engines.relax import cuda, importing, linking, lowering, records, schedules, targets
+
+LIBRARY, SIGNATURE = "mod.so", "mod.json"
+OBJECTS, ARCHIVE = "mod.tar", "mod.a"
+ADDED = {"shared": None, "object": OBJECTS, "system-lib": ARCHIVE}
+"""The file that each format of a build adds to the others."""
+_VERIFIER_BUG = "#dbg_declare"
+_TRIES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled:
+    files: list[str]
+    lines: list[str]
+    """The records that were used, one a workload."""
+
+
+def pass_contexts() -> Iterator[Any]:
+    """The contexts to compile in, best first.
+
+    LLVM 22's verifier refuses the debug declarations of some functions that TVM's common-subexpression pass
+    rewrote ("location of #dbg_declare must be a pointer or int"); without that pass they build.
+    """
+    yield tvm.transform.PassContext(opt_level=3)
+    yield tvm.transform.PassContext(opt_level=3, config={"tirx.disable_cse_tir": True})
+
+
+def is_verifier_bug(error: Exception) -> bool:
+    return _VERIFIER_BUG in str(error)
+
+
+def tools(target: Any, form: str) -> linking.Tools:
+    """The programs that the format needs, asked for before a long build.
+
+    Raises EngineFailure ``invalid_option``, ``cross_compiler_missing`` and ``compiler_missing``.
+    """
+    if form not in ADDED:
+        raise EngineFailure("invalid_option", f"format {form!r} is none of {', '.join(ADDED)}")
+    if targets.is_gpu(target):
+        cuda.require_compiler()
+    found = linking.tools(target)
+    if form == "shared" and found.triple and not found.compiler:
+        raise found.missing()
+    return found
+
+
+def compile_model(
+    imported: importing.Imported, build: lowering.Build, known: Sequence[records.Record], out_dir: str, form: str
+) -> Compiled:
+    """Build with the best of ``known`` and write the files of the format.
+
+    Raises EngineFailure ``compile_failed``, and as ``tools``.
+    """
+    programs = tools(build.target, form)
+    try:
+        module, lines = use_records(lowering.lower(imported, build), known)
+        module = schedules.apply(lowering.finish(module, build.target), build.target)
+        executable = _build(module, build.target, system_lib=form == "system-lib")
+    except EngineFailure:
+        raise
+    except Exception as error:
+        # Passes, schedules and LLVM raise anything.
+        message = f"TVM cannot compile the model: {type(error).__name__}: {str(error)[-1500:]}"
+        raise EngineFailure("compile_failed", message) from error
+    folder = Path(out_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = _write_libraries(executable, folder, form, programs)
+    signature = {
+        "executor": "relax-vm",
+        "device": "cuda" if targets.is_gpu(build.target) else "cpu",
+        "inputs": list(imported.inputs),
+        "outputs": list(imported.outputs),
+    }
+    (folder / SIGNATURE).write_text(json.dumps(signature))
+    return Compiled(files=[*written, SIGNATURE], lines=lines)
+
+
+def use_records(module: Any, known: Sequence[records.Record]) -> tuple[Any, list[str]]:
+    """Schedule each function by the fastest record of its workload that still applies."""
+    best = records.by_workload(known)
+    used: dict[str, str] = {}
+    for variable, function in module.functions_items():
+        if not best or not isinstance(function, tirx.PrimFunc):
+            continue
+        work = records.workload(function)
+        key = records.key_of(work)
+        for record in best.get(key, ())[:_TRIES]:
+            try:
+                scheduled = records.replay(record, work).mod["main"]
+            except Exception as error:  # noqa: BLE001 - a record of another TVM may fail anywhere
+                logging.getLogger(__name__).warning("a record of %s does not apply: %s", key, error)
+                continue
+            attributes = {**dict(scheduled.attrs), **dict(function.attrs), "tirx.is_scheduled": True}
+            module[variable] = scheduled.without_attr("global_symbol").with_attr(attributes)
+            used[key] = record.line
+            break
+    return module, list(used.values())
+
+
+def _build(module: Any, target: Any, *, system_lib: bool) -> Any:
+    failure: Exception | None = None
+    for context in pass_contexts():
+        try:
+            with context:
+                return relax.build(module, target, relax_pipeline=_lower_calls(target), system_lib=system_lib)
+        except Exception as error:  # noqa: BLE001 - whatever a pass or LLVM raises
+            failure = error
+            if not is_verifier_bug(error):
+                break
+    assert failure is not None  # noqa: S101 - there was a context
+    raise failure
+
+
+def _lower_calls(target: Any) -> Any:
+    """What is left of TVM's own pipelines once functions are scheduled: memory and calls."""
+    transform = relax.transform
+    return tvm.transform.Sequential(
+        [
+            transform.RewriteDataflowReshape(),
+            transform.ToNonDataflow(),
+            transform.RemovePurityChecking(),
+            transform.CallTIRRewrite(),
+            transform.StaticPlanBlockMemory(),
+            *([transform.RewriteCUDAGraph()] if targets.is_gpu(target) else []),
+            transform.LowerAllocTensor(),
+            transform.KillAfterLastUse(),
+            transform.LowerRuntimeBuiltin(),
+            transform.ComputePrimValue(),
+            transform.VMShapeLower(),
+            transform.AttachGlobalSymbol(),
+        ]
+    )
+
+
+def _write_libraries(executable: Any, folder: Path, form: str, programs: linking.Tools) -> list[str]:
+    for name in (LIBRARY, OBJECTS, ARCHIVE):
+        # Not over a file that this process may have mapped into memory, and none left of another format.
+        (folder / name).unlink(missing_ok=True)
+    written = []
+    if programs.compiler or not programs.triple:
+        executable.export_library(str(folder / LIBRARY), fcompile=programs.link)
+        written.append(LIBRARY)
+    added = ADDED[form]
+    if added == OBJECTS:
+        executable.export_library(str(folder / OBJECTS))
+    if added == ARCHIVE:
+        executable.export_library(str(folder / ARCHIVE), fcompile=programs.archive)
+    return [*written, added] if added else written

@@ -1,0 +1,95 @@
+"""ONNX files into Relax modules."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from tvm.relax.frontend.onnx import from_onnx, onnx_frontend
+
+from tuner.engines.protocol.messages import Json
+from tuner.engines.protocol.serving import EngineFailure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imported:
+    module: Any
+    """``tvm.IRModule`` of Relax operators; weights are constants in it."""
+    inputs: tuple[Json, ...]
+    """``{name, dtype, shape}`` in the order of the function's parameters; names as ONNX has them."""
+    outputs: tuple[Json, ...]
+    operators: dict[str, int]
+
+
+def load(path: str) -> Imported:
+    """Import a prepared model; a second request for the same file costs nothing.
+
+    Raises EngineFailure ``invalid_model``, ``unsupported_operators`` with ``details.operators {name: count}``, or
+    ``import_failed`` when TVM knows every operator and still cannot import the model.
+    """
+    try:
+        modified_ns = Path(path).stat().st_mtime_ns
+    except OSError as error:
+        raise EngineFailure("invalid_model", f"cannot read the model: {error.strerror}") from error
+    return _load(path, modified_ns)
+
+
+@lru_cache(maxsize=2)
+def _load(path: str, modified_ns: int) -> Imported:  # noqa: ARG001 - part of the key
+    try:
+        model = onnx.load(path, load_external_data=False)
+        onnx.checker.check_model(model)
+    except (DecodeError, onnx.checker.ValidationError, ValueError) as error:
+        raise EngineFailure("invalid_model", f"not a valid ONNX model: {str(error)[:1500]}") from error
+    operators = _operator_counts(model.graph)
+    _refuse_unsupported(operators)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            # Its own names for inputs would lose those of the model.
+            module = from_onnx(model, sanitize_input_names=False)
+    except Exception as error:
+        # The converters raise anything from AssertionError to TVMError.
+        message = f"TVM cannot import the model: {type(error).__name__}: {str(error)[-1500:]}"
+        raise EngineFailure("import_failed", message) from error
+    weights = {tensor.name for tensor in model.graph.initializer}
+    inputs = {value.name: _spec(value) for value in model.graph.input if value.name not in weights}
+    return Imported(
+        module=module,
+        inputs=tuple(inputs[str(parameter.name)] for parameter in module["main"].params),
+        outputs=tuple(_spec(value) for value in model.graph.output),
+        operators=operators,
+    )
+
+
+def _spec(value: onnx.ValueInfoProto) -> Json:
+    kind = value.type.tensor_type
+    dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)).name
+    return {"name": value.name, "dtype": dtype, "shape": [int(size.dim_value) for size in kind.shape.dim]}
+
+
+def _operator_counts(graph: onnx.GraphProto) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for node in graph.node:
+        counts[node.op_type] = counts.get(node.op_type, 0) + 1
+        for attribute in node.attribute:
+            for subgraph in [attribute.g] if attribute.HasField("g") else list(attribute.graphs):
+                for name, count in _operator_counts(subgraph).items():
+                    counts[name] = counts.get(name, 0) + count
+    return counts
+
+
+def _refuse_unsupported(operators: dict[str, int]) -> None:
+    """As the frontend's own check, which counts nothing and looks into no branch."""
+    # The private map is the only list of what the importer converts; If has no entry in it.
+    known = {*onnx_frontend._get_convert_map(), "If", "Constant"}
+    unsupported = {name: count for name, count in operators.items() if name not in known}
+    if unsupported:
+        shown = ", ".join(f"{name} ({count}×)" for name, count in sorted(unsupported.items()))
+        raise EngineFailure("unsupported_operators", f"TVM cannot import: {shown}", details={"operators": unsupported})

@@ -1,0 +1,80 @@
+"""Relax operators into the tensor functions that tasks are made of and schedules apply to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from tuner.engines.protocol.messages import Json
+from tuner.engines.protocol.serving import EngineFailure
+from tuner.engines.relax import folding, importing, targets
+
+LAYOUTS = {"NHWC": ["NHWC", "HWIO"], "NCHW": ["NCHW", "OIHW"]}
+PRECISIONS = ("f32", "fp16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """What decides the tensor functions of a model: equal builds have equal tasks."""
+
+    target: Any
+    precision: str = "f32"
+    layout: str | None = None
+    """Of convolutions; None is NHWC on a CPU, where channels fill its vectors, and NCHW on a GPU."""
+
+    @classmethod
+    def of(cls, params: Json) -> Build:
+        """Raises EngineFailure ``unknown_target`` and ``invalid_option``."""
+        layout = (params.get("options") or {}).get("layout")
+        precision = params.get("precision") or "f32"
+        for value, known in ((layout, LAYOUTS), (precision, PRECISIONS)):
+            if value is not None and value not in known:
+                raise EngineFailure("invalid_option", f"{value!r} is none of {', '.join(known)}")
+        return cls(target=targets.resolve(params["target"], params["threads"]), precision=precision, layout=layout)
+
+
+def lower(imported: importing.Imported, build: Build) -> Any:
+    """An ``IRModule`` of unscheduled tensor functions, operators fused; weights may still be laid out anew."""
+    transform = relax.transform
+    layout = build.layout or ("NCHW" if targets.is_gpu(build.target) else "NHWC")
+    with build.target, tvm.transform.PassContext(opt_level=3):
+        module = _apply(imported.module, [transform.DecomposeOpsForInference(), transform.CanonicalizeBindings()])
+        if build.precision == "fp16":
+            module = _apply(module, [transform.ToMixedPrecision(out_dtype="float16")])
+        module = folding.fold(_apply(module, [transform.ConvertLayout({"relax.nn.conv2d": LAYOUTS[layout]})]))
+        return _apply(
+            module,
+            [
+                relax.backend.DispatchSampling(),
+                relax.backend.DispatchSortScan(),
+                transform.LegalizeOps(),
+                transform.AnnotateTIROpPattern(),
+                transform.FoldConstant(),
+                transform.FuseOps(),
+                transform.FuseTIR(),
+                transform.DeadCodeElimination(),
+                transform.AttachAttrLayoutFreeBuffers(),
+            ],
+        )
+
+
+def finish(module: Any, target: Any) -> Any:
+    """Compute the weights in the layouts that schedules ask for, once and for all."""
+    transform = relax.transform
+    with target, tvm.transform.PassContext(opt_level=3):
+        return _apply(
+            module,
+            [
+                transform.SplitLayoutRewritePreproc(),
+                transform.CanonicalizeBindings(),
+                transform.FoldConstant(),
+                transform.DeadCodeElimination(),
+            ],
+        )
+
+
+def _apply(module: Any, passes: list[Any]) -> Any:
+    return tvm.transform.Sequential(passes)(module)

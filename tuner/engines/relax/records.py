@@ -1,0 +1,118 @@
+"""Native MetaSchedule records as lines of text, and the workloads that they belong to.
+
+A line is ``[workload key, [trace, run_secs, target, args_info]]``: what ``JSONDatabase`` writes, with the workload's
+structural hash in place of its index in the other file. As there, a failed trial has run 1e10 seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import s_tir
+from tvm.s_tir import meta_schedule
+
+from tuner.engines.protocol.messages import Json
+from tuner.engines.protocol.serving import EngineFailure
+
+FAILED_SECONDS = 1e10
+_normalized = tvm.get_global_func("tvm.s_tir.meta_schedule.normalize_mod")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    line: str
+    workload_key: str
+    body: Any
+    """The second element of the line."""
+
+    @property
+    def seconds(self) -> float:
+        """The mean over repeats; infinite for a failed trial."""
+        costs = [float(cost) for cost in self.body[1] or ()]
+        mean = sum(costs) / len(costs) if costs else math.inf
+        return mean if mean < FAILED_SECONDS / 10 else math.inf
+
+
+def load(path: str | None) -> list[Record]:
+    """Lines that are no records of this form are passed over."""
+    if not path:
+        return []
+    with Path(path).open(encoding="utf-8") as file:
+        return [record for line in file if (record := _parse(line.strip()))]
+
+
+def _parse(line: str) -> Record | None:
+    try:
+        key, body = json.loads(line)
+        trace, seconds, _, _ = body
+    except (ValueError, TypeError):
+        return None
+    if not isinstance(key, str) or not isinstance(trace, list) or not isinstance(seconds, list | None):
+        return None
+    return Record(line=line, workload_key=key, body=body)
+
+
+def by_workload(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """Records of each workload, the fastest first, failed ones left out."""
+    groups: dict[str, list[Record]] = {}
+    for record in sorted(records, key=lambda record: record.seconds):
+        if record.seconds < math.inf:
+            groups.setdefault(record.workload_key, []).append(record)
+    return groups
+
+
+def workload(function: Any) -> Any:
+    """The ``Workload`` of a tensor function or of a module that holds one."""
+    return meta_schedule.database.Workload(_normalized(function))
+
+
+def key_of(work: Any) -> str:
+    return str(work.as_json()[0])
+
+
+def definition(work: Any) -> Json | list[Any]:
+    """What a line of ``database_workload.json`` holds."""
+    return [str(part) for part in work.as_json()]
+
+
+def read_definition(path: str | None, workload_key: str) -> Any:
+    """The ``Workload`` of a definition file. Raises EngineFailure ``unknown_workload``."""
+    try:
+        if not path:
+            raise ValueError("its definition is needed: the key is a hash")
+        work = meta_schedule.database.Workload.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
+        if key_of(work) != workload_key:
+            raise ValueError(f"its definition has the key {key_of(work)}")
+    except Exception as error:
+        # OSError, JSON errors, and whatever TVM raises for text that is no module.
+        message = f"the workload {workload_key[:100]} cannot be read: {error}"
+        raise EngineFailure("unknown_workload", message[:1500]) from error
+    return work
+
+
+def replay(record: Record, work: Any) -> Any:
+    """The ``Schedule`` of a record, decisions and all. Raises whatever TVM raises for a trace that does not fit."""
+    found = meta_schedule.database.TuningRecord.from_json(record.body, work)
+    schedule = s_tir.Schedule(work.mod)
+    found.trace.apply_to_schedule(schedule, remove_postproc=False)
+    return schedule
+
+
+def encode(work: Any, candidate: Any, target: Any, latencies: Iterable[float]) -> str:
+    """The native line of a ``MeasureCandidate``; no latencies, no success."""
+    seconds = [float(each) for each in latencies] or [FAILED_SECONDS]
+    record = meta_schedule.database.TuningRecord(candidate.sch.trace, work, seconds, target, candidate.args_info)
+    return json.dumps([key_of(work), record.as_json()], separators=(",", ":"))
+
+
+def digest(line: str) -> str:
+    """sha256 of workload and trace, without target and measurement."""
+    key, body = json.loads(line)
+    return hashlib.sha256(json.dumps([key, body[0]], separators=(",", ":")).encode()).hexdigest()

@@ -13,14 +13,14 @@ pytestmark = pytest.mark.engine
 
 LOSSES = """
 import json, os, signal, time
-from tuner.engines.relay import children
+from tuner.engines.protocol import children
 
 def ask(child, function, *arguments, timeout=20.0):
     child.submit(function, arguments, timeout)
     return child.fetch()
 
 told = {}
-child = children.Child({})
+child = children.Child("tuner.engines.relay.candidates", {})
 told["raised"] = str(ask(child, "measure", "/no/such.so", [], 1, 1, 1, False).error)
 os.kill(child._process.pid, signal.SIGSTOP)
 child.submit("measure", ("/no/such.so", [], 1, 1, 1, False), 20.0)

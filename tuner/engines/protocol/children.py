@@ -1,19 +1,22 @@
 """Processes that may crash, hang or eat memory in place of the engine, and live on from one call to the next.
 
-``python -m tuner.engines.relay.children FD`` serves calls of ``tuner.engines.relay.candidates``, one at a time, over
-the socket ``FD``. TVM's own ``PopenPoolExecutor`` enforces its time limit inside the child, where native code that
-never returns can hold it up; here the parent waits, and kills.
+``python -m tuner.engines.protocol.children FD MODULE`` serves calls of ``MODULE.FUNCTIONS``, a mapping of names to
+functions, one at a time, over the socket ``FD``, after a call of ``MODULE.set_up()``. TVM's own ``PopenPoolExecutor``
+enforces its time limit inside the child, where native code that never returns can hold it up; here the parent waits,
+and kills.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection
 from typing import Any
@@ -22,6 +25,9 @@ from tuner.engines.protocol import serving
 from tuner.engines.protocol.serving import EngineFailure
 
 START_SECONDS = 120.0
+
+Call = tuple[str, Sequence[Any]]
+"""A function's name, and its arguments."""
 
 
 class ChildDied(Exception):
@@ -47,7 +53,8 @@ class Outcome:
 class Child:
     """One such process, started when first needed and again after it was lost."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, module: str, environment: Mapping[str, str]) -> None:
+        self._module = module
         self._environment = dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: connection.Connection | None = None
@@ -59,7 +66,7 @@ class Child:
         if self._process is not None:
             return
         ours, theirs = connection.Pipe()
-        command = [sys.executable, "-m", "tuner.engines.relay.children", str(theirs.fileno())]
+        command = [sys.executable, "-m", __name__, str(theirs.fileno()), self._module]
         environment = {**os.environ, **self._environment}
         self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=environment)
         theirs.close()
@@ -131,38 +138,61 @@ class Child:
 class Crew:
     """Several children that share a queue of calls."""
 
-    def __init__(self, size: int, environment: Mapping[str, str]) -> None:
-        self._children = [Child(environment) for _ in range(size)]
+    def __init__(self, size: int, module: str, environment: Mapping[str, str]) -> None:
+        self._children = [Child(module, environment) for _ in range(size)]
+        self._waiting: deque[tuple[int, str, Sequence[Any], float]] = deque()
+        self._busy: dict[Child, int] = {}
 
     def start(self) -> None:
         for child in self._children:
             child.start()
 
-    def map(self, calls: Sequence[tuple[str, Sequence[Any]]], timeout: float) -> list[Outcome]:
-        """Outcomes in the order of ``calls``, functions with their arguments; ``timeout`` in seconds for each."""
-        self.start()
+    def map(self, calls: Sequence[Call], timeout: float) -> list[Outcome]:
+        """Outcomes in the order of ``calls``; ``timeout`` in seconds for each."""
+        self.submit(calls, timeout)
         outcomes: list[Outcome] = [Outcome()] * len(calls)
-        waiting = list(enumerate(calls))[::-1]
-        idle, busy = list(self._children), dict[Child, int]()
-        while waiting or busy:
-            while waiting and idle:
-                child = idle.pop()
-                busy[child], (function, arguments) = waiting.pop()
-                child.submit(function, arguments, timeout)
-            for child in list(_finished(busy)):
-                outcomes[busy.pop(child)] = child.fetch()
-                idle.append(child)
+        while self.connections:
+            connection.wait(self.connections, self.remaining)
+            for position, outcome in self.collect():
+                outcomes[position] = outcome
         return outcomes
 
+    def submit(self, calls: Sequence[Call], timeout: float) -> None:
+        """Begin ``calls``, whose outcomes ``collect`` returns as they come."""
+        self.start()
+        self._waiting.extend((position, *call, timeout) for position, call in enumerate(calls))
+        self._hand_out()
+
+    def collect(self) -> list[tuple[int, Outcome]]:
+        """What has ended by now, with its position among the calls submitted; does not wait."""
+        answered = connection.wait(self.connections, 0)
+        ended = [child for child in self._busy if child.connection in answered or child.is_due()]
+        outcomes = [(self._busy.pop(child), child.fetch()) for child in ended]
+        self._hand_out()
+        return outcomes
+
+    @property
+    def connections(self) -> list[connection.Connection]:
+        """Of the children that have not ended their calls; one of them can be read when there is an outcome."""
+        return [child.connection for child in self._busy]
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until a call passes its time limit; infinite when none is under way."""
+        return min((child.remaining for child in self._busy), default=float("inf"))
+
     def kill(self) -> None:
+        self._waiting.clear()
+        self._busy.clear()
         for child in self._children:
             child.kill()
 
-
-def _finished(busy: Mapping[Child, int]) -> Iterator[Child]:
-    """The children that answered, died or ran out of time; waits until there is one."""
-    answered = connection.wait([child.connection for child in busy], min(child.remaining for child in busy))
-    return (child for child in busy if child.connection in answered or child.is_due())
+    def _hand_out(self) -> None:
+        for child in self._children:
+            if self._waiting and child not in self._busy:
+                position, function, arguments, timeout = self._waiting.popleft()
+                child.submit(function, arguments, timeout)
+                self._busy[child] = position
 
 
 def _serve(functions: Mapping[str, Callable[..., Any]], calls: connection.Connection) -> None:
@@ -183,12 +213,10 @@ def _main() -> None:
     serving.die_with_parent()
     calls = connection.Connection(int(sys.argv[1]))
     os.set_inheritable(calls.fileno(), False)
-    # Only here, in the child, whose environment is complete by now.
-    from tuner.engines.relay import candidates
-
-    candidates.set_up()
+    module = importlib.import_module(sys.argv[2])
+    module.set_up()
     with contextlib.suppress(BrokenPipeError):
-        _serve(candidates.FUNCTIONS, calls)
+        _serve(module.FUNCTIONS, calls)
 
 
 if __name__ == "__main__":

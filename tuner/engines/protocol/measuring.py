@@ -1,0 +1,121 @@
+"""Building candidates side by side, and measuring them here one after the other or on devices behind an RPC tracker.
+
+Replaces TVM's builders and runners, which start pools, a tracker and a server for every task and hand over object files
+that the serial runner links. What is built, and how, is up to the engine's module of candidates: ``FUNCTIONS`` holds
+whatever ``trials.Build`` names, and
+
+* ``measure(path, shapes, number, repeat, min_repeat_ms, flush)``: seconds per run, one value per repeat.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tuner.engines.protocol import children
+from tuner.engines.protocol.trials import Build, Conditions, Measurement, Options
+
+_BATCHES_PER_BUILDER = 2
+
+
+class Measurer:
+    """Builders and measuring processes, kept for a whole engine session."""
+
+    def __init__(self, module: str, environment: Callable[[int], Mapping[str, str]]) -> None:
+        """``module`` as ``children.Child`` takes it; ``environment`` gives the variables for a number of threads."""
+        self._module = module
+        self._environment = environment
+        self._builders: children.Crew | None = None
+        self._builder_count = 0
+        self._runner: children.Child | None = None
+        self._runner_threads = 0
+
+    def start(self, conditions: Conditions) -> None:
+        """Start what is not running yet, without waiting for it."""
+        self._start_builders(conditions.options)
+        self._start_runner(conditions.threads)
+
+    def batch(self, conditions: Conditions) -> int:
+        """Candidates a call of ``measure`` should get, so that builders do not wait for each other."""
+        return conditions.options.builders * _BATCHES_PER_BUILDER
+
+    def measure(
+        self, builds: Sequence[Build], conditions: Conditions, scratch: Path
+    ) -> Iterator[tuple[int, Measurement]]:
+        """Each outcome with its position among ``builds``, as soon as it is known.
+
+        On this machine nothing is built while one is measured. Libraries are built under ``scratch``, whose owner
+        removes what a killed engine leaves behind.
+        """
+        with tempfile.TemporaryDirectory(prefix="trials-", dir=scratch) as folder:
+            yield from self._measure_here(builds, conditions, Path(folder))
+
+    def close(self) -> None:
+        self._close_builders()
+        self._close_runner()
+
+    def _measure_here(
+        self, builds: Sequence[Build], conditions: Conditions, folder: Path
+    ) -> Iterator[tuple[int, Measurement]]:
+        options = conditions.options
+        builders = self._start_builders(options)
+        runner = self._start_runner(conditions.threads)
+        paths, calls = _calls(builds, folder)
+        for position, outcome in enumerate(builders.map(calls, options.timeout)):
+            failed = _build_failure(outcome)
+            yield position, failed or _run(runner, paths[position], outcome.value[1], options)
+
+    def _start_builders(self, options: Options) -> children.Crew:
+        if self._builders is None or self._builder_count != options.builders:
+            self._close_builders()
+            self._builders = children.Crew(options.builders, self._module, self._environment(1))
+            self._builder_count = options.builders
+        self._builders.start()
+        return self._builders
+
+    def _start_runner(self, threads: int) -> children.Child:
+        if self._runner is None or self._runner_threads != threads:
+            self._close_runner()
+            self._runner = children.Child(self._module, self._environment(threads))
+            self._runner_threads = threads
+        self._runner.start()
+        return self._runner
+
+    def _close_builders(self) -> None:
+        if self._builders is not None:
+            self._builders.kill()
+
+    def _close_runner(self) -> None:
+        if self._runner is not None:
+            self._runner.kill()
+
+
+def _calls(builds: Sequence[Build], folder: Path) -> tuple[list[str], list[children.Call]]:
+    """The libraries to write, and the calls that write them."""
+    paths = [str(folder / f"{position}.so") for position in range(len(builds))]
+    return paths, [(build.function, (*build.arguments, path)) for build, path in zip(builds, paths, strict=True)]
+
+
+def _build_failure(outcome: children.Outcome) -> Measurement | None:
+    if isinstance(outcome.error, children.ChildTimedOut):
+        return Measurement(error="build_timeout", message="not built in time")
+    if outcome.error is not None:
+        return Measurement(error="build_error", message=str(outcome.error)[-1000:])
+    kind, message = outcome.value
+    return Measurement(error=kind, message=message) if kind else None
+
+
+def _run(runner: children.Child, path: str, shapes: Any, options: Options) -> Measurement:
+    flush = options.enable_cpu_cache_flush
+    arguments = (path, shapes, options.number, options.repeat, options.min_repeat_ms, flush)
+    runner.submit("measure", arguments, options.timeout)
+    outcome = runner.fetch()
+    time.sleep(options.cooldown_interval)
+    if isinstance(outcome.error, children.ChildTimedOut):
+        return Measurement(error="run_timeout", message=f"not measured within {options.timeout:g} s")
+    if outcome.error is not None:
+        return Measurement(error="run_error", message=str(outcome.error)[-1000:])
+    return Measurement(latencies=tuple(outcome.value))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -57,6 +57,23 @@ class Client:
         response = self._transport.put(
             "/v1/models", lambda: _read(file, size, progress), size=size, params={"name": name or file.stem}
         )
+        return Model.of(response.json(), created=response.status_code == 201)
+
+    def operator(
+        self,
+        operator: str,
+        shapes: Mapping[str, Sequence[int]],
+        *,
+        attributes: Mapping[str, int | Sequence[int]] | None = None,
+        name: str | None = None,
+    ) -> Model:
+        """A model of one operator, to be tuned like any other; see ``POST /v1/models:operator``."""
+        draft = {"operator": operator, "shapes": dict(shapes), "attributes": dict(attributes or {}), "name": name}
+        return self.make_operator(draft)
+
+    def make_operator(self, draft: Mapping[str, Any]) -> Model:
+        """The same of a whole request, as ``tunesmith.operator_spec.parse`` makes it. Repeating it is harmless."""
+        response = self._transport.post("/v1/models:operator", dict(draft))
         return Model.of(response.json(), created=response.status_code == 201)
 
     def models(self) -> Iterator[Model]:

@@ -1,18 +1,23 @@
-"""``upload`` and ``models``."""
+"""``upload``, ``operator`` and ``models``."""
 
 from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tunesmith import operator_spec
 from tunesmith.cli import connecting, options, output
+
+if TYPE_CHECKING:
+    from tunesmith.resources import Model
 
 
 def register(app: typer.Typer) -> None:
     app.command()(upload)
+    app.command()(operator)
     app.command()(models)
 
 
@@ -23,7 +28,23 @@ def upload(
 ) -> None:
     """Upload an ONNX model; the same bytes are kept once."""
     with connecting.client() as client:
-        model = client.upload(file, name=name, progress=connecting.upload_progress(file))
+        _show(client.upload(file, name=name, progress=connecting.upload_progress(file)), as_json=as_json)
+
+
+def operator(
+    spec: Annotated[
+        str, typer.Argument(metavar="SPEC", help="Such as 'conv2d x=1,64,56,56 w=64,64,3,3 strides=1 padding=1'.")
+    ],
+    name: Annotated[str | None, typer.Option(help="For people; the operator and its shapes by default.")] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Make a model of one operator, to be tuned like any other: matmul, dense, conv2d, …"""
+    draft = operator_spec.parse(spec)
+    with connecting.client() as client:
+        _show(client.make_operator({**draft, "name": name}), as_json=as_json)
+
+
+def _show(model: Model, *, as_json: bool) -> None:
     if as_json:
         output.document({**model.data, "created": model.created})
         return

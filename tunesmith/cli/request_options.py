@@ -103,6 +103,7 @@ class Measuring:
     min_repeat_ms: Annotated[int | None, typer.Option(help="Shortest repeat; number grows until it is reached.")] = None
     timeout: Annotated[float | None, typer.Option(help="Seconds to build, and to measure, one trial.")] = None
     n_parallel: Annotated[int | None, typer.Option(help="Builders at once.  [default: one per core]")] = None
+    cooldown_interval: Annotated[float | None, typer.Option(help="Seconds to wait after measuring one trial.")] = None
     enable_cpu_cache_flush: Annotated[
         bool, typer.Option("--enable-cpu-cache-flush", help="Measure each trial with cold caches.")
     ] = False
@@ -118,6 +119,7 @@ class Measuring:
                 "min_repeat_ms": self.min_repeat_ms,
                 "timeout": self.timeout,
                 "n_parallel": self.n_parallel,
+                "cooldown_interval": self.cooldown_interval,
                 "enable_cpu_cache_flush": self.enable_cpu_cache_flush or None,
             }
         )

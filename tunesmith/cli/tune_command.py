@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tunesmith import operator_spec
 from tunesmith.cli import connecting, groups, options, output, reports, watching
 from tunesmith.cli.request_options import Build, Measuring, Queueing, Search
 
 if TYPE_CHECKING:
-    from tunesmith.resources import Job
+    from tunesmith.client import Client
+    from tunesmith.resources import Job, Model
 
 
 def register(app: typer.Typer) -> None:
@@ -19,11 +21,15 @@ def register(app: typer.Typer) -> None:
 
 
 def tune(
-    model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="An ONNX model.")],
     build: Build,
     search: Search,
     measuring: Measuring,
     queueing: Queueing,
+    model: Annotated[Path | None, typer.Argument(metavar="[MODEL.onnx]", help="An ONNX model.")] = None,
+    operator: Annotated[
+        str | None,
+        typer.Option(metavar="SPEC", help="One operator in place of a model: 'matmul x=128,768 w=768,768'."),
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Stay until the job ends.")] = True,
     to: Annotated[Path | None, typer.Option("-o", "--output", help="Download the bundle to this file.")] = None,
     as_json: options.Json = False,
@@ -31,7 +37,7 @@ def tune(
     """Tune a model and show what was gained. Without a budget the server's default applies (10 minutes)."""
     request = {**build.request(), **search.request(), **measuring.request(), **queueing.request()}
     with connecting.client() as client:
-        uploaded = client.upload(model, progress=connecting.upload_progress(model))
+        uploaded = _uploaded(client, model, operator)
         job = client.tune(uploaded, **request)
         if wait:
             output.note(f"job {job.id}: {uploaded.name} for {build.target}")
@@ -39,6 +45,14 @@ def tune(
             _show(job, to, as_json=as_json)
         else:
             _leave(job, as_json=as_json)
+
+
+def _uploaded(client: Client, model: Path | None, operator: str | None) -> Model:
+    if model is not None and operator is None:
+        return client.upload(model, progress=connecting.upload_progress(model))
+    if operator is not None and model is None:
+        return client.make_operator(operator_spec.parse(operator))
+    raise typer.BadParameter("name a MODEL.onnx, or an operator with --operator, but not both")
 
 
 def _leave(job: Job, *, as_json: bool) -> None:

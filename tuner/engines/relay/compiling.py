@@ -58,6 +58,8 @@ def tools(target: Any, form: str) -> linking.Tools:
     found = linking.tools(target)
     if form == "shared" and found.triple and not found.compiler:
         raise found.missing()
+    if form == "system-lib" and not found.archiver:
+        raise found.archiver_missing()
     return found
 
 
@@ -102,7 +104,7 @@ def _write_libraries(module: Any, folder: Path, form: str, programs: linking.Too
         written.append(LIBRARY)
     added = ADDED[form]
     if added == OBJECTS:
-        module.export_library(str(folder / OBJECTS))
+        module.export_library(str(folder / OBJECTS), fcompile=linking.pack)
     if added == ARCHIVE:
         module.export_library(str(folder / ARCHIVE), fcompile=programs.archive)
     return [*written, added] if added else written

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import tarfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tvm.contrib import cc
@@ -34,15 +36,18 @@ class Tools:
             raise self.missing()
         cc.create_shared(output, objects, options, cc=self.compiler)
 
-    def archive(self, output: str, objects: Any, **_: Any) -> None:
+    def archive(self, output: str, objects: Any, *_: Any, **__: Any) -> None:
         """Make a static library of object files; likewise."""
         if self.archiver is None:
-            raise EngineFailure(
-                "cross_compiler_missing",
-                f"this machine has no archiver for {self.triple or 'itself'}",
-                hint="Install one (Debian: binutils).",
-            )
+            raise self.archiver_missing()
         cc.create_staticlib(output, list(objects), ar=self.archiver)
+
+    def archiver_missing(self) -> EngineFailure:
+        return EngineFailure(
+            "cross_compiler_missing",
+            f"this machine has no archiver for {self.triple or 'itself'}",
+            hint="Install one (Debian: apt install binutils).",
+        )
 
     def missing(self) -> EngineFailure:
         package = f"gcc-{self.triple}".replace("_", "-")
@@ -53,6 +58,16 @@ class Tools:
             "whose mod.tar is linked elsewhere.",
             details={"triple": self.triple},
         )
+
+
+def pack(output: str, objects: Any, *_: Any, **__: Any) -> None:
+    """Put object files into a tar, as TVM does, without the time and the user that would make each build differ."""
+    with tarfile.open(output, "w", format=tarfile.USTAR_FORMAT) as archive:
+        for path in map(Path, objects):
+            member = tarfile.TarInfo(path.name)
+            member.size = path.stat().st_size
+            with path.open("rb") as file:
+                archive.addfile(member, file)
 
 
 def tools(target: Any) -> Tools:

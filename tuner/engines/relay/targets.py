@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import difflib
+from functools import lru_cache
 from typing import Any
 
 import tvm
 from tvm.target import codegen
 
 from tuner.engines.protocol.serving import EngineFailure
+
+_FAMILIES = {
+    "amd64": "x86_64",
+    "i486": "i386",
+    "i586": "i386",
+    "i686": "i386",
+    "arm64": "aarch64",
+    **{f"armv{version}": "arm" for version in (6, 7, 8, 9)},
+    **{f"thumbv{version}": "thumb" for version in (6, 7, 8)},
+}
+"""Other names, and generations, of processors that LLVM has one code generator for."""
+_SYSTEMS = ("linux", "android", "none", "darwin", "macosx", "ios", "windows", "freebsd", "netbsd", "openbsd", "fuchsia")
 
 
 def llvm_version() -> str:
@@ -25,22 +38,73 @@ def known_cpus(target: Any = None) -> list[str]:
 
 
 def resolve(text: str, threads: int) -> Any:
-    """The ``tvm.target.Target`` of ``text`` with its thread count. Raises EngineFailure ``unknown_target``."""
+    """The ``tvm.target.Target`` of ``text`` with its thread count.
+
+    Raises EngineFailure ``unknown_target`` with near matches, also for what LLVM would leave out with a warning, and
+    ``unsupported_target`` for a processor that this LLVM has no code generator for.
+    """
     kind, *options = text.split() or [""]
     if kind != "llvm":
-        raise _unknown(f"this engine compiles for 'llvm' targets, not {kind!r}", [])
+        raise EngineFailure(
+            "unsupported_target",
+            f"this engine compiles for 'llvm' targets, not {kind!r}",
+            hint="The metaschedule tuner compiles for cuda." if kind == "cuda" else None,
+        )
+    values = dict(option.removeprefix("-").partition("=")[::2] for option in options)
+    # Before TVM sees it: it ends the process over a processor without code generator.
+    if "mtriple" in values:
+        _check_triple(values["mtriple"])
+    triple = f" -mtriple={values['mtriple']}" if "mtriple" in values else ""
     try:
-        target = tvm.target.Target(f"{text} -num-cores={threads}")
+        plain = tvm.target.Target(f"llvm{triple}")
+        if "mcpu" in values:
+            _check_known("CPU", values["mcpu"], tuple(known_cpus(plain)), triple)
+        if "mattr" in values:
+            for feature in values["mattr"].split(","):
+                if feature[:1] not in ("+", "-"):
+                    raise _unknown(f"a feature is switched with + or -: {feature!r}", [f"+{feature}"])
+                _check_known("feature", feature[1:], _known_features(triple), triple)
+        return tvm.target.Target(f"{text} -num-cores={threads}")
+    except EngineFailure:
+        raise
     except Exception as error:
         # tvm.error.TVMError, ValueError and TypeError all come out of target parsing.
         raise _unknown(f"TVM refuses the target {text!r}: {_last_line(error)}", []) from error
-    cpu = next((option.split("=", 1)[1] for option in options if option.startswith("-mcpu=")), None)
-    if cpu is not None:
-        cpus = known_cpus(target)
-        if cpu not in cpus:
-            near = difflib.get_close_matches(cpu, cpus, n=3, cutoff=0.5)
-            raise _unknown(f"LLVM {llvm_version()} knows no CPU {cpu!r}", near)
-    return target
+
+
+def _check_triple(triple: str) -> None:
+    machine, *rest = triple.split("-")
+    built_in = [str(name) for name in codegen.llvm_get_targets()]
+    family = _FAMILIES.get(machine) or _FAMILIES.get(machine.rstrip("abcdefghijklmnopqrstuvwxyz")) or machine
+    if family not in built_in:
+        known = [*built_in, *_FAMILIES]
+        near = difflib.get_close_matches(machine, known, n=3, cutoff=0.6)
+        if near:
+            raise _unknown(f"LLVM {llvm_version()} knows no processor {machine!r}", near)
+        raise EngineFailure(
+            "unsupported_target",
+            f"this engine's LLVM has no code generator for {machine!r}",
+            hint=f"It has {', '.join(built_in)}.",
+        )
+    if not any(part in _SYSTEMS for part in rest):
+        near = [near for part in rest for near in difflib.get_close_matches(part, _SYSTEMS, n=1, cutoff=0.6)]
+        raise _unknown(f"the triple {triple!r} names no operating system", near or [f"{machine}-linux-gnu"])
+
+
+@lru_cache(maxsize=16)
+def _known_features(triple: str) -> tuple[str, ...]:
+    """Of all CPUs of a triple: LLVM tells the features of one CPU only. Takes 0.1 s."""
+    cpus = known_cpus(tvm.target.Target(f"llvm{triple}"))
+    each = (codegen.llvm_get_cpu_features(tvm.target.Target(f"llvm{triple} -mcpu={cpu}")) for cpu in cpus)
+    return tuple(sorted({str(feature) for features in each for feature in features}))
+
+
+def _check_known(noun: str, name: str, known: tuple[str, ...], triple: str) -> None:
+    if name in known:
+        return
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    place = f" for{triple}" if triple else ""
+    raise _unknown(f"LLVM {llvm_version()} knows no {noun} {name!r}{place}", near)
 
 
 def _unknown(message: str, near: list[str]) -> EngineFailure:

@@ -26,6 +26,9 @@ class ApiSettings(BaseSettings):
     upload_slots: int = Field(
         default=8, gt=0, description="Uploads that are received and inspected at once; more wait for their turn."
     )
+    plan_slots: int = Field(
+        default=1, gt=0, description="Plans that are made at once; more are refused until one is done."
+    )
     default_budget_seconds: float = Field(
         default=600.0, gt=0, description="Tuning budget in seconds of a job that names none."
     )

@@ -41,3 +41,11 @@ class TunerSettings(BaseSettings):
         default=4096, gt=0, description="Address space, in MiB, that reading one uploaded model may take."
     )
     inspect_seconds: float = Field(default=60.0, gt=0, description="Seconds that reading one uploaded model may take.")
+    plan_memory_mb: int = Field(
+        default=16384, gt=0, description="Address space, in MiB, that an engine may take while a plan is made."
+    )
+    plan_seconds: float = Field(
+        default=600.0,
+        gt=0,
+        description="Seconds that an engine may work on one plan, to import a model and find its tasks.",
+    )

@@ -53,7 +53,7 @@ def _load(path: str, modified_ns: int) -> Imported:  # noqa: ARG001 - part of th
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             # Its own names for inputs would lose those of the model.
-            module = from_onnx(model, sanitize_input_names=False)
+            module = from_onnx(_add_pairwise(model), sanitize_input_names=False)
     except Exception as error:
         # The converters raise anything from AssertionError to TVMError.
         message = f"TVM cannot import the model: {type(error).__name__}: {str(error)[-1500:]}"
@@ -66,6 +66,26 @@ def _load(path: str, modified_ns: int) -> Imported:  # noqa: ARG001 - part of th
         outputs=tuple(_spec(value) for value in model.graph.output),
         operators=operators,
     )
+
+
+def _add_pairwise(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Sums as additions: TVM stacks what it sums, into tensors of a rank that no layout fits."""
+    nodes = []
+    for node in model.graph.node:
+        if node.op_type != "Sum" or len(node.input) < 2:
+            nodes.append(node)
+            continue
+        total = node.input[0]
+        for position, term in enumerate(node.input[1:], start=1):
+            last = position == len(node.input) - 1
+            result = node.output[0] if last else f"{node.output[0]}/sum/{position}"
+            nodes.append(onnx.helper.make_node("Add", [total, term], [result]))
+            total = result
+    rewritten = onnx.ModelProto()
+    rewritten.CopyFrom(model)
+    del rewritten.graph.node[:]
+    rewritten.graph.node.extend(nodes)
+    return rewritten
 
 
 def _spec(value: onnx.ValueInfoProto) -> Json:

@@ -13,6 +13,8 @@ from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relax import folding, importing, targets
 
 LAYOUTS = {"NHWC": ["NHWC", "HWIO"], "NCHW": ["NCHW", "OIHW"]}
+_TRANSPOSED = ["NCHW", "IOHW"]
+"""TVM computes transposed convolutions in this layout alone, but would pass any on to them."""
 PRECISIONS = ("f32", "fp16")
 
 
@@ -44,7 +46,7 @@ def lower(imported: importing.Imported, build: Build) -> Any:
         module = _apply(imported.module, [transform.DecomposeOpsForInference(), transform.CanonicalizeBindings()])
         if build.precision == "fp16":
             module = _apply(module, [transform.ToMixedPrecision(out_dtype="float16")])
-        module = folding.fold(_apply(module, [transform.ConvertLayout({"relax.nn.conv2d": LAYOUTS[layout]})]))
+        module = folding.fold(_apply(module, [_convert_layout(LAYOUTS[layout])]))
         return _apply(
             module,
             [
@@ -59,6 +61,10 @@ def lower(imported: importing.Imported, build: Build) -> Any:
                 transform.AttachAttrLayoutFreeBuffers(),
             ],
         )
+
+
+def _convert_layout(layout: list[str]) -> Any:
+    return relax.transform.ConvertLayout({"relax.nn.conv2d": layout, "relax.nn.conv2d_transpose": _TRANSPOSED})
 
 
 def finish(module: Any, target: Any) -> Any:

@@ -92,7 +92,7 @@ def _stream(schedule: Any, block: Any, machine: tiling.Machine) -> None:
     loops = schedule.get_loops(block)
     if loops and not _branches(schedule, block):
         extent = int(schedule.get(loops[-1]).extent)
-        lanes = tiling.largest_divisor(extent, 2 * machine.lanes)
+        lanes = tiling.vector_width(extent, machine.lanes)
         if lanes > 1:
             _, inner = schedule.split(loops[-1], [None, lanes])
             schedule.vectorize(inner)

@@ -27,10 +27,6 @@ class Machine:
         return cls(lanes=lanes, accumulators=24 if wide else 12, threads=int(target.attrs.get("num-cores", 1)))
 
 
-def largest_divisor(number: int, most: int) -> int:
-    return next(size for size in range(min(number, most), 0, -1) if number % size == 0)
-
-
 def tile(schedule: Any, block: Any, machine: Machine, *, parallel: bool) -> list[Any]:
     """Tile ``block`` and compute what follows it per tile; returns all blocks that were placed.
 
@@ -44,18 +40,21 @@ def tile(schedule: Any, block: Any, machine: Machine, *, parallel: bool) -> list
     else:
         epilogue = schedule.cache_write(block, 0, "local")
     spatial, reduced = _loops(schedule, block)
-    rows, columns = _tile_sizes([int(schedule.get(loop).extent) for loop in spatial], machine)
-    outer_column, vector = schedule.split(spatial[-1], [None, columns])
-    inner, outer = [vector], [*spatial[:-1], outer_column]
-    if rows > 1:
-        outer_row, row = schedule.split(spatial[-2], [None, rows])
-        inner, outer = [row, vector], [*spatial[:-2], outer_row, outer_column]
+    sizes = _tile_sizes([int(schedule.get(loop).extent) for loop in spatial], machine)
+    outer_column, vectors, vector = schedule.split(spatial[-1], [None, sizes.vectors, sizes.width])
+    inner, outer = [vectors, vector], [*spatial[:-1], outer_column]
+    if sizes.rows > 1:
+        outer_row, row = schedule.split(spatial[-2], [None, sizes.rows])
+        inner, outer = [row, vectors, vector], [*spatial[:-2], outer_row, outer_column]
     schedule.reorder(*outer, *reduced, *inner)
     place = schedule.fuse(*outer)
     schedule.reverse_compute_at(epilogue, place)
     if parallel:
         schedule.parallel(place)
-    _keep_in_registers(schedule, schedule.get_loops(epilogue)[1:])
+    tail = schedule.get_loops(epilogue)[1:]
+    if tail:
+        columns, lanes = schedule.split(tail[-1], [None, sizes.width])
+        _keep_in_registers(schedule, [*tail[:-1], columns, lanes])
     _keep_in_registers(schedule, inner)
     start = schedule.decompose_reduction(block, reduced[0])
     _keep_in_registers(schedule, schedule.get_loops(start)[1:])
@@ -66,24 +65,40 @@ def _keep_in_registers(schedule: Any, loops: list[Any]) -> None:
     """Leave no loop around a tile: every row unrolled, every column in a vector."""
     for loop in loops[:-1]:
         schedule.unroll(loop)
-    if loops:
-        schedule.vectorize(loops[-1])
+    schedule.vectorize(loops[-1])
 
 
-def _tile_sizes(extents: list[int], machine: Machine) -> tuple[int, int]:
-    """Rows and columns: the most multiplications per load that the accumulators allow."""
-    column_extent, row_extent = extents[-1], extents[-2] if len(extents) > 1 else 1
-    best, best_score = (1, 1), 0.0
-    for columns in _divisors(column_extent, 4 * machine.lanes):
-        vectors = -(-columns // machine.lanes)
-        filled = columns / (vectors * machine.lanes)
+@dataclass(frozen=True, kw_only=True)
+class _Sizes:
+    rows: int
+    vectors: int
+    """In a row."""
+    width: int
+    """Values in a vector: a power of two, as LLVM takes any other apart."""
+
+
+def _tile_sizes(extents: list[int], machine: Machine) -> _Sizes:
+    """The most multiplications per load that the accumulators allow."""
+    row_extent = extents[-2] if len(extents) > 1 else 1
+    best, best_score = _Sizes(rows=1, vectors=1, width=1), 0.0
+    for columns in _divisors(extents[-1], 4 * machine.lanes):
+        width = vector_width(columns, machine.lanes)
+        vectors = columns // width
         for rows in _divisors(row_extent, machine.accumulators // vectors):
             # Until about ten sums run side by side, the processor waits for the sum before.
             busy = min(rows * vectors, 10) / 10
-            score = filled * busy * (rows * vectors) / (rows + vectors + 1)
+            score = width * busy * (rows * vectors) / (rows + vectors + 1)
             if score > best_score:
-                best, best_score = (rows, columns), score
+                best, best_score = _Sizes(rows=rows, vectors=vectors, width=width), score
     return best
+
+
+def vector_width(extent: int, most: int) -> int:
+    """The largest power of two up to ``most`` that divides ``extent``."""
+    width = 1
+    while width * 2 <= most and extent % (width * 2) == 0:
+        width *= 2
+    return width
 
 
 def _divisors(number: int, most: int) -> list[int]:
@@ -91,7 +106,8 @@ def _divisors(number: int, most: int) -> list[int]:
 
 
 def _loops(schedule: Any, block: Any) -> tuple[list[Any], list[Any]]:
-    spatial, reduced = [], []
+    spatial: list[Any] = []
+    reduced: list[Any] = []
     for loop, variable in zip(schedule.get_loops(block), schedule.get(block).iter_vars, strict=True):
         (reduced if variable.iter_type == tirx.IterVar.CommReduce else spatial).append(loop)
     return spatial, reduced

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, func, not_, select, update
@@ -12,9 +13,10 @@ from sqlalchemy.orm import Session
 from domain.jobs import Placement
 from domain.records import Record, RecordKey, TrialError
 from storage import statements
-from storage.tables import RecordRow, digest_of
+from storage.tables import RecordRow, TuningTaskRow, digest_of
 
 _KEYS_AT_ONCE = 500
+_WORKLOADS_TO_LEARN_FROM = 64
 
 
 def add(session: Session, records: Iterable[Record]) -> int:
@@ -68,8 +70,7 @@ def top_of_many(
 ) -> dict[str, list[Record]]:
     """The ``top`` fastest valid records of each workload that has any, fastest first; of equals the oldest."""
     found: dict[str, list[Record]] = {}
-    for start in range(0, len(workload_keys), _KEYS_AT_ONCE):
-        digests = [digest_of(key) for key in workload_keys[start : start + _KEYS_AT_ONCE]]
+    for digests, _ in _digests(workload_keys):
         query = _fastest(_valid(digests, target, device_key, toolchain, tuner), top)
         for row in session.scalars(query):
             found.setdefault(row.workload_key, []).append(_record(row))
@@ -82,6 +83,70 @@ def count(session: Session, key: RecordKey) -> int:
         *_matching([digest_of(key.workload_key)], key.target, key.device_key, key.toolchain)
     )
     return session.scalar(query) or 0
+
+
+def counts_of_many(
+    session: Session,
+    workload_keys: Sequence[str],
+    target: str,
+    device_key: str,
+    toolchain: str,
+    *,
+    excluding_job: str | None = None,
+) -> dict[str, int]:
+    """Trials ever measured for each workload, failed ones too; those without any are left out."""
+    found: dict[str, int] = {}
+    for digests, key_of in _digests(workload_keys):
+        matching = _matching(digests, target, device_key, toolchain)
+        query = select(RecordRow.workload_digest, func.count()).where(*matching).group_by(RecordRow.workload_digest)
+        if excluding_job is not None:
+            query = query.where(RecordRow.job_id != excluding_job)
+        found.update((key_of[digest], number) for digest, number in session.execute(query))
+    return found
+
+
+def passed_over(
+    session: Session, workload_keys: Sequence[str], target: str, device_key: str, toolchain: str
+) -> dict[str, int]:
+    """How many records of these workloads are never applied, by what sets them apart.
+
+    ``toolchain``, else ``device``, else ``target``: the first that differs. Kinds without any are left out.
+    """
+    identity = (RecordRow.target, RecordRow.device_key, RecordRow.toolchain)
+    stale = not_(and_(*_same(target, device_key, toolchain)))
+    found: Counter[str] = Counter()
+    for digests, _ in _digests(workload_keys):
+        query = select(*identity, func.count()).where(RecordRow.workload_digest.in_(digests), stale)
+        for _, other_device, other_toolchain, number in session.execute(query.group_by(*identity)):
+            differs = "device" if other_device != device_key else "target"
+            found["toolchain" if other_toolchain != toolchain else differs] += number
+    return dict(found)
+
+
+def transfer_candidates(
+    session: Session,
+    name: str,
+    *,
+    excluding_workload: str,
+    target: str,
+    device_key: str,
+    toolchain: str,
+    tuner: str,
+    limit: int,
+) -> list[Record]:
+    """The fastest records of other workloads of tuning tasks with this name, which a cost model can learn from.
+
+    At most ``limit``, shared evenly by up to 64 workloads.
+    """
+    other = select(TuningTaskRow.workload_digest).where(
+        TuningTaskRow.name == name, TuningTaskRow.workload_digest != digest_of(excluding_workload)
+    )
+    digests = list(session.scalars(other.distinct().limit(_WORKLOADS_TO_LEARN_FROM)))
+    if not digests or limit <= 0:
+        return []
+    share = max(1, limit // len(digests))
+    found = session.scalars(_fastest(_valid(digests, target, device_key, toolchain, tuner), share))
+    return [_record(row) for row in found][:limit]
 
 
 def count_of_job(session: Session, job_id: str) -> int:
@@ -111,12 +176,18 @@ def set_aside(session: Session, job_id: str, placement: Placement) -> int:
 
 
 def _matching(digests: Sequence[str], target: str, device_key: str, toolchain: str) -> tuple[ColumnElement[bool], ...]:
-    return (
-        RecordRow.workload_digest.in_(digests),
-        RecordRow.target == target,
-        RecordRow.device_key == device_key,
-        RecordRow.toolchain == toolchain,
-    )
+    return RecordRow.workload_digest.in_(digests), *_same(target, device_key, toolchain)
+
+
+def _same(target: str, device_key: str, toolchain: str) -> tuple[ColumnElement[bool], ...]:
+    return RecordRow.target == target, RecordRow.device_key == device_key, RecordRow.toolchain == toolchain
+
+
+def _digests(workload_keys: Sequence[str]) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """The keys' digests, as many as one statement takes, and the key of each."""
+    for start in range(0, len(workload_keys), _KEYS_AT_ONCE):
+        key_of = {digest_of(key): key for key in workload_keys[start : start + _KEYS_AT_ONCE]}
+        yield list(key_of), key_of
 
 
 def _valid(

@@ -107,7 +107,7 @@ class StageRow(Base):
 
 class TuningTaskRow(Base):
     __tablename__ = "tuning_tasks"
-    __table_args__ = (Index(None, "workload_digest"),)
+    __table_args__ = (Index(None, "workload_digest"), Index(None, "name", "workload_digest"))
 
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
     position: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -153,6 +153,9 @@ class RecordRow(Base):
     __table_args__ = (
         UniqueConstraint("job_id", "workload_digest", "schedule_digest"),
         Index("ix_records_lookup", "workload_digest", "target", "device_key", "toolchain", "latency"),
+        Index("ix_records_history", "workload_digest", "target", "device_key", "toolchain", "id"),
+        Index("ix_records_export", "tuner", "target", "device_key", "toolchain", "id"),
+        Index(None, "job_id", "id"),
         {"sqlite_autoincrement": True},
     )
 

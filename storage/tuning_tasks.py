@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 
-from sqlalchemy import and_, delete, func, select
+from sqlalchemy import ColumnElement, and_, delete, func, select, tuple_, update
 from sqlalchemy.orm import Session
 
-from domain.tuning_tasks import ExtractedTask, TuningTask
+from domain.jobs import JobState
+from domain.tuning_tasks import Effort, ExtractedTask, TuningTask
 from storage import statements
 from storage.tables import JobRow, RecordRow, TuningTaskRow, digest_of
+
+_KEYS_AT_ONCE = 500
 
 
 def save_plan(session: Session, job_id: str, tasks: Sequence[TuningTask]) -> None:
@@ -34,9 +38,91 @@ def of_job(session: Session, job_id: str) -> list[TuningTask]:
             trials_done=done.get(row.workload_digest, 0),
             best_latency=best.get(row.workload_digest),
             failures=dict(failures[row.workload_digest]),
+            effort=_effort(row),
         )
         for row in rows
     ]
+
+
+def set_effort(session: Session, job_id: str, efforts: Mapping[str, Effort]) -> None:
+    """Say what a job's search, now ended, came to spend, by workload key."""
+    for workload_key, effort in efforts.items():
+        own = and_(TuningTaskRow.job_id == job_id, TuningTaskRow.workload_digest == digest_of(workload_key))
+        spent = {"effort_trials": effort.trials, "effort_seconds": effort.seconds}
+        statements.changed(session, update(TuningTaskRow).where(own).values(**spent))
+
+
+def efforts(
+    session: Session,
+    workload_keys: Sequence[str],
+    *,
+    target: str,
+    device_key: str,
+    toolchain: str,
+    excluding_job: str | None = None,
+) -> dict[str, Effort]:
+    """The most trials and the most seconds that any ended search spent on each workload with that placement.
+
+    The identities are those of ``RecordKey``. Workloads that no search ended for are left out.
+    """
+    found: dict[str, Effort] = {}
+    for digests in _digests(workload_keys):
+        query = (
+            select(
+                TuningTaskRow.workload_key,
+                func.max(TuningTaskRow.effort_trials),
+                func.max(TuningTaskRow.effort_seconds),
+            )
+            .join(JobRow, JobRow.id == TuningTaskRow.job_id)
+            .where(
+                TuningTaskRow.workload_digest.in_(digests),
+                TuningTaskRow.effort_trials.is_not(None),
+                *_placed(target, device_key, toolchain),
+            )
+            .group_by(TuningTaskRow.workload_key)
+        )
+        if excluding_job is not None:
+            query = query.where(TuningTaskRow.job_id != excluding_job)
+        for workload_key, trials, seconds in session.execute(query):
+            found[workload_key] = Effort(trials=trials or 0.0, seconds=seconds or 0.0)
+    return found
+
+
+def tuned_elsewhere(
+    session: Session,
+    job_id: str,
+    workload_keys: Sequence[str],
+    *,
+    target: str,
+    device_key: str,
+    toolchain: str,
+    now: datetime,
+) -> dict[str, str]:
+    """The workloads that a job created before this one is searching now, and which job that is.
+
+    Of several jobs the one created first owns a workload, so no two ever wait for each other. A job owns what it
+    planned trials for while it runs under a live lease and its search has not ended: a dead one owns nothing.
+    """
+    created = select(JobRow.created_at).where(JobRow.id == job_id).scalar_subquery()
+    owners: dict[str, str] = {}
+    for digests in _digests(workload_keys):
+        query = (
+            select(TuningTaskRow.workload_key, JobRow.id)
+            .join(JobRow, JobRow.id == TuningTaskRow.job_id)
+            .where(
+                TuningTaskRow.workload_digest.in_(digests),
+                TuningTaskRow.trials_planned > 0,
+                TuningTaskRow.effort_trials.is_(None),
+                JobRow.state == JobState.RUNNING,
+                JobRow.lease_expires_at > now,
+                tuple_(JobRow.created_at, JobRow.id) < tuple_(created, job_id),
+                *_placed(target, device_key, toolchain),
+            )
+            .order_by(JobRow.created_at, JobRow.id)
+        )
+        for workload_key, owner in session.execute(query):
+            owners.setdefault(workload_key, owner)
+    return owners
 
 
 def _trials(session: Session, job_id: str) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
@@ -85,7 +171,15 @@ def _row(job_id: str, task: TuningTask) -> TuningTaskRow:
         flop=extracted.flop,
         space_size=extracted.space_size,
         trials_planned=task.trials_planned,
+        effort_trials=task.effort.trials if task.effort else None,
+        effort_seconds=task.effort.seconds if task.effort else None,
     )
+
+
+def _effort(row: TuningTaskRow) -> Effort | None:
+    if row.effort_trials is None or row.effort_seconds is None:
+        return None
+    return Effort(trials=row.effort_trials, seconds=row.effort_seconds)
 
 
 def _extracted(row: TuningTaskRow) -> ExtractedTask:
@@ -98,3 +192,12 @@ def _extracted(row: TuningTaskRow) -> ExtractedTask:
         flop=row.flop,
         space_size=row.space_size,
     )
+
+
+def _placed(target: str, device_key: str, toolchain: str) -> tuple[ColumnElement[bool], ...]:
+    return JobRow.target == target, JobRow.device_key == device_key, JobRow.toolchain == toolchain
+
+
+def _digests(workload_keys: Sequence[str]) -> Iterator[list[str]]:
+    for start in range(0, len(workload_keys), _KEYS_AT_ONCE):
+        yield [digest_of(key) for key in workload_keys[start : start + _KEYS_AT_ONCE]]

@@ -14,7 +14,19 @@ from sqlalchemy.orm import Session
 
 from domain.jobs import JobState, Stage
 from domain.records import TrialError
-from storage import artifacts, idempotency, jobs, records, stages, tuning_tasks, workers
+from domain.tuning_tasks import Effort
+from storage import (
+    artifacts,
+    extractions,
+    idempotency,
+    jobs,
+    quarantine,
+    records,
+    stages,
+    tuning_tasks,
+    workers,
+    workloads,
+)
 from storage.database import Database, migrate
 from tests.storage.factories import NOW, PLACEMENT, add_job, artifact, record, task, worker
 
@@ -31,6 +43,10 @@ def fill(session: Session) -> None:
     jobs.set_progress(session, job_id, job.lease, trials_done=2, trials_planned=2)
     stages.save(session, job_id, job.lease, Stage.IMPORT, {"folded": True}, started_at=NOW, finished_at=NOW)
     tuning_tasks.save_plan(session, job_id, [task(job_id)])
+    tuning_tasks.set_effort(session, job_id, {"dense": Effort(trials=64.0, seconds=12.5)})
+    workloads.put_many(session, {"dense": '["dense", "a module"]'}, tuner="metaschedule")
+    extractions.put(session, "0" * 64, [task(job_id).extracted], now=NOW)
+    quarantine.add(session, "tracker:9190/board/device:9090", job_id=job_id, reason="gone", now=NOW, seconds=600)
     worked = record("dense", 1e-3, 2e-3, schedule="a", job_id=job_id)
     records.add(session, [worked, record("dense", schedule="b", error=TrialError.BUILD_ERROR, job_id=job_id)])
     published = artifacts.add(session, artifact(job_id))

@@ -49,6 +49,16 @@ def upgrade() -> None:
         batch_op.add_column(sa.Column("effort_trials", sa.Double(), nullable=True))
         batch_op.add_column(sa.Column("effort_seconds", sa.Double(), nullable=True))
         batch_op.create_index(batch_op.f("ix_tuning_tasks_workload_digest"), ["workload_digest"], unique=False)
+        batch_op.create_index(
+            batch_op.f("ix_tuning_tasks_name_workload_digest"), ["name", "workload_digest"], unique=False
+        )
+
+    with op.batch_alter_table("records", schema=None) as batch_op:
+        batch_op.create_index(
+            "ix_records_history", ["workload_digest", "target", "device_key", "toolchain", "id"], unique=False
+        )
+        batch_op.create_index("ix_records_export", ["tuner", "target", "device_key", "toolchain", "id"], unique=False)
+        batch_op.create_index(batch_op.f("ix_records_job_id_id"), ["job_id", "id"], unique=False)
 
     with op.batch_alter_table("workers", schema=None) as batch_op:
         batch_op.add_column(sa.Column("accelerators", JSON_DOCUMENT, server_default="[]", nullable=False))

@@ -21,17 +21,18 @@ CREATE TABLE "artifacts" (
 	bundle_format VARCHAR(16) DEFAULT 'shared' NOT NULL, 
 	verified BOOLEAN DEFAULT 1 NOT NULL, 
 	CONSTRAINT pk_artifacts PRIMARY KEY (id), 
-	CONSTRAINT fk_artifacts_model_digest FOREIGN KEY(model_digest) REFERENCES models (digest), 
 	CONSTRAINT uq_artifacts_digest UNIQUE (digest), 
-	CONSTRAINT fk_artifacts_job_id FOREIGN KEY(job_id) REFERENCES jobs (id)
+	CONSTRAINT fk_artifacts_job_id FOREIGN KEY(job_id) REFERENCES jobs (id), 
+	CONSTRAINT fk_artifacts_model_digest FOREIGN KEY(model_digest) REFERENCES models (digest)
 );
-INSERT INTO "artifacts" VALUES('a-cd98c950d629','cd98c950d629c66548537b4ecd68dab3e8cf59974ba6e40df5a1a7354b39db5f',1000,'j-01kjmma2g0w4n8z3ypxq','97ff8a35544dcf40ad84047074439dd6aa3a0be469ea578a1b1c017d939ec61c','{"x":[1,3,48,192]}','llvm -mcpu=znver3 -num-cores=2','AMD EPYC 7R13 avx2 t2','relay/tvm-0.19.0/llvm-22.1.8','f32','{"timings":{"reference":{"samples":[0.0008,0.0008],"mean":0.0008,"median":0.0008,"p90":0.0008,"p99":0.0008,"min":0.0008,"max":0.0008,"std":0.0},"untuned":{"samples":[0.001,0.001],"mean":0.001,"median":0.001,"p90":0.001,"p99":0.001,"min":0.001,"max":0.001,"std":0.0},"tuned":{"samples":[0.0005,0.0005],"mean":0.0005,"median":0.0005,"p90":0.0005,"p99":0.0005,"min":0.0005,"max":0.0005,"std":0.0}},"verifications":{"untuned":{"variant":"untuned","seeds":[0,1,2],"outputs":[{"output":"softmax","dtype":"float32","max_abs":1e-07,"max_rel":1e-06,"atol":1e-05,"rtol":0.0001,"passed":true}]},"tuned":{"variant":"tuned","seeds":[0,1,2],"outputs":[{"output":"softmax","dtype":"float32","max_abs":1e-07,"max_rel":1e-06,"atol":1e-05,"rtol":0.0001,"passed":true}]}},"published":"tuned","speedup_over_untuned":2.0,"speedup_over_reference":1.6,"summary":"tuned runs twice as fast as untuned","engines":{},"choice":[]}',0.0005,'2026-03-01 12:00:00.000000','shared',1);
+INSERT INTO "artifacts" VALUES('a-cd98c950d629','cd98c950d629c66548537b4ecd68dab3e8cf59974ba6e40df5a1a7354b39db5f',1000,'j-01kjmma2g09t9zpdq3nm','97ff8a35544dcf40ad84047074439dd6aa3a0be469ea578a1b1c017d939ec61c','{"x":[1,3,48,192]}','llvm -mcpu=znver3 -num-cores=2','AMD EPYC 7R13 avx2 t2','relay/tvm-0.19.0/llvm-22.1.8','f32','{"timings":{"reference":{"samples":[0.0008,0.0008],"mean":0.0008,"median":0.0008,"p90":0.0008,"p99":0.0008,"min":0.0008,"max":0.0008,"std":0.0},"untuned":{"samples":[0.001,0.001],"mean":0.001,"median":0.001,"p90":0.001,"p99":0.001,"min":0.001,"max":0.001,"std":0.0},"tuned":{"samples":[0.0005,0.0005],"mean":0.0005,"median":0.0005,"p90":0.0005,"p99":0.0005,"min":0.0005,"max":0.0005,"std":0.0}},"verifications":{"untuned":{"variant":"untuned","seeds":[0,1,2],"outputs":[{"output":"softmax","dtype":"float32","max_abs":1e-07,"max_rel":1e-06,"atol":1e-05,"rtol":0.0001,"passed":true}]},"tuned":{"variant":"tuned","seeds":[0,1,2],"outputs":[{"output":"softmax","dtype":"float32","max_abs":1e-07,"max_rel":1e-06,"atol":1e-05,"rtol":0.0001,"passed":true}]}},"published":"tuned","speedup_over_untuned":2.0,"speedup_over_reference":1.6,"summary":"tuned runs twice as fast as untuned","engines":{},"choice":[]}',0.0005,'2026-03-01 12:00:00.000000','shared',1);
 CREATE TABLE extractions (
 	key_digest VARCHAR(64) NOT NULL, 
 	tasks JSON NOT NULL, 
 	created_at DATETIME NOT NULL, 
 	CONSTRAINT pk_extractions PRIMARY KEY (key_digest)
 );
+INSERT INTO "extractions" VALUES('0000000000000000000000000000000000000000000000000000000000000000','[{"position":0,"name":"dense_pack.x86","workload_key":"dense","description":"dense 1×512 ∗ 10×512","weight":2,"flop":10240.0,"space_size":1099511627776,"definition":null}]','2026-03-01 12:00:00.000000');
 CREATE TABLE idempotency_keys (
 	key_digest VARCHAR(64) NOT NULL, 
 	fingerprint TEXT NOT NULL, 
@@ -39,7 +40,7 @@ CREATE TABLE idempotency_keys (
 	created_at DATETIME NOT NULL, 
 	CONSTRAINT pk_idempotency_keys PRIMARY KEY (key_digest)
 );
-INSERT INTO "idempotency_keys" VALUES('2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683','fingerprint','j-01kjmma2g0w4n8z3ypxq','2026-03-01 12:00:00.000000');
+INSERT INTO "idempotency_keys" VALUES('2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683','fingerprint','j-01kjmma2g09t9zpdq3nm','2026-03-01 12:00:00.000000');
 CREATE TABLE job_events (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	job_id VARCHAR(40) NOT NULL, 
@@ -48,9 +49,9 @@ CREATE TABLE job_events (
 	at DATETIME NOT NULL, 
 	CONSTRAINT fk_job_events_job_id FOREIGN KEY(job_id) REFERENCES jobs (id) ON DELETE CASCADE
 );
-INSERT INTO "job_events" VALUES(1,'j-01kjmma2g0w4n8z3ypxq','state','{"state":"queued"}','2026-03-01 12:00:00.000000');
-INSERT INTO "job_events" VALUES(2,'j-01kjmma2g0w4n8z3ypxq','state','{"state":"running"}','2026-03-01 12:00:00.000000');
-INSERT INTO "job_events" VALUES(3,'j-01kjmma2g0w4n8z3ypxq','state','{"state":"succeeded"}','2026-03-01 12:00:00.000000');
+INSERT INTO "job_events" VALUES(1,'j-01kjmma2g09t9zpdq3nm','state','{"state":"queued"}','2026-03-01 12:00:00.000000');
+INSERT INTO "job_events" VALUES(2,'j-01kjmma2g09t9zpdq3nm','state','{"state":"running"}','2026-03-01 12:00:00.000000');
+INSERT INTO "job_events" VALUES(3,'j-01kjmma2g09t9zpdq3nm','state','{"state":"succeeded"}','2026-03-01 12:00:00.000000');
 CREATE TABLE job_labels (
 	job_id VARCHAR(40) NOT NULL, 
 	name VARCHAR(255) NOT NULL, 
@@ -58,7 +59,7 @@ CREATE TABLE job_labels (
 	CONSTRAINT pk_job_labels PRIMARY KEY (job_id, name), 
 	CONSTRAINT fk_job_labels_job_id FOREIGN KEY(job_id) REFERENCES jobs (id) ON DELETE CASCADE
 );
-INSERT INTO "job_labels" VALUES('j-01kjmma2g0w4n8z3ypxq','branch','main');
+INSERT INTO "job_labels" VALUES('j-01kjmma2g09t9zpdq3nm','branch','main');
 CREATE TABLE job_stages (
 	job_id VARCHAR(40) NOT NULL, 
 	stage VARCHAR(16) NOT NULL, 
@@ -69,7 +70,7 @@ CREATE TABLE job_stages (
 	CONSTRAINT pk_job_stages PRIMARY KEY (job_id, stage), 
 	CONSTRAINT fk_job_stages_job_id FOREIGN KEY(job_id) REFERENCES jobs (id) ON DELETE CASCADE
 );
-INSERT INTO "job_stages" VALUES('j-01kjmma2g0w4n8z3ypxq','import',1,'{"folded":true}','2026-03-01 12:00:00.000000','2026-03-01 12:00:00.000000');
+INSERT INTO "job_stages" VALUES('j-01kjmma2g09t9zpdq3nm','import',1,'{"folded":true}','2026-03-01 12:00:00.000000','2026-03-01 12:00:00.000000');
 CREATE TABLE jobs (
 	id VARCHAR(40) NOT NULL, 
 	model_digest VARCHAR(64) NOT NULL, 
@@ -96,7 +97,7 @@ CREATE TABLE jobs (
 	CONSTRAINT pk_jobs PRIMARY KEY (id), 
 	CONSTRAINT fk_jobs_model_digest FOREIGN KEY(model_digest) REFERENCES models (digest)
 );
-INSERT INTO "jobs" VALUES('j-01kjmma2g0w4n8z3ypxq','97ff8a35544dcf40ad84047074439dd6aa3a0be469ea578a1b1c017d939ec61c','{"model_digest":"97ff8a35544dcf40ad84047074439dd6aa3a0be469ea578a1b1c017d939ec61c","budget":{"trials":64,"seconds":null},"target":"native","threads":null,"tuner":"auto","runner":"local","rpc":null,"precision":"f32","bundle_format":"shared","input_shapes":{"x":[1,3,48,192]},"measure":{"number":1,"repeat":3,"min_repeat_ms":10,"timeout":10.0,"enable_cpu_cache_flush":false,"n_parallel":null},"tuner_options":{"search":"xgb","early_stopping":null,"n_trial":null,"loss_type":"rank-binary","feature_type":"knob","keep_layout":true,"transfer":true,"layout":null},"priority":5,"labels":{"branch":"main"}}',5,'succeeded','publish',NULL,'{"target":{"text":"llvm -mcpu=znver3","threads":2},"device":{"key":"AMD EPYC 7R13 avx2 t2","name":"AMD EPYC 7R13","threads":2},"toolchain":{"engine":"relay","tvm":"0.19.0","llvm":"22.1.8"}}','llvm -mcpu=znver3 -num-cores=2','AMD EPYC 7R13 avx2 t2','relay/tvm-0.19.0/llvm-22.1.8',1,1,NULL,NULL,2,2,'a-cd98c950d629','2026-03-01 12:00:00.000000',NULL,'2026-03-01 12:00:00.000000','2026-03-01 12:00:00.000000');
+INSERT INTO "jobs" VALUES('j-01kjmma2g09t9zpdq3nm','97ff8a35544dcf40ad84047074439dd6aa3a0be469ea578a1b1c017d939ec61c','{"model_digest":"97ff8a35544dcf40ad84047074439dd6aa3a0be469ea578a1b1c017d939ec61c","budget":{"trials":64,"seconds":null},"target":"native","threads":null,"tuner":"auto","runner":"local","rpc":null,"precision":"f32","bundle_format":"shared","input_shapes":{"x":[1,3,48,192]},"measure":{"number":1,"repeat":3,"min_repeat_ms":10,"timeout":10.0,"enable_cpu_cache_flush":false,"n_parallel":null,"cooldown_interval":0.0},"tuner_options":{"search":"xgb","early_stopping":null,"n_trial":null,"loss_type":"rank-binary","feature_type":"knob","keep_layout":true,"transfer":true,"layout":null},"priority":5,"labels":{"branch":"main"}}',5,'succeeded','publish',NULL,'{"target":{"text":"llvm -mcpu=znver3","threads":2},"device":{"key":"AMD EPYC 7R13 avx2 t2","name":"AMD EPYC 7R13","threads":2},"toolchain":{"engine":"relay","tvm":"0.19.0","llvm":"22.1.8"}}','llvm -mcpu=znver3 -num-cores=2','AMD EPYC 7R13 avx2 t2','relay/tvm-0.19.0/llvm-22.1.8',1,1,NULL,NULL,2,2,'a-cd98c950d629','2026-03-01 12:00:00.000000',NULL,'2026-03-01 12:00:00.000000','2026-03-01 12:00:00.000000');
 CREATE TABLE models (
 	digest VARCHAR(64) NOT NULL, 
 	id VARCHAR(66) NOT NULL, 
@@ -116,6 +117,7 @@ CREATE TABLE quarantined_devices (
 	until DATETIME NOT NULL, 
 	CONSTRAINT pk_quarantined_devices PRIMARY KEY (id)
 );
+INSERT INTO "quarantined_devices" VALUES('tracker:9190/board/device:9090','j-01kjmma2g09t9zpdq3nm','gone','2026-03-01 12:00:00.000000','2026-03-01 12:10:00.000000');
 CREATE TABLE records (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	job_id VARCHAR(40) NOT NULL, 
@@ -136,8 +138,8 @@ CREATE TABLE records (
 	finished_at DATETIME NOT NULL, 
 	CONSTRAINT uq_records_job_id_workload_digest_schedule_digest UNIQUE (job_id, workload_digest, schedule_digest)
 );
-INSERT INTO "records" VALUES(1,'j-01kjmma2g0w4n8z3ypxq','d6a98598212ed729f5b9a4d1b7ff4dcc1341bbfc740993325b9107298521422f','dense','llvm -mcpu=znver3 -num-cores=2','AMD EPYC 7R13 avx2 t2','relay/tvm-0.19.0/llvm-22.1.8','autotvm','ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb','a',0.0015,'[0.001,0.002]',NULL,NULL,0,'host:1:2','2026-03-01 12:00:00.000000');
-INSERT INTO "records" VALUES(2,'j-01kjmma2g0w4n8z3ypxq','d6a98598212ed729f5b9a4d1b7ff4dcc1341bbfc740993325b9107298521422f','dense','llvm -mcpu=znver3 -num-cores=2','AMD EPYC 7R13 avx2 t2','relay/tvm-0.19.0/llvm-22.1.8','autotvm','3e23e8160039594a33894f6564e1b1348bbd7a0088d42c4acb73eeaed59c009d','b',NULL,'[]','build_error','it broke',0,'host:1:2','2026-03-01 12:00:00.000000');
+INSERT INTO "records" VALUES(1,'j-01kjmma2g09t9zpdq3nm','d6a98598212ed729f5b9a4d1b7ff4dcc1341bbfc740993325b9107298521422f','dense','llvm -mcpu=znver3 -num-cores=2','AMD EPYC 7R13 avx2 t2','relay/tvm-0.19.0/llvm-22.1.8','autotvm','ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb','a',0.0015,'[0.001,0.002]',NULL,NULL,0,'host:1:2','2026-03-01 12:00:00.000000');
+INSERT INTO "records" VALUES(2,'j-01kjmma2g09t9zpdq3nm','d6a98598212ed729f5b9a4d1b7ff4dcc1341bbfc740993325b9107298521422f','dense','llvm -mcpu=znver3 -num-cores=2','AMD EPYC 7R13 avx2 t2','relay/tvm-0.19.0/llvm-22.1.8','autotvm','3e23e8160039594a33894f6564e1b1348bbd7a0088d42c4acb73eeaed59c009d','b',NULL,'[]','build_error','it broke',0,'host:1:2','2026-03-01 12:00:00.000000');
 CREATE TABLE tuning_tasks (
 	job_id VARCHAR(40) NOT NULL, 
 	position INTEGER NOT NULL, 
@@ -152,7 +154,7 @@ CREATE TABLE tuning_tasks (
 	CONSTRAINT pk_tuning_tasks PRIMARY KEY (job_id, position), 
 	CONSTRAINT fk_tuning_tasks_job_id FOREIGN KEY(job_id) REFERENCES jobs (id) ON DELETE CASCADE
 );
-INSERT INTO "tuning_tasks" VALUES('j-01kjmma2g0w4n8z3ypxq',0,'dense_pack.x86','d6a98598212ed729f5b9a4d1b7ff4dcc1341bbfc740993325b9107298521422f','dense','dense 1×512 ∗ 10×512',2,10240.0,1099511627776,16,NULL,NULL);
+INSERT INTO "tuning_tasks" VALUES('j-01kjmma2g09t9zpdq3nm',0,'dense_pack.x86','d6a98598212ed729f5b9a4d1b7ff4dcc1341bbfc740993325b9107298521422f','dense','dense 1×512 ∗ 10×512',2,10240.0,1099511627776,16,64.0,12.5);
 CREATE TABLE workers (
 	id TEXT NOT NULL, 
 	hostname TEXT NOT NULL, 
@@ -173,6 +175,7 @@ CREATE TABLE workloads (
 	definition TEXT NOT NULL, 
 	CONSTRAINT pk_workloads PRIMARY KEY (workload_digest)
 );
+INSERT INTO "workloads" VALUES('d6a98598212ed729f5b9a4d1b7ff4dcc1341bbfc740993325b9107298521422f','dense','metaschedule','["dense", "a module"]');
 CREATE INDEX ix_idempotency_keys_created_at ON idempotency_keys (created_at);
 CREATE INDEX ix_models_created_at_id ON models (created_at, id);
 CREATE INDEX ix_records_lookup ON records (workload_digest, target, device_key, toolchain, latency);
@@ -185,6 +188,10 @@ CREATE INDEX ix_job_labels_name_value ON job_labels (name, value);
 CREATE INDEX ix_artifacts_best ON artifacts (model_digest, target, device_key, published_median);
 CREATE INDEX ix_artifacts_job_id ON artifacts (job_id);
 CREATE INDEX ix_tuning_tasks_workload_digest ON tuning_tasks (workload_digest);
+CREATE INDEX ix_tuning_tasks_name_workload_digest ON tuning_tasks (name, workload_digest);
+CREATE INDEX ix_records_history ON records (workload_digest, target, device_key, toolchain, id);
+CREATE INDEX ix_records_export ON records (tuner, target, device_key, toolchain, id);
+CREATE INDEX ix_records_job_id_id ON records (job_id, id);
 DELETE FROM "sqlite_sequence";
 INSERT INTO "sqlite_sequence" VALUES('job_events',3);
 INSERT INTO "sqlite_sequence" VALUES('records',2);

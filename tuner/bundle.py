@@ -22,20 +22,36 @@ from domain.artifacts import Report, Variant
 from tuner import bundle_texts
 from tuner.manifest import FORMAT_VERSION, Manifest
 
-__all__ = ["FILES", "Manifest", "evidence", "open_bundle", "read_manifest", "write"]
+__all__ = ["FILES", "Manifest", "evidence", "needed", "open_bundle", "read_manifest", "write"]
 
-COMPILED = ("mod.so", "mod.json", "mod.params")
+LIBRARY, OBJECTS, ARCHIVE = "mod.so", "mod.tar", "mod.a"
+COMPILED = {"graph": (LIBRARY, "mod.json", "mod.params"), "vm": (LIBRARY, "mod.json")}
+"""What each executor loads."""
+ADDED = {"shared": (), "object": (OBJECTS,), "system-lib": (ARCHIVE,)}
+"""What each format adds for linkers; ``mod.so`` may then be missing, where nothing linked for the target."""
 MANIFEST = "manifest.json"
 EVIDENCE = "evidence.json"
 RECORDS = "records.json"
 README = "README.md"
 EXAMPLE = "example.py"
-FILES = frozenset({*COMPILED, MANIFEST, EVIDENCE, RECORDS, README, EXAMPLE})
+TEXTS = frozenset({MANIFEST, EVIDENCE, RECORDS, README, EXAMPLE})
+FILES = TEXTS.union(*COMPILED.values(), *ADDED.values())
+"""Whatever a bundle may hold."""
 
 MAX_BYTES = 8 * 1024**3
 _MAX_MANIFEST_BYTES = 4 * 1024**2
 _CHUNK_BYTES = 1024 * 1024
 _MANIFESTS = TypeAdapter(Manifest)
+
+
+def needed(manifest: Manifest) -> frozenset[str]:
+    """The files that a bundle of this executor and format cannot do without. Raises InvalidBundle for strange ones."""
+    if manifest.executor not in COMPILED or manifest.format not in ADDED:
+        raise errors.InvalidBundle(
+            f"this release knows no bundles of executor {manifest.executor!r} and format {manifest.format!r}"
+        )
+    files = TEXTS.union(COMPILED[manifest.executor], ADDED[manifest.format])
+    return files if manifest.format == "shared" else files - {LIBRARY}
 
 
 def write(path: Path, *, compiled: Path, manifest: Manifest, report: Report, records: Sequence[str] = ()) -> Manifest:
@@ -44,18 +60,21 @@ def write(path: Path, *, compiled: Path, manifest: Manifest, report: Report, rec
     ``compiled`` is the folder an engine's ``compile`` filled; ``records`` are native lines of the schedules that it was
     built with, empty for an untuned variant. Raises FileNotFoundError when a compiled file is missing.
     """
+    binaries = needed(manifest) - TEXTS
+    if (compiled / LIBRARY).exists():
+        binaries |= {LIBRARY}
     texts = {
         EVIDENCE: _json(evidence(report)),
-        RECORDS: _json({"tuner": "autotvm", "records": list(records)}),
-        README: bundle_texts.readme(manifest, report).encode(),
-        EXAMPLE: bundle_texts.EXAMPLE.encode(),
+        RECORDS: _json({"tuner": _tuner(manifest), "records": list(records)}),
+        README: bundle_texts.readme(manifest, report, binaries).encode(),
+        EXAMPLE: bundle_texts.example(manifest).encode(),
     }
     digests = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
-    digests |= {name: _file_digest(compiled / name) for name in COMPILED}
+    digests |= {name: _file_digest(compiled / name) for name in binaries}
     complete = dataclasses.replace(manifest, files=dict(sorted(digests.items())))
     texts[MANIFEST] = _json(dataclasses.asdict(complete))
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as archive:
-        for name in sorted(FILES):
+        for name in sorted(binaries | TEXTS):
             if name in texts:
                 archive.addfile(_member(name, len(texts[name])), io.BytesIO(texts[name]))
             else:
@@ -72,12 +91,12 @@ def open_bundle(path: Path, into: Path) -> Manifest:
     into.mkdir(parents=True, exist_ok=True)
     try:
         with tarfile.open(path, "r:") as archive:
-            _unpack(archive, into)
+            unpacked = _unpack(archive, into)
     except (tarfile.TarError, EOFError, OSError) as error:
         raise errors.InvalidBundle(f"not a bundle: {error}") from error
     manifest = read_manifest(into)
-    for name in sorted(FILES - {MANIFEST}):
-        if not (into / name).is_file():
+    for name in sorted((needed(manifest) | manifest.files.keys() | unpacked) - {MANIFEST}):
+        if name not in unpacked:
             raise errors.InvalidBundle(f"the bundle has no {name}")
         if _file_digest(into / name) != manifest.files.get(name):
             raise errors.InvalidBundle(f"{name} is not the file that the manifest describes")
@@ -116,7 +135,11 @@ def evidence(report: Report) -> dict[str, Any]:
     }
 
 
-def _unpack(archive: tarfile.TarFile, into: Path) -> None:
+def _tuner(manifest: Manifest) -> str:
+    return manifest.tuner or {"relax": "metaschedule"}.get(manifest.toolchain.get("engine", ""), "autotvm")
+
+
+def _unpack(archive: tarfile.TarFile, into: Path) -> set[str]:
     left = MAX_BYTES
     seen: set[str] = set()
     for member in archive:
@@ -132,6 +155,7 @@ def _unpack(archive: tarfile.TarFile, into: Path) -> None:
         source = archive.extractfile(member)
         assert source is not None  # noqa: S101 - a regular file, as was checked
         _copy(source, into / name, member.size)
+    return seen
 
 
 def _copy(source: Any, path: Path, size: int) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from domain.artifacts import Report, Timing, Variant
 from domain.tensors import TensorSpec
 from tuner.manifest import Manifest
 
 _NAMES = {Variant.REFERENCE: "ONNX Runtime", Variant.UNTUNED: "TVM, untuned", Variant.TUNED: "TVM, tuned"}
 
-EXAMPLE = '''\
-"""Run the network in this folder with plain TVM 0.19 and numpy, nothing else.
+_HEAD = '''\
+"""Run the network in this folder with plain TVM {tvm} and numpy, nothing else.
 
 python example.py                        random inputs, prints shapes and the time of a run
 python example.py inputs.npz out.npz     your inputs, one array per name; writes the outputs
@@ -27,14 +29,78 @@ os.environ.setdefault("TVM_NUM_THREADS", str(MANIFEST["threads"]))
 
 import numpy as np
 import tvm
+'''
+
+_LIBRARY = """\
+
+
+def library():
+    # Object files are linked here, by this machine's C compiler.
+    for name in ("mod.so", "mod.tar"):
+        if (HERE / name).exists():
+            return tvm.runtime.load_module(str(HERE / name))
+    sys.exit("this bundle holds a static library alone: link mod.a into your program, see README.md")
+"""
+
+_GRAPH = (
+    """\
 from tvm.contrib import graph_executor
+"""
+    + _LIBRARY
+    + """\
 
 
 def load():
-    library = tvm.runtime.load_module(str(HERE / "mod.so"))
-    executor = graph_executor.create((HERE / "mod.json").read_text(), library, tvm.cpu(0))
+    executor = graph_executor.create((HERE / "mod.json").read_text(), library(), tvm.cpu(0))
     executor.load_params((HERE / "mod.params").read_bytes())
     return executor
+
+
+def run(executor, inputs):
+    for name, array in inputs.items():
+        executor.set_input(name, array)
+    executor.run()
+    names = [spec["name"] for spec in MANIFEST["outputs"]]
+    return {name: executor.get_output(place).numpy() for place, name in enumerate(names)}
+
+
+def time(executor, inputs):
+    return executor.module.time_evaluator("run", tvm.cpu(0), number=10, repeat=10)().results
+"""
+)
+
+_MACHINE = (
+    """\
+from tvm import relax
+
+SIGNATURE = json.loads((HERE / "mod.json").read_text())
+DEVICE = tvm.cuda(0) if SIGNATURE["device"] == "cuda" else tvm.cpu(0)
+"""
+    + _LIBRARY
+    + """\
+
+
+def load():
+    return relax.VirtualMachine(library(), DEVICE)
+
+
+def arguments(inputs):
+    return [tvm.runtime.tensor(inputs[spec["name"]], DEVICE) for spec in SIGNATURE["inputs"]]
+
+
+def run(machine, inputs):
+    answer = machine["main"](*arguments(inputs))
+    values = [answer] if hasattr(answer, "numpy") else list(answer)
+    names = [spec["name"] for spec in SIGNATURE["outputs"]]
+    return {name: value.numpy() for name, value in zip(names, values)}
+
+
+def time(machine, inputs):
+    return machine.time_evaluator("main", DEVICE, number=10, repeat=10)(*arguments(inputs)).results
+"""
+)
+
+_TAIL = """\
 
 
 def random_inputs():
@@ -49,15 +115,11 @@ def random_inputs():
 
 def main():
     inputs = dict(np.load(sys.argv[1])) if len(sys.argv) > 1 else random_inputs()
-    executor = load()
-    for name, array in inputs.items():
-        executor.set_input(name, array)
-    executor.run()
-    names = [spec["name"] for spec in MANIFEST["outputs"]]
-    outputs = {name: executor.get_output(place).numpy() for place, name in enumerate(names)}
+    network = load()
+    outputs = run(network, inputs)
     for name, array in outputs.items():
         print(f"{name}: {array.dtype}{list(array.shape)}, mean {array.mean():.6g}")
-    times = executor.module.time_evaluator("run", tvm.cpu(0), number=10, repeat=10)().results
+    times = time(network, inputs)
     print(f"median of a run: {np.median(times) * 1000:.3f} ms on {MANIFEST['threads']} thread(s)")
     if len(sys.argv) > 2:
         with open(sys.argv[2], "wb") as file:
@@ -66,10 +128,27 @@ def main():
 
 if __name__ == "__main__":
     main()
-'''
+"""
 
 
-def readme(manifest: Manifest, report: Report) -> str:
+def example(manifest: Manifest) -> str:
+    """A program for the TVM that the bundle was built with."""
+    loader = _MACHINE if manifest.executor == "vm" else _GRAPH
+    return _HEAD.format(tvm=manifest.toolchain["tvm"]) + loader + _TAIL
+
+
+_FILES = {
+    "mod.so": "a shared library, for `tvm.runtime.load_module` or `dlopen`",
+    "mod.tar": "object files, for `tvm.runtime.load_module`, which links them, or a linker of your own",
+    "mod.a": "a static library whose functions register themselves: link it whole (`-Wl,--whole-archive`) with TVM's "
+    "runtime, then `tvm.runtime.system_lib()` has them",
+    "mod.json": {"graph": "the graph, for TVM's graph executor", "vm": "names and shapes of inputs and outputs"},
+    "mod.params": "the weights, for TVM's graph executor",
+}
+
+
+def readme(manifest: Manifest, report: Report, binaries: Iterable[str]) -> str:
+    """``binaries`` names the compiled files of the bundle."""
     toolchain = ", ".join(f"{name} {value}" for name, value in sorted(manifest.toolchain.items()))
     return f"""\
 # {manifest.model_name}, compiled
@@ -90,8 +169,10 @@ def readme(manifest: Manifest, report: Report) -> str:
 
     python example.py
 
-It needs numpy and TVM 0.19. `mod.so`, `mod.json` and `mod.params` are what TVM's graph executor loads; they hold code
-for the target above, which stops with an illegal instruction on a CPU that lacks its features.
+It needs numpy and TVM {manifest.toolchain["tvm"]}. The compiled files hold code for the target above, which stops with
+an illegal instruction on a CPU that lacks its features:
+
+{_listed(manifest, binaries)}
 
 ## What was measured
 
@@ -107,11 +188,19 @@ Largest errors against ONNX Runtime on {_seeds(report)} random inputs:
 |---|---|---|---|---|---|
 {_errors(report)}
 
-`records.json` holds the tuning records this was compiled with, as AutoTVM writes them; `manifest.json` the sha256 of
-every file.
+`records.json` holds the tuning records this was compiled with, in their tuner's own format; `manifest.json` the
+sha256 of every file.
 
 Written by {manifest.created_by}.
 """
+
+
+def _listed(manifest: Manifest, binaries: Iterable[str]) -> str:
+    lines = []
+    for name in sorted(binaries):
+        purpose = _FILES[name]
+        lines.append(f"* `{name}`: {purpose[manifest.executor] if isinstance(purpose, dict) else purpose}")
+    return "\n".join(lines)
 
 
 def _signature(specs: tuple[TensorSpec, ...]) -> str:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from domain.tensors import TensorSpec
 
 FORMAT_VERSION = 1
+EXECUTORS = {"relay": "graph", "relax": "vm"}
+"""What runs the networks that each engine compiles."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +26,12 @@ class Manifest:
     outputs: tuple[TensorSpec, ...]
     created_by: str
     """Name and version of what wrote the bundle."""
+    executor: str = "graph"
+    """``graph``, TVM 0.19's graph executor, or ``vm``, the Relax virtual machine of TVM 0.27."""
+    format: str = "shared"
+    """``shared``, ``object`` or ``system-lib``, see ``domain.jobs.BundleFormat``."""
+    tuner: str | None = None
+    """Whose records the bundle holds; None in bundles of releases that had one tuner for each engine."""
     files: dict[str, str] = field(default_factory=dict)
     """sha256 of every file but the manifest, hex; ``write`` fills it in."""
     format_version: int = FORMAT_VERSION

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import io
 import json
 import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +41,8 @@ REPORT = Report(
     speedup_over_reference=0.9,
     summary="Tuning made it 1.50× as fast.",
 )
+SHARED = bundle.FILES - {"mod.tar", "mod.a"}
+"""What a bundle of one shared library for the graph executor holds."""
 RECORDS = ['{"input": ["llvm", "dense_nopack.x86"], "result": [[1e-05], 0, 0.1, 1.0]}']
 
 
@@ -86,12 +90,12 @@ def with_member(tar: Path, name: str, **attributes: object) -> Path:
 
 def test_a_bundle_comes_back_as_it_was_written(tar: Path, compiled: Path, tmp_path: Path) -> None:
     manifest = bundle.open_bundle(tar, tmp_path / "out")
-    assert {path.name for path in (tmp_path / "out").iterdir()} == bundle.FILES
+    assert {path.name for path in (tmp_path / "out").iterdir()} == SHARED
     for name in ("mod.so", "mod.json", "mod.params"):
         assert (tmp_path / "out" / name).read_bytes() == (compiled / name).read_bytes()
     assert manifest.inputs == MANIFEST.inputs
     assert manifest.toolchain == MANIFEST.toolchain
-    assert set(manifest.files) == bundle.FILES - {"manifest.json"}
+    assert set(manifest.files) == SHARED - {"manifest.json"}
     assert bundle.read_manifest(tmp_path / "out") == manifest
 
 
@@ -121,7 +125,7 @@ def test_the_same_content_gives_the_same_bytes(compiled: Path, tar: Path, tmp_pa
 def test_nobodys_name_or_time_is_in_a_bundle(tar: Path) -> None:
     with tarfile.open(tar) as archive:
         members = archive.getmembers()
-    assert [member.name for member in members] == sorted(bundle.FILES)
+    assert [member.name for member in members] == sorted(SHARED)
     assert {(member.uid, member.uname, member.mtime) for member in members} == {(0, "", 0)}
 
 
@@ -131,14 +135,14 @@ def test_a_missing_compiled_file_is_told(compiled: Path, tmp_path: Path) -> None
         bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=MANIFEST, report=REPORT)
 
 
-@pytest.mark.parametrize("name", sorted(bundle.FILES))
+@pytest.mark.parametrize("name", sorted(SHARED))
 def test_a_changed_file_is_noticed(tar: Path, tmp_path: Path, name: str) -> None:
     changed = rewritten(tar, lambda info, data: [(info, data[:-2] + b"?" + data[-1:] if info.name == name else data)])
     with pytest.raises(errors.InvalidBundle, match="manifest"):
         bundle.open_bundle(changed, tmp_path / "out")
 
 
-@pytest.mark.parametrize("name", sorted(bundle.FILES))
+@pytest.mark.parametrize("name", sorted(SHARED))
 def test_a_missing_file_is_noticed(tar: Path, tmp_path: Path, name: str) -> None:
     changed = rewritten(tar, lambda info, data: [] if info.name == name else [(info, data)])
     with pytest.raises(errors.InvalidBundle, match=name):
@@ -213,3 +217,77 @@ def test_facts_that_a_later_release_adds_are_left_out(tar: Path, tmp_path: Path)
         return [(info, data)]
 
     assert bundle.open_bundle(rewritten(tar, add), tmp_path / "out").model_name == "ppocr-cls"
+
+
+def with_manifest(tar: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """The bundle with facts of its manifest changed."""
+
+    def changed(info: tarfile.TarInfo, data: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
+        if info.name == "manifest.json":
+            facts = json.loads(data)
+            change(facts)
+            data = json.dumps(facts).encode()
+        return [(info, data)]
+
+    return rewritten(tar, changed)
+
+
+def test_bundles_of_earlier_releases_open(tar: Path, tmp_path: Path) -> None:
+    def forget(facts: dict[str, Any]) -> None:
+        for name in ("executor", "format", "tuner"):
+            del facts[name]
+
+    manifest = bundle.open_bundle(with_manifest(tar, forget), tmp_path / "out")
+    assert (manifest.executor, manifest.format, manifest.tuner) == ("graph", "shared", None)
+
+
+@pytest.mark.parametrize("linked", [True, False])
+@pytest.mark.parametrize("executor", ["graph", "vm"])
+@pytest.mark.parametrize(("form", "added"), [("shared", None), ("object", "mod.tar"), ("system-lib", "mod.a")])
+def test_a_bundle_holds_what_its_executor_and_format_need(
+    compiled: Path, tmp_path: Path, executor: str, form: str, added: str | None, linked: bool
+) -> None:
+    if added:
+        (compiled / added).write_bytes(b"objects")
+    if not linked:
+        (compiled / "mod.so").unlink()
+    facts = dataclasses.replace(MANIFEST, executor=executor, format=form)
+    if form == "shared" and not linked:
+        with pytest.raises(FileNotFoundError):
+            bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=facts, report=REPORT)
+        return
+    written = bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=facts, report=REPORT)
+    params = {"mod.params"} if executor == "graph" else set()
+    binaries = {"mod.json"} | params | ({"mod.so"} if linked else set()) | ({added} if added else set())
+    assert {name for name in written.files if name.startswith("mod.")} == binaries
+    assert bundle.open_bundle(tmp_path / "b.tar", tmp_path / "out") == written
+    readme = (tmp_path / "out" / "README.md").read_text()
+    assert all(f"* `{name}`: " in readme for name in binaries)
+    example = (tmp_path / "out" / "example.py").read_text()
+    assert ("VirtualMachine" in example) == (executor == "vm")
+    ast.parse(example)
+
+
+@pytest.mark.parametrize("facts", [{"executor": "gpu"}, {"format": "zip"}, {"format": "object"}])
+def test_a_manifest_that_does_not_fit_its_files_is_refused(tar: Path, tmp_path: Path, facts: dict[str, str]) -> None:
+    changed = with_manifest(tar, lambda known: known.update(facts))
+    with pytest.raises(errors.InvalidBundle):
+        bundle.open_bundle(changed, tmp_path / "out")
+
+
+def test_a_file_that_the_manifest_does_not_describe_is_refused(tar: Path, tmp_path: Path) -> None:
+    with pytest.raises(errors.InvalidBundle, match=r"mod\.tar"):
+        bundle.open_bundle(with_member(tar, "mod.tar"), tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("engine", "tuner", "named"),
+    [("relay", None, "autotvm"), ("relax", None, "metaschedule"), ("relay", "ansor", "ansor")],
+)
+def test_the_records_name_their_tuner(
+    compiled: Path, tmp_path: Path, engine: str, tuner: str | None, named: str
+) -> None:
+    facts = dataclasses.replace(MANIFEST, tuner=tuner, toolchain={**MANIFEST.toolchain, "engine": engine})
+    bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=facts, report=REPORT, records=RECORDS)
+    bundle.open_bundle(tmp_path / "b.tar", tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "records.json").read_text())["tuner"] == named

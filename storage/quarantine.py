@@ -16,7 +16,7 @@ _LONGEST_REASON = 2000
 
 
 def add(session: Session, device_id: str, *, job_id: str, reason: str, now: datetime, seconds: float) -> None:
-    """From ``now`` on, for ``seconds``; one that is in quarantine already starts anew. Id: ``tracker/key/host:port``."""
+    """From ``now`` on, for ``seconds``; one in quarantine already starts anew. Id: ``tracker/key/host:port``."""
     row = {
         "id": device_id[:_LONGEST_ID],
         "job_id": job_id,

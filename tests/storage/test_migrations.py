@@ -38,10 +38,13 @@ def load(database: Database, dump: Path) -> None:
     connection.close()
 
 
-def schema(database: Database) -> list[tuple[str, str]]:
+def schema(database: Database) -> list[tuple[str, list[str]]]:
+    """What was created, with the constraints of each table sorted: one that is made anew gets them in any order."""
     query = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name"
     with database.reading() as session:
-        return [(name, " ".join(sql.split())) for name, sql in session.execute(text(query))]
+        found = session.execute(text(query)).tuples().all()
+    parts = {name: " ".join(sql.split()).removesuffix(")").rstrip().split(", CONSTRAINT ") for name, sql in found}
+    return [(name, [columns, *sorted(constraints)]) for name, (columns, *constraints) in parts.items()]
 
 
 def differences(database: Database) -> list[object]:

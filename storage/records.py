@@ -30,13 +30,13 @@ def of_job(session: Session, job_id: str, workload_key: str | None = None) -> li
     query = select(RecordRow).where(RecordRow.job_id == job_id).order_by(RecordRow.id)
     if workload_key is not None:
         query = query.where(RecordRow.workload_digest == digest_of(workload_key))
-    return [_record(row) for row in session.scalars(query)]
+    return [from_row(row) for row in session.scalars(query)]
 
 
 def of_key(session: Session, key: RecordKey) -> list[Record]:
     """Everybody's trials for this key, failed ones too, in the order in which they were stored."""
     matching = _matching([digest_of(key.workload_key)], key.target, key.device_key, key.toolchain)
-    return [_record(row) for row in session.scalars(select(RecordRow).where(*matching).order_by(RecordRow.id))]
+    return [from_row(row) for row in session.scalars(select(RecordRow).where(*matching).order_by(RecordRow.id))]
 
 
 def best(session: Session, key: RecordKey) -> Record | None:
@@ -73,7 +73,7 @@ def top_of_many(
     for digests, _ in _digests(workload_keys):
         query = _fastest(_valid(digests, target, device_key, toolchain, tuner), top)
         for row in session.scalars(query):
-            found.setdefault(row.workload_key, []).append(_record(row))
+            found.setdefault(row.workload_key, []).append(from_row(row))
     return found
 
 
@@ -146,7 +146,7 @@ def transfer_candidates(
         return []
     share = max(1, limit // len(digests))
     found = session.scalars(_fastest(_valid(digests, target, device_key, toolchain, tuner), share))
-    return [_record(row) for row in found][:limit]
+    return [from_row(row) for row in found][:limit]
 
 
 def count_of_job(session: Session, job_id: str) -> int:
@@ -225,7 +225,7 @@ def _values(record: Record) -> dict[str, Any]:
     }
 
 
-def _record(row: RecordRow) -> Record:
+def from_row(row: RecordRow) -> Record:
     return Record(
         key=RecordKey(
             workload_key=row.workload_key, target=row.target, device_key=row.device_key, toolchain=row.toolchain

@@ -42,7 +42,7 @@ def schema(database: Database) -> list[tuple[str, list[str]]]:
     """What was created, with the constraints of each table sorted: one that is made anew gets them in any order."""
     query = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name"
     with database.reading() as session:
-        found = session.execute(text(query)).tuples().all()
+        found = session.execute(text(query)).all()
     parts = {name: " ".join(sql.split()).removesuffix(")").rstrip().split(", CONSTRAINT ") for name, sql in found}
     return [(name, [columns, *sorted(constraints)]) for name, (columns, *constraints) in parts.items()]
 

@@ -17,6 +17,7 @@ from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
 from storage.settings import StorageSettings
 from tuner import catalogue, environments, operators
+from tuner.extraction import InstalledPlanner
 from tuner.inspection import Inspector
 from tuner.settings import TunerSettings
 
@@ -42,6 +43,7 @@ def main() -> int:
         blobs=LocalBlobStore(storage.blobs),
         publisher=CeleryPublisher(settings.broker_url),
         inspect=lambda path: inspector().inspect(path),
+        planner=InstalledPlanner(home=storage.home, settings=TunerSettings()),
         make_operator=lambda operator, path: operators.make_model(inspector(), operator, path),
         logs=storage.home / "logs" / "jobs",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from api.settings import ApiSettings
 from domain import release
 from domain.blobs import BlobStore
 from storage.database import Database
+from tuner.extraction import Planner
 
 _ALWAYS = problems.responses(400, 401, 500)
 
@@ -31,6 +33,7 @@ def create_app(
     publisher: Publisher,
     inspect: Inspect,
     make_operator: MakeOperator,
+    planner: Planner,
     logs: Path,
 ) -> FastAPI:
     """``database`` is migrated and outlives the application, as does everything else passed in."""
@@ -48,6 +51,8 @@ def create_app(
         inspect=inspect,
         make_operator=make_operator,
         logs=logs,
+        planner=planner,
+        plan_slots=threading.BoundedSemaphore(settings.plan_slots),
         upload_limiter=anyio.CapacityLimiter(settings.upload_slots),
     )
     app.add_middleware(BodyLimit)

@@ -34,6 +34,9 @@ STATUSES: dict[type[TunesmithError], int] = {
 }
 """The nearest ancestor's status is an error's own."""
 
+RETRY_AFTER_SECONDS: dict[type[TunesmithError], int] = {errors.PlannerBusy: 10}
+"""When to ask again, where that can be guessed."""
+
 HTTP_CODES = {
     401: (
         "unauthorized",
@@ -88,7 +91,11 @@ def _tunesmith_error(request: Request, error: Exception) -> JSONResponse:
     status = status_of(type(error))
     if status >= 500:
         logger.error("%s %s: %s", request.method, request.url.path, error.message, exc_info=error)
-    return _response(status, code=error.code, detail=error.message, hint=error.hint, details=error.details)
+    seconds = RETRY_AFTER_SECONDS.get(type(error))
+    headers = None if seconds is None else {"Retry-After": str(seconds)}
+    return _response(
+        status, code=error.code, detail=error.message, hint=error.hint, details=error.details, headers=headers
+    )
 
 
 def _validation_error(_request: Request, error: Exception) -> JSONResponse:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -134,6 +134,50 @@ class JobDetail(Job):
     failures: dict[str, int] = Field(description="Failed trials of the whole job by what went wrong.")
 
 
+class TunerPlan(BaseModel):
+    """What tuning with one tuner would take."""
+
+    tuner: Tuner
+    tasks: int
+    tasks_covered: int = Field(
+        description="Tasks that need no trial: others have searched them, or there is no choice."
+    )
+    trials: int = Field(description="Trials that the job would plan.")
+    trials_on_record: int = Field(description="Trials of these tasks that are stored and count.")
+    records_passed_over: dict[str, int] = Field(
+        description="Stored records that are never applied, by what sets them apart: toolchain, device or target."
+    )
+    minutes: float = Field(description="Of tuning, at most; compiling and benchmarking come on top.")
+    seconds_a_trial: float
+    measured_rate: bool = Field(description="Whether seconds_a_trial comes from this device's trials, or is a guess.")
+
+
+class EnginePlan(BaseModel):
+    name: str
+    toolchain: str | None
+    imports: bool | None = Field(description="Null when the engine could not be asked; failure says why.")
+    unsupported_operators: dict[str, int] = Field(description="Operator to count.")
+    failure: Failure | None
+    tuners: list[TunerPlan]
+    refusals: dict[Tuner, Failure] = Field(description="Tuners that cannot take the request, and why.")
+
+
+class Plan(BaseModel):
+    """What a job for this request would do. Nothing was queued."""
+
+    possible: bool = Field(description="Whether any engine imports the model.")
+    model: str
+    model_name: str
+    tuner: Tuner
+    considered: list[Tuner] = Field(description="The tuners that the job would choose from.")
+    worker: str | None = Field(description="The living worker that would take the job; null when none would.")
+    target: str | None
+    device_key: str | None
+    device: str | None
+    engines: list[EnginePlan]
+    notes: list[str]
+
+
 class Timing(BaseModel):
     """Seconds per run, from one interleaved benchmark."""
 
@@ -204,6 +248,11 @@ class Best(BaseModel):
     why: str = Field(description="Why this one, in a sentence.")
 
 
+class Accelerator(BaseModel):
+    key: str
+    name: str
+
+
 class Worker(BaseModel):
     id: str
     hostname: str
@@ -211,6 +260,7 @@ class Worker(BaseModel):
     device_key: str
     device: str
     native_target: str
+    accelerators: list[Accelerator] = Field(description="GPUs; a worker that has one takes CUDA jobs only.")
     toolchains: list[str]
     current_job: str | None
     alive: bool
@@ -225,17 +275,29 @@ class Workers(BaseModel):
 class Device(BaseModel):
     key: str
     name: str
+    kind: Literal["cpu", "gpu"]
     threads: int
     workers: int = Field(description="Living workers that measure on it.")
 
 
+class QuarantinedDevice(BaseModel):
+    """A device behind an RPC tracker that failed a job, and is not measured on for a while."""
+
+    id: str = Field(description="tracker/key/host:port")
+    job: str = Field(description="The last job that it failed.")
+    reason: str
+    since: datetime
+    until: datetime
+
+
 class Devices(BaseModel):
     devices: list[Device]
+    quarantined: list[QuarantinedDevice]
 
 
 class Targets(BaseModel):
     targets: list[str] = Field(
-        description="What can be asked for: 'native', and what the living workers' own CPUs are."
+        description="What can be asked for: 'native', and what the living workers' own CPUs and GPUs are."
     )
     kinds: list[str] = Field(description="Any TVM target of these kinds is taken as well.")
 

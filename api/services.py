@@ -16,6 +16,7 @@ from api.settings import ApiSettings
 from domain.blobs import BlobStore
 from domain.models import ModelFacts
 from storage.database import Database
+from tuner.extraction import Planner
 from tuner.operators import CheckedOperator
 
 Inspect = Callable[[Path], ModelFacts]
@@ -39,6 +40,10 @@ class Services:
     stopping: threading.Event = field(default_factory=threading.Event)
     """Set when the server shuts down: streams end then instead of holding it up."""
     upload_limiter: anyio.CapacityLimiter
+    planner: Planner
+    plan_slots: threading.BoundedSemaphore
+    plugins: dict[str, list[str]] = field(default_factory=dict)
+    """What each engine that was asked for a plan announced as its plugins."""
 
 
 def _services(request: Request) -> Services:

@@ -130,6 +130,7 @@ def worker(value: Worker, *, alive: bool) -> schemas.Worker:
         device_key=value.device.key,
         device=value.device.name,
         native_target=value.native_target.identity,
+        accelerators=[schemas.Accelerator(key=device.key, name=device.name) for device in value.accelerators],
         toolchains=[toolchain.identity for toolchain in value.toolchains],
         current_job=value.current_job,
         alive=alive,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from domain import errors
 
@@ -86,6 +86,11 @@ class Device:
     key: str
     name: str
     threads: int
+
+    def with_threads(self, threads: int) -> Device:
+        """The same machine, measuring with another number of threads."""
+        machine, slash, _ = self.key.rpartition("/t")
+        return replace(self, key=f"{machine}/t{threads}", threads=threads) if slash else replace(self, threads=threads)
 
 
 def kind_of(text: str) -> str:

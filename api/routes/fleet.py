@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 from fastapi import APIRouter
 
 from api import schemas, views
 from api.services import Services, ServicesDep
 from domain import targets
+from domain.targets import Device
 from domain.workers import Worker
-from storage import workers
+from storage import quarantine, workers
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
 
@@ -27,15 +29,27 @@ def list_workers(services: ServicesDep) -> schemas.Workers:
 
 @router.get("/devices", operation_id="list_devices", response_model=schemas.Devices)
 def list_devices(services: ServicesDep) -> schemas.Devices:
-    """What the living workers measure on."""
-    living = _living(services)
-    count = Counter(worker.device.key for worker in living)
-    devices = {worker.device.key: worker.device for worker in living}
+    """What the living workers measure on, and which devices behind RPC trackers are not used for now."""
+    kinds: dict[str, Literal["cpu", "gpu"]] = {}
+    devices: dict[str, Device] = {}
+    count: Counter[str] = Counter()
+    for worker in _living(services):
+        # A worker that has a GPU measures on nothing else.
+        for device in worker.accelerators or (worker.device,):
+            kinds[device.key] = "gpu" if worker.accelerators else "cpu"
+            devices[device.key] = device
+            count[device.key] += 1
+    with services.database.reading() as session:
+        aside = quarantine.active(session, datetime.now(UTC))
     return schemas.Devices(
         devices=[
-            schemas.Device(key=key, name=device.name, threads=device.threads, workers=count[key])
+            schemas.Device(key=key, name=device.name, kind=kinds[key], threads=device.threads, workers=count[key])
             for key, device in sorted(devices.items())
-        ]
+        ],
+        quarantined=[
+            schemas.QuarantinedDevice(id=one.id, job=one.job_id, reason=one.reason, since=one.since, until=one.until)
+            for one in aside
+        ],
     )
 
 

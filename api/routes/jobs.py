@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query
 from sqlalchemy.orm import Session
 
-from api import problems, schemas, views
+from api import planning, problems, schemas, views
 from api.paging import LimitParam, PageTokenParam
 from api.requests import JobDraft, job_request
 from api.services import Services, ServicesDep
@@ -53,6 +53,19 @@ def create(services: ServicesDep, draft: JobDraft, idempotency_key: _Key = None)
     if not known:
         _publish(services, job)
     return views.job(job, model, now=now)
+
+
+@router.post(
+    ":plan", operation_id="plan_job", response_model=schemas.Plan, responses=problems.responses(404, 413, 422, 503)
+)
+def plan(services: ServicesDep, draft: JobDraft) -> schemas.Plan:
+    """What a job for this request would do and cost, told by the engines of this server; queues nothing.
+
+    The first plan of a model takes as long as importing it and finding its tasks, which the job then need not do again.
+    """
+    with services.database.reading() as session:
+        model = models.get(session, draft.model)
+    return planning.make(services, job_request(draft, model, services.settings), model)
 
 
 @router.get("", operation_id="list_jobs", response_model=schemas.JobPage, responses=problems.responses(404))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,21 @@ from api.app import create_app
 from api.settings import ApiSettings
 from domain import errors
 from domain.models import ModelFacts
+from domain.targets import Toolchain
 from domain.tensors import TensorSpec
+from domain.tuning_tasks import ExtractedTask
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
+from tests.tuner.fakes import FakeEngine
+from tuner.engines.protocol.serving import EngineFailure
+from tuner.inspection import Prepared
 from tuner.operators import CheckedOperator
 
 TOKEN = "a-token"
+TOOLCHAINS = {
+    "relay": Toolchain(engine="relay", tvm="0.19.0", llvm="22.1.8"),
+    "relax": Toolchain(engine="relax", tvm="0.27.0", llvm="22.1.8"),
+}
 AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
 
 
@@ -61,6 +72,68 @@ def inspect(path: Path) -> ModelFacts:
     )
 
 
+@dataclass
+class FakePlanner:
+    """Engines by script: relay finds two tasks for AutoTVM and one for Ansor, relax one; both import everything.
+
+    ``missing`` names engines that are not installed, ``unsupported`` gives engines operators that they lack, and
+    ``refused`` tuners that refuse to extract. ``started`` counts starts.
+    """
+
+    missing: set[str] = field(default_factory=set)
+    unsupported: dict[str, dict[str, int]] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+    started: list[str] = field(default_factory=list)
+    prepared: int = 0
+    seconds: float = 20.0
+    working: Callable[[], None] = lambda: None
+    """Called while an engine works."""
+
+    def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path) -> Prepared:
+        if "reference" in self.missing:
+            raise errors.EngineNotInstalled("the reference engine is not installed")
+        self.prepared += 1
+        out.write_bytes(b"prepared")
+        return Prepared(path=out, inputs=(), outputs=(), operators={}, folded=True)
+
+    def start(self, name: str, canceled: Callable[[], bool]) -> FakeEngine:
+        if name in self.missing:
+            raise errors.EngineNotInstalled(f"the {name} engine is not installed", hint="Install it.")
+        self.started.append(name)
+        hello = {"toolchain": asdict(TOOLCHAINS[name]), "plugins": []}
+        return FakeEngine({"check": partial(self._check, name), "extract": self._extract}, hello=hello)
+
+    def _check(self, name: str, params: Any, _emit: object) -> dict[str, Any]:
+        self.working()
+        if name in self.unsupported:
+            details = {"operators": self.unsupported[name]}
+            raise EngineFailure("unsupported_operators", f"{name} lacks operators", details=details)
+        return {"operators": {"Conv": 2}}
+
+    def _extract(self, params: Any, _emit: object) -> dict[str, Any]:
+        tuner = params["tuner"]
+        if tuner in self.refused:
+            raise EngineFailure("invalid_option", f"{tuner} refuses")
+        names = ["conv2d", "dense"] if tuner == "autotvm" else ["fused_conv2d"]
+        tasks = []
+        for position, name in enumerate(names):
+            definition = None if tuner == "autotvm" else f"{name}.json"
+            if definition:
+                (Path(params["out_dir"]) / definition).write_text(f"definition of {name}")
+            task = ExtractedTask(
+                position=position,
+                name=name,
+                workload_key=f"{tuner}-{name}",
+                description=name,
+                weight=1,
+                flop=1e6,
+                space_size=100,
+                definition=definition,
+            )
+            tasks.append(asdict(task))
+        return {"tasks": tasks}
+
+
 def make_operator(operator: CheckedOperator, path: Path) -> None:
     """Bytes that ``inspect`` takes for a model without open dimensions."""
     path.write_bytes(f"static {operator}".encode())
@@ -72,6 +145,7 @@ class Service:
     database: Database
     blobs: LocalBlobStore
     publisher: FakePublisher
+    planner: FakePlanner
     logs: Path
     home: Path
 
@@ -82,7 +156,7 @@ def make_service(home: Path, **settings: Any) -> Service:
         file.write_bytes(_empty_database())
     database = Database(f"sqlite:///{file}")
     blobs, publisher = LocalBlobStore(home / "blobs"), FakePublisher()
-    logs = home / "logs" / "jobs"
+    logs, planner = home / "logs" / "jobs", FakePlanner()
     app = create_app(
         ApiSettings(**{"token": SecretStr(TOKEN), "events_poll_seconds": 0.05} | settings),
         database=database,
@@ -90,9 +164,10 @@ def make_service(home: Path, **settings: Any) -> Service:
         publisher=publisher,
         inspect=inspect,
         make_operator=make_operator,
+        planner=planner,
         logs=logs,
     )
-    return Service(app=app, database=database, blobs=blobs, publisher=publisher, logs=logs, home=home)
+    return Service(app=app, database=database, blobs=blobs, publisher=publisher, planner=planner, logs=logs, home=home)
 
 
 @functools.cache

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 from domain import ids
 from domain.artifacts import Artifact, OutputError, Report, Timing, Variant, Verification
 from domain.events import EventKind
 from domain.jobs import Failure, Job, JobState, Lease, Placement, Stage
 from domain.records import Record, RecordKey, TrialError
-from domain.targets import Device, Target, Toolchain
+from domain.targets import Device, Target
 from domain.tuning_tasks import ExtractedTask, TuningTask
 from domain.workers import Worker
 from storage import artifacts, events, jobs, models, records, stages, tuning_tasks, workers
 from storage.tables import digest_of
-from tests.api.factories import Service
+from tests.api.factories import TOOLCHAINS, Service
 
 WORKER = "host:1:1"
 TARGET = Target(text="llvm -mcpu=znver3", threads=2)
-DEVICE = Device(key="AMD EPYC 7R13 avx2 t2", name="AMD EPYC 7R13", threads=2)
-TOOLCHAIN = Toolchain(engine="relay", tvm="0.19.0", llvm="22.1.8")
+DEVICE = Device(key="AMD EPYC 7R13/avx2/t2", name="AMD EPYC 7R13", threads=2)
+TOOLCHAIN = TOOLCHAINS["relay"]
 PLACEMENT = Placement(target=TARGET, device=DEVICE, toolchain=TOOLCHAIN)
 _TASKS = (
     ("conv2d_NCHWc.x86", "conv2d 1×3×48×192 ∗ 16×3×3×3 /2", 1, 1.99e6),
@@ -36,10 +38,12 @@ class ScriptedWorker:
         self._service = service
         self._pace = pace
         self._trials = trials
+        self.names = [f'["{name}", {position}]' for position, (name, *_) in enumerate(_TASKS)]
+        """Workload keys of the tuning tasks."""
 
-    def beat(self) -> None:
+    def beat(self, **changes: Any) -> None:
         now = datetime.now(UTC)
-        worker = Worker(
+        described = Worker(
             id=WORKER,
             hostname="host",
             pid=1,
@@ -51,7 +55,7 @@ class ScriptedWorker:
             last_seen_at=now,
         )
         with self._service.database.transaction() as session:
-            workers.beat(session, worker)
+            workers.beat(session, replace(described, **changes))
 
     def claim(self, job_id: str) -> Job:
         with self._service.database.transaction() as session:
@@ -105,7 +109,7 @@ class ScriptedWorker:
             ExtractedTask(
                 position=position,
                 name=name,
-                workload_key=f'["{name}", {position}]',
+                workload_key=self.names[position],
                 description=description,
                 weight=weight,
                 flop=flop,

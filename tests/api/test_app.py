@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from fastapi.testclient import TestClient
 
 from api import problems
 from domain.errors import TunesmithError
+from domain.targets import Device
+from storage import quarantine
 from tests.api.factories import Service, make_service
 from tests.api.scripted import ScriptedWorker
 
@@ -133,6 +136,20 @@ def test_the_fleet(client: TestClient, service: Service) -> None:
     assert client.get("/v1/devices").json()["devices"][0]["workers"] == 1
     relay = {"name": "relay", "toolchains": ["relay/tvm-0.19.0/llvm-22.1.8"], "workers": 1}
     assert client.get("/v1/engines").json() == {"engines": [relay]}
+
+
+def test_gpus_and_quarantined_devices_are_shown(client: TestClient, service: Service) -> None:
+    gpu = Device(key="cuda/sm_90/NVIDIA-H200", name="NVIDIA H200", threads=1)
+    ScriptedWorker(service).beat(accelerators=(gpu,))
+    now = datetime.now(UTC)
+    with service.database.transaction() as session:
+        for device, seconds in (("boards:9190/pi4/10.0.0.7:9091", 60.0), ("boards:9190/pi4/10.0.0.8:9091", 0.0)):
+            quarantine.add(session, device, job_id="j-1", reason="it fell silent", now=now, seconds=seconds)
+    assert client.get("/v1/workers").json()["workers"][0]["accelerators"] == [{"key": gpu.key, "name": gpu.name}]
+    found = client.get("/v1/devices").json()
+    assert [(device["key"], device["kind"], device["workers"]) for device in found["devices"]] == [(gpu.key, "gpu", 1)]
+    (aside,) = found["quarantined"]
+    assert (aside["id"], aside["job"], aside["reason"]) == ("boards:9190/pi4/10.0.0.7:9091", "j-1", "it fell silent")
 
 
 def rows() -> dict[str, list[str]]:

@@ -80,3 +80,8 @@ def test_a_thread_count_is_taken_off() -> None:
     assert targets.split_threads(identity) == ("llvm -mcpu=znver3", " -num-cores=2")
     assert targets.split_threads("llvm -mcpu=znver3") == ("llvm -mcpu=znver3", "")
     assert targets.split_threads("llvm -num-cores=x") == ("llvm -num-cores=x", "")
+
+
+def test_a_device_with_other_threads_has_another_key() -> None:
+    device = targets.Device(key="x86_64/Zen3/avx2/t8", name="Zen 3", threads=8)
+    assert device.with_threads(2) == targets.Device(key="x86_64/Zen3/avx2/t2", name="Zen 3", threads=2)

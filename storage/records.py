@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, not_, select, update
+from sqlalchemy import ColumnElement, and_, func, not_, or_, select, update
 from sqlalchemy.orm import Session
 
 from domain.jobs import Placement
@@ -160,15 +160,20 @@ def failures_of_job(session: Session, job_id: str) -> dict[TrialError, int]:
     return {TrialError(error): count for error, count in found if error}
 
 
-def set_aside(session: Session, job_id: str, placement: Placement) -> int:
-    """Keep what the job measured under another placement without counting it as the job's; return how many records.
+def set_aside(session: Session, job_id: str, *placements: Placement) -> int:
+    """Keep what the job measured under other placements without counting it as the job's; return how many records.
 
     A job that another machine goes on with measures the same schedules again, there.
     """
-    here = and_(
-        RecordRow.target == placement.target.identity,
-        RecordRow.device_key == placement.device.key,
-        RecordRow.toolchain == placement.toolchain.identity,
+    here = or_(
+        *(
+            and_(
+                RecordRow.target == placement.target.identity,
+                RecordRow.device_key == placement.device.key,
+                RecordRow.toolchain == placement.toolchain.identity,
+            )
+            for placement in placements
+        )
     )
     former = f"{job_id}:{secrets.token_hex(4)}"
     elsewhere = update(RecordRow).where(RecordRow.job_id == job_id, not_(here)).values(job_id=former)

@@ -91,6 +91,14 @@ class Client:
         response = self._transport.post("/v1/jobs", draft, idempotency_key=uuid.uuid4().hex)
         return Job(self._transport, response.json())
 
+    def plan(self, model: Model | str, **options: Unpack[requests.Options]) -> Json:
+        """What ``tune`` with the same arguments would do and cost: engines, tasks covered, trials, minutes.
+
+        Queues nothing. Takes as long as an engine needs to import the model, the first time.
+        """
+        draft = requests.draft(_named(model), options)
+        return dict(self._transport.post("/v1/jobs:plan", draft, patient=True).json())
+
     def jobs(self, *, state: str | None = None, model: str | None = None, label: str | None = None) -> Iterator[Job]:
         """Newest first; ``model`` is an id or digest, ``label`` NAME=VALUE. Pages are fetched as they are needed."""
         params = {"state": state, "model": model, "label": label}

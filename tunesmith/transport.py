@@ -18,6 +18,7 @@ _TRANSIENT = frozenset({502, 503, 504})
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 _UPLOAD_TIMEOUT = httpx.Timeout(300.0, connect=5.0)
+_PATIENT_TIMEOUT = httpx.Timeout(1800.0, connect=5.0)
 _STREAM_TIMEOUT = httpx.Timeout(45.0, connect=5.0)
 """The server sends a comment every 15 seconds when there is nothing to tell."""
 
@@ -39,10 +40,13 @@ class Transport:
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> httpx.Response:
         return self._attempts(lambda: self._send("GET", path, params=_given(params)), idempotent=True)
 
-    def post(self, path: str, json: Any = None, *, idempotency_key: str | None = None) -> httpx.Response:
-        """Repeated after a lost answer only when it carries a key."""
+    def post(
+        self, path: str, json: Any = None, *, idempotency_key: str | None = None, patient: bool = False
+    ) -> httpx.Response:
+        """Repeated after a lost answer only when it carries a key; ``patient`` waits minutes for the answer."""
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
-        send = lambda: self._send("POST", path, json=json, headers=headers)  # noqa: E731
+        timeout = _PATIENT_TIMEOUT if patient else _TIMEOUT
+        send = lambda: self._send("POST", path, json=json, headers=headers, timeout=timeout)  # noqa: E731
         return self._attempts(send, idempotent=idempotency_key is not None)
 
     def put(self, path: str, content: Content, *, size: int, params: Mapping[str, Any]) -> httpx.Response:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tunesmith import operator_spec
-from tunesmith.cli import connecting, groups, options, output, reports, watching
+from tunesmith.cli import connecting, groups, options, output, plans, reports, watching
 from tunesmith.cli.request_options import Build, Measuring, Queueing, Search
 
 if TYPE_CHECKING:
@@ -30,14 +30,19 @@ def tune(
         str | None,
         typer.Option(metavar="SPEC", help="One operator in place of a model: 'matmul x=128,768 w=768,768'."),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only tell what the job would do: engines, coverage, trials, minutes.")
+    ] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Stay until the job ends.")] = True,
     to: Annotated[Path | None, typer.Option("-o", "--output", help="Download the bundle to this file.")] = None,
     as_json: options.Json = False,
-) -> None:
+) -> int:
     """Tune a model and show what was gained. Without a budget the server's default applies (10 minutes)."""
     request = {**build.request(), **search.request(), **measuring.request(), **queueing.request()}
     with connecting.client() as client:
         uploaded = _uploaded(client, model, operator)
+        if dry_run:
+            return _plan(client.plan(uploaded, **request), as_json=as_json)
         job = client.tune(uploaded, **request)
         if wait:
             output.note(f"job {job.id}: {uploaded.name} for {build.target}")
@@ -45,6 +50,16 @@ def tune(
             _show(job, to, as_json=as_json)
         else:
             _leave(job, as_json=as_json)
+    return 0
+
+
+def _plan(plan: dict[str, Any], *, as_json: bool) -> int:
+    """Status 0 when some engine takes the model, 1 when none does."""
+    if as_json:
+        output.document(plan)
+    else:
+        plans.show(plan)
+    return 0 if plan["possible"] else 1
 
 
 def _uploaded(client: Client, model: Path | None, operator: str | None) -> Model:

@@ -14,7 +14,9 @@ import tvm
 
 from tuner.engines.protocol import serving, settling
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relax import compiling, cuda, importing, lowering, records, running, targets
+from tuner.engines.relax import compiling, cuda, extracting, importing, lowering, records, rounds, running, targets
+
+ROUNDS = rounds.Rounds()
 
 
 def _hello() -> Json:
@@ -49,6 +51,18 @@ def _compile(params: Json, emitter: serving.Emitter) -> Json:
     return {"files": compiled.files, "records": compiled.lines, "seconds": time.monotonic() - started}
 
 
+def _extract(params: Json, emitter: serving.Emitter) -> Json:
+    build = lowering.Build.of(params)
+    emitter.emit("progress", {"step": "import"})
+    imported = importing.load(params["model"])
+    emitter.emit("progress", {"step": "extract"})
+    return {"tasks": extracting.extract(imported, build, params["out_dir"])}
+
+
+def _tune(params: Json, emitter: serving.Emitter) -> Json:
+    return ROUNDS.tune(params, emitter.emit)
+
+
 def _run(params: Json, _: serving.Emitter) -> Json:
     place = (params["bundle"], params.get("inputs"))
     outputs = running.run(*place, params.get("outputs"), params["threads"])
@@ -70,9 +84,15 @@ def _samples(params: Json) -> list[float]:
 HANDLERS: dict[str, serving.Handler] = {
     "check": _check,
     "compile": _compile,
+    "extract": _extract,
+    "tune": _tune,
     "run": _run,
     "time": _time,
 }
 
 if __name__ == "__main__":
-    sys.exit(serving.serve(HANDLERS, _hello))
+    try:
+        status = serving.serve(HANDLERS, _hello)
+    finally:
+        ROUNDS.close()
+    sys.exit(status)

@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import tvm
-from tvm import s_tir
+import tvm_ffi
+from tvm import s_tir, tirx
 from tvm.s_tir import meta_schedule
 
-from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 
 FAILED_SECONDS = 1e10
 _normalized = tvm.get_global_func("tvm.s_tir.meta_schedule.normalize_mod")
+_record_as_json = tvm.get_global_func("s_tir.meta_schedule.TuningRecordAsJSON")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,18 +46,35 @@ def load(path: str | None) -> list[Record]:
     if not path:
         return []
     with Path(path).open(encoding="utf-8") as file:
-        return [record for line in file if (record := _parse(line.strip()))]
+        return [record for line in file if (record := parse(line.strip()))]
 
 
-def _parse(line: str) -> Record | None:
+def parse(line: str) -> Record | None:
+    """None if the line is no record."""
     try:
         key, body = json.loads(line)
         trace, seconds, _, _ = body
-    except (ValueError, TypeError):
+        _restore_truth(trace[0])
+    except (ValueError, TypeError, IndexError):
         return None
     if not isinstance(key, str) or not isinstance(trace, list) or not isinstance(seconds, list | None):
         return None
     return Record(line=line, workload_key=key, body=body)
+
+
+def parse_own(line: str) -> Record:
+    """A line of ``encode``."""
+    record = parse(line)
+    if record is None:
+        raise ValueError(f"not a record: {line[:200]}")
+    return record
+
+
+def _restore_truth(instructions: list[Any]) -> None:
+    """Of annotations in a line that TVM wrote itself."""
+    for name, inputs, attributes, _ in instructions:
+        if name == "Annotate" and attributes == ["meta_schedule.layout_rewrite_preproc"] and inputs[1] == 1:
+            inputs[1] = True
 
 
 def by_workload(records: Iterable[Record]) -> dict[str, list[Record]]:
@@ -73,11 +91,16 @@ def workload(function: Any) -> Any:
     return meta_schedule.database.Workload(_normalized(function))
 
 
+def workload_of(definition: Any) -> Any:
+    """The ``Workload`` of a line of ``database_workload.json``."""
+    return meta_schedule.database.Workload.from_json(definition)
+
+
 def key_of(work: Any) -> str:
     return str(work.as_json()[0])
 
 
-def definition(work: Any) -> Json | list[Any]:
+def definition(work: Any) -> list[str]:
     """What a line of ``database_workload.json`` holds."""
     return [str(part) for part in work.as_json()]
 
@@ -87,7 +110,7 @@ def read_definition(path: str | None, workload_key: str) -> Any:
     try:
         if not path:
             raise ValueError("its definition is needed: the key is a hash")
-        work = meta_schedule.database.Workload.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
+        work = workload_of(json.loads(Path(path).read_text(encoding="utf-8")))
         if key_of(work) != workload_key:
             raise ValueError(f"its definition has the key {key_of(work)}")
     except Exception as error:
@@ -97,11 +120,15 @@ def read_definition(path: str | None, workload_key: str) -> Any:
     return work
 
 
+def native(record: Record, work: Any) -> Any:
+    """The ``TuningRecord``."""
+    return meta_schedule.database.TuningRecord.from_json(record.body, work)
+
+
 def replay(record: Record, work: Any) -> Any:
     """The ``Schedule`` of a record, decisions and all. Raises whatever TVM raises for a trace that does not fit."""
-    found = meta_schedule.database.TuningRecord.from_json(record.body, work)
     schedule = s_tir.Schedule(work.mod)
-    found.trace.apply_to_schedule(schedule, remove_postproc=False)
+    native(record, work).trace.apply_to_schedule(schedule, remove_postproc=False)
     return schedule
 
 
@@ -109,7 +136,25 @@ def encode(work: Any, candidate: Any, target: Any, latencies: Iterable[float]) -
     """The native line of a ``MeasureCandidate``; no latencies, no success."""
     seconds = [float(each) for each in latencies] or [FAILED_SECONDS]
     record = meta_schedule.database.TuningRecord(candidate.sch.trace, work, seconds, target, candidate.args_info)
-    return json.dumps([key_of(work), record.as_json()], separators=(",", ":"))
+    return json.dumps([key_of(work), _plain(_record_as_json(record))], separators=(",", ":"))
+
+
+def _plain(value: Any) -> Any:
+    """As ``JSONDatabase`` writes it, but truth values stay what they are: replayed from 1, they make another module.
+
+    ``TuningRecord.as_json`` in Python fails on the layouts that a trace changes.
+    """
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, tirx.IntImm | tirx.FloatImm):
+        return value.value
+    if isinstance(value, tvm_ffi.Array):
+        return [_plain(item) for item in value]
+    if isinstance(value, tvm_ffi.Map):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return str(tvm.ir.save_json(value))
 
 
 def digest(line: str) -> str:

@@ -34,24 +34,35 @@ def apply(module: Any, target: Any) -> Any:
     return module
 
 
-def _scheduled(function: Any, target: Any) -> Any:
-    """The function on a CPU, as it was if nothing fits it."""
+def default(module: Any, target: Any) -> Any | None:
+    """The ``Schedule`` of a module with one function on a CPU, None if nothing fits it."""
     machine = tiling.Machine.of(target)
-    for rule in (_tiled, _plain):
+    for rule in (_softmax_like, _tiled, _plain):
         try:
-            schedule = s_tir.Schedule(tvm.IRModule({"main": function}))
-            rule(schedule, machine, target)
-            return schedule.mod["main"].with_attr(_SCHEDULED, True)
+            return rule(s_tir.Schedule(module), machine, target)
         except Exception as error:  # noqa: BLE001 - primitives raise ScheduleError, and others on unusual functions
             logging.getLogger(__name__).debug("%s does not fit: %s", rule.__name__, error)
-    return function
+    return None
 
 
-def _tiled(schedule: Any, machine: tiling.Machine, target: Any) -> None:
+def _scheduled(function: Any, target: Any) -> Any:
+    schedule = default(tvm.IRModule({"main": function}), target)
+    return schedule.mod["main"].with_attr(_SCHEDULED, True) if schedule else function
+
+
+def _softmax_like(schedule: Any, machine: tiling.Machine, target: Any) -> Any:  # noqa: ARG001 - a rule
+    if not _reduces_contiguous_axis(schedule):
+        raise _Unfit("no reduction along the last axis")
+    found = dlight.cpu.Reduction().apply(schedule.mod["main"], target, False)
+    if found is None:
+        raise _Unfit("not of the form of softmax")
+    return found
+
+
+def _tiled(schedule: Any, machine: tiling.Machine, target: Any) -> Any:  # noqa: ARG001 - a rule
     """Inline, tile every reduction for registers and vectors, vectorize what is left, and use the threads."""
     if _reduces_contiguous_axis(schedule):
-        _softmax_like(schedule, target)
-        return
+        raise _Unfit("vectors would run across rows")
     _inline(schedule)
     placed: list[Any] = []
     for block in _blocks(schedule):
@@ -61,19 +72,18 @@ def _tiled(schedule: Any, machine: tiling.Machine, target: Any) -> None:
     for block in _blocks(schedule):
         if schedule.get(block).name_hint not in names and not _is_reduction(schedule, block):
             _stream(schedule, block, machine)
+    return schedule
 
 
-def _plain(schedule: Any, machine: tiling.Machine, target: Any) -> None:  # noqa: ARG001 - a rule
+def _plain(schedule: Any, machine: tiling.Machine, target: Any) -> Any:  # noqa: ARG001 - a rule
     """Threads over the outermost loops, and LLVM for the rest."""
     for block in _blocks(schedule):
         _run_in_parallel(schedule, block, machine)
+    return schedule
 
 
-def _softmax_like(schedule: Any, target: Any) -> None:
-    found = dlight.cpu.Reduction().apply(schedule.mod["main"], target, False)
-    if found is None:
-        raise tvm.error.InternalError("no softmax-like function")
-    schedule.mod.update(found.mod)
+class _Unfit(Exception):
+    """A rule is not made for a function."""
 
 
 def _inline(schedule: Any) -> None:
@@ -152,3 +162,9 @@ def _reduces_contiguous_axis(schedule: Any) -> bool:
         if any(last.same_as(variable) for variable in reduced):
             return True
     return False
+
+
+def reduces(module: Any) -> bool:
+    """Whether a module of one function reduces anything."""
+    schedule = s_tir.Schedule(module)
+    return any(_is_reduction(schedule, block) for block in _blocks(schedule))

@@ -1,0 +1,103 @@
+"""What builder and measuring processes do with one candidate schedule."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import s_tir
+from tvm.support import cc
+
+from tuner.engines.relax import compiling, cuda, environment, records, targets
+
+Shapes = list[tuple[tuple[int, ...], str]]
+
+
+def set_up() -> None:
+    environment.leave_out_intrinsics()
+
+
+def build(definition: str, line: str, target: str, threads: int, path: str) -> tuple[str | None, Any]:
+    """Build the candidate of a record line into the shared library ``path``.
+
+    Returns ``(None, (device, shapes and dtypes of its arguments))`` or ``(TrialError value, message)``. Weights come
+    in the layout that the schedule asks for, as they will inside a network.
+    """
+    resolved = targets.resolve(target, threads)
+    targets.load_intrinsics(resolved)
+    if targets.is_gpu(resolved):
+        cuda.require_compiler()
+    record = records.parse(line)
+    if record is None:
+        return "invalid_schedule", "not a record"
+    try:
+        module = records.replay(record, _workload(definition)).mod
+    except Exception as error:  # noqa: BLE001 - a trace may fail in any primitive
+        return "invalid_schedule", f"{type(error).__name__}: {error}"[-1000:]
+    failure = _compile(module, resolved, path)
+    if failure:
+        return failure
+    shapes = [(tuple(int(size) for size in shape), str(dtype)) for _, dtype, shape in record.body[3]]
+    return None, ("cuda" if targets.is_gpu(resolved) else "cpu", shapes)
+
+
+@lru_cache(maxsize=64)
+def _workload(definition: str) -> Any:
+    return records.workload_of(json.loads(Path(definition).read_text(encoding="utf-8")))
+
+
+def _compile(module: Any, target: Any, path: str) -> tuple[str, str] | None:
+    failure: Exception | None = None
+    module = s_tir.transform.RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module)
+    for context in compiling.pass_contexts():
+        try:
+            with target, context:
+                tvm.tirx.build(module, target=target).export_library(path, fcompile=_link)
+            return None
+        except Exception as error:  # noqa: BLE001 - a candidate may fail in any pass of TVM
+            failure = error
+            if not compiling.is_verifier_bug(error):
+                break
+    return "build_error", f"{type(failure).__name__}: {failure}"[-1000:]
+
+
+def _link(output: str, objects: Sequence[str], options: Sequence[str] | None = None, **_: Any) -> None:
+    """Call the linker itself: the compiler driver around it takes longer than the link (20 to 40 ms a candidate)."""
+    try:
+        subprocess.run(["ld", "-shared", "-o", output, *objects], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        cc.create_shared(output, objects, options)
+
+
+def measure(
+    path: str, built: tuple[str, Shapes], number: int, repeat: int, min_repeat_ms: int, flush: bool
+) -> list[float]:
+    """Seconds per run of a built candidate on random data, one value per repeat.
+
+    From three repeats on the smallest and the largest are dropped, as TVM's AutoTVM runner does.
+    """
+    kind, shapes = built
+    library = tvm.runtime.load_module(path)
+    device = tvm.cuda(0) if kind == "cuda" else tvm.cpu(0)
+    evaluator = library.time_evaluator(
+        library.entry_name if hasattr(library, "entry_name") else "main",
+        device,
+        number=number,
+        repeat=repeat,
+        min_repeat_ms=min_repeat_ms,
+        f_preproc="cache_flush_cpu_non_first_arg" if flush and kind == "cpu" else "",
+    )
+    fill = tvm.get_global_func("tvm.contrib.random.random_fill_for_measure")
+    arrays = [tvm.runtime.empty(shape, dtype, device) for shape, dtype in shapes]
+    for array in arrays:
+        fill(array)
+    costs = sorted(float(cost) for cost in evaluator(*arrays).results)
+    return costs[1:-1] if len(costs) > 2 else costs
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {"build": build, "measure": measure}

@@ -1,0 +1,218 @@
+"""The search for one tuning task: MetaSchedule's evolutionary search, fed by us and living on between rounds."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm.s_tir import meta_schedule
+from tvm.s_tir.meta_schedule.cost_model import xgb_model
+from tvm.s_tir.meta_schedule.utils import shash2hex
+
+from tuner.engines.protocol.messages import Json
+from tuner.engines.relax import environment, measuring, records, schedules, targets
+
+BATCH = 16
+"""Candidates of one generation: TVM's 64 would leave a small budget to chance."""
+_POPULATION = 96
+"""TVM's 512 take 10 to 30 s a generation on two cores, these 1 to 3 s."""
+_WARM_UP = 16
+_BARREN = 3
+"""Generations without a new candidate after which a search has nothing left."""
+_NEVER = 1 << 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Those of ``domain.jobs.TunerOptions`` that this tuner knows."""
+
+    early_stopping: int | None = None
+    n_trial: int | None = None
+
+    @classmethod
+    def of(cls, options: Json) -> Options:
+        return cls(**{name: value for name, value in options.items() if name in cls.__dataclass_fields__})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    native: Any
+    """``MeasureCandidate``"""
+    line: str
+    """Its record line, not measured yet."""
+    is_default: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    is_default: bool
+    measurement: measuring.Measurement
+    line: str
+    digest: str
+    finished_at: float
+    """Unix seconds."""
+
+
+def cost_model() -> Any:
+    """Shared by the tasks of a target, so that each learns from the others."""
+    config = xgb_model.XGBConfig(nthread=1)
+    return meta_schedule.cost_model.XGBModel(config=config, num_warmup_samples=_WARM_UP)
+
+
+class TaskSearch:
+    """One workload's search. ``history`` are records of any workload, failed ones too: none is proposed again."""
+
+    def __init__(self, work: Any, target: Any, model: Any, options: Options, history: Sequence[records.Record]) -> None:
+        self._work, self._target, self._model, self._options = work, target, model, options
+        self._key = records.key_of(work)
+        past = [record for record in history if record.workload_key == self._key]
+        # The same search for the same task and past, whatever was tuned before it.
+        seed = int.from_bytes(hashlib.sha256(f"{self._key}{len(past)}".encode()).digest()[:4], "big") % (1 << 30) + 1
+        random.seed(seed)
+        np.random.seed(seed)
+        targets.load_intrinsics(target)
+        self._database = meta_schedule.database.MemoryDatabase()
+        self._context = self._start(seed)
+        self._seen: set[str] = set()
+        self._pending: list[Candidate] = []
+        self._ended = False
+        self._done, self._best, self._best_at = 0, math.inf, 0
+        self._offer_default()
+        self._learn_past(past)
+
+    @property
+    def exhausted(self) -> str | None:
+        """Why no further round makes sense, or None."""
+        if self._options.n_trial is not None and self._done >= self._options.n_trial:
+            return "n_trial"
+        stopping = self._options.early_stopping
+        if stopping is not None and self._done - self._best_at >= stopping:
+            return "early_stopping"
+        return "space" if self._ended and not self._pending else None
+
+    def propose(self, count: int) -> list[Candidate]:
+        """Up to ``count`` candidates that were never measured, the untuned build's schedule first of all."""
+        if self._options.n_trial is not None:
+            count = max(0, min(count, self._options.n_trial - self._done))
+        barren = 0
+        while not self._pending and not self._ended and count:
+            barren = 0 if self._generate() else barren + 1
+            self._ended = self._ended or barren >= _BARREN
+        chosen, self._pending = self._pending[:count], self._pending[count:]
+        return chosen
+
+    def learn(self, candidate: Candidate, measurement: measuring.Measurement) -> Trial:
+        """Turn one measurement into a trial; ``update`` then teaches the search a batch of them."""
+        line = records.encode(self._work, candidate.native, self._target, measurement.latencies)
+        self._count(records.parse_own(line).seconds)
+        return Trial(
+            is_default=candidate.is_default,
+            measurement=measurement,
+            line=line,
+            digest=records.digest(line),
+            finished_at=time.time(),
+        )
+
+    def update(self, pairs: Sequence[tuple[Candidate, Trial]]) -> None:
+        natives = [candidate.native for candidate, _ in pairs]
+        results = [_result(trial.measurement.latencies, trial.measurement.message) for _, trial in pairs]
+        self._teach(natives, results)
+        if natives:
+            self._context.notify_runner_results(natives, results)
+        for candidate, trial in pairs:
+            if not candidate.is_default:
+                self._commit(records.parse_own(trial.line))
+
+    def _start(self, seed: int) -> Any:
+        strategy = meta_schedule.search_strategy.EvolutionarySearch(
+            population_size=_POPULATION, init_min_unmeasured=BATCH, genetic_num_iters=3
+        )
+        context = meta_schedule.TuneContext(
+            mod=self._work.mod,
+            target=self._target,
+            space_generator="post-order-apply",
+            search_strategy=strategy,
+            num_threads=environment.cores(),
+            rand_state=seed,
+        )
+        context.pre_tuning(_NEVER, BATCH, None, self._database, self._model)
+        return context
+
+    def _offer_default(self) -> None:
+        if targets.is_gpu(self._target):
+            return
+        with self._target:
+            schedule = schedules.default(self._work.mod, self._target)
+        if schedule is not None:
+            self._offer(_candidate(schedule), is_default=True)
+
+    def _generate(self) -> bool:
+        """Whether the next generation has anything new."""
+        found = self._context.generate_measure_candidates()
+        if found is None:
+            self._ended = True
+            return False
+        return sum(self._offer(native, is_default=False) for native in found) > 0
+
+    def _offer(self, native: Any, *, is_default: bool) -> bool:
+        identity = shash2hex(native.sch.mod)
+        if identity in self._seen:
+            return False
+        self._seen.add(identity)
+        line = records.encode(self._work, native, self._target, ())
+        self._pending.append(Candidate(native=native, line=line, is_default=is_default))
+        return True
+
+    def _learn_past(self, past: Sequence[records.Record]) -> None:
+        natives, results = [], []
+        for record in past:
+            self._count(record.seconds)
+            native = self._replayed(record)
+            if native is None:
+                continue
+            identity = shash2hex(native.sch.mod)
+            self._seen.add(identity)
+            # What was measured before is not proposed now, be it the default.
+            self._pending = [each for each in self._pending if shash2hex(each.native.sch.mod) != identity]
+            natives.append(native)
+            results.append(_result(record.body[1] if record.seconds < math.inf else (), "failed"))
+            self._commit(record)
+        self._teach(natives, results)
+
+    def _replayed(self, record: records.Record) -> Any | None:
+        try:
+            return _candidate(records.replay(record, self._work))
+        except Exception as error:  # noqa: BLE001 - a failed trial may be one that cannot be replayed
+            logging.getLogger(__name__).warning("a record of %s cannot be replayed: %s", self._key, error)
+            return None
+
+    def _teach(self, natives: list[Any], results: list[Any]) -> None:
+        if natives:
+            self._model.update(self._context, natives, results)
+
+    def _commit(self, record: records.Record) -> None:
+        """Let the search breed from a record that was a success and has decisions to change."""
+        if record.seconds < math.inf and any(name.startswith("Sample") for name, *_ in record.body[0][0]):
+            self._database.commit_tuning_record(records.native(record, self._database.commit_workload(self._work.mod)))
+
+    def _count(self, seconds: float) -> None:
+        self._done += 1
+        if seconds < self._best:
+            self._best, self._best_at = seconds, self._done
+
+
+def _candidate(schedule: Any) -> Any:
+    infos = meta_schedule.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
+    return meta_schedule.MeasureCandidate(schedule, infos)
+
+
+def _result(latencies: Sequence[float], message: str | None) -> Any:
+    runs = [float(each) for each in latencies] or None
+    return meta_schedule.runner.RunnerResult(runs, None if runs else message or "failed")

@@ -13,7 +13,7 @@ Dimensions = Sequence[int | str | None]
 """A size, a symbol, or None for an unnamed dynamic dimension."""
 
 _FLOAT, _INT64 = 1, 7
-_INT_ATTRIBUTE, _INTS_ATTRIBUTE = 2, 7
+_INT_ATTRIBUTE, _STRING_ATTRIBUTE, _INTS_ATTRIBUTE = 2, 3, 7
 
 
 def small_network(*, seed: int = 0) -> bytes:
@@ -61,6 +61,28 @@ def reduce_mean_18() -> bytes:
     return model(nodes, inputs={"x": (1, 4, 6, 6)}, outputs={"mean": (1, 4)}, tensors=[axes], opset=18)
 
 
+def grid_samples(*, opset: int, rank: int, modes: Sequence[str]) -> bytes:
+    """``GridSample`` in every mode, beyond every kind of border: ``x`` and ``grid``, in [0, 1), to ``y0``, …
+
+    ``x`` is [1, 2, 5, 6], and a grid of 4×3 pixels; of rank 5 it is [1, 2, 4, 5, 6], and 2×4×3.
+    """
+    spans = [_tensor(name, (1,), _FLOAT, struct.pack("<f", value)) for name, value in (("span", 5.0), ("shift", 2.5))]
+    nodes = [_node("Mul", ["grid", "span"], ["wide"]), _node("Sub", ["wide", "shift"], ["points"])]
+    ways = [(mode, edge) for mode in modes for edge in ("zeros", "border", "reflection")]
+    for place, (mode, edge) in enumerate(ways):
+        # Opset 16 and opset 20 have the corners aligned in the opposite half of the ways.
+        named = {"mode": mode, "padding_mode": edge, "align_corners": (place + opset // 20) % 2}
+        nodes.append(_node("GridSample", ["x", "points"], [f"y{place}"], **named))
+    image, points = ((5, 6), (4, 3)) if rank == 4 else ((4, 5, 6), (2, 4, 3))
+    return model(
+        nodes,
+        inputs={"x": (1, 2, *image), "grid": (1, *points, rank - 2)},
+        outputs={f"y{place}": (1, 2, *points) for place in range(len(ways))},
+        tensors=spans,
+        opset=opset,
+    )
+
+
 def memory_hog() -> bytes:
     """A constant of 40 GB, written in 191 bytes: ``x`` [1] to ``y`` [1]."""
     size = _tensor("size", (1,), _INT64, struct.pack("<q", 10**10))
@@ -99,13 +121,17 @@ def model(
     return _number(1, 8) + _bytes(7, graph) + _bytes(8, _number(2, opset))
 
 
-def _node(operator: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: int | Sequence[int]) -> bytes:
+def _node(
+    operator: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: int | str | Sequence[int]
+) -> bytes:
     parts = [_bytes(1, name.encode()) for name in inputs] + [_bytes(2, name.encode()) for name in outputs]
     parts += [_bytes(3, f"{operator}_{outputs[0]}".encode()), _bytes(4, operator.encode())]
     return b"".join(parts + [_bytes(5, _attribute(name, value)) for name, value in attributes.items()])
 
 
-def _attribute(name: str, value: int | Sequence[int]) -> bytes:
+def _attribute(name: str, value: int | str | Sequence[int]) -> bytes:
+    if isinstance(value, str):
+        return _bytes(1, name.encode()) + _bytes(4, value.encode()) + _number(20, _STRING_ATTRIBUTE)
     if isinstance(value, int):
         return _bytes(1, name.encode()) + _number(3, value) + _number(20, _INT_ATTRIBUTE)
     return _bytes(1, name.encode()) + b"".join(_number(8, item) for item in value) + _number(20, _INTS_ATTRIBUTE)

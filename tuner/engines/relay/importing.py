@@ -13,7 +13,7 @@ from tvm import relay
 from tvm.relay.frontend import onnx as frontend
 
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.relay import speedups
+from tuner.engines.relay import converters, speedups
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +46,7 @@ def _load(path: str, modified_ns: int) -> Imported:  # noqa: ARG001 - part of th
         onnx.checker.check_model(model)
     except (DecodeError, onnx.checker.ValidationError, ValueError) as error:
         raise EngineFailure("invalid_model", f"not a valid ONNX model: {str(error)[:1500]}") from error
+    converters.install()
     operators = _operator_counts(model.graph)
     _refuse_unsupported(model, operators)
     speedups.use_threads(1)

@@ -1,0 +1,60 @@
+"""ONNX operators that TVM 0.19's importer lacks or reads wrongly, in terms of Relay's.
+
+A converter takes the inputs, the node's attributes (strings as bytes) and the importer's parameters, and returns an
+expression, as those of ``tvm.relay.frontend.onnx`` do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tvm import relay
+from tvm.relay.frontend import onnx as frontend
+from tvm.relay.frontend.common import infer_shape
+
+Converter = Callable[[Sequence[Any], Mapping[str, Any], Any], Any]
+
+_added: dict[str, Converter] = {}
+
+
+def add(operator: str, converter: Converter) -> None:
+    """Let the importer use ``converter`` for every node of that type, whatever it knows itself."""
+    if not _added:
+        original = frontend._get_convert_map
+        frontend._get_convert_map = lambda opset: {**original(opset), **_added}
+    _added[operator] = converter
+
+
+def install() -> None:
+    """Add the converters below; a second call changes nothing."""
+    add("GridSample", grid_sample)
+
+
+_METHODS = {
+    "linear": "bilinear",
+    "bilinear": "bilinear",
+    "cubic": "bicubic",
+    "bicubic": "bicubic",
+    "nearest": "nearest",
+}
+
+
+def grid_sample(inputs: Sequence[Any], attributes: Mapping[str, Any], _: Any) -> Any:
+    """Opsets 16 (``bilinear``, ``bicubic``, images only) and 20 (``linear``, ``cubic``, and volumes).
+
+    TVM's own converter takes 4-D inputs and the names of opset 16.
+    """
+    data, grid = inputs
+    method = _METHODS[attributes.get("mode", b"linear").decode()]
+    rank = len(infer_shape(data))
+    # ONNX has the coordinates last, TVM after the batch.
+    coordinates = relay.transpose(grid, axes=(0, rank - 1, *range(1, rank - 1)))
+    return relay.image.grid_sample(
+        data,
+        coordinates,
+        method=method,
+        layout="NCHW" if rank == 4 else "NCDHW",
+        padding_mode=attributes.get("padding_mode", b"zeros").decode(),
+        align_corners=bool(attributes.get("align_corners", 0)),
+    )

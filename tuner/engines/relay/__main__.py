@@ -43,11 +43,10 @@ def _compile(params: Json, emitter: serving.Emitter) -> Json:
     compiling.tools(target, form)
     tuner = tuners.of(params)
     emitter.emit("progress", {"step": "import"})
-    imported = tuner.load(params)
+    imported, schedules = tuner.prepare(params, target)
     emitter.emit("progress", {"step": "build"})
-    schedules, lines = tuner.choose(params, target)
     files = compiling.compile_model(imported, target, schedules, params["out_dir"], form)
-    return {"files": files, "records": lines, "seconds": time.monotonic() - started}
+    return {"files": files, "records": schedules.lines(), "seconds": time.monotonic() - started}
 
 
 def _extract(params: Json, emitter: serving.Emitter) -> Json:

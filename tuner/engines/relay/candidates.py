@@ -12,13 +12,16 @@ from tvm import autotvm
 from tvm.autotvm.task.space import InstantiationError
 from tvm.contrib import cc
 
-from tuner.engines.relay import compiling, speedups, targets, workloads
+from tuner.engines.relay import compiling, linking, speedups, targets, workloads
+from tuner.engines.relay.ansor import workloads as ansor_workloads
 
 Shapes = list[tuple[tuple[int, ...], str]]
 
 
 def set_up() -> None:
     speedups.install()
+    # Their templates are among those to be built.
+    plugins.install()
     # Templates then take packed tensors as they are, as inside a network, instead of packing them themselves.
     autotvm.GLOBAL_SCOPE.in_tuning = True
 
@@ -30,15 +33,39 @@ def build(workload_key: str, target: str, threads: int, index: int, path: str) -
     """
     task = _task(workload_key, target, threads)
     config = task.config_space.get(index)
+
+    def instantiate() -> tuple[Any, Any]:
+        with task.target:
+            schedule, arguments = task.instantiate(config)
+        if not config.valid():
+            raise InstantiationError("; ".join(map(str, config.errors)))
+        return schedule, arguments
+
+    return _build(instantiate, task.target, path)
+
+
+def build_ansor(
+    workload_key: str, definition: str, line: str, target: str, threads: int, path: str
+) -> tuple[str | None, Any]:
+    """Likewise for a schedule of Ansor's: a native line of a workload that its definition makes known."""
+
+    def instantiate() -> tuple[Any, Any]:
+        try:
+            return ansor_workloads.replay(workload_key, definition, line, target, threads)
+        except tvm.TVMError as error:
+            raise InstantiationError(str(error)) from error
+
+    return _build(instantiate, targets.resolve(target, threads), path)
+
+
+def _build(instantiate: Callable[[], tuple[Any, Any]], target: Any, path: str) -> tuple[str | None, Any]:
     failure: Exception | None = None
     for context in compiling.pass_contexts():
         try:
-            with task.target, context:
-                schedule, arguments = task.instantiate(config)
-                if not config.valid():
-                    return "invalid_schedule", "; ".join(map(str, config.errors))
-                library = tvm.build(schedule, arguments, target=task.target)
-            library.export_library(path, fcompile=_link)
+            with target, context:
+                schedule, arguments = instantiate()
+                library = tvm.build(schedule, arguments, target=target)
+            library.export_library(path, fcompile=linker(target))
             return None, [(tuple(int(size) for size in each.shape), str(each.dtype)) for each in arguments]
         except InstantiationError as error:
             return "invalid_schedule", str(error)[-1000:]
@@ -55,6 +82,12 @@ def _task(workload_key: str, target: str, threads: int) -> Any:
     return workloads.task(workload_key, targets.resolve(target, threads))
 
 
+def linker(target: Any) -> Callable[..., None]:
+    """``fcompile`` of ``tvm.runtime.Module.export_library`` for a ``tvm.target.Target``."""
+    tools = linking.tools(target)
+    return tools.link if tools.triple else _link
+
+
 def _link(output: str, objects: Sequence[str], options: Sequence[str] | None = None, **_: Any) -> None:
     """Call the linker itself: the compiler driver around it takes longer than the link (20 to 40 ms a candidate)."""
     try:
@@ -64,12 +97,25 @@ def _link(output: str, objects: Sequence[str], options: Sequence[str] | None = N
 
 
 def measure(path: str, shapes: Shapes, number: int, repeat: int, min_repeat_ms: int, flush: bool) -> list[float]:
-    """Seconds per run of a built candidate on random data, one value per repeat.
+    """Seconds per run of a built candidate on random data, one value per repeat."""
+    fill = tvm.get_global_func("tvm.contrib.random.random_fill")
+    return sample(tvm.runtime.load_module(path), tvm.cpu(0), fill, shapes, number, repeat, min_repeat_ms, flush)
+
+
+def sample(
+    library: Any,
+    device: Any,
+    fill: Any,
+    shapes: Shapes,
+    number: int,
+    repeat: int,
+    min_repeat_ms: int,
+    flush: bool,
+) -> list[float]:
+    """Likewise, of a library that is loaded on ``device``, be it here or elsewhere.
 
     From three repeats on the smallest and the largest are dropped, as TVM's own runner does.
     """
-    library = tvm.runtime.load_module(path)
-    device = tvm.cpu(0)
     evaluator = library.time_evaluator(
         library.entry_name,
         device,
@@ -78,7 +124,6 @@ def measure(path: str, shapes: Shapes, number: int, repeat: int, min_repeat_ms: 
         min_repeat_ms=min_repeat_ms,
         f_preproc="cache_flush_cpu_non_first_arg" if flush else "",
     )
-    fill = tvm.get_global_func("tvm.contrib.random.random_fill")
     arrays = [tvm.nd.empty(shape, dtype, device) for shape, dtype in shapes]
     for array in arrays:
         fill(array)
@@ -86,4 +131,4 @@ def measure(path: str, shapes: Shapes, number: int, repeat: int, min_repeat_ms: 
     return costs[1:-1] if len(costs) > 2 else costs
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {"build": build, "measure": measure}
+FUNCTIONS: dict[str, Callable[..., Any]] = {"build": build, "build_ansor": build_ansor, "measure": measure}

@@ -71,6 +71,8 @@ class Schedules:
     """A context in which TVM finds them."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """Options of the ``PassContext``."""
+    lines: Callable[[], list[str]] = list
+    """The native records of those that the build took."""
 
 
 def compile_model(

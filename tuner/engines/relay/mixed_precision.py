@@ -5,16 +5,40 @@ from __future__ import annotations
 import dataclasses
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import tvm
 from tvm import relay
+from tvm.relay.transform import mixed_precision as conversion
 
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relay import importing, speedups
 
+_SUMMING = (
+    "nn.conv1d",
+    "nn.conv2d",
+    "nn.conv3d",
+    "nn.conv1d_transpose",
+    "nn.conv2d_transpose",
+    "nn.conv3d_transpose",
+    "nn.dense",
+    "nn.batch_matmul",
+)
+"""Operators that add up many products."""
+_OVER_DEFAULT = 11
+"""Level of a registration that replaces TVM's own, which has 10."""
 PRECISIONS = ("f32", "fp16")
 _AS_IT_IS = 1
 """What ``ToMixedPrecision`` does with an operator that has no rule: leave its dtype, and convert around it."""
+
+
+def _sum_in_float32(_: Any, mixed_precision_type: str) -> list[Any]:
+    """Category, dtype to add up in, dtype of the result; TVM adds up in float16, where 2048 is 2049."""
+    return [conversion.MIXED_PRECISION_ALWAYS, "float32", mixed_precision_type]
+
+
+for _name in _SUMMING:
+    tvm.ir.register_op_attr(_name, "FTVMMixedPrecisionConversionType", _sum_in_float32, _OVER_DEFAULT)
 
 
 def load(path: str, precision: str) -> importing.Imported:
@@ -27,7 +51,7 @@ def load(path: str, precision: str) -> importing.Imported:
 
 @lru_cache(maxsize=2)
 def _fp16(path: str, modified_ns: int) -> importing.Imported:  # noqa: ARG001 - part of the key
-    """TVM's own conversion: convolutions add up in float32, exponentials and sums stay there."""
+    """TVM's own conversion, which leaves exponentials, divisions and long sums in float32."""
     imported = importing.load(path)
     speedups.use_threads(1)
     passes = tvm.transform.Sequential(

@@ -10,7 +10,7 @@ from pathlib import Path
 from tuner.engines.protocol.messages import Json
 from tuner.engines.relay import measuring, targets, tuners
 
-_SEARCH = ("tuner", "workload_key", "target", "threads", "options")
+_SEARCH = ("tuner", "workload_key", "target", "threads", "precision", "options")
 """The parameters that make a search what it is; the others change from round to round."""
 
 
@@ -51,9 +51,8 @@ class Rounds:
     ) -> Iterator[tuners.Trial]:
         candidates = tuner.propose(batch)
         builds = [tuners.of(params).build(params, candidate) for candidate in candidates]
-        measured_each = self._measurer.measure(builds, conditions, Path(params["journal"]).parent)
-        for candidate, measured in zip(candidates, measured_each, strict=True):
-            yield tuner.learn(candidate, measured)
+        for position, measured in self._measurer.measure(builds, conditions, Path(params["journal"]).parent):
+            yield tuner.learn(candidates[position], measured)
 
     def _tuner(self, params: Json) -> tuners.TaskTuner:
         key = json.dumps([params.get(name) for name in _SEARCH], sort_keys=True)

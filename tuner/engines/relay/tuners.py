@@ -12,6 +12,11 @@ from tvm import autotvm
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relay import choosing, compiling, extracting, importing, measuring, mixed_precision, tuning
+from tuner.engines.relay.ansor import choosing as ansor_choosing
+from tuner.engines.relay.ansor import extracting as ansor_extracting
+from tuner.engines.relay.ansor import networks, workloads
+from tuner.engines.relay.ansor import options as ansor_options
+from tuner.engines.relay.ansor import tuning as ansor_tuning
 
 
 class Trial(Protocol):
@@ -74,8 +79,8 @@ class Tuner:
     start: Callable[[Json, Any], TaskTuner]
     build: Callable[[Json, Any], measuring.Build]
     """How to build a candidate (in place of the target) that a ``TaskTuner`` proposed."""
-    choose: Callable[[Json, Any], tuple[compiling.Schedules, list[str]]]
-    """Schedules for a build, and the native lines they come from."""
+    prepare: Callable[[Json, Any], tuple[importing.Imported, compiling.Schedules]]
+    """The network to build, and with which schedules."""
 
 
 def of(params: Json) -> Tuner:
@@ -107,12 +112,37 @@ def _build(params: Json, config: Any) -> measuring.Build:
     return measuring.Build(function="build", arguments=(*place, int(config.index)))
 
 
-def _choose(params: Json, _: Any) -> tuple[compiling.Schedules, list[str]]:
+def _prepare(params: Json, _: Any) -> tuple[importing.Imported, compiling.Schedules]:
     chosen = choosing.choose(compiling.load_records(params.get("records")))
     lines = [autotvm.record.encode(*pair) for pair in chosen]
-    return compiling.Schedules(dispatch=lambda: compiling.dispatch(chosen)), lines
+    return _load(params), compiling.Schedules(dispatch=lambda: compiling.dispatch(chosen), lines=lambda: lines)
+
+
+def _ansor_start(params: Json, target: Any) -> TaskTuner:
+    ansor_extracting.ensure_known(params, target)
+    options = ansor_options.Options.of(params.get("options"))
+    return ansor_tuning.TaskTuner(params["workload_key"], target, options, params.get("history"))
+
+
+def _ansor_build(params: Json, candidate: ansor_tuning.Candidate) -> measuring.Build:
+    key = params["workload_key"]
+    arguments = (key, workloads.definition(key), candidate.line, params["target"], params["threads"])
+    return measuring.Build(function="build_ansor", arguments=arguments)
+
+
+def _ansor_prepare(params: Json, target: Any) -> tuple[importing.Imported, compiling.Schedules]:
+    schedules = ansor_choosing.choose(params, target)
+    # Without records Ansor has nothing to say, and its layout suits only what it scheduled.
+    return (networks.load(networks.of(params)), schedules) if schedules.config else (_load(params), schedules)
 
 
 TUNERS = {
-    "autotvm": Tuner(load=_load, extract=_extract, start=_start, build=_build, choose=_choose),
+    "autotvm": Tuner(load=_load, extract=_extract, start=_start, build=_build, prepare=_prepare),
+    "ansor": Tuner(
+        load=lambda params: networks.load(networks.of(params)),
+        extract=ansor_extracting.extract,
+        start=_ansor_start,
+        build=_ansor_build,
+        prepare=_ansor_prepare,
+    ),
 }

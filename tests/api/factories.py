@@ -24,6 +24,7 @@ from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
 from tests.tuner.fakes import FakeEngine
 from tuner.engines.protocol.serving import EngineFailure
+from tuner.extraction import Planner
 from tuner.inspection import Prepared
 from tuner.operators import CheckedOperator
 
@@ -145,18 +146,19 @@ class Service:
     database: Database
     blobs: LocalBlobStore
     publisher: FakePublisher
-    planner: FakePlanner
+    planner: Any
+    """A FakePlanner, unless a test brought another one."""
     logs: Path
     home: Path
 
 
-def make_service(home: Path, **settings: Any) -> Service:
+def make_service(home: Path, *, planner: Planner | None = None, **settings: Any) -> Service:
     file = home / "db.sqlite3"
     if not file.exists():
         file.write_bytes(_empty_database())
     database = Database(f"sqlite:///{file}")
     blobs, publisher = LocalBlobStore(home / "blobs"), FakePublisher()
-    logs, planner = home / "logs" / "jobs", FakePlanner()
+    logs, planner = home / "logs" / "jobs", planner or FakePlanner()
     app = create_app(
         ApiSettings(**{"token": SecretStr(TOKEN), "events_poll_seconds": 0.05} | settings),
         database=database,

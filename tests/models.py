@@ -54,6 +54,18 @@ def foreign_operators() -> bytes:
     return model(nodes, inputs={"x": (4,)}, outputs={"y": (4,)}) + _bytes(8, _bytes(1, b"my.domain") + _number(2, 1))
 
 
+def plugin_operators() -> bytes:
+    """The operators of the example plugin: ``x`` [6, 32] and ``w`` [32] to ``up`` [6] and ``down`` [6]."""
+    domain = _bytes(7, b"example.domain")
+    nodes = [
+        _node("Wave", ["x", "w"], ["wave"], amplitude=3) + domain,
+        _node("Relu", ["wave"], ["soft"]) + domain,
+        _node("Halves", ["soft"], ["up", "down"]) + domain,
+    ]
+    imports = _bytes(8, _bytes(1, b"example.domain") + _number(2, 1))
+    return model(nodes, inputs={"x": (6, 32), "w": (32,)}, outputs={"up": (6,), "down": (6,)}) + imports
+
+
 def reduce_mean_18() -> bytes:
     """``ReduceMean`` with its axes as an input, as opset 18 writes it: ``x`` [1, 4, 6, 6] to ``mean`` [1, 4]."""
     axes = _tensor("axes", (2,), _INT64, struct.pack("<2q", 2, 3))

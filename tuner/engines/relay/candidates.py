@@ -12,7 +12,7 @@ from tvm import autotvm
 from tvm.autotvm.task.space import InstantiationError
 from tvm.contrib import cc
 
-from tuner.engines.relay import compiling, linking, speedups, targets, workloads
+from tuner.engines.relay import compiling, linking, plugins, speedups, targets, workloads
 from tuner.engines.relay.ansor import workloads as ansor_workloads
 
 Shapes = list[tuple[tuple[int, ...], str]]

@@ -13,7 +13,10 @@ from tvm import relay
 from tvm.relay.frontend import onnx as frontend
 
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.relay import converters, speedups
+from tuner.engines.relay import converters, plugins, speedups
+
+_DOMAINS = ("", "ai.onnx", "com.microsoft", "org.pytorch.aten")
+"""Whose operators the importer knows, by type alone; those of others are named with their domain."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +50,14 @@ def _load(path: str, modified_ns: int) -> Imported:  # noqa: ARG001 - part of th
     except (DecodeError, onnx.checker.ValidationError, ValueError) as error:
         raise EngineFailure("invalid_model", f"not a valid ONNX model: {str(error)[:1500]}") from error
     converters.install()
+    plugins.rename(model)
     operators = _operator_counts(model.graph)
     _refuse_unsupported(model, operators)
     speedups.use_threads(1)
     try:
         module, params = relay.frontend.from_onnx(model, freeze_params=True)
+    except EngineFailure:
+        raise
     except Exception as error:
         # The converters raise anything from AssertionError to TVMError.
         message = f"TVM cannot import the model: {type(error).__name__}: {str(error)[-1500:]}"
@@ -68,7 +74,8 @@ def _load(path: str, modified_ns: int) -> Imported:  # noqa: ARG001 - part of th
 def _operator_counts(graph: onnx.GraphProto) -> dict[str, int]:
     counts: dict[str, int] = {}
     for node in graph.node:
-        counts[node.op_type] = counts.get(node.op_type, 0) + 1
+        name = node.op_type if node.domain in _DOMAINS or "::" in node.op_type else f"{node.domain}::{node.op_type}"
+        counts[name] = counts.get(name, 0) + 1
         for attribute in node.attribute:
             for subgraph in [attribute.g] if attribute.HasField("g") else list(attribute.graphs):
                 for name, count in _operator_counts(subgraph).items():

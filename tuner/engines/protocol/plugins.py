@@ -1,0 +1,165 @@
+"""Packages of the operator's own that teach an engine more ONNX operators.
+
+The setting ``TUNESMITH_ENGINE_PLUGINS`` names Python packages that are installed in the engine's environment. Each is
+imported when the engine starts, and in each process that builds for it, and its ``register(registry)`` is called. What
+it registers is code of whoever runs the service: nothing that is uploaded is ever run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tuner.engines.protocol.serving import EngineFailure
+
+VARIABLE = "TUNESMITH_ENGINE_PLUGINS"
+
+
+class PluginError(Exception):
+    """A plugin cannot be loaded; the message names it and says why. The engine does not start without it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plugin:
+    name: str
+    version: str
+    """``__version__`` of the package; for people."""
+    digest: str
+    """sha256 of the package's files: a changed file is another plugin."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Converter:
+    """How an engine imports one ONNX operator."""
+
+    plugin: str
+    domain: str
+    operator: str
+    convert: Callable[..., Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operator:
+    """An operator that the engine's TVM does not have; see the engine for what the functions take and return."""
+
+    plugin: str
+    name: str
+    compute: Callable[..., Any]
+    schedule: Callable[..., Any] | None
+
+
+@dataclass(kw_only=True)
+class Registry:
+    """What plugins register with. ``engine`` is ``relay`` (TVM 0.19) or ``relax`` (TVM 0.27)."""
+
+    engine: str
+    plugins: list[Plugin] = field(default_factory=list)
+    converters: dict[tuple[str, str], Converter] = field(default_factory=dict)
+    """By domain and operator; the domain of ONNX's own operators is empty."""
+    operators: dict[str, Operator] = field(default_factory=dict)
+    call: Callable[..., Any] = field(default=lambda *_, **__: None)
+    """``call(name, inputs, attributes)``: an expression that applies a registered operator; set by the engine."""
+    _loading: str = ""
+
+    def add_converter(self, operator: str, convert: Callable[..., Any], *, domain: str = "") -> None:
+        """Import nodes of this type with ``convert(inputs, attributes)``, which returns an expression, or several.
+
+        ``inputs`` are the engine's expressions, ``attributes`` a mapping of the node's (strings as ``str``).
+        An operator of ONNX itself may be replaced, for every opset. Raises PluginError for one that is taken.
+        """
+        domain = "" if domain == "ai.onnx" else domain
+        taken = self.converters.get((domain, operator))
+        if taken is not None:
+            raise PluginError(f"{taken.plugin} and {self._loading} both convert {shown(domain, operator)}")
+        self.converters[domain, operator] = Converter(
+            plugin=self._loading, domain=domain, operator=operator, convert=convert
+        )
+
+    def add_operator(self, name: str, compute: Callable[..., Any], schedule: Callable[..., Any] | None = None) -> None:
+        """Add an operator by its tensor expression, for converters to ``call``.
+
+        ``name`` is ``namespace.name``; ``compute(attributes, *tensors)`` returns its output as a ``tvm.te.Tensor``.
+        Without a ``schedule`` the engine takes its own for elementwise operators. Raises PluginError.
+        """
+        if "." not in name.strip("."):
+            raise PluginError(f"{self._loading}: an operator is named namespace.name, not {name!r}")
+        if name in self.operators:
+            raise PluginError(f"{self.operators[name].plugin} and {self._loading} both add the operator {name}")
+        self.operators[name] = Operator(plugin=self._loading, name=name, compute=compute, schedule=schedule)
+
+    @property
+    def digest(self) -> str | None:
+        """Of all plugins together; None without any."""
+        if not self.plugins:
+            return None
+        facts = sorted((plugin.name, plugin.digest) for plugin in self.plugins)
+        return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+    def version(self, tvm: str) -> str:
+        """A TVM version that tells apart what other plugins built: ``0.19.0+plugins.1f2e3d4c``.
+
+        It is part of the toolchain's identity, so no record or artifact crosses versions of a plugin.
+        """
+        return tvm if self.digest is None else f"{tvm}+plugins.{self.digest[:8]}"
+
+    @property
+    def described(self) -> list[dict[str, str]]:
+        """For ``hello``."""
+        return [{"name": each.name, "version": each.version, "digest": each.digest} for each in self.plugins]
+
+
+def load(registry: Registry, names: str | None = None) -> None:
+    """Import and register the packages that the setting names (or ``names``, likewise). Raises PluginError."""
+    text = os.environ.get(VARIABLE, "") if names is None else names
+    for name in dict.fromkeys(part.strip() for part in text.split(",") if part.strip()):
+        registry._loading = name
+        try:
+            module = importlib.import_module(name)
+            register = module.register
+        except Exception as error:
+            raise PluginError(f"the plugin {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
+        try:
+            register(registry)
+        except PluginError:
+            raise
+        except Exception as error:
+            raise PluginError(f"the plugin {name!r} failed to register: {type(error).__name__}: {error}") from error
+        version = str(getattr(module, "__version__", "unknown"))
+        registry.plugins.append(Plugin(name=name, version=version, digest=_digest(module)))
+
+
+def convert(converter: Converter, *arguments: Any) -> Any:
+    """Call a plugin's converter. Raises EngineFailure ``plugin_failed`` for whatever it raises."""
+    try:
+        return converter.convert(*arguments)
+    except EngineFailure:
+        raise
+    except Exception as error:
+        operator = shown(converter.domain, converter.operator)
+        message = f"the plugin {converter.plugin!r} cannot convert {operator}: {type(error).__name__}: {error}"
+        raise EngineFailure("plugin_failed", message[:1500], details={"plugin": converter.plugin}) from error
+
+
+def shown(domain: str, operator: str) -> str:
+    return f"{domain}::{operator}" if domain else operator
+
+
+def _digest(module: ModuleType) -> str:
+    source = Path(module.__file__ or "")
+    package = hasattr(module, "__path__")
+    files = sorted(path for path in source.parent.rglob("*") if _counts(path)) if package else [source]
+    content = hashlib.sha256()
+    for path in files:
+        content.update(f"{path.relative_to(source.parent)}\0{path.stat().st_size}\0".encode())
+        content.update(path.read_bytes())
+    return content.hexdigest()
+
+
+def _counts(path: Path) -> bool:
+    return path.is_file() and "__pycache__" not in path.parts

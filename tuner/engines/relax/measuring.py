@@ -15,7 +15,7 @@ class Measurer(measuring.Measurer):
     """Replaces MetaSchedule's LocalBuilder, which starts its processes anew for every batch, and LocalRunner."""
 
     def __init__(self) -> None:
-        super().__init__("tuner.engines.relax.candidates", environment.settings)
+        super().__init__("tuner.engines.relax.candidates", "tuner.engines.relax.rpc", environment.settings)
 
 
 def conditions(params: Json) -> Conditions:

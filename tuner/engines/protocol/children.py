@@ -93,6 +93,14 @@ class Child:
             return Outcome(error=ChildDied(self._burial()))
         return Outcome(value=value) if succeeded else Outcome(error=ChildRaised(value))
 
+    def allow(self, seconds: float) -> None:
+        """Move the call's time limit to ``seconds`` from now."""
+        self._deadline = time.monotonic() + seconds
+
+    def has_answered(self) -> bool:
+        """Whether ``fetch`` has an outcome other than the time limit: a value, an exception or a death."""
+        return self.connection.poll(0)
+
     def is_due(self) -> bool:
         return time.monotonic() >= self._deadline
 

@@ -4,7 +4,8 @@ Replaces TVM's builders and runners, which start pools, a tracker and a server f
 that the serial runner links. What is built, and how, is up to the engine's module of candidates: ``FUNCTIONS`` holds
 whatever ``trials.Build`` names, and
 
-* ``measure(path, shapes, number, repeat, min_repeat_ms, flush)``: seconds per run, one value per repeat.
+* ``measure(path, shapes, number, repeat, min_repeat_ms, flush)``: seconds per run, one value per repeat;
+* and the engine's module of sessions, beside what ``lanes`` asks for, ``measure_remotely`` likewise.
 """
 
 from __future__ import annotations
@@ -12,21 +13,27 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
 from tuner.engines.protocol import children
-from tuner.engines.protocol.trials import Build, Conditions, Measurement, Options
+from tuner.engines.protocol.fleet import Answer, Fleet
+from tuner.engines.protocol.lanes import Call
+from tuner.engines.protocol.trials import Build, Conditions, Measurement, Options, Runner
 
 _BATCHES_PER_BUILDER = 2
+_BATCHES_PER_DEVICE = 4
 
 
 class Measurer:
     """Builders and measuring processes, kept for a whole engine session."""
 
-    def __init__(self, module: str, environment: Callable[[int], Mapping[str, str]]) -> None:
-        """``module`` as ``children.Child`` takes it; ``environment`` gives the variables for a number of threads."""
+    def __init__(self, module: str, sessions: str, environment: Callable[[int], Mapping[str, str]]) -> None:
+        """Modules as ``children.Child`` takes them; ``environment`` gives the variables for a number of threads."""
         self._module = module
+        self._sessions = sessions
+        self._fleets: dict[Runner, Fleet] = {}
         self._environment = environment
         self._builders: children.Crew | None = None
         self._builder_count = 0
@@ -34,13 +41,20 @@ class Measurer:
         self._runner_threads = 0
 
     def start(self, conditions: Conditions) -> None:
-        """Start what is not running yet, without waiting for it."""
+        """Start what is not running yet, without waiting for it.
+
+        With a runner, raises EngineFailure ``tracker_unreachable``, ``no_device`` and ``device_lost``.
+        """
         self._start_builders(conditions.options)
-        self._start_runner(conditions.threads)
+        if conditions.runner is None:
+            self._start_runner(conditions.threads)
+        else:
+            self._fleet(conditions.runner).start()
 
     def batch(self, conditions: Conditions) -> int:
-        """Candidates a call of ``measure`` should get, so that builders do not wait for each other."""
-        return conditions.options.builders * _BATCHES_PER_BUILDER
+        """Candidates a call of ``measure`` should get, so that builders, or devices, do not wait for each other."""
+        devices = self._fleet(conditions.runner).size if conditions.runner else 0
+        return max(conditions.options.builders * _BATCHES_PER_BUILDER, devices * _BATCHES_PER_DEVICE)
 
     def measure(
         self, builds: Sequence[Build], conditions: Conditions, scratch: Path
@@ -48,14 +62,17 @@ class Measurer:
         """Each outcome with its position among ``builds``, as soon as it is known.
 
         On this machine nothing is built while one is measured. Libraries are built under ``scratch``, whose owner
-        removes what a killed engine leaves behind.
+        removes what a killed engine leaves behind. Raises EngineFailure as ``start``.
         """
         with tempfile.TemporaryDirectory(prefix="trials-", dir=scratch) as folder:
-            yield from self._measure_here(builds, conditions, Path(folder))
+            measure = self._measure_here if conditions.runner is None else self._measure_there
+            yield from measure(builds, conditions, Path(folder))
 
     def close(self) -> None:
         self._close_builders()
         self._close_runner()
+        for fleet in self._fleets.values():
+            fleet.close()
 
     def _measure_here(
         self, builds: Sequence[Build], conditions: Conditions, folder: Path
@@ -67,6 +84,42 @@ class Measurer:
         for position, outcome in enumerate(builders.map(calls, options.timeout)):
             failed = _build_failure(outcome)
             yield position, failed or _run(runner, paths[position], outcome.value[1], options)
+
+    def _measure_there(
+        self, builds: Sequence[Build], conditions: Conditions, folder: Path
+    ) -> Iterator[tuple[int, Measurement]]:
+        assert conditions.runner is not None  # noqa: S101 - what the caller looked at
+        options, left = conditions.options, len(builds)
+        builders, fleet = self._start_builders(options), self._fleet(conditions.runner)
+        fleet.on_device, fleet.cooldown_seconds = conditions.on_device, options.cooldown_interval
+        paths, calls = _calls(builds, folder)
+        try:
+            fleet.make_probe(conditions.target, conditions.threads, folder / "probe.so")
+            builders.submit(calls, options.timeout)
+            while left:
+                for position, outcome in builders.collect():
+                    failed = _build_failure(outcome)
+                    if failed is None:
+                        fleet.submit(_measuring(position, paths[position], outcome.value[1], options))
+                    else:
+                        left -= 1
+                        yield position, failed
+                for answer in fleet.advance():
+                    left -= 1
+                    yield answer.call.position, _told(answer)
+                if left:
+                    connection.wait([*builders.connections, *fleet.waits_for], min(builders.remaining, fleet.patience))
+        finally:
+            fleet.release()
+            if builders.connections:
+                builders.kill()
+
+    def _fleet(self, runner: Runner) -> Fleet:
+        """With the tracker asked just now."""
+        if runner not in self._fleets:
+            self._fleets[runner] = Fleet(runner, lambda: children.Child(self._sessions, self._environment(1)))
+        self._fleets[runner].look()
+        return self._fleets[runner]
 
     def _start_builders(self, options: Options) -> children.Crew:
         if self._builders is None or self._builder_count != options.builders:
@@ -106,6 +159,18 @@ def _build_failure(outcome: children.Outcome) -> Measurement | None:
         return Measurement(error="build_error", message=str(outcome.error)[-1000:])
     kind, message = outcome.value
     return Measurement(error=kind, message=message) if kind else None
+
+
+def _measuring(position: int, path: str, shapes: Any, options: Options) -> Call:
+    flush = options.enable_cpu_cache_flush
+    arguments = (path, shapes, options.number, options.repeat, options.min_repeat_ms, flush)
+    return Call(position=position, function="measure_remotely", arguments=arguments, timeout=options.timeout)
+
+
+def _told(answer: Answer) -> Measurement:
+    if answer.error is None:
+        return Measurement(latencies=tuple(answer.value), device=answer.device)
+    return Measurement(error=answer.error, message=str(answer.value)[-1000:], device=answer.device)
 
 
 def _run(runner: children.Child, path: str, shapes: Any, options: Options) -> Measurement:

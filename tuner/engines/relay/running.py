@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -24,6 +25,7 @@ Arrays = dict[str, Any]
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
     executor: Any
+    device: Any
     inputs: dict[str, Any]
     """``tvm.nd.NDArray`` of each input, weights left out."""
     outputs: list[str]
@@ -31,12 +33,15 @@ class Loaded:
 
 def load(bundle: str) -> Loaded:
     """Load a directory with the three compiled files, once. Raises EngineFailure ``invalid_bundle``."""
-    folder = Path(bundle)
+    return _load(bundle, modified_ns(bundle))
+
+
+def modified_ns(bundle: str) -> tuple[int, ...]:
+    """When each file was written. Raises EngineFailure ``invalid_bundle`` when one is missing."""
     try:
-        modified_ns = tuple((folder / name).stat().st_mtime_ns for name in _FILES)
+        return tuple((Path(bundle) / name).stat().st_mtime_ns for name in _FILES)
     except OSError as error:
         raise EngineFailure("invalid_bundle", f"{error.filename} cannot be read: {error.strerror}") from error
-    return _load(bundle, modified_ns)
 
 
 _FILES = (compiling.LIBRARY, compiling.GRAPH, compiling.PARAMS)
@@ -44,21 +49,26 @@ _FILES = (compiling.LIBRARY, compiling.GRAPH, compiling.PARAMS)
 
 @lru_cache(maxsize=4)
 def _load(bundle: str, modified_ns: tuple[int, ...]) -> Loaded:  # noqa: ARG001 - part of the key
+    return assemble(bundle, lambda: (_load_library(Path(bundle) / compiling.LIBRARY), tvm.cpu(0)))
+
+
+def assemble(bundle: str, library_on_device: Callable[[], tuple[Any, Any]]) -> Loaded:
+    """Make an executor on the device that the library was loaded on. Raises EngineFailure ``invalid_bundle``."""
     folder = Path(bundle)
     try:
         text = (folder / compiling.GRAPH).read_text()
         params = tvm.runtime.load_param_dict((folder / compiling.PARAMS).read_bytes())
-        library = _load_library(folder / compiling.LIBRARY)
-        executor = graph_executor.create(text, library, tvm.cpu(0))
-        executor.load_params(tvm.runtime.save_param_dict(params))
         graph = json.loads(text)
+        library, device = library_on_device()
+        executor = graph_executor.create(text, library, device)
+        executor.load_params(tvm.runtime.save_param_dict(params))
     except Exception as error:
         # Loading raises TVMError, OSError or ValueError, depending on which file is damaged.
         raise EngineFailure("invalid_bundle", f"TVM cannot load the compiled files: {error}"[:1500]) from error
     names = [graph["nodes"][position]["name"] for position in graph["arg_nodes"]]
     outputs = graph.get("metadata", {}).get("outputs") or [f"output_{i}" for i in range(executor.get_num_outputs())]
     inputs = {name: executor.get_input(name) for name in names if name not in params}
-    return Loaded(executor=executor, inputs=inputs, outputs=outputs)
+    return Loaded(executor=executor, device=device, inputs=inputs, outputs=outputs)
 
 
 def _load_library(path: Path) -> Any:
@@ -95,10 +105,11 @@ def run(bundle: str, inputs: str | None, outputs: str | None, threads: int) -> l
     """Run once and write the outputs; returns their specs. Without inputs they are random."""
     loaded = load(bundle)
     speedups.use_threads(threads)
-    if inputs:
-        feed(loaded, inputs)
-    else:
-        _fill(loaded)
+    return run_loaded(loaded, inputs, outputs)
+
+
+def run_loaded(loaded: Loaded, inputs: str | None, outputs: str | None) -> list[Json]:
+    _feed_or_fill(loaded, inputs)
     loaded.executor.run()
     arrays = {name: loaded.executor.get_output(place).numpy() for place, name in enumerate(loaded.outputs)}
     if outputs:
@@ -110,12 +121,20 @@ def sample(bundle: str, inputs: str | None, threads: int, number: int, repeat: i
     """Seconds per run, one value per repeat, each the mean over ``number`` runs; one run before warms up."""
     loaded = load(bundle)
     speedups.use_threads(threads)
+    return sample_loaded(loaded, inputs, number, repeat)
+
+
+def sample_loaded(loaded: Loaded, inputs: str | None, number: int, repeat: int) -> list[float]:
+    _feed_or_fill(loaded, inputs)
+    timer = loaded.executor.module.time_evaluator("run", loaded.device, number=number, repeat=repeat)
+    return [float(seconds) for seconds in timer().results]
+
+
+def _feed_or_fill(loaded: Loaded, inputs: str | None) -> None:
     if inputs:
         feed(loaded, inputs)
     else:
         _fill(loaded)
-    timer = loaded.executor.module.time_evaluator("run", tvm.cpu(0), number=number, repeat=repeat)
-    return [float(seconds) for seconds in timer().results]
 
 
 def _fill(loaded: Loaded) -> None:

@@ -81,8 +81,19 @@ def _check_rpc(request: JobRequest) -> None:
         raise errors.InvalidOption(
             f"a tracker was named, but runner {str(request.runner)!r} asks none", hint="Use runner 'rpc'."
         )
-    if request.rpc is not None:
-        _check_tracker(request.rpc)
+    if request.rpc is None:
+        return
+    _check_tracker(request.rpc)
+    if request.target == targets.NATIVE:
+        raise errors.UnsupportedTarget(
+            "'native' is a worker's own CPU, not the device behind the tracker",
+            hint="Name the device's target, such as 'llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72'.",
+        )
+    if request.threads is None:
+        raise errors.InvalidOption(
+            "how many cores the devices behind a tracker have is not known here",
+            hint="Say with how many threads the model will run there: threads (--threads).",
+        )
 
 
 def _check_tracker(rpc: RpcOptions) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from domain import targets
-from domain.jobs import JobRequest
+from domain.jobs import JobRequest, RunnerKind
 from domain.targets import NATIVE, Device, Target, Toolchain
 from domain.workers import Worker
 
@@ -22,17 +22,27 @@ class Place:
 
 def find(request: JobRequest, living: Sequence[Worker]) -> Place | None:
     """The place at the worker that runs most engines; of equals the one that serves longest."""
-    wants_gpu = targets.kind_of(request.target) == "cuda"
-    fitting = [worker for worker in living if bool(worker.accelerators) == wants_gpu]
+    measures_on_gpu = targets.kind_of(request.target) == "cuda" and request.runner is RunnerKind.LOCAL
+    fitting = [worker for worker in living if bool(worker.accelerators) == measures_on_gpu]
     if not fitting:
         return None
     worker = max(fitting, key=lambda one: len({toolchain.engine for toolchain in one.toolchains}))
-    threads = request.threads or worker.device.threads
+    device = _device(request, worker)
     text = worker.native_target.text if request.target == NATIVE else request.target
-    device = worker.accelerators[0] if wants_gpu else worker.device.with_threads(threads)
     return Place(
         worker=worker,
-        target=Target(text=text, threads=threads),
+        target=Target(text=text, threads=device.threads),
         device=device,
         toolchains={toolchain.engine: toolchain for toolchain in worker.toolchains},
     )
+
+
+def _device(request: JobRequest, worker: Worker) -> Device:
+    threads = request.threads or worker.device.threads
+    if request.rpc is not None:
+        return Device.behind_tracker(request.rpc.tracker, request.rpc.key, threads)
+    if request.runner is RunnerKind.NONE and request.target != NATIVE:
+        return Device.none(threads)
+    if worker.accelerators:
+        return worker.accelerators[0]
+    return worker.device.with_threads(threads)

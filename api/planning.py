@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from sqlalchemy.orm import Session
@@ -15,8 +15,8 @@ from domain import errors, targets
 from domain.jobs import JobRequest, RunnerKind, Tuner
 from domain.models import Model
 from domain.targets import Toolchain
-from domain.tuning_tasks import ExtractedTask
-from storage import rates, records, workers
+from domain.tuning_tasks import ExtractedTask, TuningTask
+from storage import rates, records, tuning_tasks, workers
 from tuner import planning
 from tuner.planning import Coverage
 
@@ -100,39 +100,47 @@ def _tuner(
         "device_key": place.device.key,
         "toolchain": toolchain.identity,
     }
-    counts = records.counts_of_many(session, keys, **identity)
-    planned = _planned(session, request, extracted, counts, identity)
-    trials = 0 if request.runner is RunnerKind.NONE else sum(planned)
+    budget, cap = request.budget, request.tuner_options.n_trial
+    covered = _coverage(session, keys, identity)
+    planned = planning.plan("plan", extracted, budget, covered=covered, n_trial=cap)
+    if request.runner is RunnerKind.NONE:
+        planned = planning.without_trials(planned)
+    trials = {task.extracted.workload_key: task.trials_planned for task in planned}
+    limit = planning.seconds(extracted, budget, trials, covered=covered, n_trial=cap)
     known = rates.seconds_a_trial(session, device_key=place.device.key, toolchain=toolchain.identity, tuner=tuner.value)
     seconds_a_trial = known or SECONDS_A_TRIAL
+    needed = sum(trials.values()) * seconds_a_trial
     return schemas.TunerPlan(
         tuner=tuner,
-        tasks=len(extracted),
-        tasks_covered=sum(task_trials == 0 for task_trials in planned),
-        trials=trials,
-        trials_on_record=sum(counts.values()),
+        tasks=len(planned),
+        tasks_covered=sum(_is_covered(task, covered) for task in planned if not task.trials_planned),
+        tasks_left_out=sum(not _is_covered(task, covered) for task in planned if not task.trials_planned),
+        trials=sum(task.trials_planned for task in planned),
+        trials_on_record=sum(coverage.trials for coverage in covered.values()),
         records_passed_over=records.passed_over(session, keys, **identity),
-        minutes=min(trials * seconds_a_trial, request.budget.seconds or float("inf")) / 60,
+        minutes=(needed if limit is None else min(needed, limit)) / 60,
         seconds_a_trial=seconds_a_trial,
         measured_rate=known is not None,
     )
 
 
-def _planned(
-    session: Session,
-    request: JobRequest,
-    extracted: Sequence[ExtractedTask],
-    counts: dict[str, int],
-    identity: dict[str, str],
-) -> list[int]:
-    """Trials for each task, as a job would share them out."""
-    best = records.best_of_many(session, list(counts), **identity)
-    covered = {
-        key: Coverage(trials=count, best_latency=best[key].latency if key in best else None)
-        for key, count in counts.items()
+def _is_covered(task: TuningTask, covered: Mapping[str, Coverage]) -> bool:
+    extracted = task.extracted
+    return extracted.space_size <= 1 or covered[extracted.workload_key].trials > 0
+
+
+def _coverage(session: Session, keys: Sequence[str], identity: dict[str, str]) -> dict[str, Coverage]:
+    best = records.best_of_many(session, keys, **identity)
+    counts = records.counts_of_many(session, keys, **identity)
+    efforts = tuning_tasks.efforts(session, keys, **identity)
+    return {
+        key: Coverage(
+            trials=counts.get(key, 0),
+            best_latency=best[key].latency if key in best else None,
+            effort=efforts.get(key),
+        )
+        for key in keys
     }
-    tasks = planning.plan("plan", extracted, request.budget, covered=covered, n_trial=request.tuner_options.n_trial)
-    return [task.trials_planned for task in tasks]
 
 
 def _unsupported(failure: errors.TunesmithError | None) -> dict[str, int]:
@@ -159,6 +167,4 @@ def _notes(request: JobRequest, place: Place | None, surveys: Sequence[Survey]) 
                 f"The {survey.engine} engine here is {survey.toolchain.identity}, the worker's is {theirs.identity}: "
                 "its tasks may differ."
             )
-    if request.runner is RunnerKind.RPC:
-        notes.append("Devices behind the tracker are not asked: coverage is told for the worker's own device.")
     return notes

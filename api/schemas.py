@@ -142,6 +142,9 @@ class TunerPlan(BaseModel):
     tasks_covered: int = Field(
         description="Tasks that need no trial: others have searched them, or there is no choice."
     )
+    tasks_left_out: int = Field(
+        description="Tasks that the budget does not reach for, though nobody has searched them."
+    )
     trials: int = Field(description="Trials that the job would plan.")
     trials_on_record: int = Field(description="Trials of these tasks that are stored and count.")
     records_passed_over: dict[str, int] = Field(

@@ -51,6 +51,11 @@ class Surveyor:
         self._request = request
         self._model = model
         self._place = place
+        given = request.input_shapes
+        # As the prepared model has them: every input, all dimensions known by now.
+        self._shapes = {
+            spec.name: given.get(spec.name) or [int(size or 0) for size in spec.shape] for spec in model.facts.inputs
+        }
 
     def survey(self, tuners: Sequence[Tuner]) -> list[Survey]:
         """One for each engine of these tuners, in their order."""
@@ -127,7 +132,7 @@ class Surveyor:
         assert self._place is not None  # noqa: S101 - both callers looked
         return extractions.key_of(
             model_digest=self._model.digest,
-            input_shapes=self._request.input_shapes,
+            input_shapes=self._shapes,
             target=self._place.target,
             toolchain=toolchain,
             tuner=tuner,

@@ -87,6 +87,16 @@ class Device:
     name: str
     threads: int
 
+    @classmethod
+    def behind_tracker(cls, tracker: str, key: str, threads: int) -> Device:
+        """One kind of board: all devices of a key count as the same, whichever tracker they are found through."""
+        return cls(key=f"rpc/{key}/t{threads}", name=f"{key} behind {tracker}", threads=threads)
+
+    @classmethod
+    def none(cls, threads: int) -> Device:
+        """What a build that nobody runs is for."""
+        return cls(key=f"none/t{threads}", name="nothing was run on", threads=threads)
+
     def with_threads(self, threads: int) -> Device:
         """The same machine, measuring with another number of threads."""
         machine, slash, _ = self.key.rpartition("/t")

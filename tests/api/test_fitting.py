@@ -9,6 +9,7 @@ from storage import jobs
 from tests.api.factories import Service
 
 SHAPES = {"x": [1, 3, 8, 8]}
+BOARD = {"runner": "rpc", "target": "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72", "threads": 4}
 RPC = {"tracker": "boards.local:9190", "key": "rk3588"}
 
 
@@ -21,8 +22,8 @@ RPC = {"tracker": "boards.local:9190", "key": "rk3588"}
         {"tuner": "autotvm", "tuner_options": {"loss_type": "reg", "feature_type": "curve", "keep_layout": False}},
         {"tuner": "auto", "tuner_options": {"search": "gridsearch", "layout": "NHWC"}},
         {"tuner": "metaschedule", "target": "cuda -arch=sm_90"},
-        {"runner": "rpc", "rpc": RPC, "target": "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"},
-        {"runner": "rpc", "rpc": {**RPC, "tracker": "[::1]:9190"}},
+        {**BOARD, "rpc": RPC},
+        {**BOARD, "rpc": {**RPC, "tracker": "[::1]:9190"}},
         {"runner": "none", "target": "llvm -mtriple=aarch64-linux-gnu", "bundle_format": "object"},
         {"precision": "fp16", "bundle_format": "system-lib"},
         {"tuner_options": {"search": None, "loss_type": None, "keep_layout": None, "layout": None, "transfer": None}},
@@ -40,13 +41,15 @@ def test_what_goes_together(client: TestClient, model: str, request_: dict[str, 
 @pytest.mark.parametrize(
     ("request_", "code", "word"),
     [
-        ({"runner": "rpc"}, "invalid_option", "tracker"),
+        (BOARD, "invalid_option", "tracker"),
+        ({**BOARD, "rpc": RPC, "target": "native"}, "unsupported_target", "native"),
+        ({**BOARD, "rpc": RPC, "threads": None}, "invalid_option", "how many cores"),
         ({"rpc": RPC}, "invalid_option", "runner 'local' asks none"),
-        ({"runner": "rpc", "rpc": {**RPC, "tracker": "boards"}}, "invalid_option", "no tracker"),
-        ({"runner": "rpc", "rpc": {**RPC, "tracker": "boards:70000"}}, "invalid_option", "no tracker"),
-        ({"runner": "rpc", "rpc": {**RPC, "key": "a b"}}, "invalid_request", "rpc.key"),
-        ({"runner": "rpc", "rpc": {**RPC, "session_timeout": 0}}, "invalid_request", "session_timeout"),
-        ({"runner": "rpc", "rpc": {"tracker": "a:1"}}, "invalid_request", "key"),
+        ({**BOARD, "rpc": {**RPC, "tracker": "boards"}}, "invalid_option", "no tracker"),
+        ({**BOARD, "rpc": {**RPC, "tracker": "boards:70000"}}, "invalid_option", "no tracker"),
+        ({**BOARD, "rpc": {**RPC, "key": "a b"}}, "invalid_request", "rpc.key"),
+        ({**BOARD, "rpc": {**RPC, "session_timeout": 0}}, "invalid_request", "session_timeout"),
+        ({**BOARD, "rpc": {"tracker": "a:1"}}, "invalid_request", "key"),
         ({"runner": "none", "budget": {"trials": 8}}, "invalid_option", "a budget"),
         ({"runner": "none", "measure": {"number": 3}}, "invalid_option", "measure options"),
         ({"tuner": "autotvm", "target": "cuda -arch=sm_90"}, "unsupported_target", "autotvm"),
@@ -95,7 +98,7 @@ def test_near_matches_of_options(client: TestClient, model: str) -> None:
 
 def test_what_was_asked_for_reaches_the_worker(client: TestClient, service: Service, model: str) -> None:
     options = {"search": "xgb", "loss_type": "reg", "feature_type": "itervar", "keep_layout": False, "transfer": False}
-    request_ = {"tuner": "autotvm", "runner": "rpc", "rpc": {**RPC, "session_timeout": 9}, "tuner_options": options}
+    request_ = {**BOARD, "tuner": "autotvm", "rpc": {**RPC, "session_timeout": 9}, "tuner_options": options}
     job = client.post("/v1/jobs", json={"model": model, "input_shapes": SHAPES, **request_}).json()
     with service.database.reading() as session:
         stored = jobs.get(session, job["id"]).request

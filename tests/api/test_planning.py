@@ -80,6 +80,12 @@ def test_what_others_measured_is_covered_or_passed_over(client: TestClient, serv
 
 
 @pytest.mark.usefixtures("worker")
+def test_what_a_budget_does_not_reach_for_is_not_covered(client: TestClient, model: str) -> None:
+    found = tuner(plan(client, model, tuner="autotvm", budget={"trials": 8}), "autotvm")
+    assert (found["tasks"], found["tasks_covered"], found["tasks_left_out"], found["trials"]) == (2, 0, 1, 8)
+
+
+@pytest.mark.usefixtures("worker")
 def test_operators_that_an_engine_lacks_are_named(client: TestClient, service: Service, model: str) -> None:
     service.planner.unsupported = {"relay": {"GridSample": 2, "Foo": 1}}
     found = plan(client, model)
@@ -130,6 +136,16 @@ def test_a_gpus_job_is_planned_for_a_worker_that_has_one(client: TestClient, ser
     found = plan(client, model, target="cuda -arch=sm_90")
     assert (found["worker"], found["device_key"], found["considered"]) == ("gpu:1:1", GPU.key, ["metaschedule"])
     assert plan(client, model)["worker"] == "host:1:1", "a worker that has a GPU takes CUDA jobs only"
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_plan_is_for_the_device_that_the_job_measures_on(client: TestClient, model: str) -> None:
+    arm = "llvm -mtriple=aarch64-linux-gnu"
+    rpc = {"runner": "rpc", "rpc": {"tracker": "boards:9190", "key": "pi4"}, "target": arm, "threads": 4}
+    boards = plan(client, model, **rpc)
+    assert (boards["device_key"], boards["target"]) == ("rpc/pi4/t4", f"{arm} -num-cores=4")
+    unproven = plan(client, model, target=arm, runner="none", threads=4)
+    assert (unproven["device_key"], tuner(unproven, "ansor")["trials"]) == ("none/t4", 0)
 
 
 def test_notes_tell_of_engines_that_differ(client: TestClient, service: Service, model: str) -> None:

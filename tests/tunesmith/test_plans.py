@@ -21,7 +21,7 @@ def test_a_dry_run_queues_nothing(capsys: pytest.CaptureFixture[str], service: S
     status, out, err = run(capsys, "tune", onnx, "--dry-run", "--trials", 40)
     assert status == 0, err
     lines = [line.split() for line in out.splitlines()]
-    assert ["autotvm", "2", "0", "40", "0", "-", "0.3"] in lines
+    assert ["autotvm", "2", "0", "0", "40", "0", "-", "0.3"] in lines
     assert "relay     imports the model (relay/tvm-0.19.0/llvm-22.1.8)" in out
     assert "guessed with 0.5 s a trial" in out
     assert parsed(capsys, "tune", onnx, "--dry-run")["considered"] == ["autotvm", "ansor", "metaschedule"]

@@ -17,8 +17,8 @@ def show(plan: Mapping[str, Any]) -> None:
     rows = [_row(tuner) for engine in plan["engines"] for tuner in engine["tuners"]]
     if rows:
         output.line()
-        headers = ["TUNER", "TASKS", "COVERED", "TRIALS", "ON RECORD", "PASSED OVER", "MINUTES"]
-        for text in output.table(headers, rows, optional=["ON RECORD", "PASSED OVER"]):
+        headers = ["TUNER", "TASKS", "COVERED", "LEFT OUT", "TRIALS", "ON RECORD", "PASSED OVER", "MINUTES"]
+        for text in output.table(headers, rows, optional=["ON RECORD", "LEFT OUT", "PASSED OVER"]):
             output.line(text)
         output.line()
     for note in [*_rates(plan), *plan["notes"]]:
@@ -51,6 +51,7 @@ def _row(tuner: Mapping[str, Any]) -> list[str]:
         tuner["tuner"],
         str(tuner["tasks"]),
         str(tuner["tasks_covered"]),
+        str(tuner["tasks_left_out"]),
         str(tuner["trials"]),
         str(tuner["trials_on_record"]),
         passed or "-",

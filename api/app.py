@@ -14,7 +14,7 @@ from fastapi.openapi.utils import get_openapi
 from api import auth, problems
 from api.body_limit import BodyLimit
 from api.publishing import Publisher
-from api.routes import artifacts, fleet, health, job_outputs, jobs, models, operators
+from api.routes import artifacts, fleet, health, job_outputs, jobs, models, operators, records
 from api.services import Inspect, MakeOperator, Services
 from api.settings import ApiSettings
 from domain import release
@@ -58,8 +58,8 @@ def create_app(
     app.add_middleware(BodyLimit)
     problems.install(app)
     app.include_router(health.router)
-    for router in (models.router, operators.router, jobs.router, job_outputs.router, artifacts.router, fleet.router):
-        app.include_router(router, dependencies=[Depends(auth.authorize)], responses=_ALWAYS)
+    for part in (models, operators, jobs, job_outputs, artifacts, records, fleet):
+        app.include_router(part.router, dependencies=[Depends(auth.authorize)], responses=_ALWAYS)
     app.openapi = _openapi(app)  # type: ignore[method-assign]
     return app
 

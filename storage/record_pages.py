@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, select
+from sqlalchemy import ColumnElement, Select, or_, select
 from sqlalchemy.orm import Session
 
 from domain import errors
 from domain.records import Record, RecordKey
+from domain.targets import split_threads
 from storage import records
 from storage.database import Database
 from storage.tables import RecordRow, digest_of
@@ -22,10 +23,14 @@ _TOKEN = re.compile(r"r[0-9]{1,18}")
 
 @dataclass(frozen=True, kw_only=True)
 class RecordFilter:
-    """What is given must match. Indexes answer ``workload_key``, ``job_id``, and ``tuner`` with all three identities."""
+    """What is given must match.
+
+    Indexes answer ``workload_key``, ``job_id``, and ``tuner`` with all three identities; the rest reads every record.
+    """
 
     workload_key: str | None = None
     target: str | None = None
+    """A target's identity, or its text alone for any thread count."""
     device_key: str | None = None
     toolchain: str | None = None
     tuner: str | None = None
@@ -73,13 +78,22 @@ def _after(wanted: RecordFilter, row_id: int) -> Select[Any]:
     conditions: list[ColumnElement[bool]] = [RecordRow.id > row_id]
     if wanted.workload_key is not None:
         conditions.append(RecordRow.workload_digest == digest_of(wanted.workload_key))
-    for name in ("target", "device_key", "toolchain", "tuner", "job_id"):
+    if wanted.target is not None:
+        conditions.append(_is_target(wanted.target))
+    for name in ("device_key", "toolchain", "tuner", "job_id"):
         value = getattr(wanted, name)
         if value is not None:
             conditions.append(getattr(RecordRow, name) == value)
     if wanted.valid_only:
         conditions.append(RecordRow.latency.is_not(None))
     return select(RecordRow).where(*conditions).order_by(RecordRow.id)
+
+
+def _is_target(target: str) -> ColumnElement[bool]:
+    text, threads = split_threads(target)
+    if threads:
+        return RecordRow.target == target
+    return or_(RecordRow.target == text, RecordRow.target.startswith(f"{text} -num-cores=", autoescape=True))
 
 
 def _parse(token: str | None) -> int:

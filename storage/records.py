@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -23,6 +23,26 @@ def add(session: Session, records: Iterable[Record]) -> int:
     """Store those whose job has not measured the same schedule yet; return how many they were."""
     key = ("job_id", "workload_digest", "schedule_digest")
     return statements.add_missing(session, RecordRow, [_values(record) for record in records], key=key)
+
+
+def add_unknown(session: Session, records: Sequence[Record]) -> int:
+    """Store those whose schedule nobody has measured for their key yet; return how many they were."""
+    by_place: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
+    for record in records:
+        by_place[record.key.target, record.key.device_key, record.key.toolchain].append(record)
+    added = 0
+    for place, here in by_place.items():
+        for start in range(0, len(here), _KEYS_AT_ONCE):
+            some = here[start : start + _KEYS_AT_ONCE]
+            workloads = sorted({digest_of(record.key.workload_key) for record in some})
+            schedules = sorted({record.schedule_digest for record in some})
+            query = select(RecordRow.workload_digest, RecordRow.schedule_digest).where(
+                *_matching(workloads, *place), RecordRow.schedule_digest.in_(schedules)
+            )
+            known = {(workload, schedule) for workload, schedule in session.execute(query)}
+            new = [one for one in some if (digest_of(one.key.workload_key), one.schedule_digest) not in known]
+            added += add(session, new)
+    return added
 
 
 def of_job(session: Session, job_id: str, workload_key: str | None = None) -> list[Record]:

@@ -13,12 +13,18 @@ from storage.tables import WorkloadRow, digest_of
 _KEYS_AT_ONCE = 500
 
 
-def put_many(session: Session, definitions: Mapping[str, str], *, tuner: str) -> int:
-    """Store definitions by workload key, unless the key has one; return how many were new."""
-    rows = [
-        {"workload_digest": digest_of(key), "workload_key": key, "tuner": tuner, "definition": definition}
-        for key, definition in definitions.items()
-    ]
+def put_many(session: Session, by_key: Mapping[str, str], *, tuner: str) -> int:
+    """Store definitions that an engine wrote, by workload key, in place of others; return how many were news."""
+    known = definitions(session, list(by_key))
+    news = {key: definition for key, definition in by_key.items() if known.get(key) != definition}
+    for key, definition in news.items():
+        statements.put(session, WorkloadRow, _row(key, definition, tuner), key=["workload_digest"])
+    return len(news)
+
+
+def add_missing(session: Session, by_key: Mapping[str, str], *, tuner: str) -> int:
+    """Store definitions that somebody brought along, where there is none; return how many were new."""
+    rows = [_row(key, definition, tuner) for key, definition in by_key.items()]
     return statements.add_missing(session, WorkloadRow, rows, key=["workload_digest"])
 
 
@@ -30,3 +36,8 @@ def definitions(session: Session, workload_keys: Sequence[str]) -> dict[str, str
         query = select(WorkloadRow.workload_key, WorkloadRow.definition).where(WorkloadRow.workload_digest.in_(digests))
         found.update((key, definition) for key, definition in session.execute(query))
     return found
+
+
+def _row(workload_key: str, definition: str, tuner: str) -> dict[str, str]:
+    digest = digest_of(workload_key)
+    return {"workload_digest": digest, "workload_key": workload_key, "tuner": tuner, "definition": definition}

@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from domain.extractions import key_of
 from domain.jobs import Job, JobState, Precision, Tuner, TunerOptions
+from domain.records import TrialError
 from domain.targets import Target
 from domain.tuning_tasks import Effort
 from storage import extractions, jobs, quarantine, records, tuning_tasks, workloads
@@ -101,12 +102,23 @@ def test_who_plans_nothing_has_ended_its_search_or_is_gone_owns_nothing(session:
     assert no_trials.id not in owners.values()
 
 
-def test_workloads_are_stored_once(session: Session) -> None:
+def test_what_an_engine_says_of_a_workload_outweighs_what_somebody_brought_along(session: Session) -> None:
     many = {f"conv {number}": f"module {number}" for number in range(700)}
-    assert workloads.put_many(session, many, tuner="metaschedule") == 700
-    assert workloads.put_many(session, {"conv 1": "another", "dense": "m"}, tuner="metaschedule") == 1
+    assert workloads.add_missing(session, many, tuner="metaschedule") == 700
+    assert workloads.add_missing(session, {"conv 1": "another", "dense": "m"}, tuner="metaschedule") == 1
     assert workloads.definitions(session, [*many, "dense", "unknown"]) == {**many, "dense": "m"}
+    assert workloads.put_many(session, {"conv 1": "right", "dense": "m"}, tuner="metaschedule") == 1
+    assert workloads.definitions(session, ["conv 1", "dense"]) == {"conv 1": "right", "dense": "m"}
     assert workloads.put_many(session, {}, tuner="ansor") == 0
+
+
+def test_brought_along_records_are_stored_where_nobody_measured_the_schedule(session: Session) -> None:
+    records.add(session, [record("conv", 1e-3, schedule="a"), record("conv", schedule="b", error=TrialError.UNKNOWN)])
+    brought = [record("conv", 1e-3, schedule=schedule, job_id="imported:1") for schedule in "abc"]
+    brought.append(record("conv", 1e-3, schedule="a", job_id="imported:2", target="another"))
+    assert records.add_unknown(session, brought) == 2
+    assert records.add_unknown(session, brought) == 0
+    assert records.counts_of_many(session, ["conv"], *PLACED.values()) == {"conv": 3}
 
 
 def test_an_extraction_comes_back_as_it_was(session: Session) -> None:

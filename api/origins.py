@@ -1,0 +1,111 @@
+"""Which machine and tools records belong to, where a request leaves some of it out."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from api.services import Services
+from domain import errors, targets
+from domain.jobs import Tuner
+from domain.targets import Device, Toolchain
+from domain.workers import Worker
+from storage import workers
+from tuner.native.importing import Origin
+
+_TOOLCHAIN = re.compile(r"(?P<engine>[a-z]+)/tvm-(?P<tvm>[^/\s]+)/llvm-(?P<llvm>[^/\s]+)")
+_THREADS_OF_DEVICE = re.compile(r".*/t([0-9]+)")
+
+
+def tuner(text: str) -> Tuner:
+    """One with records of its own. Raises UnknownTuner."""
+    known = [known for known in Tuner if known is not Tuner.AUTO]
+    if text not in known:
+        names = ", ".join(known)
+        raise errors.UnknownTuner(
+            f"records are of one of the tuners {names}, not {text[:80]!r}", hint=f"Name one of {names}."
+        )
+    return Tuner(text)
+
+
+def of_import(
+    services: Services,
+    chosen: Tuner,
+    *,
+    target: str | None,
+    threads: int | None,
+    device: str | None,
+    toolchain: str | None,
+) -> Origin:
+    """What is not given is that of the only living worker with the tuner's engine.
+
+    Raises UnknownTarget, InvalidOption, and InvalidRequest where it cannot be told.
+    """
+    text, cores = targets.split_threads(target) if target else (None, "")
+    if cores:
+        named = int(cores.rpartition("=")[2])
+        if threads not in (None, named):
+            raise errors.InvalidOption(f"the target names {named} threads and 'threads' {threads}")
+        threads = named
+    text = targets.check_text(text) if text else None
+    needs_worker = device is None or toolchain is None or text == targets.NATIVE
+    worker = _only_worker(services, chosen) if needs_worker else None
+    if worker and text == targets.NATIVE:
+        text, threads = worker.native_target.text, threads or worker.native_target.threads
+    return Origin(
+        tuner=chosen,
+        toolchain=_toolchain(toolchain, chosen) if toolchain else _toolchain_of(worker, chosen),
+        device=_named(device) if device else _device_of(worker, text),
+        device_is_exact=device is not None,
+        target=text,
+        threads=threads,
+    )
+
+
+def _only_worker(services: Services, chosen: Tuner) -> Worker:
+    since = datetime.now(UTC) - timedelta(seconds=services.settings.worker_alive_seconds)
+    with services.database.reading() as session:
+        living = workers.known(session, seen_since=since)
+    able = [worker for worker in living if any(each.engine == chosen.engine for each in worker.toolchains)]
+    kinds = {
+        (worker.native_target.identity, worker.device.key, worker.accelerators, _toolchain_of(worker, chosen))
+        for worker in able
+    }
+    if len(kinds) != 1:
+        known = sorted({worker.device.key for worker in able})
+        which = "several kinds of workers do" if able else "none does"
+        raise errors.InvalidRequest(
+            f"name device and toolchain: they cannot be told from the living workers with {chosen.engine}, as {which}",
+            hint="See GET /v1/devices and GET /v1/engines.",
+            details={"devices": known, "toolchains": sorted({_toolchain_of(one, chosen).identity for one in able})},
+        )
+    return able[0]
+
+
+def _toolchain_of(worker: Worker | None, chosen: Tuner) -> Toolchain:
+    assert worker is not None  # noqa: S101 - asked for where something is not given
+    return next(each for each in worker.toolchains if each.engine == chosen.engine)
+
+
+def _device_of(worker: Worker | None, text: str | None) -> Device:
+    assert worker is not None  # noqa: S101 - as above
+    if text is not None and targets.kind_of(text) == "cuda":
+        if not worker.accelerators:
+            raise errors.InvalidRequest("name the device: no living worker has a GPU", hint="See GET /v1/devices.")
+        return worker.accelerators[0]
+    return worker.device
+
+
+def _named(key: str) -> Device:
+    match = _THREADS_OF_DEVICE.fullmatch(key)
+    return Device(key=key, name=key, threads=int(match[1][:6]) if match else 1)
+
+
+def _toolchain(text: str, chosen: Tuner) -> Toolchain:
+    match = _TOOLCHAIN.fullmatch(text)
+    if match is None or match["engine"] != chosen.engine:
+        raise errors.InvalidOption(
+            f"{text[:80]!r} is no toolchain of {chosen.value}",
+            hint=f"Write {chosen.engine}/tvm-VERSION/llvm-VERSION; GET /v1/engines lists those of the workers.",
+        )
+    return Toolchain(**match.groupdict())

@@ -1,0 +1,225 @@
+"""Records of every job: read, taken out and brought in in native form."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import IO, Annotated, Literal
+
+import anyio
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
+
+from api import origins, problems, record_files
+from api.paging import LimitParam, PageTokenParam
+from api.services import Services, ServicesDep
+from domain import errors
+from domain import records as domain_records
+from domain.jobs import Tuner
+from storage import record_pages
+from storage.record_pages import RecordFilter
+
+router = APIRouter(prefix="/v1/records", tags=["records"])
+
+MOST_BYTES = 1024**3
+_IN_MEMORY_BYTES = 4 * 1024 * 1024
+LINES, ARCHIVE = "application/x-ndjson", "application/x-tar"
+
+_Text = Annotated[str | None, Query(max_length=1000)]
+_Key = Annotated[str | None, Query(max_length=100_000, description="A workload key, exactly.")]
+_Target = Annotated[
+    str | None,
+    Query(
+        max_length=1000, description="'llvm -mcpu=znver3', or with its thread count: 'llvm -mcpu=znver3 -num-cores=2'."
+    ),
+]
+_Tuner = Annotated[
+    str, Query(max_length=100, json_schema_extra={"enum": [each for each in Tuner if each != Tuner.AUTO]})
+]
+
+
+class Record(BaseModel):
+    workload_key: str
+    target: str
+    device_key: str
+    toolchain: str
+    tuner: str
+    schedule: str = Field(description="The native line.")
+    latencies: list[float] = Field(description="Seconds, one a repeat; empty when the trial failed.")
+    latency: float | None = Field(description="Their mean, which ranks.")
+    error: str | None
+    error_message: str | None
+    trial_number: int
+    job: str = Field(description="The job that measured it; 'imported:…' when somebody brought it in.")
+    finished_at: datetime
+
+
+class RecordPage(BaseModel):
+    records: list[Record] = Field(description="In the order in which they were stored.")
+    next_page_token: str | None = Field(description="Null on the last page.")
+
+
+class Refusal(BaseModel):
+    file: str | None = Field(description="Which of MetaSchedule's two files.")
+    line: int = Field(description="From 1.")
+    reason: str
+
+
+class Place(BaseModel):
+    target: str
+    device_key: str
+    toolchain: str
+    records: int
+
+
+class Imported(BaseModel):
+    imported: int
+    known_already: int = Field(
+        description="Schedules that the store had for the same workload, target, device and toolchain."
+    )
+    refused_count: int
+    refused: list[Refusal] = Field(description="The first hundred.")
+    places: list[Place] = Field(description="What the lines that were taken are records of.")
+
+
+@router.get(
+    "",
+    operation_id="list_records",
+    response_model=RecordPage,
+    responses={
+        200: {
+            "description": "A page as JSON; with format=native all of them, as TVM reads them: JSON lines, "
+            "for metaschedule a tar of database_workload.json and database_tuning_record.json.",
+            "content": {
+                LINES: {"schema": {"type": "string"}},
+                ARCHIVE: {"schema": {"type": "string", "format": "binary"}},
+            },
+        }
+    },
+)
+def listing(
+    services: ServicesDep,
+    tuner: Annotated[str | None, Query(max_length=100)] = None,
+    target: _Target = None,
+    device: _Text = None,
+    toolchain: _Text = None,
+    workload: _Key = None,
+    job: _Text = None,
+    valid_only: Annotated[bool, Query(description="Leave failed trials out.")] = False,
+    format: Literal["json", "native"] = "json",  # noqa: A002 - the parameter's name in the API
+    limit: LimitParam = 50,
+    page_token: PageTokenParam = None,
+) -> RecordPage | StreamingResponse:
+    """Records that match everything given; failed trials are records too."""
+    chosen = origins.tuner(tuner) if tuner is not None else None
+    wanted = RecordFilter(
+        workload_key=workload,
+        target=target,
+        device_key=device,
+        toolchain=toolchain,
+        tuner=chosen,
+        job_id=job,
+        valid_only=valid_only,
+    )
+    if format == "native":
+        return _native(services, chosen, wanted)
+    with services.database.reading() as session:
+        found, following = record_pages.page(session, wanted, limit=limit, page_token=page_token)
+    return RecordPage(records=[_view(record) for record in found], next_page_token=following)
+
+
+def _native(services: Services, chosen: Tuner | None, wanted: RecordFilter) -> StreamingResponse:
+    if chosen is None:
+        raise errors.InvalidRequest("the native form is that of one tuner", hint="Name it: tuner=autotvm.")
+    packed = chosen is Tuner.METASCHEDULE
+    write = record_files.database_tar if packed else record_files.lines
+    name = f"{chosen.value}.{'tar' if packed else 'json'}"
+    return StreamingResponse(
+        write(services.database, wanted),
+        media_type=ARCHIVE if packed else LINES,
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+    )
+
+
+@router.post(
+    "",
+    operation_id="import_records",
+    response_model=Imported,
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "description": "Native lines; for metaschedule a tar of its two files.",
+            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        }
+    },
+    responses=problems.responses(413),
+)
+async def take(
+    request: Request,
+    services: ServicesDep,
+    tuner: _Tuner,
+    target: _Target = None,
+    threads: Annotated[int | None, Query(ge=1, le=1024, description="Of lines whose target names none.")] = None,
+    device: _Text = None,
+    toolchain: _Text = None,
+) -> Imported:
+    """Store native records; sending them again changes nothing.
+
+    Without device and toolchain, those of the only living worker are meant. A line that was not measured for the
+    target, threads or TVM version that are named or meant is refused.
+    """
+    chosen = origins.tuner(tuner)
+    with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as file:
+        await _receive(request.stream(), file)
+
+        def store() -> record_files.Imported:
+            origin = origins.of_import(
+                services, chosen, target=target, threads=threads, device=device, toolchain=toolchain
+            )
+            file.seek(0)
+            return record_files.take(services.database, origin, file)  # type: ignore[arg-type]
+
+        report = await anyio.to_thread.run_sync(store, limiter=services.upload_limiter)
+    return _imported(report)
+
+
+async def _receive(stream: AsyncIterator[bytes], file: IO[bytes]) -> None:
+    size = 0
+    async for chunk in stream:
+        size += len(chunk)
+        if size > MOST_BYTES:
+            raise errors.BlobTooLarge(f"more than {MOST_BYTES} bytes", hint="Import the file in parts.")
+        await anyio.to_thread.run_sync(file.write, chunk)
+
+
+def _imported(report: record_files.Imported) -> Imported:
+    return Imported(
+        imported=report.imported,
+        known_already=report.known_already,
+        refused_count=report.refused_count,
+        refused=[Refusal(file=one.file, line=one.line, reason=one.reason) for one in report.refused],
+        places=[
+            Place(target=target, device_key=device, toolchain=toolchain, records=count)
+            for (target, device, toolchain), count in report.places.most_common()
+        ],
+    )
+
+
+def _view(record: domain_records.Record) -> Record:
+    return Record(
+        workload_key=record.key.workload_key,
+        target=record.key.target,
+        device_key=record.key.device_key,
+        toolchain=record.key.toolchain,
+        tuner=record.tuner,
+        schedule=record.schedule,
+        latencies=list(record.latencies),
+        latency=record.latency,
+        error=record.error,
+        error_message=record.error_message,
+        trial_number=record.trial_number,
+        job=record.job_id,
+        finished_at=record.finished_at,
+    )

@@ -1,0 +1,146 @@
+"""What the three formats share: one JSON text a line, of which strangers may have written any."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from domain.records import TrialError
+
+LONGEST_LINE_BYTES = 4 * 1024 * 1024
+"""As long as a message of an engine may be."""
+DEEPEST = 64
+"""Levels of brackets; TVM's own lines have about ten."""
+_LONGEST_KEY = 100_000
+_MOST_COSTS = 10_000
+_FAILED_SECONDS = 1e9
+"""TVM writes 1e9 or 1e10 seconds for a trial that failed."""
+_ERRORS = {
+    1: TrialError.INVALID_SCHEDULE,
+    2: TrialError.BUILD_ERROR,
+    3: TrialError.BUILD_ERROR,
+    4: TrialError.RUN_ERROR,
+    5: TrialError.RUN_ERROR,
+    6: TrialError.BUILD_TIMEOUT,
+    7: TrialError.RUN_TIMEOUT,
+    8: TrialError.UNKNOWN,
+}
+"""``tvm.autotvm.measure.MeasureErrorNo``, and the same numbers of ``tvm.auto_scheduler``: instantiation, host and
+device compilation, run time, wrong answer, build and run time-out, unknown."""
+
+
+class Refused(Exception):
+    """A line that is not taken; the text says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NativeRecord:
+    """One line, understood."""
+
+    workload_key: str
+    target: str
+    """``Target.text``"""
+    threads: int | None
+    """None where the line does not say."""
+    schedule: str
+    """The line itself, in the form that is stored."""
+    schedule_digest: str
+    latencies: tuple[float, ...]
+    """Seconds; empty exactly when there is an error."""
+    error: TrialError | None
+    finished_at: datetime | None
+    tvm: str | None
+    """Version of the TVM that wrote it, where the line says."""
+
+
+def parse(line: str) -> Any:
+    """The line's JSON. Raises Refused."""
+    if len(line) > LONGEST_LINE_BYTES:
+        raise Refused(f"longer than {LONGEST_LINE_BYTES} bytes")
+    try:
+        value = json.loads(line, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise Refused("not JSON") from error
+    if _depth(value) > DEEPEST:
+        raise Refused(f"nested deeper than {DEEPEST} levels")
+    return value
+
+
+def expect(fits: bool, what: str) -> None:
+    """Raises Refused with ``what`` unless it fits."""
+    if not fits:
+        raise Refused(what)
+
+
+def is_list(value: Any, length: int) -> bool:
+    return isinstance(value, list) and len(value) == length
+
+
+def key(value: Any) -> str:
+    expect(
+        isinstance(value, str) and 0 < len(value) <= _LONGEST_KEY, "its workload key is no text of a sensible length"
+    )
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise Refused("its workload key is not Unicode") from error
+    expect("\0" not in value, "its workload key is not Unicode")
+    return str(value)
+
+
+def digest(candidate: Any) -> str:
+    """sha256 of workload and schedule, as every engine computes it."""
+    return hashlib.sha256(json.dumps(candidate, separators=(",", ":")).encode()).hexdigest()
+
+
+def outcome(costs: Any, error_number: Any) -> tuple[tuple[float, ...], TrialError | None]:
+    """Latencies in seconds, or what went wrong. Raises Refused for what is neither."""
+    expect(isinstance(error_number, int) and not isinstance(error_number, bool), "its error number is no number")
+    if error_number != 0:
+        expect(error_number in _ERRORS, f"its error number {error_number} is none of TVM's")
+        return (), _ERRORS[error_number]
+    return latencies(costs)
+
+
+def latencies(costs: Any) -> tuple[tuple[float, ...], TrialError | None]:
+    expect(isinstance(costs, list) and 0 < len(costs) <= _MOST_COSTS, "it has no list of costs")
+    expect(all(isinstance(cost, (int, float)) and not isinstance(cost, bool) for cost in costs), "a cost is no number")
+    try:
+        seconds = tuple(float(cost) for cost in costs)
+    except OverflowError as error:
+        raise Refused("a cost is no time") from error
+    expect(all(math.isfinite(cost) and cost > 0 for cost in seconds), "a cost is no time")
+    return ((), TrialError.UNKNOWN) if max(seconds) >= _FAILED_SECONDS else (seconds, None)
+
+
+def moment(timestamp: Any) -> datetime | None:
+    """Of Unix seconds; None where they are none that a calendar has."""
+    if not isinstance(timestamp, (int, float)) or isinstance(timestamp, bool):
+        return None
+    try:
+        return datetime.fromtimestamp(timestamp, UTC) if timestamp > 0 else None
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _depth(value: Any) -> int:
+    depth, level = 0, [value]
+    while level:
+        inner: list[Any] = []
+        for each in level:
+            if isinstance(each, list):
+                inner += each
+            elif isinstance(each, dict):
+                inner += each.values()
+        depth, level = depth + 1, inner
+        if depth > DEEPEST + 1:
+            break
+    return depth - 1
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")

@@ -1,0 +1,88 @@
+"""MetaSchedule: two files, workloads and records that name them by position, as its ``JSONDatabase`` keeps them.
+
+A record is stored with its workload's key, the structural hash, in place of the position; the rest of its line stays as
+it was written, digit for digit.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from tuner.native import targets
+from tuner.native.lines import NativeRecord, Refused, digest, expect, is_list, key, latencies, parse
+
+WORKLOADS_FILE = "database_workload.json"
+RECORDS_FILE = "database_tuning_record.json"
+
+
+def read_workload(line: str) -> tuple[str, str]:
+    """The key and the definition, which is the line. Raises Refused."""
+    row = parse(line)
+    expect(is_list(row, 2) and all(isinstance(part, str) for part in row), "not a workload of MetaSchedule")
+    workload_key, module = row
+    expect(workload_key.isascii() and workload_key.isdecimal(), "its structural hash is no number")
+    try:
+        expect(bool(base64.b64decode(module, validate=True)), "its module is empty")
+    except ValueError as error:
+        raise Refused("its module is not base64") from error
+    return key(workload_key), line
+
+
+def with_key(line: str, workload_keys: Sequence[str | None]) -> str:
+    """A line of the records file in the form that is stored. Raises Refused."""
+    row = parse(line)
+    expect(is_list(row, 2), "not a record of MetaSchedule")
+    position = row[0]
+    is_known = isinstance(position, int) and not isinstance(position, bool) and 0 <= position < len(workload_keys)
+    expect(is_known, "its workload is not in the other file")
+    workload_key = workload_keys[position]
+    if workload_key is None:
+        raise Refused("its workload was refused")
+    return f"[{json.dumps(workload_key)},{_body(line)}"
+
+
+def with_positions(lines: Iterable[str], positions: Mapping[str, int]) -> Iterator[str]:
+    """Stored lines as those of a records file; lines of workloads without a position are left out."""
+    for line in lines:
+        position = positions.get(key_of(line))
+        if position is not None:
+            yield f"[{position},{_body(line)}"
+
+
+def key_of(line: str) -> str:
+    """The workload key of a stored line."""
+    workload_key, _ = json.JSONDecoder().raw_decode(line, line.index("[") + 1)
+    return str(workload_key)
+
+
+def read(line: str) -> NativeRecord:
+    """A line in the form that is stored. Raises Refused."""
+    row = parse(line)
+    expect(is_list(row, 2) and is_list(row[1], 4), "not a record of MetaSchedule")
+    workload_key, (trace, seconds, target, arguments) = row
+    expect(is_list(trace, 2) and all(isinstance(part, list) for part in trace), "its trace is not MetaSchedule's")
+    expect(isinstance(arguments, list), "its arguments are not MetaSchedule's")
+    found, error = latencies(seconds)
+    text, threads = targets.read(target)
+    return NativeRecord(
+        workload_key=key(workload_key),
+        target=text,
+        threads=threads,
+        schedule=line,
+        schedule_digest=digest([workload_key, trace]),
+        latencies=found,
+        error=error,
+        finished_at=None,
+        tvm=None,
+    )
+
+
+def _body(line: str) -> str:
+    """What follows the first element and its comma, with the closing bracket."""
+    start = line.index("[") + 1
+    while line[start].isspace():
+        start += 1
+    _, end = json.JSONDecoder().raw_decode(line, start)
+    return line[line.index(",", end) + 1 :].strip()

@@ -1,0 +1,104 @@
+"""Targets as TVM writes them, with every option it derived, in our one spelling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from domain import errors, targets
+from tuner.native.lines import Refused
+
+_DERIVED = frozenset(
+    {
+        "tag",
+        "model",
+        "host",
+        "max_num_threads",
+        "thread_warp_size",
+        "max_threads_per_block",
+        "max_shared_memory_per_block",
+        "registers_per_block",
+    }
+)
+"""Options that name the machine or follow from the others, and change no CPU's code."""
+_FAMILIES = {"aarch64": "arm_cpu", "arm64": "arm_cpu", "arm": "arm_cpu"}
+_HOST_VENDORS = ("unknown", "conda", "pc")
+_HOST_MACHINE = "x86_64"
+
+
+def read(target: Any) -> tuple[str, int | None]:
+    """The text and the thread count of TVM's text or, since 0.20, mapping; a GPU's threads are its host's.
+
+    Raises Refused for what our targets do not tell apart: two targets that make different code never become one.
+    """
+    kind, options = _of_text(target) if isinstance(target, str) else _of_mapping(target)
+    threads = _threads(options, target)
+    keys = options.pop("keys", None)
+    known = {name: value for name, value in options.items() if name not in _DERIVED and not name.startswith("feature.")}
+    text = " ".join([kind, *(f"-{name}={value}" for name, value in known.items())])
+    try:
+        spelled = targets.check_text(text)
+    except errors.UnknownTarget as error:
+        raise Refused(f"its target is not understood: {error.message}") from error
+    _check_keys(kind, keys, known, spelled)
+    return spelled, threads
+
+
+def meant_by(spelled: str, wanted: str) -> bool:
+    """Whether a line with target ``spelled`` is one for the target ``wanted``.
+
+    TVM writes the triple of its host where a target names neither a triple nor a CPU.
+    """
+    if spelled == wanted:
+        return True
+    rest, _, triple = spelled.partition(" -mtriple=")
+    machine, _, system = triple.partition("-")
+    by_default = machine == _HOST_MACHINE and system in {f"{vendor}-linux-gnu" for vendor in _HOST_VENDORS}
+    return by_default and rest == "llvm" and wanted == "llvm"
+
+
+def _of_text(text: str) -> tuple[str, dict[str, str]]:
+    kind, *words = text.split()[:64] or [""]
+    options: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.lstrip("-").partition("=")
+        if not word.startswith("-") or not equals or name in options:
+            raise Refused(f"its target has an option {word[:80]!r} that is not understood")
+        options[name] = value
+    return kind, options
+
+
+def _of_mapping(target: Any) -> tuple[str, dict[str, str]]:
+    if not isinstance(target, Mapping) or not isinstance(target.get("kind"), str):
+        raise Refused("it has no target")
+    options: dict[str, str] = {}
+    for name, value in target.items():
+        if name == "kind" or value in ("", []):
+            continue
+        if name == "host":
+            _, host = _of_mapping(value)
+            options |= {"num-cores": host["num-cores"]} if "num-cores" in host else {}
+        elif isinstance(value, list) and all(isinstance(part, str) for part in value):
+            options[str(name)] = ",".join(value)
+        elif isinstance(value, (str, int)):
+            options[str(name)] = str(value)
+        else:
+            raise Refused(f"its target has an option {str(name)[:80]!r} that is not understood")
+    return target["kind"], options
+
+
+def _threads(options: dict[str, str], target: Any) -> int | None:
+    text = options.pop("num-cores", None)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:6]) <= 1024 and len(text) <= 6):
+        raise Refused(f"its target names no sensible number of cores: {str(target)[:80]!r}")
+    return int(text)
+
+
+def _check_keys(kind: str, keys: str | None, options: Mapping[str, str], spelled: str) -> None:
+    """Keys choose templates and schedules: TVM's own are right, any other make another target."""
+    family = _FAMILIES.get(options.get("mtriple", "").split("-")[0])
+    derived = {"cuda": {"cuda", "gpu"}, "llvm": {"cpu"}}[kind] | {options.get("device"), family}
+    if keys is not None and not set(keys.split(",")) <= derived:
+        raise Refused(f"its target has the keys {keys[:80]}, which TVM does not give to {spelled!r}")

@@ -12,22 +12,29 @@ environment.apply()
 # ruff: noqa: E402 - TVM reads the environment while it loads
 import tvm
 
-from tuner.engines.protocol import serving, settling
+from tuner.engines.protocol import remote, serving, settling, trials
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relay import compiling, importing, rounds, running, speedups, targets, tuners
+from tuner.engines.relay import compiling, importing, measuring, plugins, rounds, running, speedups, targets, tuners
 
 ROUNDS = rounds.Rounds()
+REMOTE = remote.Remote(measuring.session_child)
 
 
 def _hello() -> Json:
     speedups.install()
+    registry = plugins.install()
     return {
         "engine": "relay",
-        "toolchain": {"engine": "relay", "tvm": tvm.__version__, "llvm": targets.llvm_version()},
+        "toolchain": {
+            "engine": "relay",
+            "tvm": registry.version(tvm.__version__),
+            "llvm": targets.llvm_version(),
+        },
         "mcpu": targets.native_cpu(),
         "cpus": targets.known_cpus(),
         "kinds": ["llvm"],
         "tuners": sorted(tuners.TUNERS),
+        "plugins": registry.described,
         "methods": sorted(HANDLERS),
     }
 
@@ -63,6 +70,9 @@ def _tune(params: Json, emitter: serving.Emitter) -> Json:
 
 
 def _run(params: Json, _: serving.Emitter) -> Json:
+    runner = trials.Runner.of(params)
+    if runner:
+        return REMOTE.run(params, runner)
     place = (params["bundle"], params.get("inputs"))
     outputs = running.run(*place, params.get("outputs"), params["threads"])
     samples = _samples(params) if params.get("repeat") else []
@@ -70,6 +80,10 @@ def _run(params: Json, _: serving.Emitter) -> Json:
 
 
 def _time(params: Json, _: serving.Emitter) -> Json:
+    runner = trials.Runner.of(params)
+    if runner:
+        timed = REMOTE.run({**params, "outputs": None}, runner)
+        return {"samples": timed["samples"], "device": timed["device"]}
     samples = _samples(params)
     settling.settle()
     return {"samples": samples}
@@ -94,4 +108,5 @@ if __name__ == "__main__":
         status = serving.serve(HANDLERS, _hello)
     finally:
         ROUNDS.close()
+        REMOTE.close()
     sys.exit(status)

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 import tvm
-from tvm import relay, te
+from tvm import autotvm, relay, te
 from tvm.relay.op import op as operators
 
 from tuner.engines.protocol import plugins
@@ -89,9 +89,12 @@ def _register(operator: Operator) -> None:
 
     def type_of(types: Sequence[Any], attributes: Any) -> Any:
         placeholders = [te.placeholder(each.shape, dtype=each.dtype) for each in types]
-        [output] = compute(attributes, placeholders, None)
+        # The shape depends neither on the target nor on a schedule, but templates ask for both.
+        with tvm.target.Target.current(allow_none=True) or tvm.target.Target("llvm"), autotvm.FallbackContext():
+            [output] = compute(attributes, placeholders, None)
         return relay.TensorType(output.shape, output.dtype)
 
+    @tvm.target.override_native_generic_func(f"{operator.name}.strategy")
     def strategy(_: Any, __: Any, ___: Any, ____: Any) -> Any:
         chosen = relay.op.OpStrategy()
         chosen.add_implementation(compute, schedule, name=operator.name)

@@ -1,7 +1,8 @@
 """Environments of engines: made by uv from hash-pinned files, under ``<home>/engines``.
 
 An environment is named after its engine and the digest of its requirement file, so a release with other pins makes
-its own beside the old one. The marker file is written last: a half-made environment is made anew.
+its own beside the old one, and so do other plugins: packages of the operator's own that a setting names. The marker
+file is written last: a half-made environment is made anew.
 """
 
 from __future__ import annotations
@@ -30,6 +31,11 @@ from tuner.session import EngineSession
 
 OnProgress = Callable[[str], None]
 """Called with lines for people."""
+
+PLUGIN_REQUIREMENTS = "TUNESMITH_ENGINE_PLUGIN_REQUIREMENTS"
+"""The setting that names a requirement file of plugins; see docs/custom-operators.md."""
+_PLUGGABLE = ("relay", "relax")
+_NOT_SOURCE = {"__pycache__", ".git", "build", "dist", ".venv"}
 
 _MARKER = ".complete.json"
 _TAIL_LINES = 15
@@ -63,8 +69,44 @@ def variable(spec: EngineSpec) -> str:
 
 
 def folder(spec: EngineSpec, home: Path) -> Path:
-    digest = hashlib.sha256(spec.requirements.read_bytes()).hexdigest()
-    return home.absolute() / "engines" / f"{spec.name}-{digest[:12]}"
+    """Raises EngineNotInstalled when the setting for plugins names no file."""
+    content = hashlib.sha256(spec.requirements.read_bytes())
+    plugins = plugin_requirements(spec)
+    if plugins:
+        content.update(plugins.read_bytes())
+        for path in _local_packages(plugins):
+            content.update(_content(path))
+    return home.absolute() / "engines" / f"{spec.name}-{content.hexdigest()[:12]}"
+
+
+def plugin_requirements(spec: EngineSpec) -> Path | None:
+    """The file that names what to install beside the engine's own packages. Raises EngineNotInstalled."""
+    named = os.environ.get(PLUGIN_REQUIREMENTS)
+    if not named or spec.name not in _PLUGGABLE:
+        return None
+    path = Path(named).expanduser().absolute()
+    if not path.is_file():
+        raise errors.EngineNotInstalled(
+            f"{PLUGIN_REQUIREMENTS} names {path}, which is no file",
+            hint="Name a requirement file of the plugins, or unset it.",
+        )
+    return path
+
+
+def _local_packages(requirements: Path) -> list[Path]:
+    """The folders and wheels that a requirement file names by their paths, which are relative to its own folder."""
+    named = (line.split("#")[0].split(";")[0].strip() for line in requirements.read_text().splitlines())
+    paths = [requirements.parent / name for name in named if name and not name.startswith("-")]
+    return [path for path in paths if path.exists()]
+
+
+def _content(path: Path) -> bytes:
+    """Changes with any source file: a plugin that was edited is another plugin."""
+    content = hashlib.sha256()
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if file.is_file() and not _NOT_SOURCE & set(file.relative_to(path).parts):
+            content.update(f"{file.relative_to(path)}\0{file.stat().st_size}\0".encode() + file.read_bytes())
+    return content.digest()
 
 
 def interpreter(spec: EngineSpec, home: Path) -> Path:
@@ -161,7 +203,13 @@ def _make(spec: EngineSpec, environment: Path, say: OnProgress) -> None:
     _uv(spec, say, "venv", "--python", _base_python(spec), str(environment))
     python = str(environment / "bin" / "python")
     _uv(spec, say, "pip", "sync", "--require-hashes", "--python", python, str(spec.requirements))
-    facts = {"engine": spec.name, "packages": _pins(spec.requirements), "seconds": round(time.monotonic() - started, 1)}
+    plugins = plugin_requirements(spec)
+    if plugins:
+        # Nothing that the engine pins is replaced: what plugins need beyond it stands in their file as well.
+        arguments = ("pip", "install", "--no-deps", "--reinstall", "--python", python, "-r", str(plugins))
+        _uv(spec, say, *arguments, folder=plugins.parent)
+    packages = [*_pins(spec.requirements), *(_lines(plugins) if plugins else [])]
+    facts = {"engine": spec.name, "packages": packages, "seconds": round(time.monotonic() - started, 1)}
     partial = environment / (_MARKER + ".partial")
     partial.write_text(json.dumps(facts, indent=2) + "\n")
     partial.replace(environment / _MARKER)
@@ -174,11 +222,12 @@ def _base_python(spec: EngineSpec) -> str:
     return sys.executable if running == spec.python else spec.python
 
 
-def _uv(spec: EngineSpec, say: OnProgress, *arguments: str) -> None:
-    """Run uv, passing on what it says; its settings in the environment (index, proxy, cache) hold."""
+def _uv(spec: EngineSpec, say: OnProgress, *arguments: str, folder: Path | None = None) -> None:
+    """Run uv in ``folder``, passing on what it says; its settings in the environment (index, proxy, cache) hold."""
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
     with subprocess.Popen(
         [uv.find_uv_bin(), *arguments],
+        cwd=folder,
         env=_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -236,6 +285,10 @@ def _locked(path: Path, say: OnProgress) -> Iterator[None]:
 
 def _pins(requirements: Path) -> list[str]:
     return [line.split()[0] for line in requirements.read_text().splitlines() if "==" in line.split("#")[0]]
+
+
+def _lines(requirements: Path) -> list[str]:
+    return [line.strip() for line in requirements.read_text().splitlines() if line.split("#")[0].strip()]
 
 
 def _size(environment: Path) -> int:

@@ -26,6 +26,13 @@ class TunerSettings(BaseSettings):
     engine_reference_python: Path | None = Field(
         default=None, description="Interpreter to run the reference engine (ONNX Runtime) with."
     )
+    engine_plugins: str = Field(
+        default="", description="Installed Python packages, with commas between, that teach the engines more operators."
+    )
+    engine_plugin_requirements: Path | None = Field(
+        default=None,
+        description="Requirement file of the packages that `engines install` adds to the relay and relax environments.",
+    )
     engine_hello_seconds: float = Field(
         default=120.0, gt=0, description="Seconds that an engine may take to start and say hello."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import subprocess
 import sys
@@ -20,16 +21,17 @@ from tuner.catalogue import EngineSpec
 VARIABLE = "TUNESMITH_ENGINE_TINY_PYTHON"
 
 
-def make_wheel(folder: Path) -> str:
-    """A package ``tiny``; returns the wheel's sha256."""
-    path = folder / "tiny-1.0-py3-none-any.whl"
+def make_wheel(folder: Path, *, name: str = "tiny", value: int = 42) -> str:
+    """A package of one module with a ``VALUE``; returns the wheel's sha256."""
+    path = folder / f"{name}-1.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as wheel:
-        wheel.writestr("tiny.py", "VALUE = 42\n")
-        wheel.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        wheel.writestr(f"{name}.py", f"VALUE = {value}\n")
+        wheel.writestr(f"{name}-1.0.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         wheel.writestr(
-            "tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            f"{name}-1.0.dist-info/WHEEL",
+            "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         )
-        wheel.writestr("tiny-1.0.dist-info/RECORD", "tiny.py,,\ntiny-1.0.dist-info/METADATA,,\n")
+        wheel.writestr(f"{name}-1.0.dist-info/RECORD", f"{name}-1.0.dist-info/RECORD,,\n")
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -145,6 +147,63 @@ def test_a_setting_that_names_no_program_is_told(
     for ask in (environments.interpreter, environments.install):
         with pytest.raises(errors.EngineNotInstalled, match=VARIABLE):
             ask(spec, tmp_path / "home")
+
+
+@pytest.fixture
+def pluggable(spec: EngineSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EngineSpec:
+    """An engine that takes plugins, and the setting that adds one: a wheel beside its requirement file."""
+    (tmp_path / "plugins").mkdir()
+    make_wheel(tmp_path / "plugins", name="twist")
+    (tmp_path / "plugins" / "plugins.txt").write_text("# ours\n./twist-1.0-py3-none-any.whl\n")
+    monkeypatch.setenv(environments.PLUGIN_REQUIREMENTS, str(tmp_path / "plugins" / "plugins.txt"))
+    monkeypatch.delenv("TUNESMITH_ENGINE_RELAY_PYTHON", raising=False)
+    return dataclasses.replace(spec, name="relay")
+
+
+def test_plugins_are_installed_beside_the_engine(pluggable: EngineSpec, spec: EngineSpec, tmp_path: Path) -> None:
+    python = environments.install(pluggable, tmp_path / "home")
+    answer = subprocess.run([python, "-c", "import tiny, twist; print(twist.VALUE)"], capture_output=True, text=True)
+    assert answer.stdout == "42\n"
+    # Engines that take no plugins are left alone.
+    without = environments.install(spec, tmp_path / "home")
+    assert subprocess.run([without, "-c", "import twist"], capture_output=True, check=False).returncode == 1
+
+
+def test_other_plugins_make_another_environment(
+    pluggable: EngineSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [environments.folder(pluggable, tmp_path)]
+    make_wheel(tmp_path / "plugins", name="twist", value=43)
+    folders.append(environments.folder(pluggable, tmp_path))
+    (tmp_path / "plugins" / "plugins.txt").write_text("twist==1.0\n")
+    folders.append(environments.folder(pluggable, tmp_path))
+    monkeypatch.delenv(environments.PLUGIN_REQUIREMENTS)
+    folders.append(environments.folder(pluggable, tmp_path))
+    assert len(set(folders)) == 4
+    assert environments.folder(pluggable, tmp_path) == folders[-1]
+
+
+def test_a_source_folder_counts_with_every_file(pluggable: EngineSpec, tmp_path: Path) -> None:
+    source = tmp_path / "plugins" / "mine"
+    (source / "mine").mkdir(parents=True)
+    (source / "mine" / "__init__.py").write_text("VALUE = 1\n")
+    (tmp_path / "plugins" / "plugins.txt").write_text("./mine\n")
+    first = environments.folder(pluggable, tmp_path)
+    (source / "mine" / "__pycache__").mkdir()
+    (source / "mine" / "__pycache__" / "x.pyc").write_bytes(b"1")
+    assert environments.folder(pluggable, tmp_path) == first
+    (source / "mine" / "__init__.py").write_text("VALUE = 2\n")
+    assert environments.folder(pluggable, tmp_path) != first
+
+
+def test_a_setting_for_plugins_that_names_no_file_is_told(
+    pluggable: EngineSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(environments.PLUGIN_REQUIREMENTS, str(tmp_path / "absent.txt"))
+    for ask in (environments.interpreter, environments.install):
+        with pytest.raises(errors.EngineNotInstalled, match=environments.PLUGIN_REQUIREMENTS):
+            ask(pluggable, tmp_path / "home")
+    assert environments.PLUGIN_REQUIREMENTS in environments.doctor(pluggable, tmp_path / "home").problems[0]
 
 
 def test_the_doctor_reports_a_healthy_engine(spec: EngineSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

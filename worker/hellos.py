@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
 from domain import errors
 from tuner import catalogue, environments, hostinfo
+from tuner.engines.protocol import plugins
 from worker import paths
 from worker.engines import EngineSource
 
@@ -44,11 +46,11 @@ def _keep(cached: Path, hello: dict[str, Any]) -> None:
 
 
 def _key(name: str, home: Path) -> str:
-    """Changes with the environment, the engine's code and the machine."""
+    """Changes with the environment, the plugins to load, the engine's code and the machine."""
     spec = catalogue.get(name)
     python = environments.interpreter(spec, home)
     packages = python.parent.parent / "lib"
     changed = [path.stat().st_mtime_ns for path in [python, *sorted(packages.glob("*/site-packages"))] if path.exists()]
     code = catalogue.ROOT / "tuner" / "engines" / name / "__main__.py"
-    facts = [str(python), *changed, code.stat().st_mtime_ns, hostinfo.device().key]
+    facts = [str(python), os.environ.get(plugins.VARIABLE), *changed, code.stat().st_mtime_ns, hostinfo.device().key]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]

@@ -38,8 +38,9 @@ def _nvcc() -> str | None:
     found = shutil.which("nvcc")
     if found:
         return found
-    homes = [os.environ.get(name) for name in _HOMES] + [_DEFAULT_HOME]
-    paths = [Path(home) / "bin" / "nvcc" for home in homes if home]
+    # A home that is named is meant, be it wrong.
+    homes = [os.environ[name] for name in _HOMES if os.environ.get(name)] or [_DEFAULT_HOME]
+    paths = [Path(home) / "bin" / "nvcc" for home in homes]
     place = next((path for path in paths if os.access(path, os.X_OK)), None)
     if place is None:
         return None

@@ -36,10 +36,11 @@ def attention(*, size: int = 16, length: int = 8) -> bytes:
     return models.model(nodes, inputs={"tokens": shape}, outputs={"mixed": shape}, tensors=tensors, opset=18)
 
 
-def matmul() -> bytes:
-    """One operator and no weights: ``a`` [16, 32] times ``b`` [32, 16]."""
+def matmul(*, rows: int = 16, inner: int = 32, columns: int = 16) -> bytes:
+    """One operator and no weights: ``a`` [rows, inner] times ``b`` [inner, columns]."""
     nodes = [_node("MatMul", ["a", "b"], ["product"])]
-    return models.model(nodes, inputs={"a": (16, 32), "b": (32, 16)}, outputs={"product": (16, 16)})
+    inputs = {"a": (rows, inner), "b": (inner, columns)}
+    return models.model(nodes, inputs=inputs, outputs={"product": (rows, columns)})
 
 
 def convolution() -> bytes:

@@ -26,17 +26,18 @@ live on, took 0.2 to 0.4 s on two cores; larger ones and other tuners take longe
 
 
 def make(services: Services, request: JobRequest, model: Model) -> schemas.Plan:
-    """Raises EngineNotInstalled when no engine can be asked here, and as ``Surveyor``."""
+    """Raises EngineNotInstalled when no engine can be asked here, UnknownTarget, and as ``Surveyor``."""
     since = datetime.now(UTC) - timedelta(seconds=services.settings.worker_alive_seconds)
     with services.database.reading() as session:
         place = placing.find(request, workers.known(session, seen_since=since))
     considered = tuners(request)
     surveys = Surveyor(services, request, model, place).survey(considered)
     _refuse_when_nothing_is_installed(surveys)
+    _refuse_unknown_target(surveys)
     with services.database.reading() as session:
         engines = [_engine(session, request, place, survey, considered) for survey in surveys]
     return schemas.Plan(
-        possible=any(engine.imports for engine in engines),
+        possible=any(engine.imports and (engine.tuners or not engine.refusals) for engine in engines),
         model=model.id,
         model_name=model.name,
         tuner=request.tuner,
@@ -63,6 +64,15 @@ def _refuse_when_nothing_is_installed(surveys: Sequence[Survey]) -> None:
     missing = [survey.failure for survey in surveys if isinstance(survey.failure, errors.EngineNotInstalled)]
     if missing and len(missing) == len(surveys):
         raise missing[0]
+
+
+def _refuse_unknown_target(surveys: Sequence[Survey]) -> None:
+    """Which CPUs and features there are, engines say; no job would get further."""
+    refusals = [error for survey in surveys for error in survey.failures.values()]
+    found = any(survey.found for survey in surveys)
+    unknown = next((error for error in refusals if isinstance(error, errors.UnknownTarget)), None)
+    if unknown is not None and not found:
+        raise unknown
 
 
 def _engine(

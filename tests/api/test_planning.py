@@ -114,10 +114,21 @@ def test_engines_that_are_not_installed(client: TestClient, service: Service, mo
 
 @pytest.mark.usefixtures("worker")
 def test_a_tuner_that_refuses(client: TestClient, service: Service, model: str) -> None:
-    service.planner.refused = {"ansor"}
+    service.planner.refused = {"ansor": "invalid_option"}
     relay = plan(client, model)["engines"][0]
     assert [one["tuner"] for one in relay["tuners"]] == ["autotvm"]
     assert relay["refusals"]["ansor"]["code"] == "invalid_option"
+    only = plan(client, model, tuner="ansor", threads=1)
+    assert (only["possible"], only["engines"][0]["imports"]) == (False, True)
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_cpu_that_no_engine_knows_is_refused(client: TestClient, service: Service, model: str) -> None:
+    service.planner.refused = dict.fromkeys(["autotvm", "ansor", "metaschedule"], "unknown_target")
+    request = {"model": model, "input_shapes": SHAPES, "target": "llvm -mcpu=znver33"}
+    answer = client.post("/v1/jobs:plan", json=request)
+    assert (answer.status_code, answer.json()["code"]) == (400, "unknown_target")
+    assert answer.json()["hint"] == "Ask for something else."
 
 
 def test_without_a_worker_a_plan_tells_what_imports(client: TestClient, model: str) -> None:

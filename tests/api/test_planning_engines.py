@@ -67,6 +67,9 @@ def test_real_engines_plan_a_real_model(service: Service) -> None:
             assert tuner["tasks"] >= 2
             assert (tuner["tasks_covered"] < tuner["tasks"], tuner["trials"] <= 64, tuner["trials"] > 0) == (True,) * 3
         assert client.post("/v1/jobs:plan", json=request).json() == plan
+        unknown = client.post("/v1/jobs:plan", json={**request, "target": "llvm -mcpu=znver33"})
+        assert (unknown.status_code, unknown.json()["code"]) == (400, "unknown_target"), unknown.json()
+        assert "znver3" in unknown.json()["details"]["near_matches"]
 
 
 def test_real_engines_name_what_they_lack(service: Service) -> None:

@@ -115,7 +115,10 @@ class Measurer:
                 builders.kill()
 
     def _fleet(self, runner: Runner) -> Fleet:
-        """With the tracker asked just now."""
+        """With the tracker asked just now; the processes of other runners end."""
+        for other in self._fleets:
+            if other != runner:
+                self._fleets[other].close()
         if runner not in self._fleets:
             self._fleets[runner] = Fleet(runner, lambda: children.Child(self._sessions, self._environment(1)))
         self._fleets[runner].look()

@@ -1,0 +1,131 @@
+"""A real RPC tracker and real RPC servers of TVM on loopback, in place of boards."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tuner.engines.protocol.trackers import Offer, Ticket, Tracker, TrackerSilent
+
+KEY = "board"
+_START_SECONDS = 60.0
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+@dataclass(kw_only=True)
+class Rack:
+    """A tracker, and the servers that registered with it; each is a process group of its own."""
+
+    python: Path
+    logs: Path
+    port: int = field(default_factory=free_port)
+    _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def tracker(self) -> Tracker:
+        return Tracker(self.address)
+
+    def runner(self, key: str = KEY, session_timeout: float = 30.0) -> dict[str, object]:
+        return {"kind": "rpc", "tracker": self.address, "key": key, "session_timeout": session_timeout}
+
+    def start_tracker(self) -> None:
+        self._start("tracker", "rpc_tracker", "--host=127.0.0.1", f"--port={self.port}", f"--port-end={self.port + 1}")
+        _wait(self._answers)
+
+    def start_servers(self, count: int, key: str = KEY) -> list[str]:
+        """``HOST:PORT`` of each, all registered."""
+        devices = []
+        for _ in range(count):
+            port = free_port()
+            devices.append(f"127.0.0.1:{port}")
+            place = (f"--port={port}", f"--port-end={port + 1}", f"--tracker={self.address}", f"--key={key}")
+            self._start(devices[-1], "rpc_server", "--host=127.0.0.1", *place)
+        _wait(lambda: self.registered(key) >= set(devices))
+        return devices
+
+    def registered(self, key: str = KEY) -> set[str]:
+        return self.tracker.devices().get(key, set())
+
+    def take(self, count: int, key: str = KEY, *, give_back: bool = True) -> list[Offer]:
+        """Wait for ``count`` devices at once."""
+        tickets = [self.tracker.queue(key) for _ in range(count)]
+        offers: list[Offer] = []
+        try:
+            _wait(lambda: _polled(tickets, offers))
+        finally:
+            for ticket in tickets:
+                ticket.leave()
+            for offer in offers if give_back else ():
+                offer.give_back()
+        return offers
+
+    def end(self, name: str) -> None:
+        """Kill -9 a server, or the tracker, with all it started, as a power cut would."""
+        process = self._processes.pop(name)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def end_all(self) -> None:
+        for name in list(self._processes):
+            self.end(name)
+
+    def _answers(self) -> bool:
+        try:
+            self.tracker.devices()
+        except TrackerSilent:
+            return False
+        return True
+
+    def _start(self, name: str, program: str, *arguments: str) -> None:
+        command = [str(self.python), "-m", f"tvm.exec.{program}", "--silent", *arguments]
+        environment = {**os.environ, "TVM_NUM_THREADS": "1"}
+        with (self.logs / f"{program}-{name.rpartition(':')[2]}.log").open("wb") as log:
+            self._processes[name] = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+            )
+
+
+@contextmanager
+def rack(python: Path, logs: Path, servers: int) -> Iterator[Rack]:
+    made = Rack(python=python, logs=logs)
+    try:
+        made.start_tracker()
+        made.start_servers(servers)
+        yield made
+    finally:
+        made.end_all()
+
+
+def _polled(tickets: list[Ticket], offers: list[Offer]) -> bool:
+    """Move what was offered to ``offers``; whether nobody waits any more."""
+    for ticket in list(tickets):
+        if (offer := ticket.poll()) is not None:
+            offers.append(offer)
+            tickets.remove(ticket)
+            ticket.leave()
+    return not tickets
+
+
+def _wait(is_so: Callable[[], bool]) -> None:
+    ends = time.monotonic() + _START_SECONDS
+    while not is_so():
+        assert time.monotonic() < ends, "it did not start"
+        time.sleep(0.05)

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from tunesmith import connection, errors, requests
+from tunesmith import connection, errors, record_files, requests
 from tunesmith.resources import Artifact, Job, Json, Model
 from tunesmith.transport import Transport
 
@@ -117,6 +117,25 @@ class Client:
         wanted = {"model": _named(model), "target": target, "device": device, "precision": precision}
         found = self._transport.get("/v1/best", wanted).json()
         return Artifact.of(self._transport, found["artifact"], found["why"])
+
+    def records(self, tuner: str | None = None, **filters: Unpack[record_files.Filters]) -> Iterator[Json]:
+        """Trials of every job, failed ones too, in the order in which they were stored."""
+        return self._pages("/v1/records", "records", {"tuner": tuner, **filters})
+
+    def export_records(self, path: str | Path, tuner: str, **filters: Unpack[record_files.Filters]) -> Path:
+        """Write records as TVM's own readers take them.
+
+        AutoTVM's and Ansor's to a file of JSON lines, MetaSchedule's two files into the folder ``path``, or both as one
+        when ``path`` ends in ``.tar``.
+        """
+        return record_files.export(self._transport, Path(path), tuner, filters)
+
+    def import_records(self, path: str | Path, tuner: str, **origin: Unpack[record_files.Origin]) -> Json:
+        """Store a log that TVM wrote; returns counts of lines imported, known already and refused, and why.
+
+        Doing it twice changes nothing. A line of another target, thread count or TVM version than named is refused.
+        """
+        return record_files.take(self._transport, Path(path), tuner, origin)
 
     def workers(self) -> list[Json]:
         return list(self._transport.get("/v1/workers").json()["workers"])

@@ -50,11 +50,17 @@ class Transport:
         return self._attempts(send, idempotent=idempotency_key is not None)
 
     def put(self, path: str, content: Content, *, size: int, params: Mapping[str, Any]) -> httpx.Response:
+        return self.upload("PUT", path, content, size=size, params=params)
+
+    def upload(
+        self, method: str, path: str, content: Content, *, size: int, params: Mapping[str, Any]
+    ) -> httpx.Response:
+        """Repeated after a lost answer: only for what changes nothing the second time."""
         headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
 
         def send() -> httpx.Response:
             return self._send(
-                "PUT", path, params=_given(params), content=content(), headers=headers, timeout=_UPLOAD_TIMEOUT
+                method, path, params=_given(params), content=content(), headers=headers, timeout=_UPLOAD_TIMEOUT
             )
 
         return self._attempts(send, idempotent=True)

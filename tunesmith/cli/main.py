@@ -16,6 +16,7 @@ from tunesmith.cli import (
     job_commands,
     model_commands,
     output,
+    records_commands,
     run_command,
     service_commands,
     tune_command,
@@ -46,6 +47,7 @@ job_commands.register(app)
 run_command.register(app)
 service_commands.register(app)
 app.add_typer(engine_commands.app, name="engines")
+app.add_typer(records_commands.app, name="records")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,113 @@
+"""Records in and out, in the formats of TVM's tuners."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, TypedDict
+
+import httpx
+
+from tunesmith import errors
+from tunesmith.transport import Transport
+
+METASCHEDULE_FILES = ("database_workload.json", "database_tuning_record.json")
+"""What MetaSchedule keeps in a folder; they travel as one tar."""
+_PATH = "/v1/records"
+_CHUNK = 256 * 1024
+
+
+class Filters(TypedDict, total=False):
+    """What is given must match."""
+
+    target: str | None
+    """``llvm -mcpu=znver3``, or with its thread count: ``llvm -mcpu=znver3 -num-cores=2``."""
+    device: str | None
+    toolchain: str | None
+    workload: str | None
+    job: str | None
+    valid_only: bool
+
+
+class Origin(TypedDict, total=False):
+    """What lines are records of; device and toolchain are by default those of the only living worker."""
+
+    target: str | None
+    threads: int | None
+    device: str | None
+    toolchain: str | None
+
+
+def export(transport: Transport, path: Path, tuner: str, filters: Mapping[str, Any]) -> Path:
+    """Write them to ``path``, wholly or not at all; MetaSchedule's into the folder ``path``, or as a ``.tar``."""
+    unpacks = tuner == "metaschedule" and path.suffix != ".tar"
+    given = {name: value for name, value in filters.items() if value is not None}
+    query = httpx.QueryParams({**given, "tuner": tuner, "format": "native"})
+    folder = path if unpacks else path.parent
+    try:
+        if unpacks:
+            path.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=folder, prefix=".records.")
+    except OSError as error:
+        raise errors.InvalidInput(f"cannot write to {folder}: {error.strerror}") from error
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file, transport.stream(f"{_PATH}?{query}") as response:
+            for chunk in response.iter_bytes():
+                file.write(chunk)
+        if unpacks:
+            _unpack(temporary, path)
+        else:
+            temporary.chmod(0o644)
+            temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def take(transport: Transport, path: Path, tuner: str, origin: Mapping[str, Any]) -> dict[str, Any]:
+    """What the server says of a file of lines, a tar, or a folder of MetaSchedule's two files."""
+    with tempfile.TemporaryFile() as packed:
+        if path.is_dir():
+            _pack(path, packed)
+            packed.seek(0)
+            return _send(transport, packed, tuner, origin)
+        try:
+            file = path.open("rb")
+        except OSError as error:
+            raise errors.unreadable(path) from error
+        with file:
+            return _send(transport, file, tuner, origin)
+
+
+def _send(transport: Transport, file: BinaryIO, tuner: str, origin: Mapping[str, Any]) -> dict[str, Any]:
+    size = file.seek(0, io.SEEK_END)
+
+    def content() -> Iterator[bytes]:
+        file.seek(0)
+        while chunk := file.read(_CHUNK):
+            yield chunk
+
+    answer = transport.upload("POST", _PATH, content, size=size, params={**origin, "tuner": tuner})
+    return dict(answer.json())
+
+
+def _pack(folder: Path, packed: BinaryIO) -> None:
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for name in METASCHEDULE_FILES:
+            if not (folder / name).is_file():
+                raise errors.unreadable(folder / name)
+            archive.add(folder / name, name)
+
+
+def _unpack(packed: Path, folder: Path) -> None:
+    with tarfile.open(packed) as archive:
+        for name in METASCHEDULE_FILES:
+            content = archive.extractfile(name)
+            if content is None:
+                raise errors.ServerError(f"the server sent no {name}")
+            (folder / name).write_bytes(content.read())

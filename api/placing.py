@@ -23,7 +23,9 @@ class Place:
 def find(request: JobRequest, living: Sequence[Worker]) -> Place | None:
     """The place at the worker that runs most engines; of equals the one that serves longest."""
     measures_on_gpu = targets.kind_of(request.target) == "cuda" and request.runner is RunnerKind.LOCAL
-    fitting = [worker for worker in living if bool(worker.accelerators) == measures_on_gpu]
+    fitting = [
+        worker for worker in living if (bool(_gpus(request, worker)) if measures_on_gpu else not worker.accelerators)
+    ]
     if not fitting:
         return None
     worker = max(fitting, key=lambda one: len({toolchain.engine for toolchain in one.toolchains}))
@@ -43,6 +45,13 @@ def _device(request: JobRequest, worker: Worker) -> Device:
         return Device.behind_tracker(request.rpc.tracker, request.rpc.key, threads)
     if request.runner is RunnerKind.NONE and request.target != NATIVE:
         return Device.none(threads)
-    if worker.accelerators:
-        return worker.accelerators[0]
+    gpus = _gpus(request, worker)
+    if gpus:
+        return gpus[0].with_threads(threads)
     return worker.device.with_threads(threads)
+
+
+def _gpus(request: JobRequest, worker: Worker) -> list[Device]:
+    """Those that run what is compiled for the target: keys end in the compute capability, where it is known."""
+    wanted = request.target.rpartition("-arch=")[2].rstrip("a")
+    return [gpu for gpu in worker.accelerators if gpu.key.endswith((f"/{wanted}", "/unknown"))]

@@ -50,6 +50,7 @@ MACHINES = (
 _MOST_OPTIONS = 32
 _NAME = re.compile(r"-[a-z][a-z0-9-]*")
 _VALUE = re.compile(r"[A-Za-z0-9_.,+:-]+")
+_KEY_THREADS = re.compile(r"/t[0-9]+$")
 _THREADS = re.compile(r"(?P<text>.*\S)\s+(?P<threads>-num-cores=[0-9]+)")
 _FEATURE = re.compile(r"[+-][A-Za-z0-9][A-Za-z0-9_.+-]*")
 
@@ -99,8 +100,7 @@ class Device:
 
     def with_threads(self, threads: int) -> Device:
         """The same machine, measuring with another number of threads."""
-        machine, slash, _ = self.key.rpartition("/t")
-        return replace(self, key=f"{machine}/t{threads}", threads=threads) if slash else replace(self, threads=threads)
+        return replace(self, key=_KEY_THREADS.sub(f"/t{threads}", self.key), threads=threads)
 
 
 def kind_of(text: str) -> str:

@@ -139,7 +139,7 @@ def test_the_fleet(client: TestClient, service: Service) -> None:
 
 
 def test_gpus_and_quarantined_devices_are_shown(client: TestClient, service: Service) -> None:
-    gpu = Device(key="cuda/sm_90/NVIDIA-H200", name="NVIDIA H200", threads=1)
+    gpu = Device(key="cuda/NVIDIA-H200/sm_90", name="NVIDIA H200", threads=1)
     ScriptedWorker(service).beat(accelerators=(gpu,))
     now = datetime.now(UTC)
     with service.database.transaction() as session:

@@ -13,7 +13,7 @@ from tests.api.scripted import DEVICE, ScriptedWorker
 
 SHAPES = {"x": [1, 3, 8, 8]}
 BOTH = tuple(TOOLCHAINS.values())
-GPU = Device(key="cuda/sm_90/NVIDIA-H200", name="NVIDIA H200", threads=1)
+GPU = Device(key="cuda/NVIDIA-H200/sm_90", name="NVIDIA H200", threads=1)
 
 
 @pytest.fixture
@@ -146,6 +146,7 @@ def test_a_gpus_job_is_planned_for_a_worker_that_has_one(client: TestClient, ser
     ScriptedWorker(service).beat(id="gpu:1:1", toolchains=BOTH, accelerators=(GPU,), native_target=gpu)
     found = plan(client, model, target="cuda -arch=sm_90")
     assert (found["worker"], found["device_key"], found["considered"]) == ("gpu:1:1", GPU.key, ["metaschedule"])
+    assert plan(client, model, target="cuda -arch=sm_80")["worker"] is None
     assert plan(client, model)["worker"] == "host:1:1", "a worker that has a GPU takes CUDA jobs only"
 
 

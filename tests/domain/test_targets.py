@@ -85,3 +85,5 @@ def test_a_thread_count_is_taken_off() -> None:
 def test_a_device_with_other_threads_has_another_key() -> None:
     device = targets.Device(key="x86_64/Zen3/avx2/t8", name="Zen 3", threads=8)
     assert device.with_threads(2) == targets.Device(key="x86_64/Zen3/avx2/t2", name="Zen 3", threads=2)
+    gpu = targets.Device(key="cuda/tesla-t4/sm_75", name="Tesla T4", threads=8)
+    assert gpu.with_threads(2) == targets.Device(key="cuda/tesla-t4/sm_75", name="Tesla T4", threads=2)

@@ -65,7 +65,7 @@ def write(path: Path, *, compiled: Path, manifest: Manifest, report: Report, rec
         binaries |= {LIBRARY}
     texts = {
         EVIDENCE: _json(evidence(report)),
-        RECORDS: _json({"tuner": _tuner(manifest), "records": list(records)}),
+        RECORDS: _json({"tuner": manifest.tuner, "records": list(records)}),
         README: bundle_texts.readme(manifest, report, binaries).encode(),
         EXAMPLE: bundle_texts.example(manifest).encode(),
     }
@@ -133,10 +133,6 @@ def evidence(report: Report) -> dict[str, Any]:
         },
         "reference": str(Variant.REFERENCE),
     }
-
-
-def _tuner(manifest: Manifest) -> str:
-    return manifest.tuner or {"relax": "metaschedule"}.get(manifest.toolchain.get("engine", ""), "autotvm")
 
 
 def _unpack(archive: tarfile.TarFile, into: Path) -> set[str]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from domain.tensors import TensorSpec
 
 FORMAT_VERSION = 1
-EXECUTORS = {"relay": "graph", "relax": "vm"}
-"""What runs the networks that each engine compiles."""
+ENGINES = {"relay": ("graph", "autotvm"), "relax": ("vm", "metaschedule")}
+"""What runs the networks that each engine compiles, and its first tuner."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,12 +26,17 @@ class Manifest:
     outputs: tuple[TensorSpec, ...]
     created_by: str
     """Name and version of what wrote the bundle."""
-    executor: str = "graph"
-    """``graph``, TVM 0.19's graph executor, or ``vm``, the Relax virtual machine of TVM 0.27."""
+    executor: str = ""
+    """``graph``, TVM 0.19's graph executor, or ``vm``, Relax's virtual machine; the engine's if not given."""
     format: str = "shared"
     """``shared``, ``object`` or ``system-lib``, see ``domain.jobs.BundleFormat``."""
-    tuner: str | None = None
-    """Whose records the bundle holds; None in bundles of releases that had one tuner for each engine."""
+    tuner: str = ""
+    """Whose records the bundle holds; if not given the engine's first tuner, which was its only one once."""
     files: dict[str, str] = field(default_factory=dict)
     """sha256 of every file but the manifest, hex; ``write`` fills it in."""
     format_version: int = FORMAT_VERSION
+
+    def __post_init__(self) -> None:
+        executor, tuner = ENGINES.get(self.toolchain.get("engine", ""), ("graph", "autotvm"))
+        object.__setattr__(self, "executor", self.executor or executor)
+        object.__setattr__(self, "tuner", self.tuner or tuner)

@@ -238,7 +238,7 @@ def test_bundles_of_earlier_releases_open(tar: Path, tmp_path: Path) -> None:
             del facts[name]
 
     manifest = bundle.open_bundle(with_manifest(tar, forget), tmp_path / "out")
-    assert (manifest.executor, manifest.format, manifest.tuner) == ("graph", "shared", None)
+    assert (manifest.executor, manifest.format, manifest.tuner) == ("graph", "shared", "autotvm")
 
 
 @pytest.mark.parametrize("linked", [True, False])
@@ -282,12 +282,12 @@ def test_a_file_that_the_manifest_does_not_describe_is_refused(tar: Path, tmp_pa
 
 @pytest.mark.parametrize(
     ("engine", "tuner", "named"),
-    [("relay", None, "autotvm"), ("relax", None, "metaschedule"), ("relay", "ansor", "ansor")],
+    [("relay", "", "autotvm"), ("relax", "", "metaschedule"), ("relay", "ansor", "ansor")],
 )
-def test_the_records_name_their_tuner(
-    compiled: Path, tmp_path: Path, engine: str, tuner: str | None, named: str
-) -> None:
-    facts = dataclasses.replace(MANIFEST, tuner=tuner, toolchain={**MANIFEST.toolchain, "engine": engine})
+def test_the_records_name_their_tuner(compiled: Path, tmp_path: Path, engine: str, tuner: str, named: str) -> None:
+    made_by = {**MANIFEST.toolchain, "engine": engine}
+    facts = dataclasses.replace(MANIFEST, tuner=tuner, executor="", toolchain=made_by)
+    assert facts.executor == {"relay": "graph", "relax": "vm"}[engine]
     bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=facts, report=REPORT, records=RECORDS)
     bundle.open_bundle(tmp_path / "b.tar", tmp_path / "out")
     assert json.loads((tmp_path / "out" / "records.json").read_text())["tuner"] == named

@@ -55,7 +55,7 @@ def test_the_example_of_a_bundle_agrees_with_the_reference(
         toolchain=engine.hello["toolchain"], precision="f32", created_by="a test",
         inputs=(TensorSpec(name="image", dtype="float32", shape=(1, 3, 16, 16)),),
         outputs=(TensorSpec(name="scores", dtype="float32", shape=(1, 5)),),
-        executor=manifest.EXECUTORS[name], format=form,
+        format=form,
     )  # fmt: skip
     bundle.write(tmp_path / "b.tar", compiled=tmp_path / "compiled", manifest=facts, report=REPORT)
     bundle.open_bundle(tmp_path / "b.tar", tmp_path / "opened")

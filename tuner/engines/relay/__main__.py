@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from tuner.engines.relay import environment
+from tuner.engines.relay import environment, mixed_precision
 
 environment.apply()
 
@@ -52,7 +52,8 @@ def _compile(params: Json, emitter: serving.Emitter) -> Json:
     emitter.emit("progress", {"step": "import"})
     imported, schedules = tuner.prepare(params, target)
     emitter.emit("progress", {"step": "build"})
-    files = compiling.compile_model(imported, target, schedules, params["out_dir"], form)
+    with mixed_precision.blamed(params.get("precision")):
+        files = compiling.compile_model(imported, target, schedules, params["out_dir"], form)
     return {"files": files, "records": schedules.lines(), "seconds": time.monotonic() - started}
 
 
@@ -62,7 +63,8 @@ def _extract(params: Json, emitter: serving.Emitter) -> Json:
     emitter.emit("progress", {"step": "import"})
     tuner.load(params)
     emitter.emit("progress", {"step": "extract"})
-    return {"tasks": tuner.extract(params, target)}
+    with mixed_precision.blamed(params.get("precision")):
+        return {"tasks": tuner.extract(params, target)}
 
 
 def _tune(params: Json, emitter: serving.Emitter) -> Json:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,7 @@ _SUMMING = (
 _OVER_DEFAULT = 11
 """Level of a registration that replaces TVM's own, which has 10."""
 PRECISIONS = ("f32", "fp16")
+_ABOUT_DTYPES = re.compile(r"float16|dtype|data type|\bhalf\b", re.IGNORECASE)
 _AS_IT_IS = 1
 """What ``ToMixedPrecision`` does with an operator that has no rule: leave its dtype, and convert around it."""
 
@@ -47,6 +51,21 @@ def load(path: str, precision: str) -> importing.Imported:
         raise EngineFailure("invalid_option", f"precision {precision!r} is none of {', '.join(PRECISIONS)}")
     imported = importing.load(path)
     return imported if precision == "f32" else _fp16(path, Path(path).stat().st_mtime_ns)
+
+
+@contextmanager
+def blamed(precision: str | None) -> Iterator[None]:
+    """Raises EngineFailure ``unsupported_dtype`` for what TVM cannot compile because it is float16."""
+    try:
+        yield
+    except EngineFailure as failure:
+        if precision != "fp16" or failure.code != "compile_failed" or not _ABOUT_DTYPES.search(failure.message):
+            raise
+        raise _unsupported(failure.message) from failure
+
+
+def _unsupported(message: str) -> EngineFailure:
+    return EngineFailure("unsupported_dtype", message, hint="Use precision f32.")
 
 
 @lru_cache(maxsize=2)
@@ -72,4 +91,4 @@ def _fp16(path: str, modified_ns: int) -> importing.Imported:  # noqa: ARG001 - 
     except Exception as error:
         # Type relations raise TVMError, ValueError or DiagnosticError.
         message = f"TVM cannot convert the model to fp16: {type(error).__name__}: {str(error)[-1000:]}"
-        raise EngineFailure("unsupported_dtype", message, hint="Use precision f32.") from error
+        raise _unsupported(message) from error

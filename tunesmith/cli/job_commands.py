@@ -170,7 +170,7 @@ def workers(as_json: options.Json = False) -> None:
             "alive" if worker["alive"] else "gone",
             worker["current_job"] or "-",
             worker["native_target"],
-            worker["device"],
+            ", ".join(gpu["name"] for gpu in worker["accelerators"]) or worker["device"],
             output.when(worker["last_seen_at"]),
         ]
         for worker in found

@@ -116,7 +116,7 @@ def _build(module: Any, target: Any, *, system_lib: bool) -> Any:
     failure: Exception | None = None
     for context in pass_contexts():
         try:
-            with context:
+            with target, context:
                 return relax.build(module, target, relax_pipeline=_lower_calls(target), system_lib=system_lib)
         except Exception as error:  # noqa: BLE001 - whatever a pass or LLVM raises
             failure = error

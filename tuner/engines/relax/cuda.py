@@ -1,10 +1,14 @@
-"""The compiler of CUDA sources: TVM writes CUDA C++, which nvcc or NVRTC turns into code for a GPU."""
+"""Building for NVIDIA GPUs, also where there is none: TVM writes CUDA C++, which nvcc or NVRTC compiles."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import importlib.util
 import os
 import shutil
+import subprocess
+import tempfile
 from pathlib import Path
 
 import tvm
@@ -14,24 +18,69 @@ from tuner.engines.protocol.serving import EngineFailure
 _MODE = "TVM_CUDA_COMPILE_MODE"
 _HOMES = ("CUDA_HOME", "CUDA_PATH")
 _DEFAULT_HOME = "/usr/local/cuda"
+_DRIVER = "libcuda.so.1"
+_DRIVER_FUNCTIONS = (
+    "cuDeviceGetName",
+    "cuFuncSetAttribute",
+    "cuGetErrorName",
+    "cuGetErrorString",
+    "cuLaunchKernelEx",
+    "cuModuleGetFunction",
+    "cuModuleLoadData",
+    "cuModuleUnload",
+    "cuTensorMapEncodeTiled",
+)
+"""What ``libtvm_runtime_cuda.so`` of TVM 0.27 imports from the driver."""
+_NO_DEVICE = 100
+"""CUDA_ERROR_NO_DEVICE"""
 
 
 def require_compiler() -> None:
     """Let TVM use the compiler that is here. Raises EngineFailure ``compiler_missing``."""
     if _nvcc():
         os.environ[_MODE] = "nvcc"
-    elif importlib.util.find_spec("cuda") and importlib.util.find_spec("cuda.bindings"):
+    elif _has_nvrtc():
         os.environ[_MODE] = "nvrtc"
     else:
-        raise EngineFailure(
-            "compiler_missing",
-            "CUDA code cannot be compiled here: there is neither nvcc nor NVRTC",
-            hint="Install the CUDA toolkit so that nvcc is on the PATH or under CUDA_HOME; no GPU is needed to build.",
-        )
+        raise _missing("there is neither nvcc nor NVRTC")
+    if tvm.get_global_func("ffi.Module.create.cuda", allow_missing=True) is None:
+        _load_runtime()
 
 
 def device_exists() -> bool:
     return bool(tvm.cuda(0).exist)
+
+
+def _load_runtime() -> None:
+    """Load TVM's runtime of CUDA, which packs kernels. Without it TVM quietly packs their source, which nothing runs.
+
+    It needs the driver's library, which comes with a GPU only; CUDA's toolkit has a stub of it, for linking. One of
+    the same kind, whose functions all say that there is no device, serves where the driver is missing.
+    """
+    runtime = Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"
+    try:
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(_DRIVER, mode=ctypes.RTLD_GLOBAL)
+            ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)
+            return
+        with tempfile.TemporaryDirectory(prefix="tunesmith-cuda-") as folder:
+            ctypes.CDLL(_driver_stub(Path(folder)), mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise _missing(f"TVM's CUDA runtime cannot be loaded: {error}") from error
+
+
+def _driver_stub(folder: Path) -> str:
+    source, library = folder / "driver.c", folder / _DRIVER
+    source.write_text("\n".join(f"int {name}(void) {{ return {_NO_DEVICE}; }}" for name in _DRIVER_FUNCTIONS) + "\n")
+    compiler = os.environ.get("CC") or "cc"
+    options = ["-shared", "-fPIC", f"-Wl,-soname,{_DRIVER}", "-o", str(library)]
+    subprocess.run([compiler, *options, str(source)], check=True, capture_output=True)
+    return str(library)
+
+
+def _has_nvrtc() -> bool:
+    return bool(importlib.util.find_spec("cuda") and importlib.util.find_spec("cuda.bindings"))
 
 
 def _nvcc() -> str | None:
@@ -47,3 +96,11 @@ def _nvcc() -> str | None:
     # TVM itself looks on the PATH.
     os.environ["PATH"] = f"{place.parent}{os.pathsep}{os.environ.get('PATH', '')}"
     return str(place)
+
+
+def _missing(why: str) -> EngineFailure:
+    return EngineFailure(
+        "compiler_missing",
+        f"CUDA code cannot be compiled here: {why}",
+        hint="Install the CUDA 13 toolkit, so that nvcc is on the PATH or under CUDA_HOME; no GPU is needed to build.",
+    )

@@ -12,11 +12,23 @@ environment.apply()
 # ruff: noqa: E402 - TVM reads the environment while it loads
 import tvm
 
-from tuner.engines.protocol import serving, settling
+from tuner.engines.protocol import remote, serving, settling, trials
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relax import compiling, cuda, extracting, importing, lowering, records, rounds, running, targets
+from tuner.engines.relax import (
+    compiling,
+    cuda,
+    extracting,
+    importing,
+    lowering,
+    measuring,
+    records,
+    rounds,
+    running,
+    targets,
+)
 
 ROUNDS = rounds.Rounds()
+REMOTE = remote.Remote(measuring.session_child)
 
 
 def _hello() -> Json:
@@ -64,6 +76,9 @@ def _tune(params: Json, emitter: serving.Emitter) -> Json:
 
 
 def _run(params: Json, _: serving.Emitter) -> Json:
+    runner = trials.Runner.of(params)
+    if runner:
+        return REMOTE.run(params, runner)
     place = (params["bundle"], params.get("inputs"))
     outputs = running.run(*place, params.get("outputs"), params["threads"])
     samples = _samples(params) if params.get("repeat") else []
@@ -71,6 +86,10 @@ def _run(params: Json, _: serving.Emitter) -> Json:
 
 
 def _time(params: Json, _: serving.Emitter) -> Json:
+    runner = trials.Runner.of(params)
+    if runner:
+        timed = REMOTE.run({**params, "outputs": None}, runner)
+        return {"samples": timed["samples"], "device": timed["device"]}
     samples = _samples(params)
     settling.settle()
     return {"samples": samples}
@@ -95,4 +114,5 @@ if __name__ == "__main__":
         status = serving.serve(HANDLERS, _hello)
     finally:
         ROUNDS.close()
+        REMOTE.close()
     sys.exit(status)

@@ -13,9 +13,11 @@ import tvm
 from tvm import s_tir
 from tvm.support import cc
 
-from tuner.engines.relax import compiling, cuda, environment, records, targets
+from tuner.engines.relax import compiling, cuda, environment, linking, records, targets
 
 Shapes = list[tuple[tuple[int, ...], str]]
+
+FILL = "tvm.contrib.random.random_fill_for_measure"
 
 
 def set_up() -> None:
@@ -57,13 +59,19 @@ def _compile(module: Any, target: Any, path: str) -> tuple[str, str] | None:
     for context in compiling.pass_contexts():
         try:
             with target, context:
-                tvm.tirx.build(module, target=target).export_library(path, fcompile=_link)
+                tvm.tirx.build(module, target=target).export_library(path, fcompile=linker(target))
             return None
         except Exception as error:  # noqa: BLE001 - a candidate may fail in any pass of TVM
             failure = error
             if not compiling.is_verifier_bug(error):
                 break
     return "build_error", f"{type(failure).__name__}: {failure}"[-1000:]
+
+
+def linker(target: Any) -> Callable[..., None]:
+    """``fcompile`` of ``tvm.runtime.Module.export_library`` for a ``tvm.target.Target``."""
+    tools = linking.tools(target)
+    return tools.link if tools.triple else _link
 
 
 def _link(output: str, objects: Sequence[str], options: Sequence[str] | None = None, **_: Any) -> None:
@@ -77,13 +85,27 @@ def _link(output: str, objects: Sequence[str], options: Sequence[str] | None = N
 def measure(
     path: str, built: tuple[str, Shapes], number: int, repeat: int, min_repeat_ms: int, flush: bool
 ) -> list[float]:
-    """Seconds per run of a built candidate on random data, one value per repeat.
+    """Seconds per run of a built candidate on random data, one value per repeat."""
+    device = tvm.cuda(0) if built[0] == "cuda" else tvm.cpu(0)
+    fill = tvm.get_global_func(FILL)
+    return sample(tvm.runtime.load_module(path), device, fill, built, number, repeat, min_repeat_ms, flush)
+
+
+def sample(
+    library: Any,
+    device: Any,
+    fill: Any,
+    built: tuple[str, Shapes],
+    number: int,
+    repeat: int,
+    min_repeat_ms: int,
+    flush: bool,
+) -> list[float]:
+    """Likewise, of a library that is loaded on ``device``, be it here or elsewhere.
 
     From three repeats on the smallest and the largest are dropped, as TVM's AutoTVM runner does.
     """
     kind, shapes = built
-    library = tvm.runtime.load_module(path)
-    device = tvm.cuda(0) if kind == "cuda" else tvm.cpu(0)
     evaluator = library.time_evaluator(
         library.entry_name if hasattr(library, "entry_name") else "main",
         device,
@@ -92,7 +114,6 @@ def measure(
         min_repeat_ms=min_repeat_ms,
         f_preproc="cache_flush_cpu_non_first_arg" if flush and kind == "cpu" else "",
     )
-    fill = tvm.get_global_func("tvm.contrib.random.random_fill_for_measure")
     arrays = [tvm.runtime.empty(shape, dtype, device) for shape, dtype in shapes]
     for array in arrays:
         fill(array)

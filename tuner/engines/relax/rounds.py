@@ -27,7 +27,7 @@ class Rounds:
         A trial is appended to the journal before ``emit`` is told of it, so what the host has not stored when it
         dies is still on disk.
         """
-        conditions = measuring.conditions(params)
+        conditions = measuring.conditions(params, emit)
         self._measurer.start(conditions)
         deadline = time.monotonic() + params["seconds"] if params.get("seconds") else None
         search = self._search(params)
@@ -85,6 +85,7 @@ def _event(trial: searching.Trial, workload_key: str, number: int) -> Json:
         "finished_at": trial.finished_at,
         "default": trial.is_default,
         "same_layout": True,
+        **({"device": trial.measurement.device} if trial.measurement.device else {}),
     }
 
 

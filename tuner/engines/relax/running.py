@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -23,7 +24,7 @@ Arrays = dict[str, Any]
 _config_threadpool = tvm.get_global_func("runtime.config_threadpool")
 _BIG_CORES = 1
 _FILES = (compiling.LIBRARY, compiling.SIGNATURE)
-_ENTRY = "main"
+ENTRY = "main"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,22 +45,32 @@ def use_threads(threads: int) -> None:
 
 def load(bundle: str) -> Loaded:
     """Load a directory with the compiled files, once. Raises EngineFailure ``invalid_bundle`` and ``no_device``."""
-    folder = Path(bundle)
+    return _load(bundle, modified_ns(bundle))
+
+
+def modified_ns(bundle: str) -> tuple[int, ...]:
+    """When each file was written. Raises EngineFailure ``invalid_bundle`` when one is missing."""
     try:
-        modified_ns = tuple((folder / name).stat().st_mtime_ns for name in _FILES)
+        return tuple((Path(bundle) / name).stat().st_mtime_ns for name in _FILES)
     except OSError as error:
         raise EngineFailure("invalid_bundle", f"{error.filename} cannot be read: {error.strerror}") from error
-    return _load(bundle, modified_ns)
 
 
 @lru_cache(maxsize=4)
 def _load(bundle: str, modified_ns: tuple[int, ...]) -> Loaded:  # noqa: ARG001 - part of the key
-    folder = Path(bundle)
+    return assemble(bundle, lambda kind: (_load_library(Path(bundle) / compiling.LIBRARY), _device(kind)))
+
+
+def assemble(bundle: str, library_on_device: Callable[[str], tuple[Any, Any]]) -> Loaded:
+    """Make a machine on the device, of the kind ``cpu`` or ``cuda``, that the library was loaded on.
+
+    Raises EngineFailure ``invalid_bundle``.
+    """
     try:
-        signature = json.loads((folder / compiling.SIGNATURE).read_text())
+        signature = json.loads((Path(bundle) / compiling.SIGNATURE).read_text())
         inputs, outputs = signature["inputs"], signature["outputs"]
-        device = _device(signature["device"])
-        machine = relax.VirtualMachine(_load_library(folder / compiling.LIBRARY), device)
+        library, device = library_on_device(signature["device"])
+        machine = relax.VirtualMachine(library, device)
     except EngineFailure:
         raise
     except Exception as error:
@@ -82,7 +93,7 @@ def _load_library(path: Path) -> Any:
         return tvm.runtime.load_module(shutil.copyfile(path, Path(folder) / path.name).as_posix())
 
 
-def _feed(loaded: Loaded, path: str | None) -> None:
+def feed(loaded: Loaded, path: str | None) -> None:
     arrays = _arrays(path, loaded) if path else _random(loaded)
     loaded.fed[:] = [tvm.runtime.tensor(arrays[spec["name"]], loaded.device) for spec in loaded.inputs]
 
@@ -121,8 +132,13 @@ def run(bundle: str, inputs: str | None, outputs: str | None, threads: int) -> l
     """Run once and write the outputs; returns their specs. Without inputs they are random."""
     loaded = load(bundle)
     use_threads(threads)
-    _feed(loaded, inputs)
-    answer = loaded.machine[_ENTRY](*loaded.fed)
+    feed(loaded, inputs)
+    answer = loaded.machine[ENTRY](*loaded.fed)
+    return keep(loaded, answer, outputs)
+
+
+def keep(loaded: Loaded, answer: Any, outputs: str | None) -> list[Json]:
+    """Write what a run returned, a tensor or several; returns the specs."""
     values = [answer] if isinstance(answer, tvm.runtime.Tensor) else list(answer)
     named = zip(loaded.outputs, values, strict=True)
     arrays = {spec["name"]: value.numpy() for spec, value in named}
@@ -137,6 +153,6 @@ def sample(bundle: str, inputs: str | None, threads: int, number: int, repeat: i
     """Seconds per run, one value per repeat, each the mean over ``number`` runs; one run before warms up."""
     loaded = load(bundle)
     use_threads(threads)
-    _feed(loaded, inputs)
-    timer = loaded.machine.time_evaluator(_ENTRY, loaded.device, number=number, repeat=repeat)
+    feed(loaded, inputs)
+    timer = loaded.machine.time_evaluator(ENTRY, loaded.device, number=number, repeat=repeat)
     return [float(seconds) for seconds in timer(*loaded.fed).results]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import time
-import zipfile
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,15 +13,12 @@ import pytest
 
 from domain import errors
 from tests.rpc.boards import KEY, Rack, free_port, rack
+from tests.rpc.rounds import LASTING, MEASURE, content, fresh, lose_one, tune
 from tests.tuner.engines.conftest import home, start
 from tuner import catalogue, environments
 from tuner.session import EngineSession
 
 pytestmark = pytest.mark.engine
-
-MEASURE = {"number": 1, "repeat": 1, "min_repeat_ms": 1, "timeout": 20.0}
-
-_COUNTS = itertools.count(100)
 
 Trials = list[dict[str, Any]]
 
@@ -40,47 +34,13 @@ def boards(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
         yield made
 
 
-def _tune(
-    engine: EngineSession, params: dict[str, Any], journal: Path, on_trial: Any = None, **more: Any
-) -> tuple[dict[str, Any], Trials, list[dict[str, Any]]]:
-    trials: Trials = []
-    lost = []
-
-    def keep(kind: str, data: dict[str, Any]) -> None:
-        if kind == "device":
-            lost.append(data)
-        if kind == "trial":
-            trials.append(data)
-            if on_trial:
-                on_trial(data)
-
-    request = {
-        "trials": 8,
-        "measure": MEASURE,
-        # Other options are another search, which has measured nothing yet.
-        "options": {"keep_layout": False, "n_trial": next(_COUNTS)},
-        "history": None,
-        "journal": str(journal),
-        "seconds": None,
-        "first_trial": 0,
-        **params,
-        **more,
-    }
-    return engine.request("tune", request, timeout=120, on_event=keep), trials, lost
-
-
-def _fresh(runner: dict[str, Any]) -> dict[str, Any]:
-    """Another runner: a device that is lost to one for the rest of the engine's life is not lost to the others."""
-    return {**runner, "session_timeout": next(_COUNTS)}
-
-
 @pytest.fixture(scope="module")
 def convolution(place: dict[str, Any], tasks: list[dict[str, Any]]) -> dict[str, Any]:
     return {**place, "workload_key": max(tasks, key=lambda task: int(task["space_size"]))["workload_key"]}
 
 
 def test_every_device_measures(relay: EngineSession, convolution: dict[str, Any], boards: Rack, tmp_path: Path) -> None:
-    answer, trials, lost = _tune(relay, convolution, tmp_path / "j", runner=boards.runner())
+    answer, trials, lost = tune(relay, convolution, tmp_path / "j", runner=boards.runner())
     assert answer["trials"] == 8
     assert {trial["device"] for trial in trials} == boards.registered()
     assert [trial["error"] for trial in trials] == [None] * 8
@@ -98,16 +58,11 @@ def test_waiting_for_a_device_is_not_run_time(
     held = boards.take(2, give_back=False)
     started = time.monotonic()
     measure = {**MEASURE, "timeout": 1.5}
-    _, trials, lost = _tune(relay, convolution, tmp_path / "j", runner=boards.runner(), measure=measure, trials=2)
+    _, trials, lost = tune(relay, convolution, tmp_path / "j", runner=boards.runner(), measure=measure, trials=2)
     assert len({offer.device for offer in held}) == 2
     assert time.monotonic() - started > 3
     assert [trial["error"] for trial in trials] == [None, None]
     assert not lost
-
-
-def _content(archive: Path) -> dict[str, bytes]:
-    with zipfile.ZipFile(archive) as opened:
-        return {name: opened.read(name) for name in opened.namelist()}
 
 
 def test_what_runs_there_is_what_runs_here(
@@ -119,7 +74,7 @@ def test_what_runs_there_is_what_runs_here(
     there = relay.request("run", {**remotely, "outputs": str(tmp_path / "there.npz"), "repeat": 2}, timeout=60)
     assert there["outputs"] == here["outputs"]
     assert there["device"] in boards.registered()
-    assert _content(tmp_path / "there.npz") == _content(tmp_path / "here.npz")
+    assert content(tmp_path / "there.npz") == content(tmp_path / "here.npz")
     timed = relay.request("time", {**remotely, "repeat": 3, "number": 2}, timeout=60)
     assert len(timed["samples"]) == 3
     assert all(0 < seconds < 1 for seconds in [*timed["samples"], *there["samples"]])
@@ -145,7 +100,7 @@ def test_inputs_that_do_not_fit_are_refused(
 def test_a_board_of_another_kind_is_told(relay: EngineSession, tasks: Any, boards: Rack, tmp_path: Path) -> None:
     params = {"target": "llvm -mtriple=aarch64-linux-gnu", "threads": 1, "workload_key": tasks[0]["workload_key"]}
     with pytest.raises(errors.EngineRequestFailed) as caught:
-        _tune(relay, params, tmp_path / "j", runner=_fresh(boards.runner()))
+        tune(relay, params, tmp_path / "j", runner=fresh(boards.runner()))
     assert caught.value.engine_code == "no_device"
     assert "cannot load what is built for this target" in str(caught.value)
 
@@ -154,7 +109,7 @@ def test_a_key_without_devices_is_told(
     relay: EngineSession, convolution: dict[str, Any], boards: Rack, tmp_path: Path
 ) -> None:
     with pytest.raises(errors.EngineRequestFailed) as caught:
-        _tune(relay, convolution, tmp_path / "j", runner=boards.runner("raspberry"))
+        tune(relay, convolution, tmp_path / "j", runner=boards.runner("raspberry"))
     assert caught.value.engine_code == "no_device"
     assert KEY in str(caught.value)
 
@@ -162,32 +117,29 @@ def test_a_key_without_devices_is_told(
 def test_a_tracker_that_is_not_there_is_told(relay: EngineSession, convolution: dict[str, Any], tmp_path: Path) -> None:
     runner = {"kind": "rpc", "tracker": f"127.0.0.1:{free_port()}", "key": KEY}
     with pytest.raises(errors.EngineRequestFailed) as caught:
-        _tune(relay, convolution, tmp_path / "j", runner=runner)
+        tune(relay, convolution, tmp_path / "j", runner=runner)
     assert caught.value.engine_code == "tracker_unreachable"
 
 
 def test_a_device_that_dies_costs_no_trial(
     relay: EngineSession, convolution: dict[str, Any], boards: Rack, tmp_path: Path
 ) -> None:
-    [dying] = boards.start_servers(1)
-    seen: Counter[str] = Counter()
-
-    def kill(trial: dict[str, Any]) -> None:
-        seen[trial["device"]] += 1
-        if seen[dying] == 1 and trial["device"] == dying:
-            boards.end(dying)
-
-    # Long enough that the device is at the next one when it goes.
-    measure = {**MEASURE, "repeat": 3, "min_repeat_ms": 100}
-    answer, trials, lost = _tune(
-        relay, convolution, tmp_path / "j", kill, runner=_fresh(boards.runner()), measure=measure, trials=12
-    )
-    assert answer["trials"] == 12
-    assert seen[dying] >= 1
+    dying, trials, lost = lose_one(relay, convolution, boards, tmp_path / "j", trials=12)
     assert [trial["error"] for trial in trials] == [None] * 12
     assert len({trial["schedule_digest"] for trial in trials}) == 12
     assert [(event["device"], event["state"]) for event in lost] == [(dying, "lost")]
     assert "left the tracker" in lost[0]["message"]
+
+
+def test_ansor_measures_there_too(relay: EngineSession, place: dict[str, Any], boards: Rack, tmp_path: Path) -> None:
+    ansor = {**place, "tuner": "ansor", "options": {}}
+    [task, *_] = relay.request("extract", {**ansor, "out_dir": str(tmp_path)}, timeout=120)["tasks"]
+    workload = {"workload_key": task["workload_key"], "task": str(tmp_path / task["definition"])}
+    answer, trials, lost = tune(relay, {**ansor, **workload}, tmp_path / "j", trials=6, runner=boards.runner())
+    assert answer["trials"] == 6
+    assert {trial["device"] for trial in trials} <= boards.registered()
+    assert any(trial["error"] is None and trial["latencies"] for trial in trials)
+    assert not lost
 
 
 def test_the_last_device_takes_its_candidate_along_and_no_other(
@@ -201,9 +153,8 @@ def test_the_last_device_takes_its_candidate_along_and_no_other(
         if len(trials) == 1:
             boards.end(only)
 
-    measure = {**MEASURE, "repeat": 3, "min_repeat_ms": 100}
     with pytest.raises(errors.EngineRequestFailed) as caught:
-        _tune(relay, convolution, tmp_path / "j", kill, runner=boards.runner("only"), measure=measure)
+        tune(relay, convolution, tmp_path / "j", kill, runner=boards.runner("only"), measure=LASTING)
     assert caught.value.engine_code == "device_lost"
     assert only in caught.value.details["devices"]
     assert [trial["error"] for trial in trials] == [None, "device_lost"]
@@ -212,12 +163,11 @@ def test_the_last_device_takes_its_candidate_along_and_no_other(
 def test_an_engine_that_is_killed_frees_its_devices(
     engine_logs: Path, convolution: dict[str, Any], boards: Rack, tmp_path: Path
 ) -> None:
-    measure = {**MEASURE, "repeat": 3, "min_repeat_ms": 100}
     with start("relay", engine_logs / "relay-rpc-killed.log") as engine:
 
         def kill(_: dict[str, Any]) -> None:
             os.kill(engine._process.pid, signal.SIGKILL)
 
         with pytest.raises(errors.EngineCrashed):
-            _tune(engine, convolution, tmp_path / "j", kill, runner=boards.runner(), measure=measure)
+            tune(engine, convolution, tmp_path / "j", kill, runner=boards.runner(), measure=LASTING)
     assert {offer.device for offer in boards.take(2)} == boards.registered()

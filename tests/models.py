@@ -13,7 +13,7 @@ Dimensions = Sequence[int | str | None]
 """A size, a symbol, or None for an unnamed dynamic dimension."""
 
 _FLOAT, _INT64 = 1, 7
-_INT_ATTRIBUTE, _STRING_ATTRIBUTE, _INTS_ATTRIBUTE = 2, 3, 7
+_FLOAT_ATTRIBUTE, _INT_ATTRIBUTE, _STRING_ATTRIBUTE, _INTS_ATTRIBUTE = 1, 2, 3, 7
 
 
 def small_network(*, seed: int = 0) -> bytes:
@@ -54,16 +54,52 @@ def foreign_operators() -> bytes:
     return model(nodes, inputs={"x": (4,)}, outputs={"y": (4,)}) + _bytes(8, _bytes(1, b"my.domain") + _number(2, 1))
 
 
-def plugin_operators() -> bytes:
-    """The operators of the example plugin: ``x`` [6, 32] and ``w`` [32] to ``up`` [6] and ``down`` [6]."""
+def plugin_operators(*, functions: bool = False) -> bytes:
+    """The operators of the example plugin: ``x`` [6, 32] and ``w`` [32] to ``up`` [6] and ``down`` [6].
+
+    With ``functions`` the model defines them itself, in operators of ONNX, so that ONNX Runtime can run it.
+    """
     domain = _bytes(7, b"example.domain")
     nodes = [
-        _node("Wave", ["x", "w"], ["wave"], amplitude=3) + domain,
+        _node("Wave", ["x", "w"], ["wave"], amplitude=3.0) + domain,
         _node("Relu", ["wave"], ["soft"]) + domain,
         _node("Halves", ["soft"], ["up", "down"]) + domain,
     ]
+    amplitude = _bytes(5, _bytes(1, b"value_float") + _bytes(21, b"amplitude") + _number(20, _FLOAT_ATTRIBUTE))
+    wave = [
+        _node("MatMul", ["x", "w"], ["m"]),
+        _node("Sin", ["m"], ["s"]),
+        _node("Constant", [], ["a"]) + amplitude,
+        _node("Mul", ["a", "s"], ["y"]),
+    ]
+    relu = [
+        _node("Tanh", ["x"], ["t"]),
+        _node("Constant", [], ["h"], value_float=0.5),
+        _node("Mul", ["t", "h"], ["y"]),
+    ]
+    halves = [_node("Relu", ["x"], ["up"]), _node("Neg", ["x"], ["n"]), _node("Relu", ["n"], ["down"])]
+    bodies = [
+        _function("Wave", ["x", "w"], ["y"], wave, attributes=["amplitude"]),
+        _function("Relu", ["x"], ["y"], relu),
+        _function("Halves", ["x"], ["up", "down"], halves),
+    ]
     imports = _bytes(8, _bytes(1, b"example.domain") + _number(2, 1))
-    return model(nodes, inputs={"x": (6, 32), "w": (32,)}, outputs={"up": (6,), "down": (6,)}) + imports
+    whole = model(nodes, inputs={"x": (6, 32), "w": (32,)}, outputs={"up": (6,), "down": (6,)}) + imports
+    return whole + b"".join(bodies) if functions else whole
+
+
+def _function(
+    name: str, inputs: Sequence[str], outputs: Sequence[str], nodes: Sequence[bytes], attributes: Sequence[str] = ()
+) -> bytes:
+    """A function of the example plugin's domain, as a field of ``ModelProto``."""
+    parts = [_bytes(1, name.encode()), *(_bytes(4, each.encode()) for each in inputs)]
+    parts += [*(_bytes(5, each.encode()) for each in outputs), *(_bytes(6, each.encode()) for each in attributes)]
+    return _bytes(
+        25,
+        b"".join([*parts, *(_bytes(7, node) for node in nodes)])
+        + _bytes(9, _number(2, 13))
+        + _bytes(10, b"example.domain"),
+    )
 
 
 def reduce_mean_18() -> bytes:
@@ -141,7 +177,9 @@ def _node(
     return b"".join(parts + [_bytes(5, _attribute(name, value)) for name, value in attributes.items()])
 
 
-def _attribute(name: str, value: int | str | Sequence[int]) -> bytes:
+def _attribute(name: str, value: float | str | Sequence[int]) -> bytes:
+    if isinstance(value, float):
+        return _bytes(1, name.encode()) + _varint(2 << 3 | 5) + struct.pack("<f", value) + _number(20, _FLOAT_ATTRIBUTE)
     if isinstance(value, str):
         return _bytes(1, name.encode()) + _bytes(4, value.encode()) + _number(20, _STRING_ATTRIBUTE)
     if isinstance(value, int):

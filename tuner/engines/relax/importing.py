@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.inliner
 from google.protobuf.message import DecodeError
 from tvm.relax.frontend.onnx import from_onnx, onnx_frontend
 
@@ -47,6 +48,8 @@ def _load(path: str, modified_ns: int) -> Imported:  # noqa: ARG001 - part of th
         onnx.checker.check_model(model)
     except (DecodeError, onnx.checker.ValidationError, ValueError) as error:
         raise EngineFailure("invalid_model", f"not a valid ONNX model: {str(error)[:1500]}") from error
+    if model.functions:
+        model = onnx.inliner.inline_local_functions(model)
     operators = _operator_counts(model.graph)
     _refuse_unsupported(operators)
     try:

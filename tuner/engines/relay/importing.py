@@ -50,7 +50,8 @@ def _load(path: str, modified_ns: int) -> Imported:  # noqa: ARG001 - part of th
     except (DecodeError, onnx.checker.ValidationError, ValueError) as error:
         raise EngineFailure("invalid_model", f"not a valid ONNX model: {str(error)[:1500]}") from error
     converters.install()
-    plugins.rename(model)
+    model = plugins.prepare(model)
+    converters.use_tensors(model.graph)
     operators = _operator_counts(model.graph)
     _refuse_unsupported(model, operators)
     speedups.use_threads(1)

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+import onnx
+import onnx.inliner
 import tvm
 from tvm import autotvm, relay, te
 from tvm.relay.op import op as operators
@@ -38,14 +40,18 @@ def call(name: str, inputs: Sequence[Any], attributes: Mapping[str, Any] | None 
     return relay.Call(operators.get(name), list(inputs), packed)
 
 
-def rename(model: Any) -> None:
-    """Name the nodes that plugins convert, and whose domain is not ONNX's own, by domain and type in ``model``.
+def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with its nodes of other domains than ONNX's named by domain and type, where plugins convert them.
 
-    The importer knows operators by their type alone, and would take ``my.domain::Relu`` for ONNX's.
+    The importer knows operators by their type alone, and would take ``my.domain::Relu`` for ONNX's. Functions that the
+    model defines are put in place of their calls, except those that a plugin converts.
     """
     own = {key for key in install().converters if key[0]}
+    if model.functions:
+        model = onnx.inliner.inline_selected_functions(model, sorted(own), exclude=True)
     if own:
         _rename(model.graph, own)
+    return model
 
 
 def _rename(graph: Any, own: set[tuple[str, str]]) -> None:

@@ -112,6 +112,35 @@ def test_without_the_plugin_its_operators_are_named(relay: EngineSession, model:
     assert set(caught.value.details["operators"]) == {f"example.domain::{name}" for name in ("Wave", "Relu", "Halves")}
 
 
+@pytest.mark.parametrize("with_plugin", [True, False])
+def test_a_model_that_defines_its_operators_is_verified_by_the_reference(
+    extended: EngineSession,
+    relay: EngineSession,
+    reference: EngineSession,
+    place: dict[str, Any],
+    tmp_path: Path,
+    with_plugin: bool,
+) -> None:
+    """With the plugin its operators are used; without it what the model says they are."""
+    (tmp_path / "model.onnx").write_bytes(models.plugin_operators(functions=True))
+    paths = {"path": str(tmp_path / "model.onnx"), "out_path": str(tmp_path / "prepared.onnx")}
+    prepared = reference.request("prepare", {**paths, "input_shapes": {}}, timeout=60)
+    assert prepared["operators"] == {f"example.domain::{name}": 1 for name in ("Halves", "Relu", "Wave")}
+    engine = extended if with_plugin else relay
+    params = {**place, "model": str(tmp_path / "prepared.onnx"), "records": None}
+    names = {task["name"] for task in engine.request("extract", params, timeout=60)["tasks"]}
+    assert ("example_wave.cpu" in names) == with_plugin
+    engine.request("compile", {**params, "out_dir": str(tmp_path / "b")}, timeout=120)
+    made = {"inputs": prepared["inputs"], "seeds": [2], "out_dir": str(tmp_path)}
+    [inputs] = reference.request("make_inputs", made, timeout=60)["paths"]
+    given = {"inputs": inputs, "threads": 1}
+    reference.request("run", {**given, "path": paths["out_path"], "outputs": str(tmp_path / "e.npz")}, timeout=60)
+    engine.request("run", {**given, "bundle": str(tmp_path / "b"), "outputs": str(tmp_path / "a.npz")}, timeout=60)
+    pair = {"expected": str(tmp_path / "e.npz"), "actual": str(tmp_path / "a.npz")}
+    outputs = reference.request("compare", pair, timeout=60)["outputs"]
+    assert [output["passed"] for output in outputs] == [True, True]
+
+
 @pytest.mark.parametrize(
     ("source", "told"),
     [

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from tuner.native import targets
 from tuner.native.lines import NativeRecord, Refused, digest, expect, is_list, key, latencies, parse
@@ -63,6 +64,7 @@ def read(line: str) -> NativeRecord:
     expect(is_list(row, 2) and is_list(row[1], 4), "not a record of MetaSchedule")
     workload_key, (trace, seconds, target, arguments) = row
     expect(is_list(trace, 2) and all(isinstance(part, list) for part in trace), "its trace is not MetaSchedule's")
+    expect(all(is_list(instruction, 4) for instruction in trace[0]), "its trace is not MetaSchedule's")
     expect(isinstance(arguments, list), "its arguments are not MetaSchedule's")
     found, error = latencies(seconds)
     text, threads = targets.read(target)
@@ -71,12 +73,22 @@ def read(line: str) -> NativeRecord:
         target=text,
         threads=threads,
         schedule=line,
-        schedule_digest=digest([workload_key, trace]),
+        schedule_digest=digest([workload_key, _with_truth(trace)]),
         latencies=found,
         error=error,
         finished_at=None,
         tvm=None,
     )
+
+
+def _with_truth(trace: list[Any]) -> list[Any]:
+    """``JSONDatabase`` writes 1 for the true of this annotation; the engine, for which they differ, writes true."""
+    for instruction in trace[0]:
+        if instruction[0] == "Annotate" and instruction[2] == ["meta_schedule.layout_rewrite_preproc"]:
+            inputs = instruction[1]
+            expect(isinstance(inputs, list) and len(inputs) > 1, "its trace is not MetaSchedule's")
+            inputs[1] = True if inputs[1] == 1 else inputs[1]
+    return trace
 
 
 def _body(line: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +47,7 @@ def lower(imported: importing.Imported, build: Build) -> Any:
         module = _apply(imported.module, [transform.DecomposeOpsForInference(), transform.CanonicalizeBindings()])
         if build.precision == "fp16":
             module = _apply(module, [transform.ToMixedPrecision(out_dtype="float16")])
-        module = folding.fold(_apply(module, [_convert_layout(LAYOUTS[layout])]))
+        module = folding.fold(_with_layout(module, LAYOUTS[layout]))
         return _apply(
             module,
             [
@@ -63,8 +64,14 @@ def lower(imported: importing.Imported, build: Build) -> Any:
         )
 
 
-def _convert_layout(layout: list[str]) -> Any:
-    return relax.transform.ConvertLayout({"relax.nn.conv2d": layout, "relax.nn.conv2d_transpose": _TRANSPOSED})
+def _with_layout(module: Any, layout: list[str]) -> Any:
+    """Convolutions in another layout, unless some operator between them has no such layout."""
+    wanted = {"relax.nn.conv2d": layout, "relax.nn.conv2d_transpose": _TRANSPOSED}
+    try:
+        return relax.transform.ConvertLayout(wanted)(module)
+    except Exception as error:  # noqa: BLE001 - operators raise anything; each build of the model meets the same
+        logging.getLogger(__name__).warning("convolutions keep the model's layout: %s", str(error)[-300:])
+        return module
 
 
 def finish(module: Any, target: Any) -> Any:

@@ -59,6 +59,15 @@ def sums() -> bytes:
     return models.model(nodes, inputs={"x": shape}, outputs={"y": shape}, tensors=tensors)
 
 
+def means() -> bytes:
+    """A ``Mean`` of two tensors, which TVM stacks, behind a convolution: ``x`` [1, 4, 5, 5]."""
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    nodes = [_node("Conv", ["x", "w"], ["c"], kernel_shape=[1, 1]), _node("Mean", ["c", "x"], ["y"])]
+    tensors = [_floats("w", (4, 4, 1, 1), weights)]
+    shape = (1, 4, 5, 5)
+    return models.model(nodes, inputs={"x": shape}, outputs={"y": shape}, tensors=tensors)
+
+
 def transposed_convolution() -> bytes:
     """Upsampling behind a convolution: ``x`` [1, 3, 4, 4] to ``y`` [1, 2, 8, 8]."""
     weights = random.Random(0)  # noqa: S311 - weights, not secrets

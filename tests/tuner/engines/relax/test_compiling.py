@@ -35,6 +35,7 @@ NETWORKS = {
     "matmul": networks.matmul,
     "convolution": networks.convolution,
     "sums": networks.sums,
+    "means": networks.means,
     "transposed_convolution": networks.transposed_convolution,
     "wide_integers": networks.wide_integers,
 }

@@ -8,6 +8,7 @@ from celery import Celery
 from kombu.exceptions import OperationalError
 
 from domain import dispatch, errors
+from domain.jobs import Job
 
 _PATIENCE: dict[str, Any] = {
     "socket_connect_timeout": 2,
@@ -19,8 +20,8 @@ _PATIENCE: dict[str, Any] = {
 class Publisher(Protocol):
     """Both methods raise BrokerUnavailable. A lost message costs time, never a job: the reaper sends another."""
 
-    def publish(self, job_id: str, priority: int) -> None:
-        """Tell the workers to look at the job; priority 0 goes first."""
+    def publish(self, job: Job) -> None:
+        """Tell the workers that can serve the job to look at it."""
         ...
 
     def check(self) -> None:
@@ -39,9 +40,9 @@ class CeleryPublisher:
             broker_connection_retry=False,
         )
 
-    def publish(self, job_id: str, priority: int) -> None:
+    def publish(self, job: Job) -> None:
         try:
-            self._app.send_task(dispatch.RUN_JOB, args=[job_id], priority=priority, retry=False)
+            self._app.send_task(**dispatch.message(job), retry=False)
         except (OperationalError, OSError) as error:
             raise errors.BrokerUnavailable(f"the broker did not take the message: {error}") from error
 

@@ -128,7 +128,22 @@ class Task(BaseModel):
     failures: dict[str, int] = Field(description="What went wrong, to count of trials.")
 
 
+class Planned(BaseModel):
+    """What the plan stage came to; see the report for why in the end."""
+
+    tuner: Tuner = Field(description="The one that leads.")
+    tasks: int
+    tasks_covered: int = Field(description="Tasks that get no trials.")
+    trials_on_record: int
+    records_passed_over: dict[str, int] = Field(
+        description="Stored records that are never applied, by what sets them apart: toolchain, device or target."
+    )
+    elsewhere: dict[str, str] = Field(description="Workloads that other jobs search right now, to their jobs.")
+
+
 class JobDetail(Job):
+    planned: Planned | None = Field(description="Null before the plan stage has ended.")
+    choice: list[str] = Field(description="Why this engine and tuner, as far as it is decided.")
     timeline: list[StageTime] = Field(description="The finished stages, in order.")
     tasks: list[Task]
     failures: dict[str, int] = Field(description="Failed trials of the whole job by what went wrong.")
@@ -168,7 +183,7 @@ class EnginePlan(BaseModel):
 class Plan(BaseModel):
     """What a job for this request would do. Nothing was queued."""
 
-    possible: bool = Field(description="Whether any engine imports the model.")
+    possible: bool = Field(description="Whether any engine imports the model and has a tuner that takes the request.")
     model: str
     model_name: str
     tuner: Tuner
@@ -206,8 +221,18 @@ class OutputError(BaseModel):
 
 class Verification(BaseModel):
     passed: bool
+    precision: str = Field(description="What the build computes with, which decides the tolerances.")
     seeds: list[int]
     outputs: list[OutputError]
+
+
+class FailedTask(BaseModel):
+    """A tuning task of which no trial was valid."""
+
+    position: int
+    name: str
+    failures: dict[str, int] = Field(description="What went wrong, to count of trials.")
+    hint: str
 
 
 class Report(BaseModel):
@@ -220,6 +245,7 @@ class Report(BaseModel):
     speedup_over_reference: float | None = Field(description="Null where ONNX Runtime cannot run: behind RPC.")
     summary: str
     engines: dict[Variant, str] = Field(description="Toolchain of each compiled variant.")
+    failed_tasks: list[FailedTask]
     choice: list[str] = Field(description="Why this engine and tuner: a sentence for each that was considered.")
 
 

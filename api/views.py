@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
+from typing import Any
 
 from api import schemas
 from domain.artifacts import Artifact, Report
@@ -82,12 +84,27 @@ def task(value: TuningTask) -> schemas.Task:
     )
 
 
+def planned(outcome: Mapping[str, Any] | None) -> schemas.Planned | None:
+    """Of the plan stage's outcome; those of older releases say no tuner."""
+    if outcome is None or "tuner" not in outcome:
+        return None
+    return schemas.Planned(
+        tuner=outcome["tuner"],
+        tasks=outcome["tasks"],
+        tasks_covered=outcome["covered"],
+        trials_on_record=outcome.get("trials_on_record", 0),
+        records_passed_over=outcome.get("passed_over", {}),
+        elsewhere=outcome.get("elsewhere", {}),
+    )
+
+
 def report(value: Report) -> schemas.Report:
     return schemas.Report(
         timings={variant: schemas.Timing(**asdict(timing)) for variant, timing in value.timings.items()},
         verifications={
             variant: schemas.Verification(
                 passed=verification.passed,
+                precision=verification.precision,
                 seeds=list(verification.seeds),
                 outputs=[schemas.OutputError(**asdict(output)) for output in verification.outputs],
             )
@@ -98,6 +115,7 @@ def report(value: Report) -> schemas.Report:
         speedup_over_reference=value.speedup_over_reference,
         summary=value.summary,
         engines=value.engines,
+        failed_tasks=[schemas.FailedTask(**asdict(task)) for task in value.failed_tasks],
         choice=list(value.choice),
     )
 

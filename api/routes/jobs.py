@@ -15,7 +15,7 @@ from api.paging import LimitParam, PageTokenParam
 from api.requests import JobDraft, job_request
 from api.services import Services, ServicesDep
 from domain import errors
-from domain.jobs import Job, JobState
+from domain.jobs import Job, JobState, Stage
 from storage import idempotency, jobs, models, records, stages, tuning_tasks
 
 logger = logging.getLogger(__name__)
@@ -104,8 +104,11 @@ def one(services: ServicesDep, job_id: str) -> schemas.JobDetail:
         tasks = tuning_tasks.of_job(session, job_id)
         failures = records.failures_of_job(session, job_id)
     base = views.job(job, model, now=datetime.now(UTC))
+    outcomes = {stage.stage: stage.outcome for stage in finished}
     return schemas.JobDetail(
         **base.model_dump(),
+        planned=views.planned(outcomes.get(Stage.PLAN)),
+        choice=[text for stage in (Stage.BASELINE, Stage.PLAN) for text in outcomes.get(stage, {}).get("choice", [])],
         timeline=[
             schemas.StageTime(
                 stage=stage.stage,
@@ -167,7 +170,7 @@ def _view(session: Session, job: Job, now: datetime) -> schemas.Job:
 def _publish(services: Services, job: Job) -> None:
     """After the commit. The job is safe by then: a reaper sends a lost message again."""
     try:
-        services.publisher.publish(job.id, job.request.priority)
+        services.publisher.publish(job)
     except errors.BrokerUnavailable as error:
         logger.warning("job %s waits for the reaper: %s", job.id, error.message)
         return

@@ -16,6 +16,7 @@ from pydantic import SecretStr
 from api.app import create_app
 from api.settings import ApiSettings
 from domain import errors
+from domain.jobs import Job
 from domain.models import ModelFacts
 from domain.targets import Toolchain
 from domain.tensors import TensorSpec
@@ -43,9 +44,9 @@ class FakePublisher:
     published: list[tuple[str, int]] = field(default_factory=list)
     down: bool = False
 
-    def publish(self, job_id: str, priority: int) -> None:
+    def publish(self, job: Job) -> None:
         self.check()
-        self.published.append((job_id, priority))
+        self.published.append((job.id, job.request.priority))
 
     def check(self) -> None:
         if self.down:
@@ -78,12 +79,12 @@ class FakePlanner:
     """Engines by script: relay finds two tasks for AutoTVM and one for Ansor, relax one; both import everything.
 
     ``missing`` names engines that are not installed, ``unsupported`` gives engines operators that they lack, and
-    ``refused`` tuners that refuse to extract. ``started`` counts starts.
+    ``refused`` tuners that refuse to extract, with a code. ``started`` counts starts.
     """
 
     missing: set[str] = field(default_factory=set)
     unsupported: dict[str, dict[str, int]] = field(default_factory=dict)
-    refused: set[str] = field(default_factory=set)
+    refused: dict[str, str] = field(default_factory=dict)
     started: list[str] = field(default_factory=list)
     prepared: int = 0
     seconds: float = 20.0
@@ -114,7 +115,7 @@ class FakePlanner:
     def _extract(self, params: Any, _emit: object) -> dict[str, Any]:
         tuner = params["tuner"]
         if tuner in self.refused:
-            raise EngineFailure("invalid_option", f"{tuner} refuses")
+            raise EngineFailure(self.refused[tuner], f"{tuner} refuses", hint="Ask for something else.")
         names = ["conv2d", "dense"] if tuner == "autotvm" else ["fused_conv2d"]
         tasks = []
         for position, name in enumerate(names):

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from domain import ids
-from domain.artifacts import Artifact, OutputError, Report, Timing, Variant, Verification
+from domain.artifacts import Artifact, FailedTask, OutputError, Report, Timing, Variant, Verification
 from domain.events import EventKind
 from domain.jobs import Failure, Job, JobState, Lease, Placement, Stage
 from domain.records import Record, RecordKey, TrialError
@@ -24,6 +24,19 @@ TARGET = Target(text="llvm -mcpu=znver3", threads=2)
 DEVICE = Device(key="AMD EPYC 7R13/avx2/t2", name="AMD EPYC 7R13", threads=2)
 TOOLCHAIN = TOOLCHAINS["relay"]
 PLACEMENT = Placement(target=TARGET, device=DEVICE, toolchain=TOOLCHAIN)
+OUTCOMES: dict[Stage, dict[str, Any]] = {
+    Stage.BASELINE: {"choice": ["relax is slower untuned."]},
+    Stage.PLAN: {
+        "tuner": "autotvm",
+        "tasks": 4,
+        "covered": 1,
+        "trials_planned": 16,
+        "trials_on_record": 32,
+        "passed_over": {"toolchain": 5},
+        "elsewhere": {},
+        "choice": ["autotvm promises most."],
+    },
+}
 _TASKS = (
     ("conv2d_NCHWc.x86", "conv2d 1×3×48×192 ∗ 16×3×3×3 /2", 1, 1.99e6),
     ("depthwise_conv2d_NCHWc.x86", "depthwise 1×16×24×96 ∗ 16×1×3×3", 2, 6.6e5),
@@ -101,8 +114,10 @@ class ScriptedWorker:
         time.sleep(self._pace)
         with self._service.database.transaction() as session:
             jobs.set_stage(session, job_id, lease, stage)
-            stages.save(session, job_id, lease, stage, {}, started_at=now, finished_at=datetime.now(UTC))
-        self._tell(job_id, EventKind.STAGE, {"stage": stage.value, "status": "finished", "seconds": self._pace})
+            outcome = OUTCOMES.get(stage, {})
+            stages.save(session, job_id, lease, stage, outcome, started_at=now, finished_at=datetime.now(UTC))
+        told = OUTCOMES[stage] if stage is Stage.PLAN else {}
+        self._tell(job_id, EventKind.STAGE, {"stage": stage.value, "status": "finished", "seconds": self._pace, **told})
 
     def _plan(self, job_id: str) -> None:
         tasks = [
@@ -238,6 +253,9 @@ def report(gain: float) -> Report:
         if gained
         else "Tuning gained nothing: untuned is published.",
         engines={Variant.UNTUNED: TOOLCHAIN.identity, Variant.TUNED: TOOLCHAIN.identity},
+        failed_tasks=(
+            FailedTask(position=3, name="dense_pack.x86", failures={"run_timeout": 4}, hint="Allow more time."),
+        ),
         choice=("relay imports the model and agrees with ONNX Runtime: its tuner autotvm led.",),
     )
 

@@ -156,6 +156,15 @@ def test_a_job_tells_how_far_it_is(client: TestClient, service: Service, job: st
     assert (found["trials_done"], found["trials_planned"]) == (12, 12)
     assert [stage["stage"] for stage in found["timeline"]] == ["import", "baseline", "plan"]
     assert found["failures"] == {"run_timeout": 4}
+    assert found["planned"] == {
+        "tuner": "autotvm",
+        "tasks": 4,
+        "tasks_covered": 1,
+        "trials_on_record": 32,
+        "records_passed_over": {"toolchain": 5},
+        "elsewhere": {},
+    }
+    assert found["choice"] == ["relax is slower untuned.", "autotvm promises most."]
     assert found["placement"]["target"] == "llvm -mcpu=znver3 -num-cores=2"
     task = found["tasks"][0]
     assert (task["trials_done"], task["trials_planned"], task["failures"]) == (3, 3, {"run_timeout": 1})

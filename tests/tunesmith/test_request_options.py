@@ -69,11 +69,21 @@ def test_options_that_do_not_fit(
 
 
 @pytest.mark.usefixtures("url", "worker")
+def test_the_tuner_that_leads_is_told(capsys: pytest.CaptureFixture[str], onnx: Path) -> None:
+    told = "autotvm: 4 tuning tasks, 1 without need for trials; records passed over: 5 of another toolchain"
+    _, _, err = run(capsys, "tune", onnx)
+    assert f"s; {told}" in err
+    _, out, _ = run(capsys, "status", parsed(capsys, "jobs")[0]["id"])
+    assert told in " ".join(out.split())
+
+
+@pytest.mark.usefixtures("url", "worker")
 def test_a_report_says_which_engine_and_why(capsys: pytest.CaptureFixture[str], onnx: Path) -> None:
     _, out, _ = run(capsys, "tune", onnx, "--precision", "fp16")
     assert "(ms; fp16; errors against ONNX Runtime)" in out
     assert "untuned and tuned  relay/tvm-0.19.0/llvm-22.1.8" in out
     assert "why       relay imports the model" in out
+    assert "failed    dense_pack.x86: 4 run timeout; Allow more time." in out
 
 
 @pytest.mark.usefixtures("url")

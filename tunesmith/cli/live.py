@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tunesmith.cli import output
-from tunesmith.cli.progress import STAGES, Progress, TaskProgress
+from tunesmith.cli.progress import STAGES, Progress, TaskProgress, plan_told
 
 if TYPE_CHECKING:
     from tunesmith.events import Event
@@ -45,9 +45,11 @@ class LiveView:
         self._live.stop()
 
     def update(self, event: Event) -> None:
-        """The picture draws itself four times a second; only notes are lines that stay."""
+        """The picture draws itself four times a second; only notes and the plan are lines that stay."""
         if event.kind == "note":
             self._console.print(Text(str(event.data.get("message")), style="dim"))
+        elif event.kind == "stage" and (told := plan_told(event.data)):
+            self._console.print(Text(told, style="dim"))
 
     def render(self) -> RenderableType:
         parts: list[RenderableType] = [self._stages()]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tunesmith.cli import output
-from tunesmith.cli.progress import Progress
+from tunesmith.cli.progress import Progress, plan_told
 
 if TYPE_CHECKING:
     from tunesmith.events import Event
@@ -26,7 +26,8 @@ class PlainView:
         if event.kind == "state":
             output.note(f"job {data.get('state')}")
         elif event.kind == "stage" and data.get("status") == "finished":
-            output.note(f"{data.get('stage')} took {data.get('seconds') or 0:.1f} s")
+            told = plan_told(data)
+            output.note(f"{data.get('stage')} took {data.get('seconds') or 0:.1f} s" + (f"; {told}" if told else ""))
         elif event.kind == "note":
             output.note(str(data.get("message")))
         elif event.kind == "task" and self._clock() - self._last >= _EVERY_SECONDS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,21 @@ if TYPE_CHECKING:
     from tunesmith.events import Event
 
 STAGES = ("import", "baseline", "plan", "tune", "compile", "verify", "benchmark", "publish")
+
+
+def plan_told(data: Mapping[str, Any]) -> str | None:
+    """What a plan stage's end says, or what a job keeps of it, as a line; None for any other."""
+    if "tuner" not in data:
+        return None
+    covered = data.get("covered", data.get("tasks_covered", 0))
+    parts = [f"{data['tuner']}: {data['tasks']} tuning tasks, {covered} without need for trials"]
+    passed = data.get("passed_over") or data.get("records_passed_over") or {}
+    if passed:
+        kinds = " and ".join(f"{count} of another {kind}" for kind, count in passed.items())
+        parts.append(f"records passed over: {kinds}")
+    if data.get("elsewhere"):
+        parts.append(f"{len(data['elsewhere'])} searched by other jobs right now")
+    return "; ".join(parts)
 
 
 @dataclass(kw_only=True)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tunesmith.cli import output
+from tunesmith.cli.progress import plan_told
 
 if TYPE_CHECKING:
     from tunesmith.resources import Job
@@ -23,6 +24,9 @@ def comparison(report: Mapping[str, Any], *, precision: str) -> None:
         _fact(" and ".join(variants), toolchain, indent=10)
     for sentence in report["choice"]:
         _fact("why", str(sentence), indent=10)
+    for task in report["failed_tasks"]:
+        shown = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in task["failures"].items())
+        _fact("failed", f"{task['name']}: {shown}; {task['hint']}", indent=10)
 
 
 def _timings(report: Mapping[str, Any], precision: str) -> None:
@@ -79,6 +83,7 @@ def job(found: Job) -> None:
         "device": placement.get("device", "not yet known"),
         "toolchain": placement.get("toolchain", "not yet known"),
         "tuner": _tuner(data),
+        "plan": (plan_told(data["planned"]) or "") if data["planned"] else "",
         "trials": f"{data['trials_done']} of {data['trials_planned']}" + _failures(data["failures"]),
         "time": f"{output.duration(data['queue_seconds'])} queued, {output.duration(data['run_seconds'])} running",
         "stages": "  ".join(f"{stage['stage']} {stage['seconds']:.1f} s" for stage in data["timeline"]),
@@ -88,6 +93,8 @@ def job(found: Job) -> None:
     for name, value in facts.items():
         if value:
             _fact(name, value, indent=10)
+    for sentence in data["choice"] if data["state"] != "succeeded" else ():
+        _fact("why", sentence, indent=10)
     _tasks(data["tasks"])
     if data["failure"]:
         _fact("failure", f"[{data['failure']['code']}] {data['failure']['message']}", indent=10)

@@ -94,7 +94,7 @@ class _Attempt:
         self._engine.request("compile", params, timeout=_BUILD_SECONDS)
         found = verification.verify(
             self._reference, self._engine, variant=variant, bundle=out, inputs=self._model.inputs,
-            expected=self._model.expected, folder=self._folder / "actual", threads=_threads(),
+            expected=self._model.expected, folder=self._folder / "actual", place={"threads": _threads()},
         )  # fmt: skip
         worst = max(output.max_rel for output in found.outputs)
         if not found.passed:

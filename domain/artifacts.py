@@ -46,10 +46,23 @@ class Verification:
     variant: Variant
     seeds: tuple[int, ...]
     outputs: tuple[OutputError, ...]
+    precision: str = "f32"
+    """What the build computes with, which decides the tolerances."""
 
     @property
     def passed(self) -> bool:
         return bool(self.outputs) and all(output.passed for output in self.outputs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedTask:
+    """A tuning task of which no trial was valid."""
+
+    position: int
+    name: str
+    failures: dict[str, int]
+    """``TrialError`` to count."""
+    hint: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +82,7 @@ class Report:
     """Toolchain identity of each compiled variant."""
     choice: tuple[str, ...] = ()
     """Why this engine and this tuner: one sentence for each that was considered."""
+    failed_tasks: tuple[FailedTask, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ which shrinks with every trial spent; so an improving task is pursued, a settled
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from domain.tuning_tasks import ExtractedTask, TuningTask
@@ -74,15 +74,14 @@ class Allocator:
             for task in tasks
         }
 
-    @property
-    def trials_left(self) -> int:
-        """Trials of the plan not yet spent, whichever task will get them."""
-        return max(0, sum(task.planned - task.done for task in self._tasks.values()))
+    def next_round(self, *, excluding: Collection[str] = ()) -> Round | None:
+        """The round to run next, of no workload in ``excluding``, whose trials are for nobody else meanwhile.
 
-    def next_round(self) -> Round | None:
-        """The round to run next; None when the plan's trials are spent or no task has a candidate left."""
-        left = self.trials_left
-        open_tasks = [task for task in self._tasks.values() if task.open]
+        None when the other tasks' trials are spent or none of them has a candidate left.
+        """
+        tasks = [task for key, task in self._tasks.items() if key not in excluding]
+        left = max(0, sum(task.planned - task.done for task in tasks))
+        open_tasks = [task for task in tasks if task.open]
         # What a task could not use goes to others, once these have had their own.
         candidates = [task for task in open_tasks if task.done < task.planned] or open_tasks
         if not left or not candidates:
@@ -123,6 +122,10 @@ class Allocator:
         if seconds is not None:
             task.timed += trials
             task.seconds += seconds
+
+    def set_planned(self, workload_key: str, trials: int) -> None:
+        """Another plan for one task, as when somebody else has searched it meanwhile."""
+        self._tasks[workload_key].planned = trials
 
     def _choose(self, candidates: Sequence[_Progress]) -> _Progress:
         throughputs = self._throughputs()

@@ -44,8 +44,11 @@ def reference_contender(engine: Engine, model: Path, inputs: Path, *, threads: i
     return Contender(variant=Variant.REFERENCE, engine=engine, params=params)
 
 
-def compiled_contender(variant: Variant, engine: Engine, bundle: Path, inputs: Path, *, threads: int) -> Contender:
-    params = {"bundle": str(bundle), "inputs": str(inputs), "threads": threads}
+def compiled_contender(
+    variant: Variant, engine: Engine, bundle: Path, inputs: Path, *, place: Mapping[str, Any]
+) -> Contender:
+    """``place`` has ``threads`` and, where it is not this machine's CPU, ``target`` and ``runner``."""
+    params = {"bundle": str(bundle), "inputs": str(inputs), **place}
     return Contender(variant=variant, engine=engine, params=params)
 
 
@@ -121,9 +124,7 @@ def judge(
         if variant in timings and variant in verifications and verifications[variant].passed
     }
     if not correct:
-        raise errors.VerificationFailed(
-            "no compiled variant computes what the model computes", details=_wrong(verifications)
-        )
+        raise nothing_right(verifications)
     tuned_wins = Variant.TUNED in correct and (
         Variant.UNTUNED not in correct
         or wins(timings[Variant.TUNED], timings[Variant.UNTUNED], samples=samples_per_round)
@@ -131,7 +132,7 @@ def judge(
     published = Variant.TUNED if tuned_wins else Variant.UNTUNED
     medians = {variant: measured.median for variant, measured in timings.items()}
     over_untuned = medians[Variant.UNTUNED] / medians[published] if Variant.UNTUNED in medians else 1.0
-    over_reference = medians[Variant.REFERENCE] / medians[published] if Variant.REFERENCE in medians else 1.0
+    over_reference = medians[Variant.REFERENCE] / medians[published] if Variant.REFERENCE in medians else None
     return Report(
         timings=dict(timings),
         verifications=dict(verifications),
@@ -139,6 +140,26 @@ def judge(
         speedup_over_untuned=over_untuned,
         speedup_over_reference=over_reference,
         summary=_summary(medians, correct, published),
+    )
+
+
+def nothing_right(verifications: Mapping[Variant, Verification]) -> errors.VerificationFailed:
+    """The error of a job none of whose builds is correct, with every one's errors in its details."""
+    return errors.VerificationFailed(
+        "no compiled variant computes what the model computes", details=_wrong(verifications)
+    )
+
+
+def unproven(published: Variant, *, records: int, target: str) -> Report:
+    """Of a build that was made but never run: it claims nothing."""
+    basis = f"with {records} records" if published is Variant.TUNED else "without any record: untuned"
+    return Report(
+        timings={},
+        verifications={},
+        published=published,
+        speedup_over_untuned=1.0,
+        speedup_over_reference=None,
+        summary=f"Built for {target} {basis}; nothing was run there, so neither results nor speed are proven.",
     )
 
 

@@ -1,10 +1,12 @@
-"""The CPU of this host, as far as it decides how fast a schedule runs. Standard library only."""
+"""This host's CPU and GPUs, as far as they decide how fast a schedule runs. Standard library only."""
 
 from __future__ import annotations
 
 import os
 import platform
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 from domain.targets import Device
@@ -12,6 +14,8 @@ from domain.targets import Device
 _CPUINFO = Path("/proc/cpuinfo")
 _CGROUPS = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
+_NVIDIA = Path("/proc/driver/nvidia/gpus")
+_ASK_SECONDS = 20
 
 FEATURES = (
     # x86: names of Linux's ``flags``
@@ -58,6 +62,38 @@ def describe(cpuinfo: str, *, machine: str, threads: int) -> Device:
     flags = set((fields.get("flags") or fields.get("features") or "").split())
     features = "+".join(ours for theirs, ours in FEATURES if theirs in flags) or "scalar"
     return Device(key=f"{machine}/{_slug(identity)}/{features}/t{threads}", name=name, threads=threads)
+
+
+def accelerators(threads: int | None = None) -> tuple[Device, ...]:
+    """NVIDIA GPUs of this host; keys end in the compute capability, or ``unknown`` where only the driver tells."""
+    threads = threads or usable_cores()
+    program = shutil.which("nvidia-smi")
+    if program:
+        command = [program, "--query-gpu=name,compute_cap", "--format=csv,noheader"]
+        try:
+            listed = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_SECONDS, check=True)
+            return gpus(listed.stdout, threads=threads)
+        except (OSError, subprocess.SubprocessError):
+            pass
+    told = [_model(folder / "information") for folder in sorted(_NVIDIA.glob("*"))]
+    return gpus("\n".join(f"{name}, " for name in told if name), threads=threads)
+
+
+def gpus(listing: str, *, threads: int) -> tuple[Device, ...]:
+    """The devices of lines ``name, compute capability``, as ``nvidia-smi`` prints them; pure."""
+    found = []
+    for line in listing.splitlines():
+        name, separator, capability = line.rpartition(",")
+        if separator and name.strip():
+            digits = capability.strip().replace(".", "")
+            arch = f"sm_{digits}" if digits.isdigit() else "unknown"
+            found.append(Device(key=f"cuda/{_slug(name)}/{arch}", name=name.strip(), threads=threads))
+    return tuple(found)
+
+
+def _model(information: Path) -> str | None:
+    fields = dict(line.partition(":")[::2] for line in _lines(information))
+    return fields.get("Model", "").strip() or None
 
 
 def usable_cores(groups: Path = _CGROUPS, membership: Path = _MEMBERSHIP) -> int:

@@ -1,26 +1,39 @@
-"""Which tuning tasks get how many trials, before any is measured."""
+"""Which tuning tasks get how many trials, before any is measured.
+
+A task is covered when it was searched as hard as its share of the budget would search it; whoever did it, nobody pays
+for it again, and the budget is cut to the shares of the tasks that are left.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from domain.jobs import Budget
-from domain.tuning_tasks import ExtractedTask, TuningTask
+from domain.tuning_tasks import Effort, ExtractedTask, TuningTask
 
 TRIALS_PER_TASK = 512
 """Cap for a task when nothing else limits it: AutoTVM's own searches of CPU templates level out before."""
 ROUND_TRIALS = 8
 """The least worth starting a task for: one round."""
+_ENOUGH = 0.8
+"""Part of a share whose spending counts as all of it: shares of a layer differ a little between models that have it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """What the record store holds for a task's key already."""
+    """What is known of a task's key already, of others' searches."""
 
     trials: int
+    """On record."""
     best_latency: float | None
     """Seconds."""
+    effort: Effort | None = None
+    """The most that any search of it spent that has ended; None when none has."""
+
+
+_UNKNOWN = Coverage(trials=0, best_latency=None)
 
 
 def plan(
@@ -33,32 +46,92 @@ def plan(
 ) -> list[TuningTask]:
     """A tuning task for every extracted one, in its order; ``covered`` goes by workload key.
 
-    A task needs the trials that its search space and ``n_trial`` (the most for one task) allow, less those on record:
-    a task that others have searched gets none. A budget of trials is shared out by the tasks' work, weight × FLOPs,
-    heaviest first when it does not reach for a round each. Without one, every task may take all it needs, and the
-    budget of seconds ends the search.
+    A task may take the trials that its search space and ``n_trial`` (the most for one task) allow. A budget of trials
+    is shared out by the tasks' work, weight × FLOPs, heaviest first when it does not reach for a round each. Without
+    one, every task may take all it can, and the budget of seconds ends the search. What others spent on a task is
+    taken off, and one whose share they spent in trials or in seconds, whichever the budget limits, gets none.
     """
     covered = covered or {}
-    needs = [_need(task, covered.get(task.workload_key), n_trial) for task in extracted]
-    work = [task.weight * max(task.flop, 1.0) for task in extracted]
-    planned = needs if budget.trials is None else _share(budget.trials, needs, work)
+    shared = shares(extracted, budget, n_trial=n_trial)
+    most = [_most(task, n_trial) for task in extracted]
     return [
         TuningTask(
             job_id=job_id,
             extracted=task,
-            trials_planned=trials,
-            best_latency=known.best_latency if (known := covered.get(task.workload_key)) else None,
+            trials_planned=_missing(budget, share, limit, covered.get(task.workload_key, _UNKNOWN)),
+            best_latency=covered.get(task.workload_key, _UNKNOWN).best_latency,
         )
-        for task, trials in zip(extracted, planned, strict=True)
+        for task, share, limit in zip(extracted, shared, most, strict=True)
     ]
 
 
-def _need(task: ExtractedTask, known: Coverage | None, n_trial: int | None) -> int:
-    if task.space_size == 1:
-        # There is nothing to choose: the untuned build has it already.
+def without_trials(tasks: Sequence[TuningTask]) -> list[TuningTask]:
+    """The plan of a job that measures nothing."""
+    return [replace(task, trials_planned=0) for task in tasks]
+
+
+def less_trials(budget: Budget, spent: int) -> Budget:
+    """What is left when so many trials were spent; a budget that has trials keeps at least one."""
+    return budget if budget.trials is None else replace(budget, trials=max(1, budget.trials - spent))
+
+
+def shares(extracted: Sequence[ExtractedTask], budget: Budget, *, n_trial: int | None = None) -> list[Effort]:
+    """What the budget holds for each task, as if nobody had searched any; 0 of what it does not limit."""
+    most = [_most(task, n_trial) for task in extracted]
+    work = [_work(task) if limit else 0.0 for task, limit in zip(extracted, most, strict=True)]
+    trials = [0] * len(most) if budget.trials is None else _share(budget.trials, most, work)
+    total = math.fsum(work) or 1.0
+    return [
+        Effort(trials=float(count), seconds=(budget.seconds or 0.0) * part / total)
+        for count, part in zip(trials, work, strict=True)
+    ]
+
+
+def seconds(
+    extracted: Sequence[ExtractedTask],
+    budget: Budget,
+    planned: Mapping[str, int],
+    *,
+    covered: Mapping[str, Coverage] | None = None,
+    n_trial: int | None = None,
+) -> float | None:
+    """The budget of seconds without the shares of tasks that get no trials, and without what others spent on the rest.
+
+    ``planned``: trials by workload key. None when the budget sets no seconds.
+    """
+    if budget.seconds is None:
+        return None
+    left = 0.0
+    for task, share in zip(extracted, shares(extracted, budget, n_trial=n_trial), strict=True):
+        if planned.get(task.workload_key):
+            effort = (covered or {}).get(task.workload_key, _UNKNOWN).effort
+            left += max(0.0, share.seconds - (effort.seconds if effort else 0.0))
+    return left
+
+
+def _missing(budget: Budget, share: Effort, most: int, known: Coverage) -> int:
+    if not known.trials and known.effort is None:
+        return most if budget.trials is None else int(share.trials)
+    spent = known.effort or Effort(trials=0.0, seconds=0.0)
+    trials = max(spent.trials, float(known.trials))
+    if math.isinf(trials) or (budget.seconds is not None and spent.seconds >= share.seconds * _ENOUGH):
         return 0
-    wanted = min(task.space_size, n_trial or TRIALS_PER_TASK)
-    return max(0, wanted - (known.trials if known else 0))
+    if budget.trials is None:
+        return max(0, most - known.trials)
+    if trials >= share.trials * _ENOUGH:
+        return 0
+    # What is on record already cannot be searched again, however large the share.
+    room = max(0, most - known.trials)
+    return min(room, max(0, math.ceil(share.trials - trials)))
+
+
+def _most(task: ExtractedTask, n_trial: int | None) -> int:
+    # Of one schedule there is nothing to choose: the untuned build has it already.
+    return 0 if task.space_size <= 1 else min(task.space_size, n_trial or TRIALS_PER_TASK)
+
+
+def _work(task: ExtractedTask) -> float:
+    return task.weight * max(task.flop, 1.0)
 
 
 def _share(trials: int, needs: Sequence[int], work: Sequence[float]) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -54,15 +54,17 @@ def verify(
     inputs: Sequence[Path],
     expected: Sequence[Path],
     folder: Path,
-    threads: int,
+    place: Mapping[str, Any],
+    precision: str = "f32",
     seeds: Sequence[int] = SEEDS,
     timeout: float = 600,
     canceled: Callable[[], bool] | None = None,
 ) -> Verification:
     """Run the variant on every input and compare each output with the reference's; keeps the worst over all seeds.
 
-    ``bundle`` is the folder of ``mod.so``, ``inputs``, ``expected`` and ``seeds`` go together. A variant that does not
-    pass is an outcome, not an error. Raises EngineError, Canceled.
+    ``bundle`` is the folder of ``mod.so``; ``inputs``, ``expected`` and ``seeds`` go together. ``place`` has
+    ``threads`` and, where it is not this machine's CPU, ``target`` and ``runner``; ``precision`` decides the
+    tolerances. A variant that does not pass is an outcome, not an error. Raises EngineError, Canceled.
     """
     folder.mkdir(parents=True, exist_ok=True)
     worst: dict[str, OutputError] = {}
@@ -70,15 +72,15 @@ def verify(
         actual = folder / f"{variant}-{position}.npz"
         params = {
             "bundle": str(bundle), "inputs": str(given), "outputs": str(actual),
-            "threads": threads, "number": 1, "repeat": 0,
+            **place, "number": 1, "repeat": 0,
         }  # fmt: skip
         compiler.request("run", params, timeout=timeout, canceled=canceled)
-        pair = {"expected": str(wanted), "actual": str(actual)}
+        pair = {"expected": str(wanted), "actual": str(actual), "precision": precision}
         compared = reference.request("compare", pair, timeout=timeout, canceled=canceled)
         for data in compared["outputs"]:
             error = _output_error(data)
             worst[error.output] = _worse(worst.get(error.output, error), error)
-    return Verification(variant=variant, seeds=tuple(seeds), outputs=tuple(worst.values()))
+    return Verification(variant=variant, seeds=tuple(seeds), outputs=tuple(worst.values()), precision=precision)
 
 
 def _output_error(data: dict[str, Any]) -> OutputError:

@@ -6,6 +6,7 @@ from celery import Celery
 from celery.signals import worker_shutting_down
 
 from domain import dispatch
+from domain.jobs import Job
 from worker.reaper import Publish
 from worker.runtime import Runtime
 
@@ -15,7 +16,7 @@ def create(broker_url: str, runtime: Runtime) -> Celery:
     app.conf.update(
         broker_connection_retry_on_startup=True,
         broker_transport_options=dispatch.transport_options(),
-        task_default_queue=dispatch.QUEUE,
+        task_default_queue=runtime.queue,
         task_ignore_result=True,
         # Early: the database knows what is to be done, and the reaper sends a new message when it is not.
         task_acks_late=False,
@@ -42,7 +43,7 @@ def create(broker_url: str, runtime: Runtime) -> Celery:
 def publisher(app: Celery, *, expires: float) -> Publish:
     """``expires``: seconds after which an unread message is void, as another one has been sent by then."""
 
-    def publish(job_id: str, priority: int) -> None:
-        app.send_task(dispatch.RUN_JOB, args=[job_id], priority=priority, retry=False, expires=expires)
+    def publish(job: Job) -> None:
+        app.send_task(**dispatch.message(job), retry=False, expires=expires)
 
     return publish

@@ -6,15 +6,17 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from domain.ports import Engine
+from domain.ports import Engine, OnEvent
 from tuner import catalogue, environments
 from tuner.inspection import Inspector, Prepared
 from tuner.session import EngineSession
 from tuner.settings import TunerSettings
 
-RELAY, REFERENCE = "relay", "reference"
+REFERENCE = "reference"
+COMPILERS = ("relay", "relax")
+"""Engines that compile, in the order in which ``auto`` prefers them."""
 
 
 class EngineSource(Protocol):
@@ -67,13 +69,15 @@ class EnginePool:
         self._log = log
         self._canceled = canceled
         self._engines: dict[tuple[str, str], Engine] = {}
+        self.listener: OnEvent | None = None
+        """Hears every event of every engine, before whoever asked."""
 
     def get(self, name: str, *, role: str = "main") -> Engine:
         """Engines of different roles are different processes. Raises as ``EngineSource.start``."""
         known = self._engines.get((name, role))
         if known is not None and known.alive:
             return known
-        started = self._source.start(name, log=self._log, canceled=self._canceled)
+        started = Heard(self._source.start(name, log=self._log, canceled=self._canceled), self._hear)
         self._engines[name, role] = started
         return started
 
@@ -85,10 +89,49 @@ class EnginePool:
         if engine is not None:
             engine.close()
 
+    def _hear(self, kind: str, data: dict[str, Any]) -> None:
+        if self.listener is not None:
+            self.listener(kind, data)
+
     def close_all(self) -> None:
         for engine in self._engines.values():
             engine.close()
         self._engines.clear()
+
+
+class Heard:
+    """An engine whose events somebody else hears as well."""
+
+    def __init__(self, engine: Engine, listener: OnEvent) -> None:
+        self._engine = engine
+        self._listener = listener
+
+    @property
+    def hello(self) -> dict[str, Any]:
+        return self._engine.hello
+
+    @property
+    def alive(self) -> bool:
+        return self._engine.alive
+
+    def request(
+        self,
+        method: str,
+        params: dict[str, Any],
+        *,
+        timeout: float | None,
+        on_event: OnEvent | None = None,
+        canceled: Callable[[], bool] | None = None,
+    ) -> dict[str, Any]:
+        def hear(kind: str, data: dict[str, Any]) -> None:
+            self._listener(kind, data)
+            if on_event is not None:
+                on_event(kind, data)
+
+        return self._engine.request(method, params, timeout=timeout, on_event=hear, canceled=canceled)
+
+    def close(self) -> None:
+        self._engine.close()
 
 
 def replace_folder(partial: Path, final: Path) -> None:

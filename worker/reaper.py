@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
+from domain.jobs import Job
 from domain.workers import Worker
 from storage import jobs, workers
 from storage.database import Database
@@ -17,8 +18,8 @@ from worker.settings import WorkerSettings
 
 _log = logging.getLogger(__name__)
 
-Publish = Callable[[str, int], None]
-"""Send the message of a job, with its priority."""
+Publish = Callable[[Job], None]
+"""Send the message of a job."""
 
 
 def start(runtime: Runtime, publish: Publish) -> list[threading.Thread]:
@@ -37,11 +38,11 @@ def reap(runtime: Runtime, publish: Publish) -> list[str]:
     database, settings = runtime.database, runtime.settings
     with database.reading() as session:
         waiting = jobs.waiting(session, now=clock.now(), unpublished_for=settings.republish_seconds)
-        found = [(job_id, jobs.get(session, job_id).request.priority) for job_id in waiting]
-    for job_id, priority in found:
-        publish(job_id, priority)
+        found = [jobs.get(session, job_id) for job_id in waiting]
+    for job in found:
+        publish(job)
         with database.transaction() as session:
-            jobs.mark_published(session, job_id, now=clock.now())
+            jobs.mark_published(session, job.id, now=clock.now())
     forget_gone(database, settings)
     return waiting
 

@@ -8,18 +8,19 @@ import shutil
 import threading
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 
-from domain import errors
+from domain import dispatch, errors
 from domain.blobs import BlobStore
 from domain.jobs import Job
-from domain.targets import Target
+from domain.targets import Device, Target
 from domain.workers import Worker
 from storage import jobs, workers
 from storage.database import Database
 from tuner import hostinfo
 from tuner.session import sweep
 from worker import clock, hellos, identity
-from worker.engines import RELAY, EngineSource
+from worker.engines import COMPILERS, EngineSource
 from worker.leases import LeaseKeeper
 from worker.pipeline import placing
 from worker.pipeline.running import Pipeline
@@ -55,6 +56,16 @@ class Runtime:
         finally:
             self.current_job = None
 
+    @cached_property
+    def accelerators(self) -> tuple[Device, ...]:
+        """GPUs that this worker measures on; with any, it takes nothing but CUDA jobs."""
+        return () if self.settings.takes == "cpu" else hostinfo.accelerators()
+
+    @property
+    def queue(self) -> str:
+        takes_cuda = self.settings.takes == "cuda" or bool(self.accelerators)
+        return dispatch.CUDA_QUEUE if takes_cuda else dispatch.QUEUE
+
     def _claim(self, job_id: str) -> Job | None:
         try:
             with self.database.transaction() as session:
@@ -72,16 +83,18 @@ class Runtime:
 
     def describe(self) -> Worker:
         """This worker as the fleet sees it; starts an engine the first time it is asked on a machine."""
-        hello = hellos.ask(RELAY, self.settings.home, self.engines)
+        asked = [hellos.ask(name, self.settings.home, self.engines) for name in COMPILERS]
+        found = [hello for hello in asked if hello is not None]
         device = hostinfo.device()
-        text = placing.native_text(hello) if hello else "llvm"
+        text = placing.native_text(found[0]) if found else "llvm"
         return Worker(
             id=self.id,
             hostname=identity.hostname(),
             pid=int(self.id.split(":")[-2]),
             device=device,
             native_target=Target(text=text, threads=device.threads),
-            toolchains=(placing.toolchain(hello),) if hello else (),
+            accelerators=self.accelerators,
+            toolchains=tuple(placing.toolchain(hello) for hello in found),
             current_job=None,
             started_at=self.started_at,
             last_seen_at=self.started_at,

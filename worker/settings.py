@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -22,6 +22,10 @@ class WorkerSettings(BaseSettings):
     broker_url: str | None = Field(
         default=None,
         description="URL of a Redis or Valkey server that carries messages; by default the one that `serve` starts.",
+    )
+    takes: Literal["auto", "cpu", "cuda"] = Field(
+        default="auto",
+        description="Jobs that a worker takes: cuda, cpu (all others), or auto: cuda where the host has an NVIDIA GPU.",
     )
     lease_seconds: float = Field(
         default=30.0, gt=0, description="Seconds after which a job whose worker fell silent goes to another worker."

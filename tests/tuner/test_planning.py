@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.jobs import Budget
-from domain.tuning_tasks import ExtractedTask
+from domain.tuning_tasks import Effort, ExtractedTask
 from tuner import planning
 from tuner.planning import ROUND_TRIALS, TRIALS_PER_TASK, Coverage
 
@@ -62,17 +64,78 @@ def test_an_option_caps_every_task() -> None:
     assert shares([task(0), task(1, space_size=5)], Budget(seconds=1), n_trial=30) == [30, 5]
 
 
-def test_what_is_on_record_is_not_paid_for_again() -> None:
-    covered = {
-        "w0": Coverage(trials=TRIALS_PER_TASK, best_latency=1e-3),
-        "w1": Coverage(trials=TRIALS_PER_TASK - 10, best_latency=2e-3),
-    }
-    plan = planning.plan("j-1", [task(0), task(1), task(2)], Budget(trials=100), covered=covered)
-    assert [each.trials_planned for each in plan] == [0, 10, 90]
-    assert [each.best_latency for each in plan] == [1e-3, 2e-3, None]
-    assert {each.job_id for each in plan} == {"j-1"}
-    everything = {f"w{i}": Coverage(trials=9999, best_latency=1.0) for i in range(3)}
-    assert shares([task(0), task(1), task(2)], Budget(trials=100), covered=everything) == [0, 0, 0]
+def coverage(trials: int = 0, *, effort: tuple[float, float] | None = None) -> Coverage:
+    spent = Effort(trials=effort[0], seconds=effort[1]) if effort else None
+    return Coverage(trials=trials, best_latency=1e-3 if trials else None, effort=spent)
+
+
+def missing(tasks: list[ExtractedTask], budget: Budget, *known: Coverage) -> tuple[list[int], float | None]:
+    """Trials for each task, and the seconds that are left."""
+    covered = {each.workload_key: what for each, what in zip(tasks, known, strict=True)}
+    planned = planning.plan("j-1", tasks, budget, covered=covered)
+    assert [each.best_latency for each in planned] == [what.best_latency for what in known]
+    trials = {each.extracted.workload_key: each.trials_planned for each in planned}
+    return list(trials.values()), planning.seconds(tasks, budget, trials, covered=covered)
+
+
+PAIR = [task(0), task(1)]
+NEW = coverage()
+
+
+def test_a_task_that_was_searched_as_hard_needs_no_trials() -> None:
+    assert missing(PAIR, Budget(trials=100), coverage(50), NEW) == ([0, 50], None)
+    assert missing(PAIR, Budget(seconds=10), coverage(3, effort=(3, 5.0)), NEW) == ([0, TRIALS_PER_TASK], 5.0)
+    assert missing(PAIR, Budget(seconds=10), coverage(3, effort=(3, 5.0)), coverage(3, effort=(3, 9.0))) == (
+        [0, 0],
+        0.0,
+    )
+
+
+def test_of_two_limits_the_first_that_was_reached_covers() -> None:
+    both = Budget(trials=100, seconds=10)
+    assert missing(PAIR, both, coverage(50, effort=(50, 0.1)), coverage(3, effort=(3, 5.0))) == ([0, 0], 0.0)
+    assert missing(PAIR, both, coverage(10, effort=(10, 1.0)), NEW) == ([40, 50], 9.0)
+
+
+def test_a_larger_budget_pays_the_difference() -> None:
+    assert missing(PAIR, Budget(trials=200), coverage(50), coverage(50)) == ([50, 50], None)
+    known = coverage(20, effort=(20, 2.0))
+    assert missing(PAIR, Budget(seconds=10), known, known) == ([TRIALS_PER_TASK - 20] * 2, 6.0)
+
+
+def test_a_share_that_is_slightly_larger_is_covered() -> None:
+    assert missing(PAIR, Budget(trials=110), coverage(50), coverage(50)) == ([0, 0], None)
+
+
+def test_an_exhausted_search_covers_everything() -> None:
+    over = coverage(7, effort=(math.inf, math.inf))
+    assert missing(PAIR, Budget(trials=10**6, seconds=10**6), over, over) == ([0, 0], 0.0)
+
+
+def test_a_task_that_no_time_was_left_for_is_covered_by_the_same_budget_only() -> None:
+    given = coverage(effort=(0.0, 5.0))
+    assert missing(PAIR, Budget(seconds=10), given, given) == ([0, 0], 0.0)
+    assert missing(PAIR, Budget(seconds=20), given, given) == ([TRIALS_PER_TASK] * 2, 10.0)
+
+
+def test_a_small_space_that_is_on_record_is_covered() -> None:
+    small = [task(0, space_size=20), task(1, space_size=20)]
+    assert missing(small, Budget(seconds=10), coverage(20), coverage(12)) == ([0, 8], 5.0)
+
+
+def test_without_a_runner_nothing_is_planned() -> None:
+    planned = planning.without_trials(planning.plan("j-1", PAIR, Budget(trials=10)))
+    assert [each.trials_planned for each in planned] == [0, 0]
+
+
+@given(TASKS, st.integers(1, 5000), st.floats(1, 1e5))
+def test_the_same_job_again_needs_nothing(tasks: list[ExtractedTask], trials: int, seconds: float) -> None:
+    for budget in (Budget(trials=trials), Budget(seconds=seconds), Budget(trials=trials, seconds=seconds)):
+        covered = {
+            each.workload_key: Coverage(trials=1, best_latency=1e-3, effort=share)
+            for each, share in zip(tasks, planning.shares(tasks, budget), strict=True)
+        }
+        assert shares(tasks, budget, covered=covered) == [0] * len(tasks)
 
 
 def test_a_model_without_tuning_tasks_has_an_empty_plan() -> None:

@@ -49,7 +49,7 @@ def verify(reference: FakeEngine, compiler: FakeEngine, tmp_path: Path) -> verif
         inputs=inputs,
         expected=expected,
         folder=tmp_path / "out",
-        threads=2,
+        place={"threads": 2},
     )
 
 

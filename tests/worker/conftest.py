@@ -53,8 +53,10 @@ class Bench:
             id=f"elsewhere:{self.workers}:1",
         )
 
-    def job(self, *, trials: int | None = 32, seconds: float | None = None, **request: Any) -> str:
-        blob = self.blobs.put([b"a model"])
+    def job(
+        self, *, trials: int | None = 32, seconds: float | None = None, content: bytes = b"a model", **request: Any
+    ) -> str:
+        blob = self.blobs.put([content])
         now = clock.now()
         with self.database.transaction() as session:
             models.add(session, digest=blob.digest, name="m.onnx", size_bytes=blob.size_bytes, facts=FACTS, now=now)

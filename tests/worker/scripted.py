@@ -15,12 +15,23 @@ from domain.tensors import TensorSpec
 from storage.tables import digest_of
 from tuner.inspection import Prepared
 
-HELLO = {
+HELLO: dict[str, Any] = {
     "toolchain": {"engine": "relay", "tvm": "0.19.0", "llvm": "22"},
     "engine": "relay",
     "mcpu": "znver3",
     "cpus": ["znver3", "skylake-avx512"],
+    "kinds": ["llvm"],
+    "tuners": ["autotvm"],
 }
+RELAX: dict[str, Any] = {
+    **HELLO,
+    "toolchain": {"engine": "relax", "tvm": "0.27.0", "llvm": "22"},
+    "engine": "relax",
+    "kinds": ["llvm", "cuda"],
+    "tuners": ["metaschedule"],
+}
+_KEYS = {"autotvm": "", "ansor": "ansor:", "metaschedule": "ms:"}
+"""Before the name of a task: workload keys of different tuners never meet."""
 SPEC = TensorSpec(name="x", dtype="float32", shape=(1, 3, 8, 8))
 
 
@@ -30,12 +41,24 @@ class Script:
 
     tasks: Sequence[str] = ("conv", "dense")
     space_size: int = 1000
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Tasks with other workload keys than their names."""
     failing: frozenset[str] = frozenset()
     """Workloads of which every trial fails."""
     crashing: frozenset[str] = frozenset()
     """Workloads whose every round crashes the engine at its second trial."""
     wrong: frozenset[str] = frozenset()
-    """Variants that compute nonsense."""
+    """Variants that compute nonsense, or ``variant-engine``."""
+    hellos: dict[str, dict[str, Any]] = field(default_factory=lambda: {"relay": HELLO, "reference": HELLO})
+    """Of the engines that are installed."""
+    speed: Mapping[str, float] = field(default_factory=dict)
+    """Factor on the latencies of an engine's builds, or of a tuner's trials."""
+    trial_details: Mapping[str, Any] = field(default_factory=dict)
+    """Added to every ``trial`` event."""
+    queue_seconds: float = 0.0
+    """What each round says that it waited at a tracker."""
+    lost: str | None = None
+    """A device that every round tells as lost."""
     seconds_per_trial: float = 0.0
     run_seconds: Mapping[str, float] = field(
         default_factory=lambda: {"reference": 3e-3, "untuned": 2e-3, "tuned": 1e-3}
@@ -49,9 +72,11 @@ class Script:
     started: list[str] = field(default_factory=list)
 
     def start(self, name: str, *, log: Path, canceled: Callable[[], bool] | None = None) -> Engine:
+        if name not in self.hellos:
+            raise errors.EngineNotInstalled(f"the {name} engine is not installed")
         self.started.append(name)
         log.parent.mkdir(parents=True, exist_ok=True)
-        return ScriptedEngine(self, {**HELLO, "engine": name})
+        return ScriptedEngine(self, {**self.hellos[name], "engine": name})
 
     def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path, *, log: Path) -> Prepared:
         self.refuse("prepare", {"shapes": dict(shapes)})
@@ -91,11 +116,11 @@ class ScriptedEngine:
     ) -> dict[str, Any]:
         if not self._alive:
             raise errors.EngineCrashed("the engine is gone")
-        self._script.requests.append((method, params))
+        self._script.requests.append((method, {**params, "engine": self._hello["engine"]}))
         try:
             if canceled and canceled():
                 raise Canceled
-            self._script.refuse(method, params)
+            self._script.refuse(method, {**params, "engine": self._hello["engine"]})
             if method == "tune":
                 return self._tune(params, on_event or (lambda _kind, _data: None), canceled or (lambda: False))
             answer: dict[str, Any] = getattr(self, f"_{method}")(params)
@@ -115,16 +140,19 @@ class ScriptedEngine:
 
     def _run(self, params: dict[str, Any]) -> dict[str, Any]:
         assert Path(params["inputs"]).is_file()
-        _touch(Path(params["outputs"]))
+        Path(params["outputs"]).parent.mkdir(parents=True, exist_ok=True)
+        Path(params["outputs"]).write_text(self._hello["engine"])
         return {"seconds": 0.001, "outputs": [], "samples": []}
 
     def _time(self, params: dict[str, Any]) -> dict[str, Any]:
-        variant = Path(params["bundle"]).name if "bundle" in params else "reference"
-        return {"samples": [self._script.run_seconds[variant]] * params["repeat"]}
+        variant = Path(params["bundle"]).name.split("-")[0] if "bundle" in params else "reference"
+        factor = self._script.speed.get(self._hello["engine"], 1.0)
+        return {"samples": [self._script.run_seconds.get(variant, 1.5e-3) * factor] * params["repeat"]}
 
     def _compare(self, params: dict[str, Any]) -> dict[str, Any]:
         variant = Path(params["actual"]).name.split("-")[0]
-        passed = variant not in self._script.wrong
+        engine = Path(params["actual"]).read_text()
+        passed = not {variant, f"{variant}-{engine}"} & self._script.wrong
         output = {"output": "y", "dtype": "float32", "max_abs": 0.0 if passed else 1e308, "max_rel": 0.0}
         return {"outputs": [{**output, "atol": 1e-5, "rtol": 1e-4, "passed": passed}]}
 
@@ -135,20 +163,31 @@ class ScriptedEngine:
         return {"files": files, "records": _fastest(params["records"]), "seconds": 0.0}
 
     def _extract(self, params: dict[str, Any]) -> dict[str, Any]:
+        prefix = _KEYS[params["tuner"]]
         tasks = [
             {
-                "position": position, "name": f"{name}.x86", "workload_key": f'["{name}"]', "description": name,
+                "position": position, "name": f"{name}.x86", "workload_key": f'["{prefix}{self._script.renamed.get(name, name)}"]', "description": name,
                 "weight": 1, "flop": 1e6, "space_size": self._script.space_size,
+                "definition": self._define(params, name) if prefix else None,
             }
             for position, name in enumerate(self._script.tasks)
         ]  # fmt: skip
         return {"tasks": tasks}
 
+    def _define(self, params: dict[str, Any], name: str) -> str:
+        (Path(params["out_dir"]) / f"{name}.json").write_text(f"the definition of {name}")
+        return f"{name}.json"
+
     def _tune(self, params: dict[str, Any], on_event: OnEvent, canceled: Callable[[], bool]) -> dict[str, Any]:
         key = params["workload_key"]
+        if _KEYS[params["tuner"]]:
+            assert Path(params["task"]).read_text().startswith("the definition of ")
+        if self._script.lost:
+            on_event("device", {"device": self._script.lost, "state": "lost", "message": "it fell silent"})
         known = self._known.setdefault(key, set())
         if params["history"]:
-            known |= {int(json.loads(line)["index"]) for line in Path(params["history"]).read_text().splitlines()}
+            lines = [json.loads(line) for line in Path(params["history"]).read_text().splitlines()]
+            known |= {int(line["index"]) for line in lines if line["key"] == key}
         left = params["seconds"]
         for number in range(params["trials"]):
             if left is not None and number * self._script.seconds_per_trial >= left:
@@ -162,7 +201,8 @@ class ScriptedEngine:
                 raise errors.EngineCrashed("relay engine: it was ended by SIGSEGV")
             known.add(index)
             self._measure(key, index, params, number, on_event)
-        return {"trials": params["trials"], "exhausted": False, "reason": "trials"}
+        waited = {"queue_seconds": self._script.queue_seconds}
+        return {"trials": params["trials"], "exhausted": False, "reason": "trials", **waited}
 
     def _measure(self, key: str, index: int, params: dict[str, Any], number: int, on_event: OnEvent) -> None:
         time.sleep(self._script.seconds_per_trial)
@@ -172,11 +212,12 @@ class ScriptedEngine:
             "trial_number": params["first_trial"] + number,
             "schedule": json.dumps({"key": key, "index": index}),
             "schedule_digest": digest_of(f"{key}{index}"),
-            "latencies": [] if failed else [1e-3 / (1 + index)],
+            "latencies": [] if failed else [1e-3 / (1 + index) * self._script.speed.get(params["tuner"], 1.0)],
             "error": "build_error" if failed else None,
             "error_message": "it broke" if failed else None,
             "finished_at": time.time(),
-            "default": index == 0,
+            "default": index == 0 and params["tuner"] == "autotvm",
+            **self._script.trial_details,
         }
         self._script.measured.append((key, event["schedule_digest"]))
         with Path(params["journal"]).open("a") as file:

@@ -61,8 +61,7 @@ def test_a_finished_job_is_left_alone(bench: Bench) -> None:
 
 
 def test_a_covered_model_is_compiled_with_the_records_of_others(bench: Bench) -> None:
-    bench.script.space_size = 8
-    first, second = bench.job(trials=100), bench.job(trials=100)
+    first, second = bench.job(trials=16), bench.job(trials=16)
     bench.runtime().run_job(first)
     bench.runtime().run_job(second)
     assert len(bench.records(first)) == 16
@@ -93,7 +92,9 @@ def test_nothing_wrong_is_published(bench: Bench) -> None:
     assert job.state is JobState.FAILED
     assert job.failure is not None
     assert job.failure.code == "verification_failed"
-    assert set(job.failure.details["verifications"]) == {"untuned", "tuned"}
+    # Whoever imports a model wrongly is told before anything is spent on tuning it.
+    assert set(job.failure.details["verifications"]) == {"untuned"}
+    assert (job.stage, bench.script.measured) == (Stage.BASELINE, [])
     assert job.artifact_id is None
     assert not bench.work(job_id).exists()
 
@@ -148,9 +149,7 @@ def test_a_missing_shape_is_the_failure(bench: Bench) -> None:
     assert (job.failure.code, job.stage) == ("shape_required", Stage.IMPORT)
 
 
-@pytest.mark.parametrize(
-    ("target", "near"), [("llvm -mcpu=znver", ["znver3"]), ("cuda -arch=sm_90", None), ("llvm -num-cores=3", None)]
-)
+@pytest.mark.parametrize(("target", "near"), [("llvm -mcpu=znver", ["znver3"]), ("llvm -num-cores=3", None)])
 def test_a_target_that_the_engine_does_not_know(bench: Bench, target: str, near: list[str] | None) -> None:
     job_id = bench.job(target=target)
     bench.runtime().run_job(job_id)
@@ -200,7 +199,7 @@ def test_an_engine_lost_once_is_forgiven(bench: Bench) -> None:
 
 def test_a_cpu_that_cannot_run_the_target(bench: Bench) -> None:
     def refuse(asked: str, params: dict[str, Any]) -> None:
-        if asked == "time" and "bundle" in params:
+        if asked == "run" and "bundle" in params:
             raise errors.EngineCrashed("relay engine: it was ended by SIGILL", details={"signal": "SIGILL"})
 
     bench.script.refuse = refuse
@@ -208,5 +207,8 @@ def test_a_cpu_that_cannot_run_the_target(bench: Bench) -> None:
     bench.runtime().run_job(job_id)
     failure = bench.get(job_id).failure
     assert failure is not None
-    assert failure.code == "unknown_target"
+    assert failure.code == "unsupported_target"
+    assert failure.hint is not None
+    assert "'rpc'" in failure.hint
+    assert "'none'" in failure.hint
     assert "cannot run code for 'llvm -mcpu=skylake-avx512'" in failure.message

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from domain.jobs import JobState
+from domain.jobs import Job, JobState
 from domain.workers import Worker
 from storage import jobs, workers
 from tests.worker.conftest import Bench
@@ -17,11 +17,11 @@ from worker.runtime import Runtime
 
 def test_a_queued_job_without_a_message_gets_one(bench: Bench) -> None:
     job_id = bench.job(priority=2)
-    sent: list[tuple[str, int]] = []
+    sent: list[Job] = []
     runtime = bench.runtime(republish_seconds=0.001)
-    assert reaper.reap(runtime, lambda *message: sent.append(message)) == [job_id]
-    assert sent == [(job_id, 2)]
-    assert reaper.reap(bench.runtime(republish_seconds=60), lambda *message: sent.append(message)) == []
+    assert reaper.reap(runtime, sent.append) == [job_id]
+    assert [(job.id, job.request.priority) for job in sent] == [(job_id, 2)]
+    assert reaper.reap(bench.runtime(republish_seconds=60), sent.append) == []
 
 
 def test_a_job_that_lost_its_worker_gets_a_message(bench: Bench) -> None:

@@ -132,7 +132,7 @@ def test_a_small_space_is_searched_once(bench: Bench) -> None:
 
 
 def test_a_second_job_measures_what_the_first_has_not(bench: Bench) -> None:
-    first, second = bench.job(trials=16), bench.job(trials=16)
+    first, second = bench.job(trials=16), bench.job(trials=32)
     bench.runtime().run_job(first)
     bench.runtime().run_job(second)
     assert len(bench.records(second)) == 16

@@ -1,4 +1,4 @@
-"""Stage ``baseline``: the reference's outputs on seeded inputs, an untuned build, and a quick timing of both."""
+"""Stage ``baseline``: the reference's outputs on seeded inputs, untuned builds that are right, and a quick timing."""
 
 from __future__ import annotations
 
@@ -7,54 +7,158 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from domain import errors
-from domain.artifacts import Variant
-from domain.ports import Engine
+from domain.artifacts import Variant, Verification
+from storage import codec
 from tuner import benchmark, verification
 from tuner.benchmark import Contender
-from worker.engines import REFERENCE, RELAY
-from worker.pipeline import building, measuring
-from worker.pipeline.work import EXPECTED, INPUTS, UNTUNED, Outcome, Work
+from worker.engines import REFERENCE
+from worker.pipeline import building, candidates, measuring, variants, verifying
+from worker.pipeline.work import EXPECTED, INPUTS, Outcome, Work
 
 _TIME_SECONDS = 600.0
 _RUNS = {"number": 3, "repeat": 3}
 
 
 def run(work: Work) -> Outcome:
-    """Raises EngineError, and UnknownTarget when this CPU cannot run code for the target."""
+    """Raises EngineError, VerificationFailed, UnsupportedTarget when this CPU cannot run code for the target."""
+    made = _references(work) if work.measures else {INPUTS: [], EXPECTED: []}
+    builds = _Builds(work, made)
+    right = builds.make()
+    seconds = _time(work, right, made)
+    fastest = min(right, key=lambda name: seconds.get(name, 0.0))
+    leading = candidates.of_engine(work, fastest)
+    told = {str(Variant.UNTUNED): seconds[fastest]} if fastest in seconds else {}
+    if REFERENCE in seconds:
+        told[REFERENCE] = seconds[REFERENCE]
+    return {
+        "files": [*builds.files, *made[INPUTS], *made[EXPECTED]],
+        **made,
+        "seconds": told,
+        "engine": fastest,
+        "engines": {name: seconds.get(name) for name in right},
+        "verifications": {name: codec.dump(each) for name, each in builds.verifications.items()},
+        "tuner": str(leading),
+        "choice": [*builds.choice, *_compared(right, seconds, fastest)],
+    }
+
+
+def _references(work: Work) -> dict[str, list[str]]:
+    """Seeded inputs and what ONNX Runtime makes of them, as files relative to the work folder."""
     reference = work.engines.get(REFERENCE)
     inputs = verification.make_inputs(reference, work.inputs, work.folder / INPUTS)
-    prepared = Path(work.compile_params["model"])
     expected = verification.run_reference(
-        reference, prepared, inputs, work.folder / EXPECTED, threads=work.threads, canceled=work.canceled
+        reference, work.prepared, inputs, work.folder / EXPECTED, threads=work.threads, canceled=work.canceled
     )
-    files = building.compile_variant(work, UNTUNED, records=None).files
-    seconds = _time(work, reference, prepared, inputs[0])
-    made = {INPUTS: _relative(work, inputs), EXPECTED: _relative(work, expected)}
-    return {"files": [*files, *made[INPUTS], *made[EXPECTED]], **made, "seconds": seconds}
+    return {INPUTS: _relative(work, inputs), EXPECTED: _relative(work, expected)}
 
 
-def _time(work: Work, reference: Engine, prepared: Path, inputs: Path) -> dict[str, float]:
-    """Seconds per run: a first impression, not evidence."""
-    compiled = work.engines.get(RELAY, role=Variant.UNTUNED)
-    contenders = [
-        benchmark.reference_contender(reference, prepared, inputs, threads=work.threads),
-        benchmark.compiled_contender(Variant.UNTUNED, compiled, work.folder / UNTUNED, inputs, threads=work.threads),
-    ]
+class _Builds:
+    """Untuned builds of every engine that imports the model; those that are wrong are told and left out."""
+
+    def __init__(self, work: Work, made: dict[str, list[str]]) -> None:
+        self._work = work
+        self._made = made
+        self.files: list[str] = []
+        self.verifications: dict[str, Verification] = {}
+        self.choice: list[str] = []
+        self._alone = len(candidates.engines(work)) == 1
+        self._error: errors.TunesmithError | None = None
+
+    def make(self) -> list[str]:
+        """Names of the engines whose builds are right, in order of preference."""
+        right = [name for name in candidates.engines(self._work) if self._make(name)]
+        if right:
+            return right
+        wrong = next(iter(self.verifications.values()), None)
+        if wrong is None and self._error is not None:
+            raise self._error
+        raise benchmark.nothing_right({Variant.UNTUNED: wrong} if wrong else {})
+
+    def _make(self, name: str) -> bool:
+        work = self._work
+        try:
+            built = building.untuned(work, name, variants.untuned_folder(name))
+            if work.measures:
+                found = self._verify(name)
+                self.verifications[name] = found
+                if not found.passed:
+                    self._drop(f"{name} imports the model but computes something else than ONNX Runtime{_worst(found)}")
+                    return False
+        except errors.TunesmithError as error:
+            work.keeper.check()
+            if self._alone:
+                raise
+            self._error = self._error or error
+            self._drop(f"{name} cannot build or run the model: {error.message[:500].rstrip('.')}")
+            return False
+        self.files += built.files
+        return True
+
+    def _verify(self, name: str) -> Verification:
+        work = self._work
+        engine = work.engines.get(name, role=Variant.UNTUNED)
+        inputs, expected = ([work.folder / path for path in self._made[kind]] for kind in (INPUTS, EXPECTED))
+        folder = work.folder / variants.untuned_folder(name)
+        try:
+            return verifying.compare(work, engine, Variant.UNTUNED, folder, inputs, expected)
+        except errors.EngineCrashed as error:
+            raise _cannot_run(work, error) from error
+
+    def _drop(self, reason: str) -> None:
+        self.choice.append(f"{reason}.")
+        if not self._alone:
+            self._work.note(f"{reason}; going on without it")
+
+
+def _cannot_run(work: Work, error: errors.EngineCrashed) -> errors.TunesmithError:
+    if error.details.get("signal") != "SIGILL":
+        return error
+    return errors.UnsupportedTarget(
+        f"this worker's CPU, {work.device.name}, cannot run code for {work.target.text!r}",
+        hint="Measure on devices that can, with runner 'rpc', or only build for it, with runner 'none'.",
+    )
+
+
+def _time(work: Work, names: Sequence[str], made: dict[str, list[str]]) -> dict[str, float]:
+    """Seconds per run of each engine's untuned build, and of the reference: a first impression, not evidence."""
+    if not work.measures:
+        return {}
+    inputs = work.folder / made[INPUTS][0]
+    contenders = {}
+    if work.reference_shares_device:
+        reference = work.engines.get(REFERENCE)
+        contenders[REFERENCE] = benchmark.reference_contender(reference, work.prepared, inputs, threads=work.threads)
+    for name in names:
+        engine, folder = work.engines.get(name, role=Variant.UNTUNED), work.folder / variants.untuned_folder(name)
+        contenders[name] = benchmark.compiled_contender(Variant.UNTUNED, engine, folder, inputs, place=work.place)
     with measuring.alone(work):
-        return {str(contender.variant): _median(work, contender) for contender in contenders}
+        return {name: _median(work, contender) for name, contender in contenders.items()}
 
 
 def _median(work: Work, contender: Contender) -> float:
-    try:
-        answer = work.ask(contender.engine, "time", {**contender.params, **_RUNS}, timeout=_TIME_SECONDS)
-    except errors.EngineCrashed as error:
-        if error.details.get("signal") != "SIGILL":
-            raise
-        raise errors.UnknownTarget(
-            f"this worker's CPU, {work.placement.device.name}, cannot run code for {work.placement.target.text!r}",
-            hint="Use 'native', or a worker that has such a CPU.",
-        ) from error
+    answer = work.ask(contender.engine, "time", {**contender.params, **_RUNS}, timeout=_TIME_SECONDS)
     return statistics.median(float(sample) for sample in answer["samples"])
+
+
+def _compared(right: Sequence[str], seconds: dict[str, float], fastest: str) -> list[str]:
+    """One sentence for each engine that is right, where there is anything to choose."""
+    if len(right) < 2:
+        return []
+    return [
+        f"{name} is right, and runs untuned in {seconds[name] * 1e3:.3g} ms"
+        + (": the fastest engine." if name == fastest else ".")
+        if name in seconds
+        else f"{name} builds the model; nothing was run."
+        for name in right
+    ]
+
+
+def _worst(found: Verification) -> str:
+    wrong = [each for each in found.outputs if not each.passed]
+    if not wrong:
+        return ""
+    worst = max(wrong, key=lambda each: each.max_abs)
+    return f" (output {worst.output} is off by {worst.max_abs:.3g})"
 
 
 def _relative(work: Work, paths: Sequence[Path]) -> list[str]:

@@ -2,25 +2,62 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 
+from domain.artifacts import FailedTask, Report, Variant
+from domain.jobs import Stage
 from storage import codec
 from tuner import benchmark
+from tuner.benchmark import Contender
 from worker.engines import REFERENCE
 from worker.pipeline import measuring, variants, verifying
 from worker.pipeline.work import INPUTS, Outcome, Work
 
+_FAILED_HINT = "See the engine log for the first error; a longer trial time-out or another tuner may help."
+
 
 def run(work: Work) -> Outcome:
+    report = _measured(work) if work.measures else _unproven(work)
+    engines = {variant: work.toolchains[variants.engine_name(work, variant)] for variant in variants.compiled(work)}
+    complete = replace(
+        report,
+        engines={variant: toolchain.identity for variant, toolchain in engines.items()},
+        choice=_choice(work),
+        failed_tasks=_failed_tasks(work),
+    )
+    return {"report": codec.dump(complete)}
+
+
+def _measured(work: Work) -> Report:
     verifications = verifying.load(work)
     inputs = work.arrays(INPUTS)[0]
-    model = Path(work.compile_params["model"])
-    contenders = [benchmark.reference_contender(work.engines.get(REFERENCE), model, inputs, threads=work.threads)]
+    contenders: list[Contender] = []
+    if work.reference_shares_device:
+        reference = work.engines.get(REFERENCE)
+        contenders.append(benchmark.reference_contender(reference, work.prepared, inputs, threads=work.threads))
     for variant in variants.compiled(work):
         # One that did not run at all has nothing to be timed.
         if verifications[variant].outputs:
             compiled, folder = variants.engine(work, variant), variants.folder(work, variant)
-            contenders.append(benchmark.compiled_contender(variant, compiled, folder, inputs, threads=work.threads))
+            contenders.append(benchmark.compiled_contender(variant, compiled, folder, inputs, place=work.place))
     with measuring.alone(work):
         timings = benchmark.interleave(contenders, seconds=work.settings.benchmark_seconds, canceled=work.canceled)
-    return {"report": codec.dump(benchmark.judge(timings, verifications))}
+    return benchmark.judge(timings, verifications)
+
+
+def _unproven(work: Work) -> Report:
+    records = work.outcomes[Stage.COMPILE]["records"]
+    published = Variant.TUNED if Variant.TUNED in variants.compiled(work) else Variant.UNTUNED
+    return benchmark.unproven(published, records=records, target=work.target.text)
+
+
+def _choice(work: Work) -> tuple[str, ...]:
+    said = [*work.unavailable]
+    for stage in (Stage.IMPORT, Stage.BASELINE, Stage.PLAN):
+        said += work.outcomes[stage].get("choice", [])
+    return tuple(said)
+
+
+def _failed_tasks(work: Work) -> tuple[FailedTask, ...]:
+    found = work.outcomes[Stage.TUNE].get("failed_tasks", [])
+    return tuple(FailedTask(**task, hint=_FAILED_HINT) for task in found)

@@ -1,27 +1,68 @@
-"""Stage ``import``: static shapes, folded constants, and whether the engine can import what is left."""
+"""Stage ``import``: static shapes, folded constants, and which engines can import what is left."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from typing import Any
 
+from domain import errors
 from worker.pipeline.work import PREPARED, Outcome, Work
 
 _CHECK_SECONDS = 600.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Refusal:
+    engine: str
+    error: errors.TunesmithError
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        operators = self.error.details.get("operators", {})
+        return {"code": self.error.code, "message": self.error.message[:1000], "operators": operators}
+
+
 def run(work: Work) -> Outcome:
     """Raises InvalidModel, UnsupportedOperators, ShapeRequired, ShapeMismatch, EngineError."""
-    final = work.folder / PREPARED
+    final = work.prepared
     partial = work.folder / f"partial-{PREPARED}"
     original = work.blobs.path(work.model.digest)
     prepared = work.engines.prepare(original, work.request.input_shapes, partial)
     partial.replace(final)
     work.keeper.check()
-    work.ask(work.relay(), "check", {"model": str(final)}, timeout=_CHECK_SECONDS)
+    refusals = _check(work)
     return {
         "files": [PREPARED],
         "inputs": [asdict(spec) for spec in prepared.inputs],
         "outputs": [asdict(spec) for spec in prepared.outputs],
         "operators": prepared.operators,
         "folded": prepared.folded,
+        "engines": [name for name in work.toolchains if name not in {refusal.engine for refusal in refusals}],
+        "refused": {refusal.engine: refusal.facts for refusal in refusals},
+        "choice": [f"{refusal.engine} cannot import the model: {_short(refusal.error)}." for refusal in refusals],
     }
+
+
+def _check(work: Work) -> list[_Refusal]:
+    """The engines that do not import the model. Raises what the preferred one says when none does."""
+    refusals = []
+    for name in work.toolchains:
+        try:
+            work.ask(work.compiler(name), "check", {"model": str(work.prepared)}, timeout=_CHECK_SECONDS)
+        except errors.TunesmithError as error:
+            work.keeper.check()
+            refusals.append(_Refusal(engine=name, error=error))
+    if len(refusals) < len(work.toolchains):
+        for refusal in refusals:
+            work.note(f"the {refusal.engine} engine cannot import the model: {_short(refusal.error)}")
+        return refusals
+    first = refusals[0].error
+    first.details["engines"] = {refusal.engine: refusal.facts for refusal in refusals}
+    raise first
+
+
+def _short(error: errors.TunesmithError) -> str:
+    operators = error.details.get("operators")
+    if operators:
+        return "it has no " + ", ".join(f"{name} ({count}×)" for name, count in sorted(operators.items()))
+    return error.message[:500].rstrip(".")

@@ -10,7 +10,7 @@ from typing import Any
 
 from domain.records import Record, RecordKey, TrialError
 from storage.tables import digest_of
-from worker.pipeline.planning import record_identity
+from worker.pipeline.covering import record_identity
 from worker.pipeline.work import Work
 
 
@@ -38,7 +38,7 @@ def record(work: Work, data: dict[str, Any]) -> Record:
     error = data["error"]
     return Record(
         key=RecordKey(workload_key=data["workload_key"], **record_identity(work)),
-        tuner="autotvm",
+        tuner=str(work.tuner),
         schedule=data["schedule"],
         schedule_digest=data["schedule_digest"],
         latencies=tuple(float(latency) for latency in data["latencies"]) if error is None else (),
@@ -52,8 +52,9 @@ def record(work: Work, data: dict[str, Any]) -> Record:
 
 
 def _folder(work: Work) -> Path:
-    """Lines do not tell what measured them: each placement has a folder of its own."""
-    return work.folder / "journal" / digest_of("\n".join(record_identity(work).values()))[:16]
+    """Lines do not tell what found and measured them: each tuner at each placement has a folder of its own."""
+    identity = [str(work.tuner), *record_identity(work).values()]
+    return work.folder / "journal" / digest_of("\n".join(identity))[:16]
 
 
 def _error(value: str) -> TrialError:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from domain import errors
+from domain.jobs import RunnerKind
 from tuner import devicelock
 from worker.pipeline.work import Work
 
@@ -15,7 +16,13 @@ _WAITING = "waiting for the device: another measurement has it"
 
 @contextmanager
 def alone(work: Work) -> Iterator[None]:
-    """Waits as long as it takes, and says so once a job. Raises Canceled."""
+    """Waits as long as it takes, and says so once a job. Raises Canceled.
+
+    Devices behind a tracker queue there, and other jobs may use others of the same key meanwhile.
+    """
+    if work.request.runner is not RunnerKind.LOCAL:
+        yield
+        return
     with ExitStack() as stack:
         try:
             stack.enter_context(devicelock.hold(work.device_lock, timeout=_SILENT_SECONDS, canceled=work.canceled))

@@ -3,44 +3,114 @@
 from __future__ import annotations
 
 import difflib
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from domain import errors
-from domain.jobs import JobRequest, Placement
-from domain.targets import NATIVE, Target, Toolchain, check_text
+from domain.jobs import JobRequest, RunnerKind
+from domain.targets import NATIVE, Device, Target, Toolchain, check_text, kind_of
 from tuner import hostinfo
 
-
-def resolve(request: JobRequest, hello: dict[str, Any]) -> Placement:
-    """``hello`` is the compiling engine's. Raises UnknownTarget."""
-    device = hostinfo.device(request.threads)
-    target = Target(text=_text(check_text(request.target), hello), threads=device.threads)
-    return Placement(target=target, device=device, toolchain=toolchain(hello))
+Hello = Mapping[str, Any]
+_ELSEWHERE = "Measure on devices that can, with runner 'rpc', or only build for it, with runner 'none'."
+_SAME_MACHINE = {"arm64": "aarch64", "amd64": "x86_64"}
 
 
-def toolchain(hello: dict[str, Any]) -> Toolchain:
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    target: Target
+    device: Device
+    engines: tuple[str, ...]
+    """Names of those that compile for the target."""
+
+
+def resolve(request: JobRequest, hellos: Mapping[str, Hello]) -> Place:
+    """``hellos`` by engine, the preferred one first. Raises UnknownTarget, UnsupportedTarget, InvalidOption."""
+    text = check_text(request.target)
+    if text == NATIVE and request.runner is RunnerKind.RPC:
+        raise errors.UnsupportedTarget(
+            "'native' is this worker's CPU, not the device behind the tracker",
+            hint="Name the device's target, such as 'llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72'.",
+        )
+    native = text == NATIVE
+    text = native_text(next(iter(hellos.values()))) if native else text
+    refusals = {name: _refusal(text, hello) for name, hello in hellos.items()}
+    engines = tuple(name for name, refusal in refusals.items() if refusal is None)
+    for refusal in refusals.values():
+        if refusal is not None and not engines:
+            raise refusal
+    device = _device(request, text, native=native)
+    return Place(target=Target(text=text, threads=device.threads), device=device, engines=engines)
+
+
+def toolchain(hello: Hello) -> Toolchain:
     facts = hello["toolchain"]
     return Toolchain(engine=str(facts["engine"]), tvm=str(facts["tvm"]), llvm=str(facts["llvm"]))
 
 
-def native_text(hello: dict[str, Any]) -> str:
+def native_text(hello: Hello) -> str:
     return f"llvm -mcpu={hello['mcpu']}"
 
 
-def _text(text: str, hello: dict[str, Any]) -> str:
-    if text == NATIVE:
-        return native_text(hello)
+def _device(request: JobRequest, text: str, *, native: bool) -> Device:
+    if request.runner is RunnerKind.RPC:
+        return _behind_tracker(request)
+    if request.runner is RunnerKind.NONE and not native:
+        threads = request.threads or hostinfo.usable_cores()
+        return Device(key=f"none/t{threads}", name="nothing was run on", threads=threads)
+    if kind_of(text) == "cuda":
+        return _gpu(text, request.threads)
+    _check_machine(text)
+    return hostinfo.device(request.threads)
+
+
+def _behind_tracker(request: JobRequest) -> Device:
+    if request.rpc is None:
+        raise errors.InvalidOption("runner 'rpc' needs the address of a tracker and a key")
+    if request.threads is None:
+        raise errors.InvalidOption(
+            "how many cores a device behind a tracker has is not known here",
+            hint="Say with how many threads the model will run there: --threads N.",
+        )
+    key = request.rpc.key
+    return Device(
+        key=f"rpc/{key}/t{request.threads}", name=f"{key} behind {request.rpc.tracker}", threads=request.threads
+    )
+
+
+def _gpu(text: str, threads: int | None) -> Device:
+    arch = next((option.partition("=")[2] for option in text.split() if option.startswith("-arch=")), "")
+    found = [gpu for gpu in hostinfo.accelerators(threads) if gpu.key.endswith((f"/{arch.rstrip('a')}", "/unknown"))]
+    if not found:
+        raise errors.UnsupportedTarget(f"this worker has no GPU that runs {text!r}", hint=_ELSEWHERE)
+    return found[0]
+
+
+def _check_machine(text: str) -> None:
+    triple = next((option.partition("=")[2] for option in text.split() if option.startswith("-mtriple=")), None)
+    if triple is None:
+        return
+    machine, own = triple.split("-")[0], platform.machine().lower()
+    if _SAME_MACHINE.get(machine, machine) != _SAME_MACHINE.get(own, own):
+        raise errors.UnsupportedTarget(f"this worker is a {own} and cannot run code for {text!r}", hint=_ELSEWHERE)
+
+
+def _refusal(text: str, hello: Hello) -> errors.TunesmithError | None:
+    """Why that engine does not compile for the target, or None."""
     kind, *options = text.split()
-    if kind != "llvm":
-        raise errors.UnknownTarget(f"the {hello['toolchain']['engine']} engine compiles for 'llvm', not {kind!r}")
+    kinds = hello.get("kinds", ["llvm"])
+    if kind not in kinds:
+        name = hello["toolchain"]["engine"]
+        return errors.UnsupportedTarget(f"the {name} engine compiles for {' and '.join(kinds)}, not for {kind!r}")
     for option in options:
         name, _, value = option.partition("=")
-        if name == "-num-cores":
-            raise errors.UnknownTarget("a target names no thread count here", hint="Pass threads instead.")
-        if name == "-mcpu" and value not in hello["cpus"]:
+        # The list is of this machine's own architecture.
+        if name == "-mcpu" and "-mtriple=" not in text and value not in hello["cpus"]:
             near = difflib.get_close_matches(value, hello["cpus"], n=3, cutoff=0.4)
             hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else None
-            raise errors.UnknownTarget(
+            return errors.UnknownTarget(
                 f"LLVM {hello['toolchain']['llvm']} knows no CPU {value!r}", hint=hint, details={"near_matches": near}
             )
-    return text
+    return None

@@ -31,12 +31,14 @@ class Progress:
             self.tasks = tuning_tasks.of_job(session, self._work.job.id)
             self.trials_done = records.count_of_job(session, self._work.job.id)
         self._done = {task.extracted.workload_key: task.trials_done for task in self.tasks}
+        self._beside = self.trials_done - sum(self._done.values())
         self._best = {task.extracted.workload_key: task.best_latency for task in self.tasks}
         self._by_key = {task.extracted.workload_key: task for task in self.tasks}
 
     @property
     def trials_planned(self) -> int:
-        return sum(task.trials_planned for task in self.tasks)
+        """Including what was spent on tuners that do not lead."""
+        return sum(task.trials_planned for task in self.tasks) + self._beside
 
     def best(self, workload_key: str) -> float | None:
         """Seconds."""

@@ -50,8 +50,10 @@ def finish(session: Session, work: Work, outcome: Outcome) -> None:
             input_shapes=shapes,
             target=work.placement.target.identity,
             device_key=work.placement.device.key,
-            toolchain=work.placement.toolchain.identity,
+            toolchain=_toolchain(work, _report(work)).identity,
             precision=str(work.request.precision),
+            bundle_format=str(work.request.bundle_format),
+            verified=work.measures,
             report=_report(work),
             created_at=clock.now(),
         ),
@@ -75,12 +77,16 @@ def _manifest(work: Work, report: Report) -> Manifest:
         target=placement.target.text,
         threads=placement.target.threads,
         device_key=placement.device.key,
-        toolchain=_facts(placement.toolchain),
+        toolchain=_facts(_toolchain(work, report)),
         precision=str(work.request.precision),
         inputs=work.inputs,
         outputs=work.outputs,
         created_by=_CREATED_BY,
     )
+
+
+def _toolchain(work: Work, report: Report) -> Toolchain:
+    return work.toolchains[variants.engine_name(work, report.published)]
 
 
 def _facts(toolchain: Toolchain) -> dict[str, str]:

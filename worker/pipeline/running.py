@@ -13,19 +13,20 @@ from sqlalchemy.exc import SQLAlchemyError
 from domain import errors
 from domain.blobs import BlobStore
 from domain.events import EventKind
-from domain.jobs import Failure, Job, JobState, Placement, Stage
+from domain.jobs import Failure, Job, JobState, Stage, Tuner
 from domain.ports import Canceled
 from storage import events, jobs, models, records, stages
 from storage.database import Database
 from worker import clock, paths
-from worker.engines import RELAY, EnginePool, EngineSource
+from worker.engines import EnginePool, EngineSource
 from worker.leases import CancelAsked, LeaseKeeper, LeaseLost, ShuttingDown
 from worker.pipeline import (
     baseline,
+    beginning,
     benchmarking,
     compiling,
+    devices,
     importing,
-    placing,
     planning,
     publishing,
     tuning,
@@ -47,7 +48,7 @@ STEPS: tuple[tuple[Stage, Callable[[Work], Outcome]], ...] = (
     (Stage.PUBLISH, publishing.run),
 )
 _STAGE_ATTEMPTS = 2
-_GONE = (errors.EngineCrashed, errors.EngineSilent, errors.EngineGarbled)
+_AGAIN = (errors.EngineCrashed, errors.EngineSilent, errors.EngineGarbled, errors.DeviceLost)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +96,8 @@ class Pipeline:
             for stage, step in STEPS:
                 keeper.check()
                 known = self._known(work, stage)
-                work.outcomes[stage] = known if known is not None else self._perform(work, stage, step)
+                outcome = known if known is not None else self._perform(work, stage, step)
+                work = self._settle(work, stage, outcome)
         except Canceled:
             keeper.check()
             raise
@@ -110,15 +112,21 @@ class Pipeline:
                 keeper.require(jobs.set_stage(session, job.id, keeper.lease, Stage.IMPORT))
         folder = paths.work(self.settings.home, job.id)
         folder.mkdir(parents=True, exist_ok=True)
-        placement = placing.resolve(job.request, pool.get(RELAY).hello)
+        started = beginning.start(job.request, pool)
         with self.database.transaction() as session:
-            keeper.require(jobs.set_placement(session, job.id, keeper.lease, placement))
-            records.set_aside(session, job.id, placement)
+            keeper.require(jobs.set_placement(session, job.id, keeper.lease, started.placement))
+            records.set_aside(session, job.id, *started.placements)
             model = models.get(session, job.request.model_digest)
-        return Work(
+        work = Work(
             job=job,
             model=model,
-            placement=placement,
+            target=started.place.target,
+            device=started.place.device,
+            toolchains=started.toolchains,
+            candidates=started.candidates,
+            tuner=started.candidates[0],
+            unavailable=started.unavailable,
+            plugins=started.plugins,
             keeper=keeper,
             database=self.database,
             blobs=self.blobs,
@@ -126,12 +134,20 @@ class Pipeline:
             settings=self.settings,
             folder=folder,
         )
+        pool.listener = devices.listener(work)
+        return work
+
+    def _settle(self, work: Work, stage: Stage, outcome: Outcome) -> Work:
+        """Go on with the tuner that the stage's outcome chose, if it chose one."""
+        work.outcomes[stage] = outcome
+        tuner = Tuner(outcome.get("tuner", work.tuner))
+        return work if tuner is work.tuner else beginning.lead(work, tuner)
 
     def _known(self, work: Work, stage: Stage) -> Outcome | None:
         """What an earlier attempt found out, if it was for the same placement and its files are still here."""
         with self.database.reading() as session:
             outcome = stages.outcome(session, work.job.id, stage)
-        if outcome is None or outcome.get("placement") != _identity(work.placement):
+        if outcome is None or outcome.get("placement") != _identity(work):
             return None
         files = outcome.get("files", [])
         return outcome if all((work.folder / name).is_file() for name in files) else None
@@ -141,13 +157,14 @@ class Pipeline:
         with self.database.transaction() as session:
             work.keeper.require(jobs.set_stage(session, work.job.id, work.lease, stage))
             _tell(session, work, {"stage": stage.value, "status": "started"})
-        outcome = {**_persistently(work, stage, step), "placement": _identity(work.placement)}
+        outcome = {**_persistently(work, stage, step), "placement": _identity(work)}
         finished = clock.now()
         seconds = round((finished - started).total_seconds(), 3)
         with self.database.transaction() as session:
             times = {"started_at": started, "finished_at": finished}
             work.keeper.require(stages.save(session, work.job.id, work.lease, stage, outcome, **times))
-            _tell(session, work, {"stage": stage.value, "status": "finished", "seconds": seconds})
+            told = {name: outcome[name] for name in planning.TOLD} if stage is Stage.PLAN else {}
+            _tell(session, work, {"stage": stage.value, "status": "finished", "seconds": seconds, **told})
             if stage is Stage.PUBLISH:
                 publishing.finish(session, work, outcome)
         return outcome
@@ -174,7 +191,7 @@ def _persistently(work: Work, stage: Stage, step: Callable[[Work], Outcome]) -> 
     for _ in range(0 if stage is Stage.TUNE else _STAGE_ATTEMPTS - 1):
         try:
             return step(work)
-        except _GONE as error:
+        except _AGAIN as error:
             work.keeper.check()
             work.note(f"{error.message} during {stage}; trying once more")
     return step(work)
@@ -184,8 +201,10 @@ def _tell(session: Any, work: Work, data: dict[str, Any]) -> None:
     events.append(session, work.job.id, EventKind.STAGE, data, now=clock.now())
 
 
-def _identity(placement: Placement) -> list[str]:
-    return [placement.target.identity, placement.device.key, placement.toolchain.identity]
+def _identity(work: Work) -> list[str]:
+    """An outcome holds for one target, device and set of toolchains."""
+    toolchains = sorted(toolchain.identity for toolchain in work.toolchains.values())
+    return [work.target.identity, work.device.key, *toolchains]
 
 
 def _failure(error: errors.TunesmithError) -> Failure:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from domain import errors
 from domain.artifacts import Variant, Verification
 from domain.jobs import Stage
+from domain.ports import Engine
 from storage import codec
-from tuner import benchmark, verification
-from worker.engines import REFERENCE, RELAY
+from tuner import benchmark, failures, verification
+from worker.engines import REFERENCE
 from worker.pipeline import variants
 from worker.pipeline.work import EXPECTED, INPUTS, Outcome, Work
 
@@ -15,10 +19,13 @@ from worker.pipeline.work import EXPECTED, INPUTS, Outcome, Work
 def run(work: Work) -> Outcome:
     """Raises VerificationFailed when no variant is correct."""
     # What tuned and compiled is not needed any more, and its idle processes would disturb the benchmark.
-    work.engines.close(RELAY, role="main")
+    for name in work.toolchains:
+        work.engines.close(name, role="main")
+    if not work.measures:
+        return {"verifications": {}}
     found = {variant: _verify(work, variant) for variant in variants.compiled(work)}
     if not any(each.passed for each in found.values()):
-        benchmark.judge({}, found)
+        raise benchmark.nothing_right(found)
     return {"verifications": {str(variant): codec.dump(each) for variant, each in found.items()}}
 
 
@@ -27,24 +34,42 @@ def load(work: Work) -> dict[Variant, Verification]:
     return {Variant(variant): codec.load(Verification, data) for variant, data in stored.items()}
 
 
-def _verify(work: Work, variant: Variant) -> Verification:
-    reference = work.engines.get(REFERENCE)
+def compare(
+    work: Work, engine: Engine, variant: Variant, bundle: Path, inputs: Sequence[Path], expected: Sequence[Path]
+) -> Verification:
+    """Run a build where the job measures and compare. Raises EngineError, Canceled, and the caller's errors."""
     try:
         return verification.verify(
-            reference,
-            variants.engine(work, variant),
+            work.engines.get(REFERENCE),
+            engine,
             variant=variant,
-            bundle=variants.folder(work, variant),
-            inputs=work.arrays(INPUTS),
-            expected=work.arrays(EXPECTED),
+            bundle=bundle,
+            inputs=inputs,
+            expected=expected,
             folder=work.folder / "actual",
-            threads=work.threads,
+            place=work.place,
+            precision=str(work.request.precision),
             canceled=work.canceled,
         )
-    except errors.EngineError as error:
+    except errors.EngineRequestFailed as error:
+        raise failures.explain(error) from error
+
+
+def _verify(work: Work, variant: Variant) -> Verification:
+    if variant is Variant.UNTUNED:
+        # The baseline has compared it already.
+        stored = work.outcomes[Stage.BASELINE]["verifications"][variants.engine_name(work, variant)]
+        return codec.load(Verification, stored)
+    reference = work.engines.get(REFERENCE)
+    inputs, expected = work.arrays(INPUTS), work.arrays(EXPECTED)
+    try:
+        engine = variants.engine(work, variant)
+        return compare(work, engine, variant, variants.folder(work, variant), inputs, expected)
+    except (errors.EngineError, errors.InvalidRequest) as error:
         # Of a job that is to stop the engine may be gone, which says nothing about the build.
         work.keeper.check()
         if not reference.alive:
             raise
         work.note(f"the {variant} build does not run: {error.message[:500]}")
-        return Verification(variant=variant, seeds=verification.SEEDS, outputs=())
+        precision = str(work.request.precision)
+        return Verification(variant=variant, seeds=verification.SEEDS, outputs=(), precision=precision)

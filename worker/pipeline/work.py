@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from domain import errors
 from domain.blobs import BlobStore
 from domain.events import EventKind
-from domain.jobs import Job, JobRequest, Lease, Placement, Stage
+from domain.jobs import Job, JobRequest, Lease, Placement, RunnerKind, Stage, Tuner
 from domain.models import Model
 from domain.ports import Engine, OnEvent
+from domain.targets import Device, Target, Toolchain, kind_of
 from domain.tensors import TensorSpec
 from storage import events, jobs
 from storage.database import Database
 from tuner import failures
 from worker import clock
-from worker.engines import RELAY, EnginePool
+from worker.engines import EnginePool
 from worker.leases import LeaseKeeper
 from worker.settings import WorkerSettings
 
@@ -38,7 +39,18 @@ class Work:
 
     job: Job
     model: Model
-    placement: Placement
+    target: Target
+    device: Device
+    toolchains: dict[str, Toolchain]
+    """Of every engine that may serve the job, by its name."""
+    candidates: tuple[Tuner, ...]
+    """Tuners that may serve the job, the preferred one first; of a job that names its tuner, that one alone."""
+    tuner: Tuner
+    """The one that leads now; ``auto`` may settle on another one as the job goes on."""
+    unavailable: tuple[str, ...]
+    """One sentence for each engine that ``auto`` cannot use."""
+    plugins: dict[str, tuple[str, ...]]
+    """What each engine says of its plug-ins."""
     keeper: LeaseKeeper
     database: Database
     blobs: BlobStore
@@ -62,12 +74,44 @@ class Work:
 
     @property
     def threads(self) -> int:
-        return self.placement.target.threads
+        return self.target.threads
+
+    @property
+    def engine(self) -> str:
+        """Name of the engine that tunes."""
+        return self.tuner.engine
+
+    @property
+    def placement(self) -> Placement:
+        return Placement(target=self.target, device=self.device, toolchain=self.toolchains[self.engine])
+
+    @property
+    def measures(self) -> bool:
+        """Whether anything runs on the target at all."""
+        return self.request.runner is not RunnerKind.NONE
+
+    @property
+    def reference_shares_device(self) -> bool:
+        """Whether ONNX Runtime's times can be compared with those of compiled variants."""
+        return self.request.runner is RunnerKind.LOCAL and kind_of(self.target.text) == "llvm"
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Where compiled files run, as the engines' ``run`` and ``time`` take it."""
+        return {"threads": self.threads, "target": self.target.text, "runner": self.runner}
+
+    @property
+    def runner(self) -> dict[str, Any] | None:
+        rpc = self.request.rpc
+        if self.request.runner is not RunnerKind.RPC or rpc is None:
+            return None
+        return {"kind": "rpc", "tracker": rpc.tracker, "key": rpc.key, "session_timeout": rpc.session_timeout}
 
     @property
     def device_lock(self) -> str:
         """The device without its thread count: however many threads a job uses, it spoils another's measurements."""
-        return self.placement.device.key.rpartition("/")[0] or self.placement.device.key
+        key = self.device.key
+        return key.rpartition("/")[0] if kind_of(self.target.text) == "llvm" and "/" in key else key
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -78,20 +122,27 @@ class Work:
         return specs(self.outcomes[Stage.IMPORT]["outputs"])
 
     @property
-    def compile_params(self) -> dict[str, Any]:
-        """Which model to compile and what for, as the engine's methods take it."""
+    def prepared(self) -> Path:
+        return self.folder / PREPARED
+
+    def build_params(self, tuner: Tuner | None) -> dict[str, Any]:
+        """Which model to build and what for, as the engines' methods take it; without a tuner, an untuned build."""
         return {
-            "model": str(self.folder / PREPARED),
-            "target": self.placement.target.text,
+            "model": str(self.prepared),
+            "target": self.target.text,
             "threads": self.threads,
+            "precision": str(self.request.precision),
+            "tuner": None if tuner is None else str(tuner),
+            "options": asdict(self.request.tuner_options),
         }
 
     def arrays(self, folder: str) -> list[Path]:
         """The baseline's ``inputs`` or ``expected`` outputs, one file a seed."""
         return [self.folder / name for name in self.outcomes[Stage.BASELINE][folder]]
 
-    def relay(self) -> Engine:
-        return self.engines.get(RELAY)
+    def compiler(self, name: str | None = None) -> Engine:
+        """The process that extracts, tunes and compiles; by default the leading engine's."""
+        return self.engines.get(name or self.engine)
 
     def ask(
         self, engine: Engine, method: str, params: dict[str, Any], *, timeout: float, on_event: OnEvent | None = None

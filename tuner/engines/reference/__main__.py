@@ -57,7 +57,8 @@ def _time(params: Json, _: serving.Emitter) -> Json:
 
 
 def _compare(params: Json, _: serving.Emitter) -> Json:
-    return {"outputs": comparing.compare(arrays.load(params["expected"]), arrays.load(params["actual"]))}
+    expected, actual = arrays.load(params["expected"]), arrays.load(params["actual"])
+    return {"outputs": comparing.compare(expected, actual, precision=params.get("precision") or "f32")}
 
 
 HANDLERS: dict[str, serving.Handler] = {

@@ -19,18 +19,29 @@ TOLERANCES = {
 The relative one is about 4000 units in the last place for float32: correct compilations of deep networks were seen
 within 1e-5, wrong ones off by 1e-1 and more.
 """
+HALF_TOLERANCES = (1e-3, 2e-2)
+"""Of floating-point outputs of a network that computes in fp16, likewise.
+
+Each rounding of a number with 11 significant bits is off by up to 5e-4 of it; roundings of some hundred layers add up
+like a random walk, to about 5e-3 of the largest output. Wrong results were seen off by 1e-1 and more.
+"""
 LARGEST = 1e308
 """Stands for an infinite or undefined error, which JSON cannot carry."""
 
 
-def compare(expected: Arrays, actual: Arrays) -> list[Json]:
-    """One entry for every expected output; a missing or wrong-shaped one fails with the largest error."""
-    return [_compare(name, array, actual.get(name)) for name, array in expected.items()]
+def compare(expected: Arrays, actual: Arrays, *, precision: str = "f32") -> list[Json]:
+    """One entry for every expected output; a missing or wrong-shaped one fails with the largest error.
+
+    ``precision`` is what ``actual`` was computed with: ``f32`` or ``fp16``.
+    """
+    return [_compare(name, array, actual.get(name), precision) for name, array in expected.items()]
 
 
-def _compare(name: str, expected: Any, actual: Any) -> Json:
+def _compare(name: str, expected: Any, actual: Any, precision: str) -> Json:
     dtype = expected.dtype.name
     atol, rtol = TOLERANCES.get(dtype, (0.0, 0.0))
+    if precision == "fp16" and dtype in TOLERANCES:
+        atol, rtol = HALF_TOLERANCES
     max_abs, scale = _errors(expected, actual)
     max_rel = max_abs / scale if scale > 0 else (0.0 if max_abs == 0 else LARGEST)
     return {

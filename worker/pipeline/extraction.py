@@ -1,0 +1,63 @@
+"""The tuning tasks that an engine finds in the model, found once for everybody."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from domain.extractions import key_of
+from domain.jobs import Stage
+from domain.tuning_tasks import ExtractedTask
+from storage import extractions, jobs, workloads
+from storage.tables import digest_of
+from worker import clock
+from worker.pipeline.work import Work
+
+_EXTRACT_SECONDS = 1800.0
+
+
+def tasks(work: Work) -> list[ExtractedTask]:
+    """Of the leading tuner. Raises EngineError, LeaseLost."""
+    key = key_of(
+        model_digest=work.model.digest,
+        input_shapes={spec["name"]: spec["shape"] for spec in work.outcomes[Stage.IMPORT]["inputs"]},
+        target=work.target,
+        toolchain=work.toolchains[work.engine],
+        tuner=work.tuner,
+        precision=work.request.precision,
+        options=work.request.tuner_options,
+        plugins=work.plugins.get(work.engine, ()),
+    )
+    with work.database.reading() as session:
+        known = extractions.get(session, key)
+    return known if known is not None else _extract(work, key)
+
+
+def definition(work: Work, workload_key: str) -> str | None:
+    """The file with the workload's native form, where its key alone does not rebuild it."""
+    path = _folder(work) / f"{digest_of(workload_key)[:32]}.jsonl"
+    if not path.is_file():
+        with work.database.reading() as session:
+            text = workloads.definitions(session, [workload_key]).get(workload_key)
+        if text is None:
+            return None
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return str(path)
+
+
+def _extract(work: Work, key: str) -> list[ExtractedTask]:
+    folder = work.folder / "extracted" / str(work.tuner)
+    folder.mkdir(parents=True, exist_ok=True)
+    params = {**work.build_params(work.tuner), "out_dir": str(folder)}
+    answer = work.ask(work.compiler(), "extract", params, timeout=_EXTRACT_SECONDS)
+    found = [ExtractedTask(**task) for task in answer["tasks"]]
+    texts = {task.workload_key: (folder / task.definition).read_text() for task in found if task.definition}
+    with work.database.transaction() as session:
+        work.keeper.require(jobs.holds(session, work.job.id, work.lease))
+        workloads.put_many(session, texts, tuner=str(work.tuner))
+        extractions.put(session, key, found, now=clock.now())
+    return found
+
+
+def _folder(work: Work) -> Path:
+    return work.folder / "definitions"

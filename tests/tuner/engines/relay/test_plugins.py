@@ -175,14 +175,29 @@ def register(registry):
     assert caught.value.details["plugin"] == "broken_plugin"
 
 
-def _module(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> str:
+def test_the_example_of_the_documentation_works(
+    place: dict[str, Any], reference: EngineSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = (catalogue.ROOT / "docs" / "custom-operators.md").read_text()
+    source = document.split("```python\n")[1].split("```")[0]
+    monkeypatch.setenv(plugins.VARIABLE, _module(tmp_path, monkeypatch, source, "my_plugin"))
+    (tmp_path / "model.onnx").write_bytes(models.plugin_operators(functions=True))
+    with start("relay", tmp_path / "engine.log") as engine:
+        params = {**place, "model": str(tmp_path / "model.onnx"), "records": None}
+        [task] = engine.request("extract", params, timeout=60)["tasks"]
+        assert task["name"] == "wave.cpu"
+        engine.request("compile", {**params, "out_dir": str(tmp_path / "b")}, timeout=120)
+        assert _agrees_with_numpy(engine, reference, tmp_path / "b")
+
+
+def _module(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str, name: str = "broken_plugin") -> str:
     """An importable module of that source in the engine's environment."""
     (folder / "site").mkdir()
-    (folder / "site" / "broken_plugin.py").write_text(source)
+    (folder / "site" / f"{name}.py").write_text(source)
     # As if it were installed there; PYTHONPATH itself is the host's to set.
     python = environments.interpreter(catalogue.get("relay"), home())
     wrapper = folder / "python"
     wrapper.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{folder}/site" exec "{python}" "$@"\n')
     wrapper.chmod(0o755)
     monkeypatch.setenv(environments.variable(catalogue.get("relay")), str(wrapper))
-    return "broken_plugin"
+    return name

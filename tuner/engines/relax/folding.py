@@ -16,6 +16,8 @@ _PURE: dict[str, Callable[..., Any]] = {
     "relax.maximum": np.maximum,
     "relax.minimum": np.minimum,
     "relax.negative": np.negative,
+    "relax.divide": np.divide,
+    "relax.sqrt": np.sqrt,
     "relax.isnan": np.isnan,
     "relax.where": np.where,
 }
@@ -62,5 +64,7 @@ def _compute(name: str, arguments: list[Any], attributes: Any) -> Any | None:
     if name == "relax.astype":
         return first.astype(str(attributes.dtype))
     if name in _PURE and all(isinstance(argument, tvm.ir.GenericConst) for argument in arguments):
-        return _PURE[name](*(argument.value.numpy() for argument in arguments))
+        found = _PURE[name](*(argument.value.numpy() for argument in arguments))
+        # Numpy divides integers into floats; TVM does not.
+        return found if found.dtype in (first.dtype, np.bool_) or name == "relax.where" else None
     return None

@@ -21,6 +21,7 @@ from tuner.engines.relax import (
     importing,
     lowering,
     measuring,
+    plugins,
     records,
     rounds,
     running,
@@ -33,14 +34,19 @@ REMOTE = remote.Remote(measuring.session_child)
 
 def _hello() -> Json:
     environment.leave_out_intrinsics()
+    registry = plugins.install()
     return {
         "engine": "relax",
-        "toolchain": {"engine": "relax", "tvm": tvm.__version__, "llvm": targets.llvm_version()},
+        "toolchain": {
+            "engine": "relax",
+            "tvm": registry.version(tvm.__version__),
+            "llvm": targets.llvm_version(),
+        },
         "mcpu": targets.native_cpu(),
         "cpus": targets.known_cpus(),
         "kinds": list(targets.KINDS),
         "tuners": ["metaschedule"],
-        "plugins": [],
+        "plugins": registry.described,
         "gpu": cuda.device_exists(),
         "methods": sorted(HANDLERS),
     }

@@ -10,12 +10,22 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx.inliner
 from google.protobuf.message import DecodeError
 from tvm.relax.frontend.onnx import from_onnx, onnx_frontend
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
+from tuner.engines.relax import plugins
+
+_DOMAINS = ("", "ai.onnx", "com.microsoft")
+"""Whose operators the importer may know, by type alone; those of others are named with their domain."""
+
+_CONSTANTS = {
+    "value_float": onnx.TensorProto.FLOAT,
+    "value_floats": onnx.TensorProto.FLOAT,
+    "value_int": onnx.TensorProto.INT64,
+    "value_ints": onnx.TensorProto.INT64,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +58,8 @@ def _load(path: str, modified_ns: int) -> Imported:  # noqa: ARG001 - part of th
         onnx.checker.check_model(model)
     except (DecodeError, onnx.checker.ValidationError, ValueError) as error:
         raise EngineFailure("invalid_model", f"not a valid ONNX model: {str(error)[:1500]}") from error
-    if model.functions:
-        model = onnx.inliner.inline_local_functions(model)
+    model = plugins.prepare(model)
+    _use_tensors(model.graph)
     operators = _operator_counts(model.graph)
     _refuse_unsupported(operators)
     try:
@@ -57,6 +67,8 @@ def _load(path: str, modified_ns: int) -> Imported:  # noqa: ARG001 - part of th
             warnings.simplefilter("ignore")
             # Its own names for inputs would lose those of the model.
             module = from_onnx(_add_pairwise(model), sanitize_input_names=False)
+    except EngineFailure:
+        raise
     except Exception as error:
         # The converters raise anything from AssertionError to TVMError.
         message = f"TVM cannot import the model: {type(error).__name__}: {str(error)[-1500:]}"
@@ -69,6 +81,20 @@ def _load(path: str, modified_ns: int) -> Imported:  # noqa: ARG001 - part of th
         outputs=tuple(_spec(value) for value in model.graph.output),
         operators=operators,
     )
+
+
+def _use_tensors(graph: onnx.GraphProto) -> None:
+    """Write every ``Constant`` of ``graph`` with a tensor, which is the only form that TVM reads."""
+    for node in graph.node:
+        for attribute in list(node.attribute):
+            for subgraph in [attribute.g] if attribute.HasField("g") else list(attribute.graphs):
+                _use_tensors(subgraph)
+            if node.op_type == "Constant" and attribute.name in _CONSTANTS:
+                value = onnx.helper.get_attribute_value(attribute)
+                shape, values = ([len(value)], value) if attribute.name.endswith("s") else ([], [value])
+                tensor = onnx.helper.make_tensor(node.output[0], _CONSTANTS[attribute.name], shape, values)
+                node.attribute.remove(attribute)
+                node.attribute.append(onnx.helper.make_attribute("value", tensor))
 
 
 def _add_pairwise(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -100,7 +126,8 @@ def _spec(value: onnx.ValueInfoProto) -> Json:
 def _operator_counts(graph: onnx.GraphProto) -> dict[str, int]:
     counts: dict[str, int] = {}
     for node in graph.node:
-        counts[node.op_type] = counts.get(node.op_type, 0) + 1
+        name = node.op_type if node.domain in _DOMAINS or "::" in node.op_type else f"{node.domain}::{node.op_type}"
+        counts[name] = counts.get(name, 0) + 1
         for attribute in node.attribute:
             for subgraph in [attribute.g] if attribute.HasField("g") else list(attribute.graphs):
                 for name, count in _operator_counts(subgraph).items():

@@ -34,8 +34,9 @@ np.savez(sys.argv[2], up=np.maximum(soft, 0), down=np.maximum(-soft, 0))
 def extended(engine_logs: Path) -> Iterator[EngineSession]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(plugins.VARIABLE, EXAMPLE)
-        with start("relay", engine_logs / "relay-plugins.log") as session:
-            yield session
+        session = start("relay", engine_logs / "relay-plugins.log")
+    with session:
+        yield session
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from tuner.engines.relay import environment, mixed_precision
+from tuner.engines.relay import environment
 
 environment.apply()
 
@@ -14,7 +14,18 @@ import tvm
 
 from tuner.engines.protocol import remote, serving, settling, trials
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relay import compiling, importing, measuring, plugins, rounds, running, speedups, targets, tuners
+from tuner.engines.relay import (
+    compiling,
+    importing,
+    measuring,
+    mixed_precision,
+    plugins,
+    rounds,
+    running,
+    speedups,
+    targets,
+    tuners,
+)
 
 ROUNDS = rounds.Rounds()
 REMOTE = remote.Remote(measuring.session_child)

@@ -26,6 +26,7 @@ from typing import TextIO
 from domain import errors
 from storage.database import Database, migrate
 from storage.settings import StorageSettings
+from tuner import hostinfo
 from tuner.catalogue import ROOT
 from tuner.session import sweep
 from worker import broker
@@ -73,7 +74,7 @@ class _Service:
         descriptor = listener.fileno()
         self._children = [
             self._child("API", [python, "-m", "api", "--fd", str(descriptor)], descriptor),
-            self._child("worker", [python, "-m", "worker"]),
+            *self._workers([python, "-m", "worker"]),
         ]
 
     def run(self) -> int:
@@ -88,11 +89,20 @@ class _Service:
                 self._end()
         return 0
 
-    def _child(self, name: str, command: list[str], *descriptors: int) -> Child:
+    def _workers(self, command: list[str]) -> list[Child]:
+        """One, or two where there is a GPU: who measures on that takes nothing else."""
+        if "TUNESMITH_TAKES" in os.environ or not hostinfo.accelerators():
+            return [self._child("worker", command)]
+        return [
+            self._child("worker", command, TUNESMITH_TAKES="cpu"),
+            self._child("GPU-worker", command, TUNESMITH_TAKES="cuda"),
+        ]
+
+    def _child(self, name: str, command: list[str], *descriptors: int, **environment: str) -> Child:
         return Child(
             name=name,
             command=command,
-            environment=self._environment,
+            environment={**self._environment, **environment},
             log=self._home / "logs" / f"{name.lower()}.log",
             folder=ROOT,
             pass_fds=descriptors,

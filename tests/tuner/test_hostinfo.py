@@ -95,3 +95,27 @@ def test_a_cgroup_1_quota_cuts_the_cores(tmp_path: Path, quota: str, cores: int 
     (tmp_path / "cpu" / "box" / "cpu.cfs_period_us").write_text("100000\n")
     expected = cores or len(os.sched_getaffinity(0))
     assert hostinfo.usable_cores(tmp_path, tmp_path / "membership") == expected
+
+
+def test_gpus_are_known_by_name_and_compute_capability() -> None:
+    found = hostinfo.gpus("NVIDIA H200, 9.0\nTesla T4, 7.5\nNVIDIA Old, \n\n", threads=4)
+    assert [gpu.key for gpu in found] == ["cuda/nvidia-h200/sm_90", "cuda/tesla-t4/sm_75", "cuda/nvidia-old/unknown"]
+    assert [gpu.name for gpu in found] == ["NVIDIA H200", "Tesla T4", "NVIDIA Old"]
+    assert {gpu.threads for gpu in found} == {4}
+
+
+@pytest.mark.parametrize("broken", [True, False])
+def test_a_host_without_the_tool_is_asked_for_its_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: bool
+) -> None:
+    (tmp_path / "0000:01:00.0").mkdir()
+    (tmp_path / "0000:01:00.0" / "information").write_text("Model: \t\t NVIDIA H200\nIRQ:   \t\t 42\n")
+    monkeypatch.setattr(hostinfo, "_NVIDIA", tmp_path)
+    monkeypatch.setattr(hostinfo.shutil, "which", lambda _: "/bin/false" if broken else None)
+    assert [gpu.key for gpu in hostinfo.accelerators()] == ["cuda/nvidia-h200/unknown"]
+
+
+def test_a_host_without_gpus_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hostinfo, "_NVIDIA", tmp_path)
+    monkeypatch.setattr(hostinfo.shutil, "which", lambda _: None)
+    assert hostinfo.accelerators() == ()

@@ -157,7 +157,9 @@ class ScriptedEngine:
         return {"outputs": [{**output, "atol": 1e-5, "rtol": 1e-4, "passed": passed}]}
 
     def _compile(self, params: dict[str, Any]) -> dict[str, Any]:
-        files = ["mod.so", "mod.json", "mod.params"]
+        extra = {"object": ["mod.tar"], "system-lib": ["mod.a"]}.get(params["format"], [])
+        graph = [] if self._hello["engine"] == "relax" else ["mod.json", "mod.params"]
+        files = ["mod.so", *graph, *extra]
         for name in files:
             _touch(Path(params["out_dir"]) / name)
         return {"files": files, "records": _fastest(params["records"]), "seconds": 0.0}
@@ -166,7 +168,8 @@ class ScriptedEngine:
         prefix = _KEYS[params["tuner"]]
         tasks = [
             {
-                "position": position, "name": f"{name}.x86", "workload_key": f'["{prefix}{self._script.renamed.get(name, name)}"]', "description": name,
+                "position": position, "name": f"{name}.x86", "description": name,
+                "workload_key": f'["{prefix}{self._script.renamed.get(name, name)}"]',
                 "weight": 1, "flop": 1e6, "space_size": self._script.space_size,
                 "definition": self._define(params, name) if prefix else None,
             }

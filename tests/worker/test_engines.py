@@ -157,7 +157,7 @@ def test_the_most_promising_tuner_gets_the_rest_of_a_large_budget(bench: Bench, 
     bench.script.space_size = 80
     _make_promising(bench, winner)
     job_id = run(bench, trials=200)
-    trials = {tuner: 0 for tuner in (Tuner.AUTOTVM, Tuner.ANSOR, Tuner.METASCHEDULE)}
+    trials = dict.fromkeys((Tuner.AUTOTVM, Tuner.ANSOR, Tuner.METASCHEDULE), 0)
     for record in bench.records(job_id):
         trials[Tuner(record.tuner)] += 1
     assert trials[winner] >= 110

@@ -17,7 +17,6 @@ from storage import jobs, stages, tuning_tasks
 from tests.worker.conftest import Bench, Killed
 from worker import clock
 
-
 BOARD = RpcOptions(tracker="board:9190", key="rasp4b")
 
 

@@ -82,6 +82,8 @@ def _manifest(work: Work, report: Report) -> Manifest:
         inputs=work.inputs,
         outputs=work.outputs,
         created_by=_CREATED_BY,
+        format=str(work.request.bundle_format),
+        tuner=str(work.tuner) if report.published is Variant.TUNED else "",
     )
 
 

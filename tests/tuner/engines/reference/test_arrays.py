@@ -69,6 +69,19 @@ def test_rounding_is_within_tolerance(reference: EngineSession, tmp_path: Path) 
     assert 0 < output["max_rel"] < output["rtol"]
 
 
+@pytest.mark.parametrize(("actual", "f32", "fp16"), [(101.0, False, True), (103.0, False, False)])
+def test_half_precision_has_tolerances_of_its_own(
+    reference: EngineSession, tmp_path: Path, actual: float, f32: bool, fp16: bool
+) -> None:
+    expected = _npz(tmp_path / "e.npz", a=[1.0, 100.0])
+    params = {"expected": str(expected), "actual": str(_npz(tmp_path / "a.npz", a=[1.0, actual]))}
+    passed = [
+        reference.request("compare", {**params, "precision": precision}, timeout=60)["outputs"][0]["passed"]
+        for precision in ("f32", "fp16")
+    ]
+    assert passed == [f32, fp16]
+
+
 def test_a_missing_output_fails(reference: EngineSession, tmp_path: Path) -> None:
     expected = _npz(tmp_path / "e.npz", a=[1.0], b=[2.0])
     outputs = _compare(reference, expected, _npz(tmp_path / "a.npz", a=[1.0]))

@@ -71,8 +71,7 @@ def lose_one(
         if trial["device"] == dying and seen[dying] == 1:
             boards.end(dying)
 
-    runner = fresh(boards.runner())
-    answer, measured, lost = tune(engine, params, journal, kill, runner=runner, measure=LASTING, trials=trials)
+    answer, measured, lost = tune(engine, params, journal, kill, runner=boards.runner(), measure=LASTING, trials=trials)
     assert answer["trials"] == trials
     assert seen[dying] >= 1
     return dying, measured, lost

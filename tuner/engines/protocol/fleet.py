@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.engines.protocol import children
+from tuner.engines.protocol import children, desertion
 from tuner.engines.protocol.lanes import Call, Ended, Lane, State
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
@@ -30,6 +30,8 @@ _GRACE_SECONDS = 8.0
 """How long a tracker or its last device may be away; TVM's servers register again after 5 s."""
 _REST_SECONDS = 1.0
 _COMEBACK_SECONDS = 20.0
+_AWAY_SECONDS = 600.0
+"""After which a device that went silent, and may be in somebody else's session, is lost all the same."""
 _MOST_LANES = 32
 """Each is a process of 200 MB."""
 _MOST_LOSSES = 2
@@ -41,9 +43,8 @@ class Answer:
     call: Call
     device: str
     error: str | None = None
-    """A ``domain.records.TrialError`` value, or ``refused``."""
+    """A ``domain.records.TrialError`` value, or ``refused``; ``value`` then says why."""
     value: Any = None
-    """What the call returned, or why it did not."""
 
 
 @dataclass(kw_only=True)
@@ -51,6 +52,8 @@ class _Suspect:
     offer: Offer
     reason: str
     since: float
+    check_at: float
+    """When it should have come back. Times are those of ``time.monotonic``."""
     failed_opens: int = 0
     overdue: list[Call]
 
@@ -86,7 +89,7 @@ class Fleet:
         try:
             self._tracker = Tracker(runner.tracker)
         except TrackerSilent as error:
-            raise self._unreachable(error) from error
+            raise desertion.unreachable(runner, error) from error
 
     @property
     def size(self) -> int:
@@ -343,7 +346,9 @@ class Fleet:
 
     def _suspect(self, lane: Lane, reason: str) -> _Suspect:
         assert lane.offer is not None  # noqa: S101 - a lane in a session has one
-        fresh = _Suspect(offer=lane.offer, reason=reason, since=time.monotonic(), overdue=[])
+        now = time.monotonic()
+        back = now + self.runner.session_timeout + _COMEBACK_SECONDS
+        fresh = _Suspect(offer=lane.offer, reason=reason, since=now, check_at=back, overdue=[])
         return self._suspects.setdefault(lane.device, fresh)
 
     def _lose(self, device: str, reason: str) -> None:
@@ -369,7 +374,7 @@ class Fleet:
             devices = self._tracker.devices()
         except TrackerSilent as error:
             if self._seen_at is None or now - self._seen_at > _GRACE_SECONDS:
-                raise self._unreachable(error) from error
+                raise desertion.unreachable(self.runner, error) from error
             self._next_look = now + _LOOK_SOON_SECONDS
             return
         self._servers = devices.get(self.runner.key, set())
@@ -380,40 +385,15 @@ class Fleet:
         if alive or any(lane.has_session for lane in self._lanes):
             self._seen_at = now
         elif self._seen_at is None or self._servers or now - self._seen_at > _GRACE_SECONDS:
-            raise self._deserted(devices)
+            raise desertion.deserted(self.runner, self._lost, self._misfits, devices)
 
     def _judge(self, device: str, suspect: _Suspect, now: float) -> None:
         if device not in self._servers:
             self._lose(device, f"it left the tracker: {suspect.reason}")
-        elif now - suspect.since > self.runner.session_timeout + _COMEBACK_SECONDS:
-            suspect.since = now
-            if not suspect.offer.is_reachable():
+        elif now > suspect.check_at:
+            suspect.check_at = now + _COMEBACK_SECONDS
+            if now - suspect.since > self.runner.session_timeout + _AWAY_SECONDS or not suspect.offer.is_reachable():
                 self._lose(device, f"it did not come back: {suspect.reason}")
-
-    def _unreachable(self, error: TrackerSilent) -> EngineFailure:
-        return EngineFailure(
-            "tracker_unreachable",
-            f"the RPC tracker {self.runner.tracker} does not answer: {error}",
-            hint="Start one (python -m tvm.exec.rpc_tracker) and name it as HOST:PORT.",
-        )
-
-    def _deserted(self, devices: dict[str, set[str]]) -> EngineFailure:
-        if self._lost:
-            reasons = "; ".join(f"{device}: {reason}" for device, reason in self._lost.items())
-            return EngineFailure(
-                "no_device" if self._misfits >= set(self._lost) else "device_lost",
-                f"every device of key {self.runner.key!r} is lost: {reasons}"[:2000],
-                hint="Look at the devices, start their RPC servers again, and retry the job: finished trials are kept.",
-                details={"devices": self._lost},
-            )
-        known = ", ".join(sorted(devices)) or "none"
-        return EngineFailure(
-            "no_device",
-            f"the RPC tracker {self.runner.tracker} has no device of key {self.runner.key!r}; its keys: {known}",
-            hint=f"Start a server on the device: python -m tvm.exec.rpc_server --tracker {self.runner.tracker} "
-            f"--key {self.runner.key}",
-            details={"keys": sorted(devices)},
-        )
 
 
 def _timed_out(call: Call, device: str) -> Answer:

@@ -69,7 +69,7 @@ def _result(answer: Answer, runner: Runner) -> Json:
         raise EngineFailure(**answer.value)
     if answer.error == "run_timeout":
         raise EngineFailure(
-            "run_failed",
+            "device_lost",
             f"{answer.device} was not done within {runner.session_timeout:g} s",
             hint="Raise session_timeout: the network may be slow, or the model.",
         )

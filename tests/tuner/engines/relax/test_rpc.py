@@ -10,7 +10,7 @@ import pytest
 
 from domain import errors
 from tests.rpc.boards import Rack, rack
-from tests.rpc.rounds import content, fresh, lose_one, tune
+from tests.rpc.rounds import content, fresh, lose_one
 from tests.tuner.engines.conftest import home
 from tuner import catalogue, environments
 from tuner.session import EngineSession

@@ -97,14 +97,6 @@ def test_inputs_that_do_not_fit_are_refused(
     assert caught.value.engine_code == "invalid_inputs"
 
 
-def test_a_board_of_another_kind_is_told(relay: EngineSession, tasks: Any, boards: Rack, tmp_path: Path) -> None:
-    params = {"target": "llvm -mtriple=aarch64-linux-gnu", "threads": 1, "workload_key": tasks[0]["workload_key"]}
-    with pytest.raises(errors.EngineRequestFailed) as caught:
-        tune(relay, params, tmp_path / "j", runner=fresh(boards.runner()))
-    assert caught.value.engine_code == "no_device"
-    assert "cannot load what is built for this target" in str(caught.value)
-
-
 def test_a_key_without_devices_is_told(
     relay: EngineSession, convolution: dict[str, Any], boards: Rack, tmp_path: Path
 ) -> None:
@@ -142,21 +134,45 @@ def test_ansor_measures_there_too(relay: EngineSession, place: dict[str, Any], b
     assert not lost
 
 
-def test_the_last_device_takes_its_candidate_along_and_no_other(
+def test_a_slow_candidate_is_its_own_fault(
     relay: EngineSession, convolution: dict[str, Any], boards: Rack, tmp_path: Path
 ) -> None:
-    [only] = boards.start_servers(1, "only")
+    measure = {**MEASURE, "repeat": 4, "min_repeat_ms": 2000, "timeout": 5.0}
+    _, trials, lost = tune(relay, convolution, tmp_path / "j", runner=boards.runner(), measure=measure, trials=2)
+    assert [trial["error"] for trial in trials] == ["run_timeout"] * 2
+    assert not lost
+    # The session went on, and the device is as good as before.
+    _, trials, _ = tune(relay, convolution, tmp_path / "j", runner=boards.runner(), trials=2)
+    assert [trial["error"] for trial in trials] == [None] * 2
+
+
+@pytest.fixture
+def lonely(boards: Rack) -> str:
+    """The only device of the key ``lonely``."""
+    [only] = boards.start_servers(1, "lonely")
+    return only
+
+
+def test_one_device_may_be_of_another_kind_and_may_be_the_last(
+    relay: EngineSession, convolution: dict[str, Any], boards: Rack, lonely: str, tmp_path: Path
+) -> None:
+    other = {**convolution, "target": "llvm -mtriple=aarch64-linux-gnu"}
+    with pytest.raises(errors.EngineRequestFailed) as caught:
+        tune(relay, other, tmp_path / "j", runner=fresh(boards.runner("lonely")))
+    assert caught.value.engine_code == "no_device"
+    assert "cannot load what is built for this target" in caught.value.details["devices"][lonely]
+
     trials: Trials = []
 
     def kill(trial: dict[str, Any]) -> None:
         trials.append(trial)
         if len(trials) == 1:
-            boards.end(only)
+            boards.end(lonely)
 
     with pytest.raises(errors.EngineRequestFailed) as caught:
-        tune(relay, convolution, tmp_path / "j", kill, runner=boards.runner("only"), measure=LASTING)
+        tune(relay, convolution, tmp_path / "j", kill, runner=boards.runner("lonely"), measure=LASTING)
     assert caught.value.engine_code == "device_lost"
-    assert only in caught.value.details["devices"]
+    assert lonely in caught.value.details["devices"]
     assert [trial["error"] for trial in trials] == [None, "device_lost"]
 
 

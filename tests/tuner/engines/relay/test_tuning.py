@@ -163,10 +163,33 @@ def test_a_timeout_is_data(relay: EngineSession, convolution: dict[str, Any], tm
     assert all(trial["error"] is None for trial in trials)
 
 
-def test_an_unknown_option_is_refused(relay: EngineSession, convolution: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("search", ["ga", "random", "gridsearch"])
+def test_every_search_measures_rounds(
+    relay: EngineSession, convolution: dict[str, Any], tmp_path: Path, search: str
+) -> None:
+    options = {"search": search, "keep_layout": False}
+    _, trials = _tune(relay, convolution, tmp_path / "j", trials=5, options=options)
+    _, more = _tune(relay, convolution, tmp_path / "j", trials=5, first_trial=5, options=options)
+    assert [trial["default"] for trial in trials + more] == [True] + [False] * 9
+    assert len({trial["schedule_digest"] for trial in trials + more}) == 10
+    assert all(trial["error"] is None for trial in trials + more)
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ({"feature_type": "knobs"}, "knob"),
+        ({"search": "annealing"}, None),
+        ({"loss_type": "rank_binary"}, "rank-binary"),
+    ],
+)
+def test_an_unknown_option_is_refused(
+    relay: EngineSession, convolution: dict[str, Any], tmp_path: Path, options: dict[str, str], hint: str | None
+) -> None:
     with pytest.raises(errors.EngineRequestFailed) as caught:
-        _tune(relay, convolution, tmp_path / "j", options={"feature_type": "colour"})
+        _tune(relay, convolution, tmp_path / "j", options=options)
     assert caught.value.engine_code == "invalid_option"
+    assert hint is None or (caught.value.hint and hint in caught.value.hint)
 
 
 def test_an_unknown_workload_is_refused(relay: EngineSession, place: dict[str, Any], tmp_path: Path) -> None:

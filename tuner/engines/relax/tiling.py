@@ -39,13 +39,16 @@ def tile(schedule: Any, block: Any, machine: Machine, *, parallel: bool) -> list
         schedule.set_scope(block, 0, "local")
     else:
         epilogue = schedule.cache_write(block, 0, "local")
-    spatial, reduced = _loops(schedule, block)
+    every, reduced = _loops(schedule, block)
+    # Behind loops of one step lies what is contiguous in memory.
+    spatial = [loop for loop in every if int(schedule.get(loop).extent) > 1] or every[-1:]
+    unit = [loop for loop in every if not any(loop.same_as(other) for other in spatial)]
     sizes = _tile_sizes([int(schedule.get(loop).extent) for loop in spatial], machine)
     outer_column, vectors, vector = schedule.split(spatial[-1], [None, sizes.vectors, sizes.width])
-    inner, outer = [vectors, vector], [*spatial[:-1], outer_column]
+    inner, outer = [vectors, vector], [*unit, *spatial[:-1], outer_column]
     if sizes.rows > 1:
         outer_row, row = schedule.split(spatial[-2], [None, sizes.rows])
-        inner, outer = [row, vectors, vector], [*spatial[:-2], outer_row, outer_column]
+        inner, outer = [row, vectors, vector], [*unit, *spatial[:-2], outer_row, outer_column]
     schedule.reorder(*outer, *reduced, *inner)
     place = schedule.fuse(*outer)
     schedule.reverse_compute_at(epilogue, place)

@@ -50,6 +50,13 @@ def convolution() -> bytes:
     return models.model(nodes, inputs=inputs, outputs={"y": (1, 16, 8, 8)})
 
 
+def thin_convolution() -> bytes:
+    """Over time, as images of one column: ``x`` [1, 4, 32, 1], ``w`` [8, 4, 5, 1]."""
+    nodes = [_node("Conv", ["x", "w"], ["y"], kernel_shape=[5, 1])]
+    inputs = {"x": (1, 4, 32, 1), "w": (8, 4, 5, 1)}
+    return models.model(nodes, inputs=inputs, outputs={"y": (1, 8, 28, 1)})
+
+
 def sums() -> bytes:
     """A ``Sum`` of three tensors between convolutions' layouts: ``x`` [1, 4, 5, 5]."""
     weights = random.Random(0)  # noqa: S311 - weights, not secrets

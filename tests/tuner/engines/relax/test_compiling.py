@@ -34,6 +34,7 @@ NETWORKS = {
     "attention": networks.attention,
     "matmul": networks.matmul,
     "convolution": networks.convolution,
+    "thin_convolution": networks.thin_convolution,
     "sums": networks.sums,
     "means": networks.means,
     "transposed_convolution": networks.transposed_convolution,

@@ -134,7 +134,7 @@ if __name__ == "__main__":
 def example(manifest: Manifest) -> str:
     """A program for the TVM that the bundle was built with."""
     loader = _MACHINE if manifest.executor == "vm" else _GRAPH
-    return _HEAD.format(tvm=manifest.toolchain["tvm"]) + loader + _TAIL
+    return _HEAD.format(tvm=_plain(manifest)) + loader + _TAIL
 
 
 _FILES = {
@@ -169,7 +169,7 @@ def readme(manifest: Manifest, report: Report, binaries: Iterable[str]) -> str:
 
     python example.py
 
-It needs numpy and TVM {manifest.toolchain["tvm"]}. The compiled files hold code for the target above, which stops with
+It needs numpy and TVM {_plain(manifest)}. The compiled files hold code for the target above, which stops with
 an illegal instruction on a CPU that lacks its features:
 
 {_listed(manifest, binaries)}
@@ -193,6 +193,11 @@ sha256 of every file.
 
 Written by {manifest.created_by}.
 """
+
+
+def _plain(manifest: Manifest) -> str:
+    """The release of TVM that runs the bundle: plugins are needed to compile, not to run."""
+    return manifest.toolchain["tvm"].partition("+plugins.")[0]
 
 
 def _listed(manifest: Manifest, binaries: Iterable[str]) -> str:

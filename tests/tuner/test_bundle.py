@@ -291,3 +291,12 @@ def test_the_records_name_their_tuner(compiled: Path, tmp_path: Path, engine: st
     bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=facts, report=REPORT, records=RECORDS)
     bundle.open_bundle(tmp_path / "b.tar", tmp_path / "out")
     assert json.loads((tmp_path / "out" / "records.json").read_text())["tuner"] == named
+
+
+def test_what_runs_a_bundle_needs_no_plugins(compiled: Path, tmp_path: Path) -> None:
+    facts = dataclasses.replace(MANIFEST, toolchain={**MANIFEST.toolchain, "tvm": "0.19.0+plugins.1f2e3d4c"})
+    written = bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=facts, report=REPORT)
+    bundle.open_bundle(tmp_path / "b.tar", tmp_path / "out")
+    assert written.toolchain["tvm"] == "0.19.0+plugins.1f2e3d4c"
+    assert "plain TVM 0.19.0 and numpy" in (tmp_path / "out" / "example.py").read_text()
+    assert "It needs numpy and TVM 0.19.0." in (tmp_path / "out" / "README.md").read_text()

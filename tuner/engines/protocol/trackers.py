@@ -72,7 +72,7 @@ class Ticket:
     def poll(self) -> Offer | None:
         """The device, once it is our turn; does not wait. Raises TrackerSilent when the tracker hung up."""
         try:
-            while select.select([self._connection], [], [], 0)[0]:
+            while _decode(bytes(self._received)) is None and select.select([self._connection], [], [], 0)[0]:
                 chunk = self._connection.recv(4096)
                 if not chunk:
                     raise TrackerSilent("the tracker closed the connection")

@@ -57,10 +57,10 @@ def test_waiting_for_a_device_is_not_run_time(
     # Somebody else has them. TVM's servers take themselves back when nobody comes, after 6 to 8 s.
     held = boards.take(2, give_back=False)
     started = time.monotonic()
-    measure = {**MEASURE, "timeout": 1.5}
+    measure = {**MEASURE, "timeout": 4.0}
     _, trials, lost = tune(relay, convolution, tmp_path / "j", runner=boards.runner(), measure=measure, trials=2)
     assert len({offer.device for offer in held}) == 2
-    assert time.monotonic() - started > 3
+    assert time.monotonic() - started > 4
     assert [trial["error"] for trial in trials] == [None, None]
     assert not lost
 

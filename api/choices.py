@@ -12,7 +12,7 @@ from domain.errors import InvalidRequest
 Choice = TypeVar("Choice", bound=StrEnum)
 
 SEARCHES = ("xgb", "ga", "random", "gridsearch")
-LOSSES = ("rank-binary", "reg")
+LOSSES = ("rank-binary", "rank", "reg")
 FEATURES = ("knob", "itervar", "curve")
 LAYOUTS = ("NCHW", "NHWC")
 

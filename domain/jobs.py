@@ -117,7 +117,7 @@ class TunerOptions:
     n_trial: int | None = None
     """Most trials for one tuning task."""
     loss_type: str = "rank-binary"
-    """``reg`` or ``rank-binary``; TVM's ``rank`` does not run on XGBoost 2 and later."""
+    """``reg``, ``rank`` or ``rank-binary``, as TVM's XGBoostCostModel has them."""
     feature_type: str = "knob"
     keep_layout: bool = True
     """Search only schedules that keep the memory layout of the untuned build; else those, then any."""

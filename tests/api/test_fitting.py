@@ -65,7 +65,7 @@ def test_what_goes_together(client: TestClient, model: str, request_: dict[str, 
         ({"tuner_options": {"search": "ga", "loss_type": "reg"}}, "invalid_option", "no cost model"),
         ({"tuner_options": {"search": "random", "transfer": True}}, "invalid_option", "no cost model"),
         ({"tuner_options": {"search": "xgbb"}}, "invalid_option", "xgbb"),
-        ({"tuner_options": {"loss_type": "rank"}}, "invalid_option", "rank"),
+        ({"tuner_options": {"loss_type": "ranked"}}, "invalid_option", "rank"),
         ({"tuner_options": {"feature_type": "knobs"}}, "invalid_option", "knobs"),
         ({"tuner_options": {"layout": "NCWH"}}, "invalid_option", "NCWH"),
         ({"bundle_format": "systemlib"}, "invalid_option", "systemlib"),
@@ -90,7 +90,7 @@ def test_near_matches_of_options(client: TestClient, model: str) -> None:
         return str(answer["details"]["near_matches"][0])
 
     assert near(tuner="metaschedul") == "metaschedule"
-    assert near(tuner_options={"loss_type": "rank"}) == "rank-binary"
+    assert near(tuner_options={"loss_type": "rankbinary"}) == "rank-binary"
     assert near(tuner_options={"search": "gird"}) == "gridsearch"
     assert near(bundle_format="systemlib") == "system-lib"
     assert near(precision="f16") == "fp16"

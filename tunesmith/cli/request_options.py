@@ -52,7 +52,7 @@ class Search:
         int | None, typer.Option(help="Trials of one task without a better one before it is left.")
     ] = None
     search: Annotated[str | None, typer.Option(help="AutoTVM: xgb (its default), ga, random or gridsearch.")] = None
-    loss: Annotated[str | None, typer.Option(help="AutoTVM's xgb: rank-binary (its default) or reg.")] = None
+    loss: Annotated[str | None, typer.Option(help="AutoTVM's xgb: rank-binary (its default), rank or reg.")] = None
     feature_type: Annotated[str | None, typer.Option(help="AutoTVM's xgb: knob (its default), itervar or curve.")] = (
         None
     )

@@ -158,8 +158,8 @@ class ScriptedEngine:
 
     def _compile(self, params: dict[str, Any]) -> dict[str, Any]:
         extra = {"object": ["mod.tar"], "system-lib": ["mod.a"]}.get(params["format"], [])
-        graph = [] if self._hello["engine"] == "relax" else ["mod.json", "mod.params"]
-        files = ["mod.so", *graph, *extra]
+        weights = [] if self._hello["engine"] == "relax" else ["mod.params"]
+        files = ["mod.so", "mod.json", *weights, *extra]
         for name in files:
             _touch(Path(params["out_dir"]) / name)
         return {"files": files, "records": _fastest(params["records"]), "seconds": 0.0}

@@ -42,7 +42,8 @@ class Served:
     def submit(self, *, size: int, **request: Any) -> str:
         """A job for images of ``size``: each size has tuning tasks of its own, which no other job has covered."""
         model = self.client.put("/v1/models", params={"name": "small"}, content=models.small_network()).json()["id"]
-        body = {"model": model, "input_shapes": {"image": [1, 3, size, size]}, **request}
+        # By default the tuner with the quickest trials.
+        body = {"model": model, "input_shapes": {"image": [1, 3, size, size]}, "tuner": "autotvm", **request}
         answer = self.client.post("/v1/jobs", json=body)
         assert answer.status_code == 202, answer.text
         return str(answer.json()["id"])
@@ -148,6 +149,17 @@ def test_a_model_is_tuned_over_http(served: Served, tuned: dict[str, Any]) -> No
     _await(lambda: not (served.home / "work" / job_id).exists(), 10)
     worker = served.client.get("/v1/workers").json()["workers"][0]
     assert worker["toolchains"][0].startswith("relay/tvm-0.19")
+
+
+def test_auto_says_what_it_chose_and_the_same_job_again_needs_no_trials(served: Served, tuned: dict[str, Any]) -> None:
+    size = tuned["input_shapes"]["image"][2]
+    again = served.finish(served.submit(size=size, budget={"trials": 16}))
+    assert (again["trials_done"], again["trials_planned"]) == (0, 0)
+    job = served.finish(served.submit(size=size, budget={"trials": 16}, tuner="auto"))
+    assert job["trials_done"] == 0
+    report = served.client.get(f"/v1/jobs/{job['id']}/report").json()
+    assert any(line.startswith("autotvm leads") for line in report["choice"])
+    assert report["engines"]["tuned"].startswith("relay/")
 
 
 def test_the_bundle_of_a_job_runs_from_the_command_line(served: Served, tuned: dict[str, Any], tmp_path: Path) -> None:

@@ -151,6 +151,15 @@ def test_the_untuned_variant_is_the_fastest_engines(bench: Bench) -> None:
     assert found.engines[Variant.UNTUNED].startswith("relax/")
 
 
+def test_a_small_job_follows_what_earlier_searches_cover(bench: Bench) -> None:
+    bench.script.hellos = BOTH
+    first = run(bench, trials=16)
+    bench.script.speed = {"relay": 9.0}
+    second = run(bench, trials=16)
+    assert {record.tuner for record in bench.records(first)} == {"autotvm"}
+    assert bench.records(second) == []
+
+
 @pytest.mark.parametrize("winner", [Tuner.AUTOTVM, Tuner.ANSOR, Tuner.METASCHEDULE])
 def test_the_most_promising_tuner_gets_the_rest_of_a_large_budget(bench: Bench, winner: Tuner) -> None:
     bench.script.hellos = THREE

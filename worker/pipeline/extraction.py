@@ -17,7 +17,18 @@ _EXTRACT_SECONDS = 1800.0
 
 def tasks(work: Work) -> list[ExtractedTask]:
     """Of the leading tuner. Raises EngineError, LeaseLost."""
-    key = key_of(
+    found = known(work)
+    return found if found is not None else _extract(work, _key(work))
+
+
+def known(work: Work) -> list[ExtractedTask] | None:
+    """Of the leading tuner, if anybody has extracted them."""
+    with work.database.reading() as session:
+        return extractions.get(session, _key(work))
+
+
+def _key(work: Work) -> str:
+    return key_of(
         model_digest=work.model.digest,
         input_shapes={spec["name"]: spec["shape"] for spec in work.outcomes[Stage.IMPORT]["inputs"]},
         target=work.target,
@@ -27,9 +38,6 @@ def tasks(work: Work) -> list[ExtractedTask]:
         options=work.request.tuner_options,
         plugins=work.plugins.get(work.engine, ()),
     )
-    with work.database.reading() as session:
-        known = extractions.get(session, key)
-    return known if known is not None else _extract(work, key)
 
 
 def definition(work: Work, workload_key: str) -> str | None:

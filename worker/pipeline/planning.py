@@ -18,8 +18,6 @@ TOLD = (
     "budget_seconds", "estimated_seconds",
 )  # fmt: skip
 """What watchers are told of the outcome."""
-_SECONDS_A_TRIAL = 0.5
-"""Where no job has measured on the device yet."""
 
 
 def run(work: Work) -> Outcome:
@@ -93,5 +91,5 @@ def _estimate(session: Session, work: Work, trials: int, seconds: float | None) 
         toolchain=covering.record_identity(work)["toolchain"],
         tuner=str(work.tuner),
     )
-    needed = trials * (known or _SECONDS_A_TRIAL)
+    needed = trials * (known or rates.SECONDS_A_TRIAL)
     return needed if seconds is None else min(needed, seconds)

@@ -46,7 +46,7 @@ def run(work: Work) -> Scouted:
         return Scouted(tuner=covered, choice=[f"{covered} leads: earlier searches cover all that it would search."])
     if not worthwhile(work.request.budget):
         said = (
-            f"{work.tuner} leads, as its engine's untuned build is the fastest; the budget is too small to try others."
+            f"{work.tuner} leads: no other engine is clearly faster untuned, and the budget is too small to try more."
         )
         return Scouted(tuner=work.tuner, choice=[said])
     return _scout(work)
@@ -59,14 +59,10 @@ def worthwhile(budget: Budget) -> bool:
 
 def _covered(work: Work) -> Tuner | None:
     """A tuner whose tasks others have searched as hard as this budget would; of several the preferred one."""
-    if not worthwhile(work.request.budget):
-        return None
     for tuner in candidates.usable(work):
         led = beginning.lead(work, tuner)
-        try:
-            extracted = extraction.tasks(led)
-        except errors.TunesmithError:
-            work.keeper.check()
+        extracted = extraction.known(led)
+        if not extracted:
             continue
         with work.database.reading() as session:
             planned, _ = covering.allot(session, led, extracted)

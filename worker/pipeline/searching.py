@@ -186,7 +186,7 @@ class Search:
                     self.defaults[key] = fmean(data["latencies"])
                 self.progress.store(data, seconds=self._spent + time.monotonic() - started)
 
-        timeout = chosen.trials * (2 * options.timeout + 10) + _SLACK_SECONDS
+        timeout = chosen.trials * (2 * options.timeout + options.cooldown_interval + 10) + _SLACK_SECONDS
         timeout += _QUEUE_SECONDS if work.runner else 0.0
         return work.ask(engine, "tune", params, timeout=timeout, on_event=on_event)
 

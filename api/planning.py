@@ -20,10 +20,6 @@ from storage import rates, records, tuning_tasks, workers
 from tuner import planning
 from tuner.planning import Coverage
 
-SECONDS_A_TRIAL = 0.5
-"""Taken where a device has no trials yet: AutoTVM's candidates of small networks, built and measured by workers that
-live on, took 0.2 to 0.4 s on two cores; larger ones and other tuners take longer."""
-
 
 def make(services: Services, request: JobRequest, model: Model) -> schemas.Plan:
     """Raises EngineNotInstalled when no engine can be asked here, UnknownTarget, and as ``Surveyor``."""
@@ -118,7 +114,7 @@ def _tuner(
     trials = {task.extracted.workload_key: task.trials_planned for task in planned}
     limit = planning.seconds(extracted, budget, trials, covered=covered, n_trial=cap)
     known = rates.seconds_a_trial(session, device_key=place.device.key, toolchain=toolchain.identity, tuner=tuner.value)
-    seconds_a_trial = known or SECONDS_A_TRIAL
+    seconds_a_trial = known or rates.SECONDS_A_TRIAL
     needed = sum(trials.values()) * seconds_a_trial
     return schemas.TunerPlan(
         tuner=tuner,

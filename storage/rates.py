@@ -10,6 +10,10 @@ from sqlalchemy.orm import Session
 
 from storage.tables import JobRow, RecordRow
 
+SECONDS_A_TRIAL = 0.5
+"""To be taken where a device has no trials yet: AutoTVM's candidates of small networks, built and measured by workers
+that live on, took 0.2 to 0.4 s on two cores; larger ones and other tuners take longer."""
+
 _JOBS = 5
 _TRIALS = 512
 _LEAST_TRIALS = 8

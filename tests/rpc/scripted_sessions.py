@@ -1,0 +1,54 @@
+"""Sessions on devices that do as their port says, for ``tuner.engines.protocol.fleet``; runs in any interpreter."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from tuner.engines.protocol.lanes import Ended
+
+GOOD, WRONG_ANSWER, WRONG_DEVICE = 1, 2, 3
+
+Result = tuple[Ended, Any]
+_session: list[int] = []
+
+
+def set_up() -> None:
+    pass
+
+
+def build_probe(target: str, threads: int, path: str) -> Result:
+    Path(path).write_text(target)
+    return Ended.OK, None
+
+
+def open_session(host: str, port: int, match_key: str, timeout: float, threads: int, probe: str | None) -> Result:
+    if probe and port % 10 == WRONG_ANSWER:
+        return Ended.WRONG_ANSWER, "2 and 2 is 5"
+    if probe and port % 10 == WRONG_DEVICE:
+        return Ended.WRONG_DEVICE, "another architecture"
+    _session[:] = [port]
+    return Ended.OK, None
+
+
+def close_session() -> Result:
+    _session.clear()
+    return Ended.OK, None
+
+
+def do(what: str) -> Result:
+    """``crash`` takes the session along, ``sleep`` is too slow, anything else comes back, ``nap`` after a while."""
+    assert _session
+    if what == "crash":
+        return Ended.LOST, "connection reset"
+    if what == "raise":
+        return Ended.RAISED, "division by zero"
+    if what == "sleep":
+        time.sleep(2.5)
+    if what == "nap":
+        time.sleep(0.2)
+    return Ended.OK, what
+
+
+FUNCTIONS = {each.__name__: each for each in (build_probe, open_session, close_session, do)}

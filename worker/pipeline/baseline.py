@@ -29,6 +29,9 @@ def run(work: Work) -> Outcome:
     right = builds.make()
     seconds = _time(work, right, made)
     fastest = _fastest(right, seconds)
+    for name in right:
+        if name != fastest:
+            work.engines.close(name, role=Variant.UNTUNED)
     leading = candidates.of_engine(work, fastest)
     told = {str(Variant.UNTUNED): seconds[fastest]} if fastest in seconds else {}
     if REFERENCE in seconds:

@@ -28,6 +28,9 @@ def run(work: Work) -> Outcome:
         choice += scouted.choice
         work = beginning.lead(work, scouted.tuner)
         extracted = extraction.tasks(work)
+    for name in work.toolchains:
+        if name != work.engine:
+            work.engines.close(name, role="main")
     with work.database.transaction() as session:
         work.keeper.require(jobs.holds(session, work.job.id, work.lease))
         outcome = _plan(session, work, extracted)

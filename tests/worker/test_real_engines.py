@@ -1,0 +1,73 @@
+"""Whole jobs over real engines, without a service around them: every tuner, fp16, and targets that nobody runs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domain.artifacts import Artifact
+from domain.jobs import BundleFormat, JobState, Precision, RunnerKind, Tuner
+from storage import artifacts
+from tests import models
+from tests.worker.conftest import Bench
+from tuner import catalogue, environments
+from tuner.settings import TunerSettings
+from worker.engines import InstalledEngines
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture(autouse=True)
+def _engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    outer = Path(os.environ.get("TUNESMITH_HOME") or Path.home() / ".local" / "share" / "tunesmith")
+    for spec in catalogue.ENGINES.values():
+        monkeypatch.setenv(environments.variable(spec), str(environments.interpreter(spec, outer)))
+
+
+def run(bench: Bench, **request: Any) -> tuple[str, Artifact]:
+    shapes = {"image": (1, 3, 16, 16)}
+    job_id = bench.job(trials=8, content=models.small_network(), input_shapes=shapes, **request)
+    runtime = replace(bench.runtime(), engines=InstalledEngines(home=bench.home, settings=TunerSettings()))
+    runtime.run_job(job_id)
+    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
+    with bench.database.reading() as session:
+        found = artifacts.of_job(session, job_id)
+    assert found is not None
+    return job_id, found
+
+
+@pytest.mark.parametrize("tuner", [Tuner.ANSOR, Tuner.METASCHEDULE])
+def test_a_tuner_finds_stores_and_never_pays_again(bench: Bench, tuner: Tuner) -> None:
+    first, found = run(bench, tuner=tuner)
+    assert found.toolchain.startswith(f"{tuner.engine}/")
+    assert {record.tuner for record in bench.records(first)} == {str(tuner)}
+    assert len(bench.records(first)) == 8
+    assert all(each.passed for each in found.report.verifications.values())
+    again, _ = run(bench, tuner=tuner)
+    assert bench.records(again) == []
+
+
+def test_half_precision_is_verified_with_its_own_tolerances(bench: Bench) -> None:
+    _, found = run(bench, tuner=Tuner.AUTOTVM, precision=Precision.FP16)
+    assert found.precision == "fp16"
+    for each in found.report.verifications.values():
+        assert (each.passed, each.precision) == (True, "fp16")
+        assert all(output.rtol == pytest.approx(2e-2) for output in each.outputs)
+
+
+@pytest.mark.parametrize(
+    ("target", "form"),
+    [
+        # Objects need no linker for the target.
+        ("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72", BundleFormat.OBJECT),
+        ("cuda -arch=sm_90", BundleFormat.SHARED),
+    ],
+)
+def test_what_nobody_runs_is_built_and_not_called_verified(bench: Bench, target: str, form: BundleFormat) -> None:
+    _, found = run(bench, target=target, threads=4, runner=RunnerKind.NONE, bundle_format=form)
+    assert (found.verified, found.report.timings) == (False, {})
+    assert found.size_bytes > 10_000

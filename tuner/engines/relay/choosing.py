@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from tvm.autotvm.task.space import FallbackConfigEntity
 
-from tuner.engines.relay import defaults, workloads
+from tuner.engines.relay import defaults, soundness, workloads
 
 TRANSFORM_SECONDS = 1e-6
 """Of one layout transform, however small the tensor."""
@@ -30,7 +30,7 @@ def choose(pairs: Sequence[Pair]) -> list[Pair]:
     whole graph (Liu et al., USENIX ATC 2019, section 3.3).
     """
     best: dict[str, tuple[float, Pair]] = {}
-    for pair in pairs:
+    for pair in soundness.sound(pairs):
         measured, result = pair
         if result.error_no != 0:
             continue

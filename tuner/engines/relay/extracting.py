@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import tvm
-from tvm import autotvm, relay
+from tvm import relay
 from tvm.autotvm.task.topi_integration import TaskExtractEnv
 from tvm.relay.backend import te_compiler
 
@@ -26,7 +26,7 @@ def extract(imported: importing.Imported, target: Any, *, keep_layout: bool) -> 
     tasks = []
     for (name, arguments), weight in counts.items():
         with contextlib.suppress(tvm.topi.InvalidShapeError):
-            tasks.append((autotvm.task.create(name, arguments, target=target), weight))
+            tasks.append((workloads.create(name, arguments, target), weight))
     tasks.sort(key=lambda pair: -pair[0].flop * pair[1])
     return [
         {

@@ -17,7 +17,7 @@ from tvm.autotvm.measure import MeasureErrorNo, MeasureInput, MeasureResult
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.relay import compiling, cost_model, defaults, measuring, searching, workloads
+from tuner.engines.relay import compiling, cost_model, defaults, measuring, searching, soundness, workloads
 
 _CHOICES = {
     "search": searching.SEARCHES,
@@ -86,7 +86,7 @@ class TaskTuner:
         self._measured: set[int] = set()
         self._best = float("inf")
         self._best_at = 0
-        records = compiling.load_records(history)
+        records = soundness.sound(compiling.load_records(history))
         past = [pair for pair in records if workloads.key(pair[0].task) == workload_key]
         # The same search for the same task and past, whatever was tuned before it.
         seed = int.from_bytes(hashlib.sha256(f"{workload_key}{len(past)}".encode()).digest()[:4], "big")

@@ -8,6 +8,7 @@ from typing import Any
 from tvm import autotvm
 
 from tuner.engines.protocol.serving import EngineFailure
+from tuner.engines.relay import soundness
 
 
 def key(task: Any) -> str:
@@ -19,10 +20,17 @@ def task(workload_key: str, target: Any) -> Any:
     """The ``autotvm.task.Task`` of a key, with its search space. Raises EngineFailure ``unknown_workload``."""
     try:
         name, arguments = json.loads(workload_key)
-        return autotvm.task.create(name, _tuples(arguments), target=target)
+        return create(name, _tuples(arguments), target)
     except Exception as error:
         # Templates raise anything for arguments that are not theirs.
         raise EngineFailure("unknown_workload", f"no template takes {workload_key[:200]}: {error}"[:1500]) from error
+
+
+def create(name: str, arguments: tuple[Any, ...], target: Any) -> Any:
+    """An ``autotvm.task.Task`` whose search space holds sound schedules only."""
+    task = autotvm.task.create(name, arguments, target=target)
+    soundness.restrict(task)
+    return task
 
 
 def _tuples(value: Any) -> Any:

@@ -66,17 +66,17 @@ def search_task(workload_key: str, target: Any) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _task(workload_key: str, text: str, target: str, threads: int) -> Any:
+def task(workload_key: str, text: str, target: str, threads: int) -> Any:
     register(workload_key, text)
     return search_task(workload_key, targets.resolve(target, threads))
 
 
 def replay(workload_key: str, text: str, line: str, target: str, threads: int) -> tuple[Any, Any]:
     """The ``te.Schedule`` and the argument tensors that a native line stands for."""
-    task = _task(workload_key, text, target, threads)
+    known = task(workload_key, text, target, threads)
     recorded, _ = auto_scheduler.measure_record.load_record_from_string(line)
-    schedule, arguments = task.compute_dag.apply_steps_from_state(
-        recorded.state, layout_rewrite=task.layout_rewrite_option
+    schedule, arguments = known.compute_dag.apply_steps_from_state(
+        recorded.state, layout_rewrite=known.layout_rewrite_option
     )
     return schedule, arguments
 

@@ -1,0 +1,133 @@
+"""What the process does that runs a schedule beside the untuned default: ``auditing`` asks, here it may crash."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import autotvm
+from tvm.auto_scheduler.compute_dag import LayoutRewriteOption
+from tvm.autotvm.task.space import FallbackConfigEntity
+
+from tuner.engines.protocol import comparing
+from tuner.engines.protocol.messages import Json
+from tuner.engines.relay import candidates, targets, workloads
+from tuner.engines.relay.ansor import workloads as ansor_workloads
+
+Instantiate = Callable[[], tuple[Any, Any]]
+"""Makes a ``te.Schedule`` and its argument tensors."""
+Arrays = list[Any]
+
+
+def set_up() -> None:
+    candidates.set_up()
+    # Templates then take tensors in the layout of the model and pack them themselves: not one tensor of two schedules
+    # that block channels differently would have the same shape.
+    autotvm.GLOBAL_SCOPE.in_tuning = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Built:
+    library: Any
+    tensors: list[Any]
+    """``te.Tensor`` of each argument."""
+
+    def run(self, inputs: Arrays) -> Arrays:
+        """The outputs; ``inputs`` are those of the placeholders, in their order."""
+        left = iter(inputs)
+        arguments = [tvm.nd.array(next(left) if _is_input(each) else _unwritten(each)) for each in self.tensors]
+        self.library(*arguments)
+        pairs = zip(arguments, self.tensors, strict=True)
+        return [argument.numpy() for argument, tensor in pairs if not _is_input(tensor)]
+
+    @property
+    def inputs(self) -> list[Any]:
+        return [tensor for tensor in self.tensors if _is_input(tensor)]
+
+
+def compare_autotvm(line: str, target: str, threads: int) -> Json:
+    """``{max_abs, max_rel, wrong}`` of a native line's schedule against the default one, or ``{skipped: why}``.
+
+    Raises what builds raise.
+    """
+    recorded, _ = autotvm.record.decode(line)
+    task = workloads.task(workloads.key(recorded.task), targets.resolve(target, threads))
+    sources: Arrays = []
+    outputs = []
+    for config in (FallbackConfigEntity(), recorded.config):
+        built = _build(partial(task.instantiate, config), task.target)
+        sources = sources or _random([_spec(tensor) for tensor in built.inputs])
+        outputs.append([_unblocked(task.name, array) for array in built.run(sources)])
+    return _compared(*outputs)
+
+
+def compare_ansor(workload_key: str, definition: str, line: str, target: str, threads: int) -> Json:
+    """Likewise, against the computation without any schedule; weights keep the layout of the model for both."""
+    task = ansor_workloads.task(workload_key, definition, target, threads)
+    recorded, _ = tvm.auto_scheduler.measure_record.load_record_from_string(line)
+    option = LayoutRewriteOption.NO_REWRITE
+    sources: Arrays = []
+    outputs = []
+    for state in (task.compute_dag.init_state, recorded.state):
+        built = _build(partial(task.compute_dag.apply_steps_from_state, state, option), task.target)
+        sources = sources or _random([_spec(tensor) for tensor in built.inputs])
+        outputs.append(built.run(sources))
+    return _compared(*outputs)
+
+
+def _build(instantiate: Instantiate, target: Any) -> _Built:
+    tensors: list[Any] = []
+
+    def remember() -> tuple[Any, Any]:
+        schedule, arguments = instantiate()
+        tensors[:] = arguments
+        return schedule, arguments
+
+    with tempfile.TemporaryDirectory(prefix="tunesmith-audit-") as folder:
+        path = str(Path(folder) / "operator.so")
+        error, message = candidates.build_schedule(remember, target, path)
+        if error:
+            raise RuntimeError(f"{error}: {message}")
+        return _Built(library=tvm.runtime.load_module(path), tensors=tensors)
+
+
+def _compared(expected: Arrays, actual: Arrays) -> Json:
+    if [array.shape for array in expected] != [array.shape for array in actual]:
+        return {"skipped": "its output has another shape than the untuned one's"}
+    pairs = zip(expected, actual, strict=True)
+    return comparing.worst([comparing.compare(wanted, found) for wanted, found in pairs])
+
+
+def _unblocked(name: str, output: Any) -> Any:
+    """The output of the task ``name`` as NCHW where the template blocks its channels."""
+    if "NCHWc" not in name or output.ndim != 5:
+        return output
+    batch, chunks, height, width, block = output.shape
+    return output.transpose(0, 1, 4, 2, 3).reshape(batch, chunks * block, height, width)
+
+
+def _random(specs: list[tuple[Any, str]]) -> Arrays:
+    generator = np.random.default_rng(0)
+    return [comparing.fill(generator, tuple(int(size) for size in shape), dtype) for shape, dtype in specs]
+
+
+def _unwritten(tensor: Any) -> Any:
+    shape, dtype = _spec(tensor)
+    return np.full(shape, comparing.UNWRITTEN, dtype)
+
+
+def _spec(tensor: Any) -> tuple[tuple[int, ...], str]:
+    return tuple(int(size) for size in tensor.shape), str(tensor.dtype)
+
+
+def _is_input(tensor: Any) -> bool:
+    return isinstance(tensor.op, tvm.te.PlaceholderOp)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {"compare_autotvm": compare_autotvm, "compare_ansor": compare_ansor}

@@ -17,7 +17,7 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
-from tuner.engines.protocol import children
+from tuner.engines.protocol import children, faults
 from tuner.engines.protocol.fleet import Answer, Fleet
 from tuner.engines.protocol.lanes import Call
 from tuner.engines.protocol.trials import Build, Conditions, Measurement, Options, Runner
@@ -159,7 +159,7 @@ def _build_failure(outcome: children.Outcome) -> Measurement | None:
     if isinstance(outcome.error, children.ChildTimedOut):
         return Measurement(error="build_timeout", message="not built in time")
     if outcome.error is not None:
-        return Measurement(error="build_error", message=str(outcome.error)[-1000:])
+        return Measurement(error="build_error", message=faults.with_trace(str(outcome.error)))
     kind, message = outcome.value
     return Measurement(error=kind, message=message) if kind else None
 
@@ -173,7 +173,7 @@ def _measuring(position: int, path: str, shapes: Any, options: Options) -> Call:
 def _told(answer: Answer) -> Measurement:
     if answer.error is None:
         return Measurement(latencies=tuple(answer.value), device=answer.device)
-    return Measurement(error=answer.error, message=str(answer.value)[-1000:], device=answer.device)
+    return Measurement(error=answer.error, message=faults.with_trace(str(answer.value)), device=answer.device)
 
 
 def _run(runner: children.Child, path: str, shapes: Any, options: Options) -> Measurement:
@@ -185,5 +185,5 @@ def _run(runner: children.Child, path: str, shapes: Any, options: Options) -> Me
     if isinstance(outcome.error, children.ChildTimedOut):
         return Measurement(error="run_timeout", message=f"not measured within {options.timeout:g} s")
     if outcome.error is not None:
-        return Measurement(error="run_error", message=str(outcome.error)[-1000:])
+        return Measurement(error="run_error", message=faults.with_trace(str(outcome.error)))
     return Measurement(latencies=tuple(outcome.value))

@@ -13,6 +13,7 @@ import tvm
 from tvm import s_tir
 from tvm.support import cc
 
+from tuner.engines.protocol import faults
 from tuner.engines.relax import compiling, cuda, environment, linking, records, targets
 
 Shapes = list[tuple[tuple[int, ...], str]]
@@ -40,7 +41,7 @@ def build(definition: str, line: str, target: str, threads: int, path: str) -> t
     try:
         module = records.replay(record, _workload(definition)).mod
     except Exception as error:  # noqa: BLE001 - a trace may fail in any primitive
-        return "invalid_schedule", f"{type(error).__name__}: {error}"[-1000:]
+        return "invalid_schedule", faults.with_trace(error)
     failure = _compile(module, resolved, path)
     if failure:
         return failure
@@ -65,7 +66,7 @@ def _compile(module: Any, target: Any, path: str) -> tuple[str, str] | None:
             failure = error
             if not compiling.is_verifier_bug(error):
                 break
-    return "build_error", f"{type(failure).__name__}: {failure}"[-1000:]
+    return "build_error", faults.with_trace(failure or "")
 
 
 def linker(target: Any) -> Callable[..., None]:

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 from tvm.relax.frontend.onnx import from_onnx, onnx_frontend
 
 from tuner.engines.protocol.messages import Json
+from tuner.engines.protocol import faults
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relax import plugins
 
@@ -71,8 +72,7 @@ def _load(path: str, modified_ns: int) -> Imported:  # noqa: ARG001 - part of th
         raise
     except Exception as error:
         # The converters raise anything from AssertionError to TVMError.
-        message = f"TVM cannot import the model: {type(error).__name__}: {str(error)[-1500:]}"
-        raise EngineFailure("import_failed", message) from error
+        raise faults.failure("import_failed", "TVM cannot import the model", error) from error
     weights = {tensor.name for tensor in model.graph.initializer}
     inputs = {value.name: _spec(value) for value in model.graph.input if value.name not in weights}
     return Imported(

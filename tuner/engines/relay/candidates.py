@@ -12,6 +12,7 @@ from tvm import autotvm
 from tvm.autotvm.task.space import InstantiationError
 from tvm.contrib import cc
 
+from tuner.engines.protocol import faults
 from tuner.engines.relay import compiling, linking, plugins, speedups, targets, workloads
 from tuner.engines.relay.ansor import workloads as ansor_workloads
 
@@ -41,7 +42,7 @@ def build(workload_key: str, target: str, threads: int, index: int, path: str) -
             raise InstantiationError("; ".join(map(str, config.errors)))
         return schedule, arguments
 
-    return _build(instantiate, task.target, path)
+    return build_schedule(instantiate, task.target, path)
 
 
 def build_ansor(
@@ -55,10 +56,11 @@ def build_ansor(
         except tvm.TVMError as error:
             raise InstantiationError(str(error)) from error
 
-    return _build(instantiate, targets.resolve(target, threads), path)
+    return build_schedule(instantiate, targets.resolve(target, threads), path)
 
 
-def _build(instantiate: Callable[[], tuple[Any, Any]], target: Any, path: str) -> tuple[str | None, Any]:
+def build_schedule(instantiate: Callable[[], tuple[Any, Any]], target: Any, path: str) -> tuple[str | None, Any]:
+    """Build a ``te.Schedule`` with its argument tensors; returns as ``build``."""
     failure: Exception | None = None
     for context in compiling.pass_contexts():
         try:
@@ -68,13 +70,13 @@ def _build(instantiate: Callable[[], tuple[Any, Any]], target: Any, path: str) -
             library.export_library(path, fcompile=linker(target))
             return None, [(tuple(int(size) for size in each.shape), str(each.dtype)) for each in arguments]
         except InstantiationError as error:
-            return "invalid_schedule", str(error)[-1000:]
+            return "invalid_schedule", faults.with_trace(error)
         except Exception as error:  # noqa: BLE001 - a candidate may fail in any pass of TVM
             failure = error
             if not compiling.is_verifier_bug(error):
                 break
     kind = "invalid_schedule" if "InstantiationError" in str(failure) else "build_error"
-    return kind, f"{type(failure).__name__}: {failure}"[-1000:]
+    return kind, faults.with_trace(failure or "")
 
 
 @lru_cache(maxsize=64)

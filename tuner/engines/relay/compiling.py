@@ -12,6 +12,7 @@ from typing import Any
 import tvm
 from tvm import autotvm, relay
 
+from tuner.engines.protocol import faults
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relay import importing, linking, speedups
 
@@ -124,5 +125,4 @@ def _build(imported: importing.Imported, target: Any, schedules: Schedules, *, s
             failure = error
             if not is_verifier_bug(error):
                 break
-    message = f"TVM cannot compile the model: {type(failure).__name__}: {str(failure)[-1500:]}"
-    raise EngineFailure("compile_failed", message) from failure
+    raise faults.failure("compile_failed", "TVM cannot compile the model", failure) from failure

@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from tvm import relay
 from tvm.relay.frontend import onnx as frontend
 
+from tuner.engines.protocol import faults
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relay import converters, plugins, speedups
 
@@ -61,8 +62,7 @@ def _load(path: str, modified_ns: int) -> Imported:  # noqa: ARG001 - part of th
         raise
     except Exception as error:
         # The converters raise anything from AssertionError to TVMError.
-        message = f"TVM cannot import the model: {type(error).__name__}: {str(error)[-1500:]}"
-        raise EngineFailure("import_failed", message) from error
+        raise faults.failure("import_failed", "TVM cannot import the model", error) from error
     return Imported(
         module=module,
         params=params,

@@ -14,6 +14,7 @@ import tvm
 from tvm import relay
 from tvm.relay.transform import mixed_precision as conversion
 
+from tuner.engines.protocol import faults
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relay import importing, speedups
 
@@ -59,9 +60,13 @@ def blamed(precision: str | None) -> Iterator[None]:
     try:
         yield
     except EngineFailure as failure:
-        if precision != "fp16" or failure.code != "compile_failed" or not _ABOUT_DTYPES.search(failure.message):
+        if precision != "fp16" or failure.code != "compile_failed" or not _is_about_dtypes(failure):
             raise
         raise _unsupported(failure.message) from failure
+
+
+def _is_about_dtypes(failure: EngineFailure) -> bool:
+    return bool(_ABOUT_DTYPES.search(f"{failure.message} {failure.details.get('trace')}"))
 
 
 def _unsupported(message: str) -> EngineFailure:
@@ -90,5 +95,4 @@ def _fp16(path: str, modified_ns: int) -> importing.Imported:  # noqa: ARG001 - 
             return dataclasses.replace(imported, module=passes(imported.module))
     except Exception as error:
         # Type relations raise TVMError, ValueError or DiagnosticError.
-        message = f"TVM cannot convert the model to fp16: {type(error).__name__}: {str(error)[-1000:]}"
-        raise _unsupported(message) from error
+        raise _unsupported(f"TVM cannot convert the model to fp16: {faults.told(error)}") from error

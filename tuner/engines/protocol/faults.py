@@ -1,0 +1,63 @@
+"""What went wrong, out of error texts that are mostly TVM's own stack traces."""
+
+from __future__ import annotations
+
+import re
+
+from tuner.engines.protocol.serving import EngineFailure
+
+_NAMED = re.compile(
+    r"^(?:[A-Za-z_][\w.]*)?(?:Error|Exception|Fault|Interrupt|Exit)(?:: |:?$)|^(?:[a-z_]\w*\.)+[A-Z]\w*(?:: |:?$)"
+    r"|^\s*Check failed:"
+)
+"""A line that begins with the name of an exception, as Python and TVM end a trace."""
+_FRAME = re.compile(r"^\s*(?:\d+: |File \"|\[bt\]|Traceback |Stack trace)")
+_LONGEST = 1000
+
+
+def told(error: BaseException | str, *, longest: int = _LONGEST) -> str:
+    """What went wrong, without any trace, in at most ``longest`` characters: ``InternalError: Check failed: …``."""
+    text = str(error)
+    lines, start = _lines(text)
+    kept = [line for line in lines[start:] if not _FRAME.match(line)]
+    message = "\n".join(kept).strip() or text.strip()[-longest:]
+    if not isinstance(error, str) and not _NAMED.match(message):
+        message = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return message[:longest]
+
+
+def failure(code: str, what: str, error: BaseException | None) -> EngineFailure:
+    """``what`` failed because of ``error``: what went wrong is the message, the end of its trace a detail."""
+    cause = "" if error is None else error
+    frames = trace(cause)
+    return EngineFailure(code, f"{what}: {told(cause)}", details={"trace": frames} if frames else {})
+
+
+def with_trace(error: BaseException | str, *, longest: int = _LONGEST) -> str:
+    """What went wrong first, then the end of the trace, in at most ``longest`` characters."""
+    first = told(error, longest=longest)
+    left = longest - len(first) - 1
+    tail = trace(error, longest=left) if left > 0 else ""
+    return f"{first}\n{tail}" if tail else first
+
+
+def trace(error: BaseException | str, *, longest: int = 4000) -> str:
+    """The end of the frames that an error text tells, in whole lines; empty where it tells none."""
+    lines, start = _lines(str(error))
+    lines = lines[:start] if start else lines
+    if not any(_FRAME.match(line) for line in lines):
+        return ""
+    kept: list[str] = []
+    for line in reversed(lines):
+        longest -= len(line) + 1
+        if longest < 0:
+            break
+        kept.append(line)
+    return "\n".join(reversed(kept))
+
+
+def _lines(text: str) -> tuple[list[str], int]:
+    """Of a text those that are not empty, and which of them begins to tell what went wrong."""
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    named = [place for place, line in enumerate(lines) if _NAMED.match(line)]
+    return lines, named[-1] if named else 0

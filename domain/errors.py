@@ -49,7 +49,8 @@
     │   ├── TrackerUnreachable        the RPC tracker does not answer
     │   ├── NoDevice                  it has no device of that key
     │   ├── DeviceLost                every device of a job stopped answering
-    │   └── CrossCompilerMissing      nothing on the worker links for the target
+    │   ├── CrossCompilerMissing      nothing on the worker links for the target
+    │   └── CompilerMissing           nothing on the worker compiles CUDA code
     └── ConfigurationError
 
 ``code`` is stable: clients branch on it. ``hint`` says what to do. HTTP statuses are known only to the API.
@@ -297,6 +298,11 @@ class DeviceLost(Unavailable):
 class CrossCompilerMissing(Unavailable):
     code = "cross_compiler_missing"
     default_hint = "Install the target's compiler on the worker (Debian: gcc-aarch64-linux-gnu), or ask for 'object'."
+
+
+class CompilerMissing(Unavailable):
+    code = "compiler_missing"
+    default_hint = "Install the CUDA toolkit on the worker, so that nvcc is on its PATH; no GPU is needed to build."
 
 
 class ConfigurationError(TunesmithError):

@@ -132,6 +132,9 @@ def evidence(report: Report) -> dict[str, Any]:
             for variant, verification in report.verifications.items()
         },
         "reference": str(Variant.REFERENCE),
+        "engines": {str(variant): toolchain for variant, toolchain in report.engines.items()},
+        "choice": list(report.choice),
+        "failed_tasks": [dataclasses.asdict(task) for task in report.failed_tasks],
     }
 
 

@@ -18,6 +18,7 @@ CODES: dict[str, type[errors.TunesmithError]] = {
     "unsupported_target": errors.UnsupportedTarget,
     "invalid_option": errors.InvalidOption,
     "cross_compiler_missing": errors.CrossCompilerMissing,
+    "compiler_missing": errors.CompilerMissing,
     "tracker_unreachable": errors.TrackerUnreachable,
     "no_device": errors.NoDevice,
     "device_lost": errors.DeviceLost,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from domain import errors
-from domain.artifacts import OutputError, Report, Variant, Verification
+from domain.artifacts import FailedTask, OutputError, Report, Variant, Verification
 from domain.tensors import TensorSpec
 from tuner import bundle
 from tuner.benchmark import timing
@@ -40,6 +40,9 @@ REPORT = Report(
     speedup_over_untuned=1.5,
     speedup_over_reference=0.9,
     summary="Tuning made it 1.50× as fast.",
+    engines={Variant.TUNED: "relay/tvm-0.19.0/llvm-22.1.8"},
+    choice=("autotvm leads.",),
+    failed_tasks=(FailedTask(position=3, name="conv2d.x86", failures={"build_error": 8}, hint="See the log."),),
 )
 SHARED = bundle.FILES - {"mod.tar", "mod.a"}
 """What a bundle of one shared library for the graph executor holds."""
@@ -106,6 +109,10 @@ def test_the_evidence_and_the_records_are_inside(tar: Path, tmp_path: Path) -> N
     assert evidence["verification"]["tuned"]["outputs"][0]["max_abs"] == 1e-7
     assert evidence["verification"]["tuned"]["passed"] is True
     assert evidence["published"] == "tuned"
+    assert evidence["engines"] == {"tuned": "relay/tvm-0.19.0/llvm-22.1.8"}
+    assert evidence["choice"] == ["autotvm leads."]
+    (failed,) = evidence["failed_tasks"]
+    assert (failed["name"], failed["failures"]) == ("conv2d.x86", {"build_error": 8})
     assert json.loads((tmp_path / "out" / "records.json").read_text()) == {"tuner": "autotvm", "records": RECORDS}
     readme = (tmp_path / "out" / "README.md").read_text()
     assert REPORT.summary in readme

@@ -40,3 +40,8 @@ class Manifest:
         executor, tuner = ENGINES.get(self.toolchain.get("engine", ""), ("graph", "autotvm"))
         object.__setattr__(self, "executor", self.executor or executor)
         object.__setattr__(self, "tuner", self.tuner or tuner)
+
+    @property
+    def engine(self) -> str:
+        """Name of the engine that runs it. Raises KeyError for an executor that this release does not know."""
+        return {executor: engine for engine, (executor, _) in ENGINES.items()}[self.executor]

@@ -79,8 +79,9 @@ def run_bundle(
         from tuner import catalogue, environments, failures
         from tuner.session import EngineSession
 
-        spec, folder = catalogue.get("relay"), Path(scratch)
+        folder = Path(scratch)
         manifest = bundles.open_bundle(bundle, folder / "bundle")
+        spec = catalogue.get(manifest.engine)
         if inputs is None and fill != "random":
             inputs = folder / "inputs.npz"
             arrays.write_constant(inputs, manifest.inputs, {"zeros": 0, "ones": 1}[fill])

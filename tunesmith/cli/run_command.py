@@ -32,7 +32,7 @@ def run(
     fill_mode: Annotated[FillMode, typer.Option(help="What inputs hold without --inputs.")] = FillMode.RANDOM,
     as_json: options.Json = False,
 ) -> None:
-    """Run a bundle in the relay engine: plain TVM, no server needed."""
+    """Run a bundle in the engine that compiled it: plain TVM, no server needed."""
     measured = repeat if print_time or as_json else 0
     result = local.run_bundle(
         bundle, inputs=inputs, outputs=to, threads=threads, repeat=measured, number=number, fill=fill_mode.value

@@ -108,7 +108,11 @@ def one(services: ServicesDep, job_id: str) -> schemas.JobDetail:
     return schemas.JobDetail(
         **base.model_dump(),
         planned=views.planned(outcomes.get(Stage.PLAN)),
-        choice=[text for stage in (Stage.BASELINE, Stage.PLAN) for text in outcomes.get(stage, {}).get("choice", [])],
+        choice=[
+            text
+            for stage in (Stage.IMPORT, Stage.BASELINE, Stage.PLAN)
+            for text in outcomes.get(stage, {}).get("choice", [])
+        ],
         timeline=[
             schemas.StageTime(
                 stage=stage.stage,

@@ -15,6 +15,7 @@ import tvm
 from tuner.engines.protocol import remote, serving, settling, trials
 from tuner.engines.protocol.messages import Json
 from tuner.engines.relay import (
+    auditing,
     compiling,
     importing,
     measuring,
@@ -68,6 +69,12 @@ def _compile(params: Json, emitter: serving.Emitter) -> Json:
     return {"files": files, "records": schedules.lines(), "seconds": time.monotonic() - started}
 
 
+def _audit(params: Json, emitter: serving.Emitter) -> Json:
+    target = targets.resolve(params["target"], params["threads"])
+    tuners.of(params)
+    return auditing.audit(params, target, lambda: emitter.emit("progress", {"step": "audit"}))
+
+
 def _extract(params: Json, emitter: serving.Emitter) -> Json:
     target = targets.resolve(params["target"], params["threads"])
     tuner = tuners.of(params)
@@ -108,6 +115,7 @@ def _samples(params: Json) -> list[float]:
 
 
 HANDLERS: dict[str, serving.Handler] = {
+    "audit": _audit,
     "check": _check,
     "compile": _compile,
     "extract": _extract,

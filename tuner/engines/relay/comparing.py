@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import autotvm
+from tvm import auto_scheduler, autotvm
 from tvm.auto_scheduler.compute_dag import LayoutRewriteOption
 from tvm.autotvm.task.space import FallbackConfigEntity
 
-from tuner.engines.protocol import comparing
+from tuner.engines.protocol import comparing, faults
 from tuner.engines.protocol.messages import Json
 from tuner.engines.relay import candidates, targets, workloads
 from tuner.engines.relay.ansor import workloads as ansor_workloads
@@ -23,6 +23,10 @@ from tuner.engines.relay.ansor import workloads as ansor_workloads
 Instantiate = Callable[[], tuple[Any, Any]]
 """Makes a ``te.Schedule`` and its argument tensors."""
 Arrays = list[Any]
+
+
+class NotBuilt(Exception):
+    """The message says why."""
 
 
 def set_up() -> None:
@@ -52,36 +56,39 @@ class _Built:
 
 
 def compare_autotvm(line: str, target: str, threads: int) -> Json:
-    """``{max_abs, max_rel, wrong}`` of a native line's schedule against the default one, or ``{skipped: why}``.
-
-    Raises what builds raise.
-    """
+    """``{max_abs, max_rel, wrong}`` of a native line's schedule against the default one; see ``protocol.audits``."""
     recorded, _ = autotvm.record.decode(line)
     task = workloads.task(workloads.key(recorded.task), targets.resolve(target, threads))
-    sources: Arrays = []
-    outputs = []
-    for config in (FallbackConfigEntity(), recorded.config):
-        built = _build(partial(task.instantiate, config), task.target)
-        sources = sources or _random([_spec(tensor) for tensor in built.inputs])
-        outputs.append([_unblocked(task.name, array) for array in built.run(sources)])
-    return _compared(*outputs)
+    ways = [partial(task.instantiate, config) for config in (FallbackConfigEntity(), recorded.config)]
+    return _compare(ways, task.target, blocked="NCHWc" in task.name)
 
 
 def compare_ansor(workload_key: str, definition: str, line: str, target: str, threads: int) -> Json:
     """Likewise, against the computation without any schedule; weights keep the layout of the model for both."""
     task = ansor_workloads.task(workload_key, definition, target, threads)
-    recorded, _ = tvm.auto_scheduler.measure_record.load_record_from_string(line)
-    option = LayoutRewriteOption.NO_REWRITE
+    recorded, _ = auto_scheduler.measure_record.load_record_from_string(line)
+    states = (task.compute_dag.init_state, recorded.state)
+    apply = task.compute_dag.apply_steps_from_state
+    return _compare([partial(apply, state, LayoutRewriteOption.NO_REWRITE) for state in states], task.target)
+
+
+def _compare(ways: Sequence[Instantiate], target: Any, *, blocked: bool = False) -> Json:
+    """``ways`` of doing the same thing, on the same inputs; ``blocked`` where each blocks channels as it likes."""
     sources: Arrays = []
     outputs = []
-    for state in (task.compute_dag.init_state, recorded.state):
-        built = _build(partial(task.compute_dag.apply_steps_from_state, state, option), task.target)
+    for way in ways:
+        try:
+            built = _build(way, target)
+        except NotBuilt as error:
+            return {"failed": faults.told(str(error))}
         sources = sources or _random([_spec(tensor) for tensor in built.inputs])
-        outputs.append(built.run(sources))
+        found = built.run(sources)
+        outputs.append([_unblocked(array) for array in found] if blocked else found)
     return _compared(*outputs)
 
 
 def _build(instantiate: Instantiate, target: Any) -> _Built:
+    """Raises NotBuilt."""
     tensors: list[Any] = []
 
     def remember() -> tuple[Any, Any]:
@@ -93,7 +100,7 @@ def _build(instantiate: Instantiate, target: Any) -> _Built:
         path = str(Path(folder) / "operator.so")
         error, message = candidates.build_schedule(remember, target, path)
         if error:
-            raise RuntimeError(f"{error}: {message}")
+            raise NotBuilt(message)
         return _Built(library=tvm.runtime.load_module(path), tensors=tensors)
 
 
@@ -104,9 +111,9 @@ def _compared(expected: Arrays, actual: Arrays) -> Json:
     return comparing.worst([comparing.compare(wanted, found) for wanted, found in pairs])
 
 
-def _unblocked(name: str, output: Any) -> Any:
-    """The output of the task ``name`` as NCHW where the template blocks its channels."""
-    if "NCHWc" not in name or output.ndim != 5:
+def _unblocked(output: Any) -> Any:
+    """NCHWc as NCHW."""
+    if output.ndim != 5:
         return output
     batch, chunks, height, width, block = output.shape
     return output.transpose(0, 1, 4, 2, 3).reshape(batch, chunks * block, height, width)

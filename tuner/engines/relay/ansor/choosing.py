@@ -18,22 +18,28 @@ _NOT_OF_THE_CPU = ("num-cores", "model")
 
 
 def choose(params: Json, target: Any) -> compiling.Schedules:
-    """The fastest valid line of each workload, of this target only: TVM's own lookup takes any CPU's."""
-    best: dict[str, records.Record] = {}
-    for record in records.read(params.get("records")):
-        if record.seconds is None or not _same_target(record.target, target):
-            continue
-        known = best.get(record.workload_key)
-        if known is None or known.seconds is None or record.seconds < known.seconds:
-            best[record.workload_key] = record
-    if not best:
+    """To build with what ``best`` finds."""
+    found = best(params, target)
+    if not found:
         return compiling.Schedules(dispatch=lambda: compiling.dispatch([]))
     used: set[str] = set()
     return compiling.Schedules(
-        dispatch=lambda: _dispatch(best, used),
+        dispatch=lambda: _dispatch(found, used),
         config={"relay.backend.use_auto_scheduler": True},
-        lines=lambda: [record.line for key, record in best.items() if key in used],
+        lines=lambda: [record.line for key, record in found.items() if key in used],
     )
+
+
+def best(params: Json, target: Any) -> dict[str, records.Record]:
+    """The fastest valid line of each workload, of this target only: TVM's own lookup takes any CPU's."""
+    found: dict[str, records.Record] = {}
+    for record in records.read(params.get("records")):
+        if record.seconds is None or not _same_target(record.target, target):
+            continue
+        known = found.get(record.workload_key)
+        if known is None or known.seconds is None or record.seconds < known.seconds:
+            found[record.workload_key] = record
+    return found
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import Any
 import tvm
 from tvm import auto_scheduler
 
+from tuner.engines.protocol import faults
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relay import speedups
@@ -55,9 +56,14 @@ def ensure_known(params: Json, target: Any) -> None:
         return
     if workloads.is_known(key):
         return
-    _extract(networks.of(params), str(target))
+    register_all(params, target)
     if not workloads.is_known(key):
         raise EngineFailure("unknown_workload", f"the model has no subgraph {key[:300]}")
+
+
+def register_all(params: Json, target: Any) -> None:
+    """Make every workload of the network known."""
+    _extract(networks.of(params), str(target))
 
 
 @lru_cache(maxsize=4)
@@ -72,8 +78,7 @@ def _extract(network: networks.Network, target: str) -> dict[str, tuple[int, str
         tasks, weights = auto_scheduler.extract_tasks(imported.module, imported.params, tvm.target.Target(target))
     except Exception as error:
         # Whatever a pass, a strategy or a schedule raised, as the text of a TVMError.
-        message = f"TVM cannot extract tasks: {type(error).__name__}: {str(error)[-1500:]}"
-        raise EngineFailure("compile_failed", message) from error
+        raise faults.failure("compile_failed", "TVM cannot extract tasks", error) from error
     return {
         str(task.workload_key): (int(weight), str(task.desc).split(",")[0])
         for task, weight in zip(tasks, weights, strict=True)

@@ -13,6 +13,7 @@ class TrialError(StrEnum):
     BUILD_TIMEOUT = "build_timeout"
     RUN_ERROR = "run_error"  # the built function raised or killed its process
     RUN_TIMEOUT = "run_timeout"
+    WRONG_RESULT = "wrong_result"  # it runs, but computes something else than the same operator untuned
     WRONG_DEVICE = "wrong_device"
     DEVICE_LOST = "device_lost"
     UNKNOWN = "unknown"

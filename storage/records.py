@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, func, not_, or_, select, update
@@ -198,6 +198,32 @@ def set_aside(session: Session, job_id: str, *placements: Placement) -> int:
     former = f"{job_id}:{secrets.token_hex(4)}"
     elsewhere = update(RecordRow).where(RecordRow.job_id == job_id, not_(here)).values(job_id=former)
     return statements.changed(session, elsewhere)
+
+
+def condemn(
+    session: Session,
+    key: RecordKey,
+    schedule_digest: str,
+    *,
+    error: TrialError,
+    message: str,
+    rewrite: Callable[[str], str],
+) -> int:
+    """Make everybody's valid records of one schedule failures, so that nobody is given it again; return how many.
+
+    ``rewrite`` makes the native line of a failure from that of a success: histories and exports hold lines alone.
+    """
+    matching = _matching([digest_of(key.workload_key)], key.target, key.device_key, key.toolchain)
+    valid = select(RecordRow).where(
+        *matching, RecordRow.schedule_digest == schedule_digest, RecordRow.latency.is_not(None)
+    )
+    rows = list(session.scalars(valid))
+    for row in rows:
+        row.latency, row.latencies = None, []
+        row.error, row.error_message = error, message
+        row.schedule = rewrite(row.schedule)
+    session.flush()
+    return len(rows)
 
 
 def _matching(digests: Sequence[str], target: str, device_key: str, toolchain: str) -> tuple[ColumnElement[bool], ...]:

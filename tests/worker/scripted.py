@@ -49,6 +49,8 @@ class Script:
     """Workloads whose every round crashes the engine at its second trial."""
     wrong: frozenset[str] = frozenset()
     """Variants that compute nonsense, or ``variant-engine``."""
+    poisoned: frozenset[tuple[str, int]] = frozenset()
+    """Workload and index of schedules with which a build computes nonsense."""
     hellos: dict[str, dict[str, Any]] = field(default_factory=lambda: {"relay": HELLO, "reference": HELLO})
     """Of the engines that are installed."""
     speed: Mapping[str, float] = field(default_factory=dict)
@@ -141,7 +143,8 @@ class ScriptedEngine:
     def _run(self, params: dict[str, Any]) -> dict[str, Any]:
         assert Path(params["inputs"]).is_file()
         Path(params["outputs"]).parent.mkdir(parents=True, exist_ok=True)
-        Path(params["outputs"]).write_text(self._hello["engine"])
+        poisoned = (Path(params["bundle"]) / "poisoned").exists() if "bundle" in params else False
+        Path(params["outputs"]).write_text("poisoned" if poisoned else self._hello["engine"])
         return {"seconds": 0.001, "outputs": [], "samples": []}
 
     def _time(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -152,7 +155,7 @@ class ScriptedEngine:
     def _compare(self, params: dict[str, Any]) -> dict[str, Any]:
         variant = Path(params["actual"]).name.split("-")[0]
         engine = Path(params["actual"]).read_text()
-        passed = not {variant, f"{variant}-{engine}"} & self._script.wrong
+        passed = engine != "poisoned" and not {variant, f"{variant}-{engine}"} & self._script.wrong
         output = {"output": "y", "dtype": "float32", "max_abs": 0.0 if passed else 1e308, "max_rel": 0.0}
         return {"outputs": [{**output, "atol": 1e-5, "rtol": 1e-4, "passed": passed}]}
 
@@ -162,7 +165,19 @@ class ScriptedEngine:
         files = ["mod.so", "mod.json", *weights, *extra]
         for name in files:
             _touch(Path(params["out_dir"]) / name)
-        return {"files": files, "records": _fastest(params["records"]), "seconds": 0.0}
+        chosen = _fastest(params["records"])
+        if any(self._is_poisoned(line) for line in chosen):
+            _touch(Path(params["out_dir"]) / "poisoned")
+        return {"files": files, "records": chosen, "seconds": 0.0}
+
+    def _audit(self, params: dict[str, Any]) -> dict[str, Any]:
+        chosen = _fastest(params["records"])
+        wrong = [{"line": line, "max_abs": 1.0, "max_rel": 0.5} for line in chosen if self._is_poisoned(line)]
+        return {"checked": len(chosen), "wrong": wrong, "failed": [], "skipped": []}
+
+    def _is_poisoned(self, line: str) -> bool:
+        schedule = json.loads(line)
+        return (schedule["key"], schedule["index"]) in self._script.poisoned
 
     def _extract(self, params: dict[str, Any]) -> dict[str, Any]:
         prefix = _KEYS[params["tuner"]]
@@ -210,12 +225,13 @@ class ScriptedEngine:
     def _measure(self, key: str, index: int, params: dict[str, Any], number: int, on_event: OnEvent) -> None:
         time.sleep(self._script.seconds_per_trial)
         failed = key in self._script.failing
+        latencies = [] if failed else [1e-3 / (1 + index) * self._script.speed.get(params["tuner"], 1.0)]
         event = {
             "workload_key": key,
             "trial_number": params["first_trial"] + number,
-            "schedule": json.dumps({"key": key, "index": index}),
+            "schedule": json.dumps({"key": key, "index": index, "result": [latencies, 0, 0.0, 0.0]}),
             "schedule_digest": digest_of(f"{key}{index}"),
-            "latencies": [] if failed else [1e-3 / (1 + index) * self._script.speed.get(params["tuner"], 1.0)],
+            "latencies": latencies,
             "error": "build_error" if failed else None,
             "error_message": "it broke" if failed else None,
             "finished_at": time.time(),

@@ -24,7 +24,7 @@ _ERRORS = {
     2: TrialError.BUILD_ERROR,
     3: TrialError.BUILD_ERROR,
     4: TrialError.RUN_ERROR,
-    5: TrialError.RUN_ERROR,
+    5: TrialError.WRONG_RESULT,
     6: TrialError.BUILD_TIMEOUT,
     7: TrialError.RUN_TIMEOUT,
     8: TrialError.UNKNOWN,

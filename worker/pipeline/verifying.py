@@ -12,21 +12,46 @@ from domain.ports import Engine
 from storage import codec
 from tuner import benchmark, failures, verification
 from worker.engines import REFERENCE
-from worker.pipeline import variants
+from worker.pipeline import auditing, variants
 from worker.pipeline.work import EXPECTED, INPUTS, Outcome, Work
 
 
 def run(work: Work) -> Outcome:
     """Raises VerificationFailed when no variant is correct."""
-    # What tuned and compiled is not needed any more, and its idle processes would disturb the benchmark.
-    for name in work.toolchains:
-        work.engines.close(name, role="main")
+    _close_compilers(work)
     if not work.measures:
         return {"verifications": {}}
     found = {variant: _verify(work, variant) for variant in variants.compiled(work)}
+    if _is_spoiled(found):
+        found[Variant.TUNED] = _again(work, found[Variant.TUNED])
     if not any(each.passed for each in found.values()):
         raise benchmark.nothing_right(found)
     return {"verifications": {str(variant): codec.dump(each) for variant, each in found.items()}}
+
+
+def _close_compilers(work: Work) -> None:
+    """What tuned and compiled is not needed any more, and its idle processes would disturb the benchmark."""
+    for name in work.toolchains:
+        work.engines.close(name, role="main")
+
+
+def _is_spoiled(found: dict[Variant, Verification]) -> bool:
+    """Whether the model can be compiled rightly, and was not with the records."""
+    return Variant.TUNED in found and not found[Variant.TUNED].passed and found[Variant.UNTUNED].passed
+
+
+def _again(work: Work, wrong: Verification) -> Verification:
+    """The verification of a tuned build without the records that are to blame; ``wrong`` where there is none."""
+    # It has the files of the wrong build open.
+    work.engines.close(variants.engine_name(work, Variant.TUNED), role=Variant.TUNED)
+    try:
+        return _verify(work, Variant.TUNED) if auditing.rebuild(work) else wrong
+    except errors.EngineError as error:
+        work.keeper.check()
+        work.note(f"the second tuned build failed, the untuned one is left: {error.message[:500]}")
+        return wrong
+    finally:
+        _close_compilers(work)
 
 
 def load(work: Work) -> dict[Variant, Verification]:

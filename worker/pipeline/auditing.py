@@ -1,0 +1,114 @@
+"""What to do about a tuned build that is wrong: find the records to blame, and build again without them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from domain import errors
+from domain.records import Record, TrialError
+from storage import records
+from tuner.native import failing
+from worker.pipeline import compiling
+from worker.pipeline.work import COMPILE_SECONDS, Work
+
+_ROUNDS = 4
+"""Of blaming what comes next for the same operators, before all of their records are left out."""
+_NAMED = 3
+
+
+@dataclass(kw_only=True)
+class _Blamed:
+    wrong: dict[tuple[str, str], float] = field(default_factory=dict)
+    """Share of its largest output by which the operator is off, by workload key and digest of the schedule."""
+    failed: set[tuple[str, str]] = field(default_factory=set)
+
+    def __contains__(self, record: Record) -> bool:
+        return _identity(record) in self.wrong or _identity(record) in self.failed
+
+
+def rebuild(work: Work) -> bool:
+    """Compile again without the records whose operators compute something else; whether there is such a build.
+
+    Nobody gets those records again. Raises EngineError and the caller's errors when the second build fails.
+    """
+    candidates = compiling.candidate_records(work)
+    try:
+        blamed, kept = _audit(work, candidates)
+    except errors.EngineError as error:
+        work.keeper.check()
+        work.note(f"the tuned build is wrong, and its records could not be audited: {error.message[:500]}")
+        return False
+    if not blamed.wrong and not blamed.failed:
+        work.note("the tuned build is wrong, though each of its operators is right alone; the untuned one is left")
+        return False
+    _condemn(work, candidates, blamed)
+    if not kept:
+        work.note("no record is left: the untuned build is the only one")
+        return False
+    compiling.build(work, kept)
+    return True
+
+
+def _audit(work: Work, candidates: Sequence[Record]) -> tuple[_Blamed, list[Record]]:
+    """What is to blame, and the records that are left. Raises EngineError."""
+    blamed = _Blamed()
+    kept = suspects = list(candidates)
+    for _ in range(_ROUNDS):
+        found = _ask(work, suspects, blamed)
+        if not found:
+            return blamed, kept
+        kept = [record for record in kept if record not in blamed]
+        suspects = [record for record in kept if record.key.workload_key in found]
+        if not suspects:
+            return blamed, kept
+    return blamed, [record for record in kept if record not in suspects]
+
+
+def _ask(work: Work, suspects: Sequence[Record], blamed: _Blamed) -> set[str]:
+    """Add what the engine blames of what it would choose; returns the workloads concerned."""
+    path = work.folder / "suspects.jsonl"
+    compiling.write(path, [record.schedule for record in suspects])
+    params = {**work.build_params(work.tuner), "records": str(path), "runner": work.runner}
+    answer = work.ask(work.compiler(), "audit", params, timeout=COMPILE_SECONDS)
+    by_line = {record.schedule.strip(): _identity(record) for record in suspects}
+    wrong = {by_line[each["line"].strip()]: float(each["max_rel"]) for each in answer["wrong"]}
+    failed = {by_line[each["line"].strip()] for each in answer["failed"]}
+    blamed.wrong.update(wrong)
+    blamed.failed.update(failed)
+    return {workload for workload, _ in (*wrong, *failed)}
+
+
+def _condemn(work: Work, candidates: Sequence[Record], blamed: _Blamed) -> None:
+    """Make failures of the wrong records, in the store; those that only failed alone are not used for this build."""
+    condemned = {_identity(record): record for record in candidates if _identity(record) in blamed.wrong}
+    with work.database.transaction() as session:
+        for identity, record in condemned.items():
+            message = f"off by {blamed.wrong[identity]:.3g} of the largest output, against TVM's default schedule"
+            records.condemn(
+                session,
+                record.key,
+                record.schedule_digest,
+                error=TrialError.WRONG_RESULT,
+                message=message,
+                rewrite=partial(failing.as_wrong, record.tuner),
+            )
+    work.note(_told(condemned, blamed))
+
+
+def _told(condemned: dict[tuple[str, str], Record], blamed: _Blamed) -> str:
+    parts = []
+    if condemned:
+        names = [record.key.workload_key[:100] for record in condemned.values()]
+        named = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
+        parts.append(
+            f"records whose operators compute something else are not used any more: {len(condemned)}, of {named}"
+        )
+    if blamed.failed:
+        parts.append(f"records that cannot be built or run alone are left out: {len(blamed.failed)}")
+    return f"the tuned build is wrong; {'; '.join(parts)}"
+
+
+def _identity(record: Record) -> tuple[str, str]:
+    return record.key.workload_key, record.schedule_digest

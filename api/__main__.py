@@ -13,10 +13,11 @@ from api.publishing import CeleryPublisher
 from api.server import ApiServer
 from api.settings import ApiSettings
 from domain import errors
+from domain.models import ModelFormat
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
 from storage.settings import StorageSettings
-from tuner import catalogue, environments, operators
+from tuner import operators
 from tuner.extraction import InstalledPlanner
 from tuner.inspection import Inspector
 from tuner.settings import TunerSettings
@@ -42,9 +43,9 @@ def main() -> int:
         database=database,
         blobs=LocalBlobStore(storage.blobs),
         publisher=CeleryPublisher(settings.broker_url),
-        inspect=lambda path: inspector().inspect(path),
+        inspect=lambda path, model_format: inspector(model_format).inspect(path),
         planner=InstalledPlanner(home=storage.home, settings=TunerSettings()),
-        make_operator=lambda operator, path: operators.make_model(inspector(), operator, path),
+        make_operator=lambda operator, path: operators.make_model(inspector(ModelFormat.ONNX), operator, path),
         logs=storage.home / "logs" / "jobs",
     )
     ApiServer(app, settings).run(None if fd is None else [socket.socket(fileno=fd)])
@@ -52,20 +53,9 @@ def main() -> int:
     return 0
 
 
-def _inspector(home: Path, settings: TunerSettings) -> Callable[[], Inspector]:
-    spec = catalogue.get("reference")
-
-    def inspector() -> Inspector:
-        # Looked up each time: the engine may be installed while the API runs.
-        return Inspector(
-            spec=spec,
-            python=environments.interpreter(spec, home),
-            memory_bytes=settings.inspect_memory_mb * 1024**2,
-            seconds=settings.inspect_seconds,
-            home=home,
-        )
-
-    return inspector
+def _inspector(home: Path, settings: TunerSettings) -> Callable[[ModelFormat], Inspector]:
+    # Looked up each time: an engine may be installed while the API runs.
+    return lambda model_format: Inspector.installed(model_format, home, settings)
 
 
 if __name__ == "__main__":

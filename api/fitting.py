@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from dataclasses import replace
 
 from domain import errors, targets
-from domain.jobs import JobRequest, RpcOptions, RunnerKind, Tuner
+from domain.jobs import JobRequest, Precision, RpcOptions, RunnerKind, Tuner
 
 _TRACKER = re.compile(r"(?P<host>\[[0-9A-Fa-f:]+\]|[A-Za-z0-9][A-Za-z0-9_.-]*):(?P<port>[0-9]{1,5})")
 _ONLY: dict[str, tuple[Tuner, ...]] = {
@@ -35,6 +36,27 @@ def check(request: JobRequest, *, tuner_options: Collection[str], measure: Colle
             f"runner 'none' measures nothing, so {what} would have no effect",
             hint="Leave them out to build with the records there are, or use runner 'local' or 'rpc'.",
         )
+
+
+def for_module(request: JobRequest) -> JobRequest:
+    """The request of an IRModule, which MetaSchedule alone tunes: ``auto`` has nothing to choose.
+
+    Raises InvalidOption.
+    """
+    if request.tuner not in (Tuner.AUTO, Tuner.METASCHEDULE):
+        raise errors.InvalidOption(
+            f"{request.tuner} takes ONNX models, not IRModules", hint="Use tuner 'metaschedule' or 'auto'."
+        )
+    if request.precision is not Precision.F32:
+        raise errors.InvalidOption(
+            f"precision {str(request.precision)!r} would have no effect: a tensor function has dtypes of its own",
+            hint="Leave it out, or write the function in float16.",
+        )
+    if request.tuner_options.layout is not None:
+        raise errors.InvalidOption(
+            "layout would have no effect: a tensor function has a layout of its own", hint="Leave it out."
+        )
+    return replace(request, tuner=Tuner.METASCHEDULE)
 
 
 def _check_tuner(request: JobRequest, given: Collection[str]) -> None:

@@ -10,21 +10,32 @@ from sqlalchemy.orm import Session
 from api.services import Services
 from domain import errors
 from domain.blobs import Blob
-from domain.models import Model
+from domain.models import Model, ModelFormat
 from storage import artifacts, models
 
+_MOST_MODULE_BYTES = 16 * 1024**2
+"""The relax engine reads no larger IRModule: it holds one operator and no weights."""
 
-def keep(services: Services, name: str, chunks: Iterable[bytes]) -> tuple[Model, bool]:
+
+def limit(services: Services, model_format: ModelFormat) -> int:
+    """Bytes that a model of the format may have."""
+    most = services.settings.max_model_bytes
+    return min(most, _MOST_MODULE_BYTES) if model_format is ModelFormat.IRMODULE else most
+
+
+def keep(
+    services: Services, name: str, chunks: Iterable[bytes], model_format: ModelFormat = ModelFormat.ONNX
+) -> tuple[Model, bool]:
     """The model of these bytes, and whether it is new. Raises BlobTooLarge, InvalidModel, EngineError, Unavailable."""
-    blob = services.blobs.put(chunks, limit=services.settings.max_model_bytes)
+    blob = services.blobs.put(chunks, limit=limit(services, model_format))
     with services.database.reading() as session:
         known = _known(session, blob.digest)
     if known:
         return known, False
     try:
         if blob.size_bytes == 0:
-            raise errors.InvalidModel("the request has no body", hint="Send the bytes of one .onnx file as the body.")
-        facts = services.inspect(services.blobs.path(blob.digest))
+            raise errors.InvalidModel("the request has no body", hint="Send the bytes of one model file as the body.")
+        facts = services.inspect(services.blobs.path(blob.digest), model_format)
     except Exception:
         _discard(services, blob)
         raise

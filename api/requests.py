@@ -20,7 +20,7 @@ from domain.jobs import (
     Tuner,
     TunerOptions,
 )
-from domain.models import Model
+from domain.models import Model, ModelFormat
 
 Label = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 _MOST_TRIALS = 10_000_000
@@ -158,6 +158,8 @@ def job_request(draft: JobDraft, model: Model, settings: ApiSettings) -> JobRequ
         priority=settings.default_priority if draft.priority is None else draft.priority,
         labels=dict(draft.labels),
     )
+    if model.facts.format is ModelFormat.IRMODULE:
+        request = fitting.for_module(request)
     fitting.check(
         request,
         tuner_options=_given(draft.tuner_options),

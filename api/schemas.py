@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from domain.artifacts import Variant
 from domain.jobs import BundleFormat, JobState, Precision, RunnerKind, Stage, Tuner
+from domain.models import ModelFormat
 
 
 class Tensor(BaseModel):
@@ -19,14 +20,15 @@ class Tensor(BaseModel):
 
 class Model(BaseModel):
     id: str
-    digest: str = Field(description="sha256 of the ONNX bytes, hex.")
+    digest: str = Field(description="sha256 of the uploaded bytes, hex.")
     name: str
+    format: ModelFormat
     bytes: int
     inputs: list[Tensor]
     outputs: list[Tensor]
-    opset: int
+    opset: int = Field(description="Of ONNX, as ir_version; 0 of an IRModule.")
     ir_version: int
-    operators: dict[str, int] = Field(description="Operator to count.")
+    operators: dict[str, int] = Field(description="Operator to count; of an IRModule its function.")
     parameters: int = Field(description="Number of scalar weights.")
     created_at: datetime
 

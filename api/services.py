@@ -14,13 +14,13 @@ from fastapi import Depends, Request
 from api.publishing import Publisher
 from api.settings import ApiSettings
 from domain.blobs import BlobStore
-from domain.models import ModelFacts
+from domain.models import ModelFacts, ModelFormat
 from storage.database import Database
 from tuner.extraction import Planner
 from tuner.operators import CheckedOperator
 
-Inspect = Callable[[Path], ModelFacts]
-"""Reads an ONNX file. Raises InvalidModel, or an EngineError when it cannot be read at all here."""
+Inspect = Callable[[Path, ModelFormat], ModelFacts]
+"""Reads an uploaded file. Raises InvalidModel, or an EngineError when it cannot be read at all here."""
 
 
 MakeOperator = Callable[[CheckedOperator, Path], None]

@@ -65,7 +65,7 @@ class Surveyor:
         if all(survey is not None for survey in known.values()):
             return [survey for survey in known.values() if survey is not None]
         with self._slot(), tempfile.TemporaryDirectory(prefix="tunesmith-plan-") as folder:
-            prepared = Path(folder) / "prepared.onnx"
+            prepared = Path(folder) / f"prepared{self._model.facts.format.suffix}"
             path = self._services.blobs.path(self._model.digest)
             self._services.planner.prepare(path, self._request.input_shapes, prepared)
             return [known[engine] or self._asked(engine, of[engine], prepared) for engine in engines]

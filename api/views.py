@@ -22,6 +22,7 @@ def model(value: Model) -> schemas.Model:
         id=value.id,
         digest=value.digest,
         name=value.name,
+        format=facts.format,
         bytes=value.size_bytes,
         inputs=[_tensor(spec) for spec in facts.inputs],
         outputs=[_tensor(spec) for spec in facts.outputs],

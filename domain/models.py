@@ -1,33 +1,60 @@
-"""The uploaded network."""
+"""The uploaded network, or operator."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
+from pathlib import PurePath
 
 from domain.tensors import TensorSpec
 
 
+class ModelFormat(StrEnum):
+    ONNX = "onnx"
+    IRMODULE = "irmodule"  # one tensor function as TVM IRModule JSON, read as data
+
+    @property
+    def suffix(self) -> str:
+        """Of its files, by which engines tell formats apart."""
+        return _SUFFIXES[self]
+
+    @property
+    def reader(self) -> str:
+        """Name of the engine that reads uploads of it."""
+        return "relax" if self is ModelFormat.IRMODULE else "reference"
+
+    @classmethod
+    def of(cls, path: PurePath) -> ModelFormat:
+        """By the suffix of a file; what has none of ours is ONNX."""
+        return next((each for each in cls if path.suffix == each.suffix), cls.ONNX)
+
+
+_SUFFIXES = {ModelFormat.ONNX: ".onnx", ModelFormat.IRMODULE: ".json"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
-    """What reading the ONNX file tells, before any engine has tried to import it."""
+    """What reading the file tells, before any engine has tried to import it."""
 
     inputs: tuple[TensorSpec, ...]
     """Only what a caller feeds: initializers are left out."""
     outputs: tuple[TensorSpec, ...]
     opset: int
+    """Of ONNX, as ``ir_version``; other formats have 0."""
     ir_version: int
     operators: dict[str, int]
-    """Operator name (``domain::Name`` outside the default domain) to count."""
+    """Operator name (``domain::Name`` outside the default domain) to count; of an IRModule its functions."""
     parameters: int
     """Number of scalar weights."""
+    format: ModelFormat = ModelFormat.ONNX
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
     id: str
     digest: str
-    """sha256 of the ONNX bytes, hex."""
+    """sha256 of the uploaded bytes, hex."""
     name: str
     size_bytes: int
     facts: ModelFacts

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from domain import errors
 from domain.jobs import Precision, Tuner, TunerOptions
+from domain.models import ModelFormat
 from domain.ports import Engine
 from domain.tuning_tasks import ExtractedTask
 from tuner import catalogue, environments, failures
@@ -48,7 +49,10 @@ class Planner(Protocol):
     """The engines of a machine, as making a plan needs them."""
 
     def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path) -> Prepared:
-        """Write ``model`` with static shapes. Raises EngineNotInstalled, InvalidModel, ShapeRequired, ShapeMismatch."""
+        """Write ``model`` with static shapes; the suffix of ``out`` tells its format.
+
+        Raises EngineNotInstalled, InvalidModel, ShapeRequired, ShapeMismatch.
+        """
         ...
 
     def start(self, name: str, canceled: Canceled) -> Engine:
@@ -73,15 +77,7 @@ class InstalledPlanner:
         return self.settings.plan_seconds
 
     def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path) -> Prepared:
-        spec = catalogue.get("reference")
-        inspector = Inspector(
-            spec=spec,
-            python=environments.interpreter(spec, self.home),
-            memory_bytes=self.settings.inspect_memory_mb * 1024**2,
-            seconds=self.settings.inspect_seconds,
-            home=self.home,
-        )
-        return inspector.prepare(model, shapes, out)
+        return Inspector.installed(ModelFormat.of(out), self.home, self.settings).prepare(model, shapes, out)
 
     def start(self, name: str, canceled: Canceled) -> Engine:
         spec = catalogue.get(name)

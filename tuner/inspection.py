@@ -13,18 +13,24 @@ from pathlib import Path
 from typing import Any
 
 from domain import errors
-from domain.models import ModelFacts
+from domain.models import ModelFacts, ModelFormat
 from domain.ports import Engine
 from domain.tensors import TensorSpec
-from tuner import failures
+from tuner import catalogue, environments, failures
 from tuner.catalogue import EngineSpec
 from tuner.session import EngineSession, Limits
+from tuner.settings import TunerSettings
 
 _FILE_SHARE = 1024**3
 """Room for a prepared model beyond the size of the given one, in bytes: folding constants can make it grow."""
 
 _COPIES = 6
 """Of a model in memory at once, while it is read, checked, optimized and written."""
+
+_CHECKS = {
+    ModelFormat.ONNX: "Check that onnx.checker accepts it and that ONNX Runtime loads it",
+    ModelFormat.IRMODULE: "Check that tvm.ir.load_json of TVM 0.27 reads it",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +46,9 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True)
 class Inspector:
-    """Reads models with the reference engine; each call has a process of its own."""
+    """Reads models of one format with the engine that reads them; each call has a process of its own."""
 
+    format: ModelFormat = ModelFormat.ONNX
     spec: EngineSpec
     python: Path
     memory_bytes: int = 4 * 1024**3
@@ -51,9 +58,25 @@ class Inspector:
     log_path: Path | None = None
     home: Path | None = None
 
+    @classmethod
+    def installed(
+        cls, model_format: ModelFormat, home: Path, settings: TunerSettings, *, log_path: Path | None = None
+    ) -> Inspector:
+        """With the engine under a home folder, as it is installed now. Raises EngineNotInstalled."""
+        spec = catalogue.get(model_format.reader)
+        return cls(
+            format=model_format,
+            spec=spec,
+            python=environments.interpreter(spec, home),
+            memory_bytes=settings.inspect_memory_mb * 1024**2,
+            seconds=settings.inspect_seconds,
+            log_path=log_path,
+            home=home,
+        )
+
     def inspect(self, path: Path) -> ModelFacts:
         """Raises EngineStartFailed; InvalidModel also when reading crashes, hangs or needs more memory than allowed."""
-        return _facts(self._ask(path, "inspect", {"path": str(path.absolute())}))
+        return _facts(self._ask(path, "inspect", {"path": str(path.absolute())}), self.format)
 
     def prepare(self, path: Path, input_shapes: Mapping[str, Sequence[int]], out_path: Path) -> Prepared:
         """Write the model with these shapes. Raises ShapeRequired, ShapeMismatch, and as ``inspect``."""
@@ -87,7 +110,7 @@ class Inspector:
         allowed = f"{self.memory_bytes / 1024**3:.1f} GB and {self.seconds:g} s"
         return errors.InvalidModel(
             f"reading the model failed: {reason}",
-            hint=f"Check that onnx.checker accepts it and that ONNX Runtime loads it within {allowed}.",
+            hint=f"{_CHECKS[self.format]} within {allowed}.",
             details={"cause": error.code},
         )
 
@@ -115,7 +138,7 @@ def _reason(error: errors.EngineError) -> str:
     return "it took too long"
 
 
-def _facts(answer: Mapping[str, Any]) -> ModelFacts:
+def _facts(answer: Mapping[str, Any], model_format: ModelFormat) -> ModelFacts:
     return ModelFacts(
         inputs=_specs(answer["inputs"]),
         outputs=_specs(answer["outputs"]),
@@ -123,6 +146,7 @@ def _facts(answer: Mapping[str, Any]) -> ModelFacts:
         ir_version=int(answer["ir_version"]),
         operators=dict(answer["operators"]),
         parameters=int(answer["parameters"]),
+        format=model_format,
     )
 
 

@@ -12,6 +12,7 @@ from api import keeping, problems, schemas, views
 from api.paging import LimitParam, PageTokenParam
 from api.services import ServicesDep
 from domain import errors
+from domain.models import ModelFormat
 from storage import models
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
@@ -20,10 +21,17 @@ _Name = Annotated[
     str,
     Query(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$", description="For people; need not be unique."),
 ]
+_Format = Annotated[
+    ModelFormat,
+    Query(
+        alias="format",
+        description="onnx, or irmodule: one unscheduled tensor function as tvm.ir.save_json of TVM 0.27 writes it.",
+    ),
+]
 _BODY = {
     "requestBody": {
         "required": True,
-        "description": "The bytes of one .onnx file.",
+        "description": "The bytes of one .onnx file, or the text of one IRModule.",
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
     }
 }
@@ -40,9 +48,15 @@ _BODY = {
         **problems.responses(413, 422, 503),
     },
 )
-async def upload(request: Request, response: Response, services: ServicesDep, name: _Name = "model") -> schemas.Model:
-    """Upload an ONNX file: its bytes are the raw request body, received in constant memory."""
-    limit = services.settings.max_model_bytes
+async def upload(
+    request: Request,
+    response: Response,
+    services: ServicesDep,
+    name: _Name = "model",
+    model_format: _Format = ModelFormat.ONNX,
+) -> schemas.Model:
+    """Upload a model: its bytes are the raw request body, received in constant memory."""
+    limit = keeping.limit(services, model_format)
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > limit:
         raise errors.BlobTooLarge(
@@ -50,7 +64,7 @@ async def upload(request: Request, response: Response, services: ServicesDep, na
         )
     stream = request.stream()
     model, created = await anyio.to_thread.run_sync(
-        lambda: keeping.keep(services, name, _chunks(stream)), limiter=services.upload_limiter
+        lambda: keeping.keep(services, name, _chunks(stream), model_format), limiter=services.upload_limiter
     )
     response.status_code = 201 if created else 200
     return views.model(model)

@@ -17,7 +17,7 @@ from api.app import create_app
 from api.settings import ApiSettings
 from domain import errors
 from domain.jobs import Job
-from domain.models import ModelFacts
+from domain.models import ModelFacts, ModelFormat
 from domain.targets import Toolchain
 from domain.tensors import TensorSpec
 from domain.tuning_tasks import ExtractedTask
@@ -53,7 +53,7 @@ class FakePublisher:
             raise errors.BrokerUnavailable("the broker does not answer")
 
 
-def inspect(path: Path) -> ModelFacts:
+def inspect(path: Path, model_format: ModelFormat) -> ModelFacts:
     """Bytes that start with ``bad`` are no model; ``static`` has no open dimension; everything else has two."""
     with path.open("rb") as file:
         start = file.read(16)
@@ -71,6 +71,7 @@ def inspect(path: Path) -> ModelFacts:
         ir_version=8,
         operators={"Conv": 2},
         parameters=100,
+        format=model_format,
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fastapi.testclient import TestClient
 
-from domain.models import ModelFacts
+from domain.models import ModelFacts, ModelFormat
 from tests.api.factories import AUTHORIZED, Service, make_service
 
 
@@ -59,8 +59,8 @@ def test_bytes_that_a_failed_upload_removed_are_no_model(client: TestClient, ser
     state = service.app.state
     known, inspect = state.services, state.services.inspect
 
-    def remove(path: Path) -> ModelFacts:
-        facts: ModelFacts = inspect(path)
+    def remove(path: Path, model_format: ModelFormat) -> ModelFacts:
+        facts: ModelFacts = inspect(path, model_format)
         path.unlink()
         return facts
 

@@ -18,7 +18,6 @@ from tuner.engines.relax import (
     compiling,
     cuda,
     extracting,
-    importing,
     lowering,
     measuring,
     plugins,
@@ -27,6 +26,7 @@ from tuner.engines.relax import (
     running,
     targets,
 )
+from tuner.engines.relax.modules import reading
 
 ROUNDS = rounds.Rounds()
 REMOTE = remote.Remote(measuring.session_child)
@@ -53,7 +53,15 @@ def _hello() -> Json:
 
 
 def _check(params: Json, _: serving.Emitter) -> Json:
-    return {"operators": importing.load(params["model"]).operators}
+    return {"operators": reading.load(params["model"]).operators}
+
+
+def _inspect(params: Json, _: serving.Emitter) -> Json:
+    return reading.inspect(params["path"])
+
+
+def _prepare(params: Json, _: serving.Emitter) -> Json:
+    return reading.prepare(params["path"], params["out_path"])
 
 
 def _compile(params: Json, emitter: serving.Emitter) -> Json:
@@ -62,17 +70,22 @@ def _compile(params: Json, emitter: serving.Emitter) -> Json:
     form = params.get("format") or "shared"
     compiling.tools(build.target, form)
     emitter.emit("progress", {"step": "import"})
-    imported = importing.load(params["model"])
+    imported = reading.load(params["model"])
     emitter.emit("progress", {"step": "build"})
     known = records.load(params.get("records"))
     compiled = compiling.compile_model(imported, build, known, params["out_dir"], form)
     return {"files": compiled.files, "records": compiled.lines, "seconds": time.monotonic() - started}
 
 
+def _compile_plain(params: Json, _: serving.Emitter) -> Json:
+    compiled = compiling.compile_plain(reading.load_module(params["model"]), params["out_dir"])
+    return {"files": compiled.files}
+
+
 def _extract(params: Json, emitter: serving.Emitter) -> Json:
     build = lowering.Build.of(params)
     emitter.emit("progress", {"step": "import"})
-    imported = importing.load(params["model"])
+    imported = reading.load(params["model"])
     emitter.emit("progress", {"step": "extract"})
     return {"tasks": extracting.extract(imported, build, params["out_dir"])}
 
@@ -109,7 +122,10 @@ def _samples(params: Json) -> list[float]:
 HANDLERS: dict[str, serving.Handler] = {
     "check": _check,
     "compile": _compile,
+    "compile_plain": _compile_plain,
     "extract": _extract,
+    "inspect": _inspect,
+    "prepare": _prepare,
     "tune": _tune,
     "run": _run,
     "time": _time,

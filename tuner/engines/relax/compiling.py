@@ -77,17 +77,39 @@ def compile_model(
         # Passes, schedules and LLVM raise anything.
         message = f"TVM cannot compile the model: {type(error).__name__}: {str(error)[-1500:]}"
         raise EngineFailure("compile_failed", message) from error
-    folder = Path(out_dir)
+    device = "cuda" if targets.is_gpu(build.target) else "cpu"
+    return Compiled(files=_write(executable, imported, Path(out_dir), form, programs, device), lines=lines)
+
+
+def compile_plain(imported: importing.Imported, out_dir: str) -> Compiled:
+    """Build tensor functions as they stand, for any CPU of this machine's kind: what their other builds are compared
+    with. No schedule, no vectors, no optimization by LLVM. Raises EngineFailure ``compile_failed``.
+    """
+    target = tvm.target.Target({"kind": "llvm", "opt-level": 0, "num-cores": 1})
+    programs = tools(target, "shared")
+    try:
+        with target, tvm.transform.PassContext(opt_level=0, config={"tirx.disable_vectorize": True}):
+            executable = relax.build(imported.module, target, relax_pipeline=_lower_calls(target))
+    except Exception as error:
+        # As in compile_model.
+        message = f"TVM cannot compile the plain model: {type(error).__name__}: {str(error)[-1500:]}"
+        raise EngineFailure("compile_failed", message) from error
+    return Compiled(files=_write(executable, imported, Path(out_dir), "shared", programs, "cpu"), lines=[])
+
+
+def _write(
+    executable: Any, imported: importing.Imported, folder: Path, form: str, programs: linking.Tools, device: str
+) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     written = _write_libraries(executable, folder, form, programs)
     signature = {
         "executor": "relax-vm",
-        "device": "cuda" if targets.is_gpu(build.target) else "cpu",
+        "device": device,
         "inputs": list(imported.inputs),
         "outputs": list(imported.outputs),
     }
     (folder / SIGNATURE).write_text(json.dumps(signature))
-    return Compiled(files=[*written, SIGNATURE], lines=lines)
+    return [*written, SIGNATURE]
 
 
 def use_records(module: Any, known: Sequence[records.Record]) -> tuple[Any, list[str]]:

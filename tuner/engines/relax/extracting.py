@@ -15,7 +15,7 @@ from tuner.engines.relax import importing, lowering, records, schedules
 
 _ENDLESS = 1 << 40
 """``domain.tuning_tasks.ENDLESS``"""
-_SILENT = {"fused", "transpose", "reshape", "tir", "expand", "dims", "cast"}
+_SILENT = {"workload", "fused", "transpose", "reshape", "tir", "expand", "dims", "cast"}
 """Parts of function names that tell people nothing."""
 
 

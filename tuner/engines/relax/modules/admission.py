@@ -1,0 +1,98 @@
+"""What IRModule JSON may hold at all, decided on the text before TVM makes objects of it.
+
+TVM would rebuild any object that it knows, among them functions looked up by name in this process. So nothing is
+rebuilt unless it is on a list, and TVM gets the text that was judged, written anew, never the text that came.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from tuner.engines.protocol.serving import EngineFailure
+
+MOST_BYTES = 16 * 1024**2
+"""``api.keeping`` has the same limit."""
+_MOST_NODES = 400_000
+HINT = (
+    "Save one unscheduled tensor function with tvm.ir.save_json of TVM 0.27; docs/irmodules.md tells what it may hold."
+)
+
+FLOATING = frozenset(
+    f"tirx.{name}"
+    for name in (
+        "exp", "exp2", "exp10", "log", "log10", "log1p", "sqrt", "rsqrt", "pow", "fmod", "hypot", "copysign",
+        "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "atan2", "asinh", "acosh", "atanh",
+        "erf", "sigmoid", "floor", "trunc", "round", "nearbyint", "fabs",
+    )
+) | {"prim.ceil", "prim.log2"}  # fmt: skip
+"""Of floating-point numbers into one of the same type."""
+TESTS = frozenset({"tirx.isnan", "tirx.isfinite", "tirx.isinf"})
+CHOICE = "prim.if_then_else"
+INTRINSICS = FLOATING | TESTS | {CHOICE}
+"""All that a tensor function may call."""
+
+_EXPRESSIONS = frozenset(
+    f"prim.{name}"
+    for name in (
+        "Add", "Sub", "Mul", "Div", "Mod", "FloorDiv", "FloorMod", "Min", "Max", "EQ", "NE", "LT", "LE", "GT", "GE",
+        "And", "Or", "Not", "Select", "Cast",
+    )
+)  # fmt: skip
+_PLAIN = frozenset({"None", "bool", "int", "float", "ffi.Array", "ffi.Map", "ffi.String"})
+_IR = frozenset(
+    f"ir.{name}"
+    for name in (
+        "Call", "DictAttrs", "FloatImm", "GlobalVar", "IRModule", "IntImm", "Op", "PrimType", "Range", "SourceMap",
+        "TensorLoad", "TensorRegion", "TupleType", "Type", "Var",
+    )
+)  # fmt: skip
+_TYPES = frozenset({"relax.FuncType", "relax.ShapeType", "relax.TensorType", "relax.expr.ShapeExpr"})
+_STATEMENTS = frozenset(
+    {
+        "s_tir.SBlock", "s_tir.SBlockRealize", "tirx.BufferRegionType", "tirx.BufferStore", "tirx.BufferType",
+        "tirx.For", "tirx.IfThenElse", "tirx.IterVar", "tirx.PrimFunc", "tirx.SeqStmt",
+    }
+)  # fmt: skip
+OBJECTS = _PLAIN | _IR | _TYPES | _STATEMENTS | _EXPRESSIONS
+_SOURCES = frozenset({"ir.Span", "ir.SequentialSpan", "ir.SourceName"})
+"""Where the text of a function once stood, which is left out."""
+_NAME = re.compile(r"[^\x00-\x1f\x7f]{0,500}")
+
+
+def screen(content: bytes) -> str:
+    """The module's text, written anew. Raises EngineFailure ``invalid_model`` for what is on no list."""
+    if len(content) > MOST_BYTES:
+        raise refused(f"it has {len(content)} bytes; {MOST_BYTES} are read")
+    try:
+        graph = json.loads(content.decode())
+        nodes = graph["nodes"]
+        root = graph["root_index"]
+        if not isinstance(nodes, list) or nodes[root]["type"] != "ir.IRModule":
+            raise refused("its root is no ir.IRModule")
+        if len(nodes) > _MOST_NODES:
+            raise refused(f"it has {len(nodes)} nodes; {_MOST_NODES} are read")
+        nodes = [_judged(node) for node in nodes]
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
+        raise refused(f"this is no TVM IRModule JSON ({type(error).__name__})") from error
+    return json.dumps({"root_index": root, "nodes": nodes, "metadata": {}})
+
+
+def _judged(node: dict[str, Any]) -> dict[str, Any]:
+    kind = node["type"]
+    if isinstance(kind, str) and kind in _SOURCES:
+        return {"type": "None"}
+    if not isinstance(kind, str) or kind not in OBJECTS:
+        raise refused(f"it holds a {str(kind)[:80]}, which is not on the list")
+    if not node.keys() <= {"type", "data"}:
+        raise refused("a node has fields that no node has")
+    if kind == "ffi.String" and not _NAME.fullmatch(node["data"]):
+        raise refused(f"the name {node['data'][:40]!r} is no plain name")
+    if kind == "ir.Op" and node["data"] not in INTRINSICS:
+        raise refused(f"it calls {str(node['data'])[:80]}, which is not on the list")
+    return node
+
+
+def refused(reason: str) -> EngineFailure:
+    return EngineFailure("invalid_model", f"the module cannot be taken: {reason}"[:1500], hint=HINT)

@@ -1,0 +1,147 @@
+"""IRModule JSON into a Relax module whose ``main`` calls the tensor function, so that it builds and runs like any."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tvm import ir, relax, tirx
+
+from tuner.engines.protocol.messages import Json
+from tuner.engines.protocol.serving import EngineFailure
+from tuner.engines.relax import importing
+from tuner.engines.relax.importing import Imported
+from tuner.engines.relax.modules import admission
+from tuner.engines.relax.modules.admission import refused
+from tuner.engines.relax.modules.values import Access
+from tuner.engines.relax.modules.walking import Walk
+
+SUFFIX = ".json"
+_ATTRIBUTES = frozenset({"global_symbol", "tirx.noalias", "tir.noalias", "s_tir", "op_pattern", "layout_free_buffers"})
+"""Of the function, all of which are set anew."""
+_ENTRY = "main"
+_NAMED = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+
+
+def load(path: str) -> Imported:
+    """The model of a prepared file, by its suffix: ``.json`` is an IRModule, anything else ONNX.
+
+    Raises EngineFailure ``invalid_model``, and as ``importing.load``.
+    """
+    return load_module(path) if path.endswith(SUFFIX) else importing.load(path)
+
+
+def load_module(path: str) -> Imported:
+    """A second request for the same file costs nothing. Raises EngineFailure ``invalid_model``."""
+    try:
+        modified_ns = Path(path).stat().st_mtime_ns
+    except OSError as error:
+        raise EngineFailure("invalid_model", f"cannot read the model: {error.strerror}") from error
+    return _load(path, modified_ns)
+
+
+def inspect(path: str) -> Json:
+    """As the reference engine's ``inspect`` tells of ONNX files, which have an opset and weights."""
+    found = _read(path)
+    return {**_facts(found), "opset": 0, "ir_version": 0, "parameters": 0}
+
+
+def prepare(path: str, out_path: str) -> Json:
+    """As the reference engine's ``prepare``; a module has static shapes and nothing to fold."""
+    found = _read(path)
+    shutil.copyfile(path, out_path)
+    return {**_facts(found), "folded": False}
+
+
+def _facts(found: Imported) -> Json:
+    return {"inputs": list(found.inputs), "outputs": list(found.outputs), "operators": found.operators}
+
+
+@lru_cache(maxsize=2)
+def _load(path: str, modified_ns: int) -> Imported:  # noqa: ARG001 - part of the key
+    return _read(path)
+
+
+def _read(path: str) -> Imported:
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise EngineFailure("invalid_model", f"cannot read the model: {error.strerror}") from error
+    text = admission.screen(content)
+    try:
+        name, function = _only_function(ir.load_json(text))
+        return _wrapped(name, function, Walk().function(function))
+    except EngineFailure:
+        raise
+    except Exception as error:
+        # TVM raises anything for objects with the wrong things in their fields.
+        lines = [line for line in str(error).splitlines() if line.strip()] or [""]
+        raise refused(f"TVM cannot read it: {type(error).__name__}: {lines[-1][:300]}") from error
+
+
+def _only_function(module: Any) -> tuple[str, Any]:
+    functions = [(str(variable.name_hint), function) for variable, function in module.functions_items()]
+    if len(functions) != 1 or not isinstance(functions[0][1], tirx.PrimFunc):
+        raise refused(f"it has {len(functions)} functions; one tensor function (tirx.PrimFunc) is taken")
+    name, function = functions[0]
+    strange = sorted({str(key) for key, _ in function.attrs.items()} - _ATTRIBUTES) if function.attrs else []
+    if strange:
+        raise refused(f"its function has the attribute {strange[0]}, which is not on the list")
+    return name, function
+
+
+def _wrapped(name: str, function: Any, accesses: list[Access]) -> Imported:
+    written = [access.written for access in accesses]
+    count = sum(written)
+    if not count or count == len(written) or not all(written[-count:]):
+        raise refused("its last parameters must be the buffers that it writes, after at least one that it reads")
+    names = _names([str(parameter.name) for parameter in function.params])
+    specs = [_spec(each, access) for each, access in zip(names, accesses, strict=True)]
+    # Every attribute and the name anew: a symbol of the caller's choosing could stand for one of the host's.
+    plain = tirx.PrimFunc(function.params, function.body, attrs=_attributes())
+    inputs, outputs = specs[:-count], specs[-count:]
+    return Imported(
+        module=_calling(plain, inputs, outputs, name),
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        operators={name: 1},
+    )
+
+
+def _attributes() -> Any:
+    return ir.make_node("ir.DictAttrs", **{"tirx.noalias": True, "s_tir": True})
+
+
+def _names(given: list[str]) -> list[str]:
+    """One for each parameter; TVM needs no names, and gives one twice as readily as none."""
+    found: list[str] = []
+    for place, name in enumerate(given):
+        plain = name if _NAMED.fullmatch(name) else f"arg{place}"
+        found.append(f"{plain}_{place}" if plain in found else plain)
+    if len(set(found)) < len(found):
+        raise refused("the names of its parameters cannot be told apart")
+    return found
+
+
+def _spec(name: str, access: Access) -> Json:
+    return {"name": name, "dtype": access.dtype, "shape": list(access.shape)}
+
+
+def _calling(function: Any, inputs: list[Json], outputs: list[Json], name: str) -> Any:
+    builder = relax.BlockBuilder()
+    label = "workload" if name == _ENTRY or not _NAMED.fullmatch(name) else f"workload_{name}"
+    variable = builder.add_func(function, label)
+    parameters = [relax.Var(spec["name"], _tensor(spec)) for spec in inputs]
+    with builder.function(_ENTRY, parameters):
+        with builder.dataflow():
+            called = relax.call_tir(variable, parameters, [_tensor(spec) for spec in outputs])
+            result = builder.emit_output(called)
+        builder.emit_func_output(result)
+    return builder.finalize()
+
+
+def _tensor(spec: Json) -> Any:
+    return relax.TensorType(tuple(spec["shape"]), spec["dtype"])

@@ -30,6 +30,18 @@ def check(facts: ModelFacts, shapes: Mapping[str, Sequence[int]]) -> None:
         raise _required(missing, inputs)
 
 
+def parse(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """``NAME:1,3,224,224`` each; a name may hold colons. Raises ShapeMismatch."""
+    found: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, _, sizes = text.rpartition(":")
+        numbers = sizes.split(",") if sizes else []
+        if not name or not all(number.isascii() and number.isdigit() for number in numbers):
+            raise errors.ShapeMismatch(f"{text[:80]!r} is no shape", hint="Write NAME:1,3,224,224.")
+        found[name] = tuple(int(number[:10]) for number in numbers)
+    return found
+
+
 def _unknown(name: str, names: list[str]) -> errors.ShapeMismatch:
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
     return errors.ShapeMismatch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -51,10 +52,12 @@ def best(
     target: str | None = None,
     device_key: str | None = None,
     precision: str | None = None,
+    input_shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Artifact:
     """The verified one whose published variant has the smallest median latency; of equals the oldest.
 
-    ``target`` is a target's identity, or its text alone for any thread count. Raises ArtifactNotFound.
+    ``target`` is a target's identity, or its text alone for any thread count; inputs that ``input_shapes`` does not
+    name may have any shape. Raises ArtifactNotFound.
     """
     query = select(ArtifactRow).where(
         ArtifactRow.model_digest == model_digest, ArtifactRow.verified, ArtifactRow.published_median.is_not(None)
@@ -66,10 +69,12 @@ def best(
         query = query.where(ArtifactRow.device_key == device_key)
     if precision is not None:
         query = query.where(ArtifactRow.precision == precision)
-    row = session.scalar(query.order_by(ArtifactRow.published_median, ArtifactRow.created_at).limit(1))
+    shapes = {name: list(shape) for name, shape in (input_shapes or {}).items()}
+    rows = session.scalars(query.order_by(ArtifactRow.published_median, ArtifactRow.created_at))
+    row = next((row for row in rows if shapes.items() <= row.input_shapes.items()), None) if shapes else rows.first()
     if row is None:
         wanted = {"model": model_digest, "target": target, "device": device_key, "precision": precision}
-        given = {name: value for name, value in wanted.items() if value is not None}
+        given = {name: value for name, value in {**wanted, "input_shapes": shapes or None}.items() if value is not None}
         raise errors.ArtifactNotFound("no job has published an artifact for this model and target", details=given)
     return _artifact(row)
 

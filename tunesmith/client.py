@@ -111,10 +111,18 @@ class Client:
         return Artifact.of(self._transport, self._transport.get(f"/v1/artifacts/{id_or_digest}").json())
 
     def best(
-        self, model: Model | str, *, target: str | None = None, device: str | None = None, precision: str = "f32"
+        self,
+        model: Model | str,
+        *,
+        target: str | None = None,
+        device: str | None = None,
+        precision: str = "f32",
+        input_shapes: Mapping[str, Sequence[int]] | None = None,
     ) -> Artifact:
-        """The fastest verified artifact of that precision. Raises NotFound."""
-        wanted = {"model": _named(model), "target": target, "device": device, "precision": precision}
+        """The fastest verified artifact of that precision, for these shapes if any are named. Raises NotFound."""
+        shapes = [f"{name}:{','.join(map(str, shape))}" for name, shape in (input_shapes or {}).items()]
+        wanted: dict[str, Any] = {"model": _named(model), "target": target, "device": device, "precision": precision}
+        wanted["input_shape"] = shapes or None
         found = self._transport.get("/v1/best", wanted).json()
         return Artifact.of(self._transport, found["artifact"], found["why"])
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.orm import Session
 
-from api import choices, downloads, problems, schemas, views
+from api import choices, downloads, problems, schemas, shapes, views
 from api.paging import LimitParam, PageTokenParam
 from api.services import ServicesDep
 from domain import errors, targets
@@ -82,14 +82,26 @@ def best(
             json_schema_extra={"enum": list(Precision)},
         ),
     ] = Precision.F32,
+    input_shape: Annotated[
+        list[str] | None,
+        Query(
+            max_length=256, description="NAME:1,3,224,224; repeatable. Inputs that are not named may have any shape."
+        ),
+    ] = None,
 ) -> schemas.Best:
     """The verified bundle of this model, target and precision with the smallest median latency."""
+    wanted_shapes = shapes.parse(input_shape or [])
     wanted_precision = choices.member(Precision, precision, "precision", errors.UnknownPrecision)
     with services.database.reading() as session:
         digest = models.get(session, model).digest
         wanted = _target(session, target) if target else None
         found = artifacts.best(
-            session, model_digest=digest, target=wanted, device_key=device, precision=wanted_precision.value
+            session,
+            model_digest=digest,
+            target=wanted,
+            device_key=device,
+            precision=wanted_precision.value,
+            input_shapes=wanted_shapes,
         )
     return schemas.Best(artifact=views.artifact(found), why=_why(found, wanted, device))
 
@@ -112,7 +124,8 @@ def _why(found: Artifact, target: str | None, device: str | None) -> str:
     scope = "".join(
         [f" for target {target}" if target else " for any target", f" on device {device}" if device else ""]
     )
+    made_for = " ".join(f"{name}:{','.join(map(str, shape))}" for name, shape in sorted(found.input_shapes.items()))
     return (
         f"Of this model's verified {found.precision} artifacts{scope} it has the smallest median: {median:.3f} ms "
-        f"({found.report.published} on {found.device_key})."
+        f"({found.report.published} on {found.device_key}{', for ' if made_for else ''}{made_for})."
     )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -19,8 +20,16 @@ def artifact(client: TestClient, service: Service, job: str) -> str:
     return str(client.get(f"/v1/jobs/{job}").json()["artifact_id"])
 
 
-def another(client: TestClient, service: Service, model: str, *, gain: float, precision: str = "f32") -> str:
-    request = {"model": model, "input_shapes": {"x": [1, 3, 8, 8]}, "precision": precision}
+def another(
+    client: TestClient,
+    service: Service,
+    model: str,
+    *,
+    gain: float,
+    shape: Sequence[int] = (1, 3, 8, 8),
+    precision: str = "f32",
+) -> str:
+    request = {"model": model, "input_shapes": {"x": list(shape)}, "precision": precision}
     job = client.post("/v1/jobs", json=request).json()["id"]
     ScriptedWorker(service).run(job, gain=gain)
     return str(client.get(f"/v1/jobs/{job}").json()["artifact_id"])
@@ -129,6 +138,22 @@ def test_the_best_of_a_target_and_device(client: TestClient, service: Service, m
     assert best(target="native") == (400, "unknown_target"), "no worker has said yet what native is"
     ScriptedWorker(service).beat()
     assert best(target="native") == (200, artifact)
+
+
+def test_the_best_of_an_input_shape(client: TestClient, service: Service, model: str, artifact: str) -> None:
+    wide = another(client, service, model, gain=1.1, shape=[2, 3, 16, 8])
+
+    def best(*shapes: str) -> tuple[int, str]:
+        answer = client.get("/v1/best", params={"model": model, "input_shape": shapes})
+        body = answer.json()
+        return answer.status_code, body["artifact"]["id"] if answer.is_success else body["code"]
+
+    assert best() == best("x:1,3,8,8") == (200, artifact)
+    assert best("x:2,3,16,8") == (200, wide)
+    assert best("x:1,3,9,9") == (404, "artifact_not_found")
+    assert best("y:1,3,8,8") == (404, "artifact_not_found")
+    assert best("x:1,-3") == best("1,3") == (400, "shape_mismatch")
+    assert "for x:1,3,8,8" in client.get("/v1/best", params={"model": model}).json()["why"]
 
 
 def test_a_narrower_precision_is_the_best_only_where_it_is_asked_for(

@@ -87,7 +87,7 @@ def test_listings_are_tables_that_fit(capsys: pytest.CaptureFixture[str], onnx: 
 def test_a_bundle_is_pulled_by_job_model_file_and_digest(
     capsys: pytest.CaptureFixture[str], onnx: Path, tmp_path: Path
 ) -> None:
-    job = parsed(capsys, "tune", onnx)["job"]["id"]
+    job = parsed(capsys, "tune", onnx, "--input-shape", "x:1,3,8,8")["job"]["id"]
     digest = hashlib.sha256(onnx.read_bytes()).hexdigest()
     ways = ([job], ["--model", onnx, "--target", "native"], ["--model", digest, "--target", "llvm -mcpu=znver3"])
     pulled = []
@@ -97,6 +97,9 @@ def test_a_bundle_is_pulled_by_job_model_file_and_digest(
         assert (status, out.strip()) == (0, str(path)), err
         pulled.append(path.read_bytes())
     assert pulled[0] == pulled[1] == pulled[2]
+    assert run(capsys, "pull", "--model", digest, "--input-shape", "x:1,3,8,8", "-o", tmp_path / "own.tar")[0] == 0
+    status, _, err = run(capsys, "pull", "--model", digest, "--input-shape", "x:7,7,7,7")
+    assert (status, "error[artifact_not_found]" in err) == (5, True)
     status, _, err = run(capsys, "pull", "--model", digest, "--target", "llvm -mcpu=other")
     assert status == 5
     assert "error[artifact_not_found]" in err

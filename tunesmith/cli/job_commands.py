@@ -124,15 +124,20 @@ def pull(
     ] = None,
     target: Annotated[str, typer.Option(help="With --model: what it is to run on.")] = "native",
     precision: Annotated[str, typer.Option(help="With --model: f32 or fp16.")] = "f32",
+    input_shape: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME:1,3,224,224", help="With --model: only bundles for this shape; repeatable."),
+    ] = None,
     to: Annotated[Path | None, typer.Option("-o", "--output", help="File or folder to write to.")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Download a tuned bundle: JOB's, or the best of a model and target."""
     if (job is None) == (model is None):
         raise typer.BadParameter("name a JOB, or a model with --model, but not both")
+    shapes = options.input_shapes(input_shape or [])
     with connecting.client() as client:
         if model:
-            artifact = client.best(_digest(model), target=target, precision=precision)
+            artifact = client.best(_digest(model), target=target, precision=precision, input_shapes=shapes)
         else:
             artifact = client.job(str(job)).artifact
         path = artifact.download(to or Path(f"{artifact.id}.tar"))

@@ -13,6 +13,7 @@ from tvm import relay
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.relay import importing, mixed_precision, speedups
+from tuner.engines.relay.ansor import products
 from tuner.engines.relay.ansor.options import Options
 
 
@@ -37,7 +38,8 @@ def of(params: Json) -> Network:
 
 @lru_cache(maxsize=2)
 def load(network: Network) -> importing.Imported:
-    """The network in its precision, its convolutions in its layout."""
+    """The network in its precision, its convolutions in its layout; TVM is made ready for its matrix products."""
+    products.install()
     imported = mixed_precision.load(network.path, network.precision)
     return imported if network.layout == "NCHW" else _channels_last(imported)
 

@@ -144,7 +144,9 @@ class Search:
             self._work.note(f"{self._name(key)} cannot be tuned: {error.message[:500]}")
             self._finished(key, before, exhausted=True)
             return
-        self._spent -= min(float(result.get("queue_seconds") or 0.0), self._spent - spent)
+        queued = min(float(result.get("queue_seconds") or 0.0), self._spent - spent)
+        self._spent -= queued
+        self.seconds_of[key] -= queued
         self.progress.tell_task(key)
         if result["exhausted"]:
             self.exhausted.add(key)

@@ -21,7 +21,8 @@ from tuner.engines.protocol import children, desertion
 from tuner.engines.protocol.lanes import Call, Ended, Lane, State
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.protocol.trackers import Offer, Tracker, TrackerSilent
+from tuner.engines.protocol.suspects import Suspect
+from tuner.engines.protocol.trackers import Tracker, TrackerSilent
 from tuner.engines.protocol.trials import Runner
 
 _LOOK_SECONDS = 2.0
@@ -47,17 +48,6 @@ class Answer:
     value: Any = None
 
 
-@dataclass(kw_only=True)
-class _Suspect:
-    offer: Offer
-    reason: str
-    since: float
-    check_at: float
-    """When it should have come back. Times are those of ``time.monotonic``."""
-    failed_opens: int = 0
-    overdue: list[Call]
-
-
 class Fleet:
     """Sessions on devices, each in a child whose module is as ``lanes`` says.
 
@@ -75,7 +65,7 @@ class Fleet:
         self._pending: list[Call] = []
         self._lost: dict[str, str] = {}
         self._misfits: set[str] = set()
-        self._suspects: dict[str, _Suspect] = {}
+        self._suspects: dict[str, Suspect] = {}
         self._proven: set[str] = set()
         self._servers: set[str] = set()
         self._seen_at: float | None = None
@@ -139,6 +129,13 @@ class Fleet:
         """Seconds after which to ``advance`` even so."""
         look = max(0.0, self._next_look - time.monotonic())
         return min([look, *(lane.patience for lane in self._lanes if lane.is_busy or self._wants(lane))])
+
+    @property
+    def is_in_queue(self) -> bool:
+        """Whether it waits for others' devices and has none itself."""
+        return any(lane.state is State.QUEUED for lane in self._lanes) and not any(
+            lane.is_busy or lane.has_session for lane in self._lanes
+        )
 
     def advance(self) -> list[Answer]:
         """Do what can be done without waiting; returns what has ended."""
@@ -344,11 +341,11 @@ class Fleet:
 
     # Which devices there are
 
-    def _suspect(self, lane: Lane, reason: str) -> _Suspect:
+    def _suspect(self, lane: Lane, reason: str) -> Suspect:
         assert lane.offer is not None  # noqa: S101 - a lane in a session has one
         now = time.monotonic()
         back = now + self.runner.session_timeout + _COMEBACK_SECONDS
-        fresh = _Suspect(offer=lane.offer, reason=reason, since=now, check_at=back, overdue=[])
+        fresh = Suspect(offer=lane.offer, reason=reason, since=now, check_at=back, overdue=[])
         return self._suspects.setdefault(lane.device, fresh)
 
     def _lose(self, device: str, reason: str) -> None:
@@ -387,7 +384,7 @@ class Fleet:
         elif self._seen_at is None or self._servers or now - self._seen_at > _GRACE_SECONDS:
             raise desertion.deserted(self.runner, self._lost, self._misfits, devices)
 
-    def _judge(self, device: str, suspect: _Suspect, now: float) -> None:
+    def _judge(self, device: str, suspect: Suspect, now: float) -> None:
         if device not in self._servers:
             self._lose(device, f"it left the tracker: {suspect.reason}")
         elif now > suspect.check_at:

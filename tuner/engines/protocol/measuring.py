@@ -39,6 +39,8 @@ class Measurer:
         self._builder_count = 0
         self._runner: children.Child | None = None
         self._runner_threads = 0
+        self.queue_seconds = 0.0
+        """Spent so far with nothing to do but to wait in trackers' queues."""
 
     def start(self, conditions: Conditions) -> None:
         """Start what is not running yet, without waiting for it.
@@ -108,11 +110,18 @@ class Measurer:
                     left -= 1
                     yield answer.call.position, _told(answer)
                 if left:
-                    connection.wait([*builders.connections, *fleet.waits_for], min(builders.remaining, fleet.patience))
+                    self._wait(builders, fleet)
         finally:
             fleet.release()
             if builders.connections:
                 builders.kill()
+
+    def _wait(self, builders: children.Crew, fleet: Fleet) -> None:
+        started = time.monotonic()
+        in_queue = fleet.is_in_queue and not builders.connections
+        connection.wait([*builders.connections, *fleet.waits_for], min(builders.remaining, fleet.patience))
+        if in_queue:
+            self.queue_seconds += time.monotonic() - started
 
     def _fleet(self, runner: Runner) -> Fleet:
         """With the tracker asked just now; the processes of other runners end."""

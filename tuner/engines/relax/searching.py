@@ -52,12 +52,19 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    is_default: bool
+    """``tuner.engines.protocol.rounds.Trial``"""
+
+    candidate: Candidate
     measurement: measuring.Measurement
     line: str
     digest: str
     finished_at: float
     """Unix seconds."""
+    same_layout: bool = True
+
+    @property
+    def is_default(self) -> bool:
+        return self.candidate.is_default
 
 
 def cost_model() -> Any:
@@ -113,21 +120,21 @@ class TaskSearch:
         line = records.encode(self._work, candidate.native, self._target, measurement.latencies)
         self._count(records.parse_own(line).seconds)
         return Trial(
-            is_default=candidate.is_default,
+            candidate=candidate,
             measurement=measurement,
             line=line,
             digest=records.digest(line),
             finished_at=time.time(),
         )
 
-    def update(self, pairs: Sequence[tuple[Candidate, Trial]]) -> None:
-        natives = [candidate.native for candidate, _ in pairs]
-        results = [_result(trial.measurement.latencies, trial.measurement.message) for _, trial in pairs]
+    def update(self, trials: Sequence[Trial]) -> None:
+        natives = [trial.candidate.native for trial in trials]
+        results = [_result(trial.measurement.latencies, trial.measurement.message) for trial in trials]
         self._teach(natives, results)
         if natives:
             self._context.notify_runner_results(natives, results)
-        for candidate, trial in pairs:
-            if not candidate.is_default:
+        for trial in trials:
+            if not trial.is_default:
                 self._commit(records.parse_own(trial.line))
 
     def _start(self, seed: int) -> Any:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from tvm import autotvm
 
 from tuner.engines.protocol.messages import Json
+from tuner.engines.protocol.rounds import Search
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relay import choosing, compiling, extracting, importing, measuring, mixed_precision, tuning
 from tuner.engines.relay.ansor import choosing as ansor_choosing
@@ -17,55 +18,6 @@ from tuner.engines.relay.ansor import extracting as ansor_extracting
 from tuner.engines.relay.ansor import networks, workloads
 from tuner.engines.relay.ansor import options as ansor_options
 from tuner.engines.relay.ansor import tuning as ansor_tuning
-
-
-class Trial(Protocol):
-    """One candidate and what became of it."""
-
-    @property
-    def line(self) -> str:
-        """The native record."""
-        ...
-
-    @property
-    def digest(self) -> str:
-        """sha256 of task and schedule, without target and measurement."""
-        ...
-
-    @property
-    def is_default(self) -> bool: ...
-
-    @property
-    def same_layout(self) -> bool: ...
-
-    @property
-    def measurement(self) -> measuring.Measurement: ...
-
-    @property
-    def finished_at(self) -> float:
-        """Unix seconds."""
-        ...
-
-
-class TaskTuner(Protocol):
-    """The search for one workload's best schedule; it lives on between rounds."""
-
-    @property
-    def exhausted(self) -> str | None:
-        """Why no further round makes sense, or None."""
-        ...
-
-    def propose(self, count: int) -> Sequence[Any]:
-        """Up to ``count`` candidates that were never measured."""
-        ...
-
-    def learn(self, candidate: Any, measurement: measuring.Measurement, /) -> Any:
-        """The ``Trial`` that a measurement makes of a candidate."""
-        ...
-
-    def update(self, trials: Sequence[Any]) -> None:
-        """Teach the search a batch of trials."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +28,9 @@ class Tuner:
     """The network as this tuner sees it."""
     extract: Callable[[Json, Any], list[Json]]
     """``domain.tuning_tasks.ExtractedTask`` fields."""
-    start: Callable[[Json, Any], TaskTuner]
+    start: Callable[[Json, Any], Search]
     build: Callable[[Json, Any], measuring.Build]
-    """How to build a candidate (in place of the target) that a ``TaskTuner`` proposed."""
+    """How to build a candidate (in place of the target) that a search proposed."""
     prepare: Callable[[Json, Any], tuple[importing.Imported, compiling.Schedules]]
     """The network to build, and with which schedules."""
 
@@ -102,7 +54,7 @@ def _extract(params: Json, target: Any) -> list[Json]:
     return extracting.extract(_load(params), target, keep_layout=options.keep_layout)
 
 
-def _start(params: Json, target: Any) -> TaskTuner:
+def _start(params: Json, target: Any) -> Search:
     options = tuning.Options.of(params.get("options") or {})
     return tuning.TaskTuner(params["workload_key"], target, options, params.get("history"))
 
@@ -118,7 +70,7 @@ def _prepare(params: Json, _: Any) -> tuple[importing.Imported, compiling.Schedu
     return _load(params), compiling.Schedules(dispatch=lambda: compiling.dispatch(chosen), lines=lambda: lines)
 
 
-def _ansor_start(params: Json, target: Any) -> TaskTuner:
+def _ansor_start(params: Json, target: Any) -> Search:
     ansor_extracting.ensure_known(params, target)
     options = ansor_options.Options.of(params.get("options"))
     return ansor_tuning.TaskTuner(params["workload_key"], target, options, params.get("history"))

@@ -73,7 +73,7 @@ def _round(
         "history": None, "journal": str(folder / "journal"), "seconds": None,
     }  # fmt: skip
     started = time.monotonic()
-    engine.request("tune", params, timeout=120, on_event=lambda _, data: told.append(data))
+    engine.request("tune", params, timeout=120, on_event=lambda kind, data: told.append(data) if kind == "trial" else 0)
     assert all(trial["error"] is None for trial in told)
     return told, time.monotonic() - started
 

@@ -40,7 +40,7 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """``tuners.Trial``"""
+    """``tuner.engines.protocol.rounds.Trial``"""
 
     measurement: Measurement
     line: str

@@ -1,0 +1,126 @@
+"""One request of tuning: a number of trials for one task, each told as soon as it is finished."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from tuner.engines.protocol.measuring import Measurer
+from tuner.engines.protocol.messages import Json
+from tuner.engines.protocol.trials import Build, Conditions, Measurement
+
+
+class Trial(Protocol):
+    """One candidate and what became of it."""
+
+    @property
+    def line(self) -> str:
+        """The native record."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """sha256 of task and schedule, without target and measurement."""
+        ...
+
+    @property
+    def is_default(self) -> bool: ...
+
+    @property
+    def same_layout(self) -> bool: ...
+
+    @property
+    def measurement(self) -> Measurement: ...
+
+    @property
+    def finished_at(self) -> float:
+        """Unix seconds."""
+        ...
+
+
+class Search(Protocol):
+    """The search for one workload's best schedule; it lives on between rounds."""
+
+    @property
+    def exhausted(self) -> str | None:
+        """Why no further round makes sense, or None."""
+        ...
+
+    def propose(self, count: int) -> Sequence[Any]:
+        """Up to ``count`` candidates that were never measured."""
+        ...
+
+    def learn(self, candidate: Any, measurement: Measurement, /) -> Any:
+        """The ``Trial`` that a measurement makes of a candidate."""
+        ...
+
+    def update(self, trials: Sequence[Any], /) -> None:
+        """Teach the search a batch of trials."""
+        ...
+
+
+def tune(
+    params: Json,
+    search: Search,
+    measurer: Measurer,
+    conditions: Conditions,
+    *,
+    build: Callable[[Any], Build],
+    emit: Callable[[str, Json], None],
+) -> Json:
+    """Measure up to ``params["trials"]`` new candidates; ``build`` says how to build one.
+
+    A trial is appended to the journal before ``emit`` is told of it, so what the host has not stored when it dies is
+    still on disk. Time in a tracker's queue is told apart and does not count against ``params["seconds"]``.
+    """
+    started, queued = time.monotonic(), measurer.queue_seconds
+    limit = params.get("seconds") or float("inf")
+    scratch = Path(params["journal"]).parent
+    done, reason = 0, "trials"
+    while done < params["trials"] and search.exhausted is None:
+        if time.monotonic() - started - (measurer.queue_seconds - queued) >= limit:
+            reason = "seconds"
+            break
+        emit("progress", {"step": "search"})
+        candidates = search.propose(min(measurer.batch(conditions), params["trials"] - done))
+        trials = []
+        for position, measured in measurer.measure([build(each) for each in candidates], conditions, scratch):
+            trial = search.learn(candidates[position], measured)
+            trials.append(trial)
+            event = _event(trial, params["workload_key"], params["first_trial"] + done)
+            _append(params["journal"], event)
+            emit("trial", event)
+            done += 1
+        search.update(trials)
+    ended = search.exhausted if reason == "trials" else None
+    waited = measurer.queue_seconds - queued
+    return {
+        "trials": done,
+        "exhausted": ended is not None,
+        "reason": ended or reason,
+        **({"queue_seconds": waited} if conditions.runner else {}),
+    }
+
+
+def _event(trial: Trial, workload_key: str, number: int) -> Json:
+    return {
+        "workload_key": workload_key,
+        "trial_number": number,
+        "schedule": trial.line,
+        "schedule_digest": trial.digest,
+        "latencies": list(trial.measurement.latencies),
+        "error": trial.measurement.error,
+        "error_message": trial.measurement.message,
+        "finished_at": trial.finished_at,
+        "default": trial.is_default,
+        "same_layout": trial.same_layout,
+        **({"device": trial.measurement.device} if trial.measurement.device else {}),
+    }
+
+
+def _append(journal: str, event: Json) -> None:
+    with Path(journal).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(event, separators=(",", ":")) + "\n")

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from domain import errors, targets
 from domain.jobs import JobRequest, Precision, RpcOptions, RunnerKind, Tuner
+from domain.targets import Device
 
 _TRACKER = re.compile(r"(?P<host>\[[0-9A-Fa-f:]+\]|[A-Za-z0-9][A-Za-z0-9_.-]*):(?P<port>[0-9]{1,5})")
 _ONLY: dict[str, tuple[Tuner, ...]] = {
@@ -15,6 +16,7 @@ _ONLY: dict[str, tuple[Tuner, ...]] = {
     "loss_type": (Tuner.AUTOTVM,),
     "feature_type": (Tuner.AUTOTVM,),
     "keep_layout": (Tuner.AUTOTVM,),
+    "transfer": (Tuner.AUTOTVM,),
     "layout": (Tuner.ANSOR, Tuner.METASCHEDULE),
 }
 """Options that not every tuner has. With ``auto`` they hold for the tuners that do."""
@@ -30,6 +32,7 @@ def check(request: JobRequest, *, tuner_options: Collection[str], measure: Colle
     _check_tuner(request, tuner_options)
     _check_target(request)
     _check_rpc(request)
+    _check_device(request)
     if request.runner is RunnerKind.NONE and (budget or measure):
         what = "a budget" if budget else "measure options"
         raise errors.InvalidOption(
@@ -115,6 +118,22 @@ def _check_rpc(request: JobRequest) -> None:
         raise errors.InvalidOption(
             "how many cores the devices behind a tracker have is not known here",
             hint="Say with how many threads the model will run there: threads (--threads).",
+        )
+
+
+def _check_device(request: JobRequest) -> None:
+    if request.device is None:
+        return
+    if request.runner is not RunnerKind.NONE:
+        raise errors.InvalidOption(
+            f"device names whose records to build with, but runner {str(request.runner)!r} measures on its own",
+            hint="Leave it out, or use runner 'none'.",
+        )
+    recorded = Device.recorded(request.device, request.threads or 0).threads
+    if request.threads not in (None, recorded):
+        raise errors.InvalidOption(
+            f"device {request.device[:80]!r} is one of {recorded} threads, not {request.threads}",
+            hint="Leave threads out, or name the device with that thread count.",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from domain import targets
+from domain import dispatch
 from domain.jobs import JobRequest, RunnerKind
 from domain.targets import NATIVE, Device, Target, Toolchain
 from domain.workers import Worker
@@ -22,9 +22,8 @@ class Place:
 
 def find(request: JobRequest, living: Sequence[Worker]) -> Place | None:
     """The place at the worker that runs most engines; of equals the one that serves longest."""
-    measures_on_gpu = targets.kind_of(request.target) == "cuda" and request.runner is RunnerKind.LOCAL
     fitting = [
-        worker for worker in living if (bool(_gpus(request, worker)) if measures_on_gpu else not worker.accelerators)
+        worker for worker in living if (_gpus(request, worker) if _needs_gpu(request) else not worker.accelerators)
     ]
     if not fitting:
         return None
@@ -39,10 +38,28 @@ def find(request: JobRequest, living: Sequence[Worker]) -> Place | None:
     )
 
 
+def missing(request: JobRequest, living: Sequence[Worker]) -> str | None:
+    """What the job needs and no living worker has, as a sentence's end; None when one would take it."""
+    if find(request, living) is not None:
+        return None
+    if not living:
+        return "a worker: none is alive"
+    if not _needs_gpu(request):
+        return "a worker for CPUs: those that are alive have GPUs, and take CUDA jobs only"
+    gpus = sorted({gpu.name for worker in living for gpu in worker.accelerators})
+    return f"a worker with a GPU for {request.target!r}: those alive have {', '.join(gpus) or 'none'}"
+
+
+def _needs_gpu(request: JobRequest) -> bool:
+    return dispatch.queue_of(request) == dispatch.CUDA_QUEUE
+
+
 def _device(request: JobRequest, worker: Worker) -> Device:
     threads = request.threads or worker.device.threads
     if request.rpc is not None:
         return Device.behind_tracker(request.rpc.tracker, request.rpc.key, threads)
+    if request.device is not None:
+        return Device.recorded(request.device, threads)
     if request.runner is RunnerKind.NONE and request.target != NATIVE:
         return Device.none(threads)
     gpus = _gpus(request, worker)

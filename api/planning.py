@@ -25,7 +25,8 @@ def make(services: Services, request: JobRequest, model: Model) -> schemas.Plan:
     """Raises EngineNotInstalled when no engine can be asked here, UnknownTarget, and as ``Surveyor``."""
     since = datetime.now(UTC) - timedelta(seconds=services.settings.worker_alive_seconds)
     with services.database.reading() as session:
-        place = placing.find(request, workers.known(session, seen_since=since))
+        living = workers.known(session, seen_since=since)
+    place = placing.find(request, living)
     considered = tuners(request)
     surveys = Surveyor(services, request, model, place).survey(considered)
     _refuse_when_nothing_is_installed(surveys)
@@ -43,7 +44,7 @@ def make(services: Services, request: JobRequest, model: Model) -> schemas.Plan:
         device_key=place.device.key if place else None,
         device=place.device.name if place else None,
         engines=engines,
-        notes=_notes(request, place, surveys),
+        notes=_notes(placing.missing(request, living), place, surveys),
     )
 
 
@@ -159,10 +160,9 @@ def _failure(error: errors.TunesmithError) -> schemas.Failure:
     return schemas.Failure(code=error.code, message=error.message, hint=error.hint, details=error.details)
 
 
-def _notes(request: JobRequest, place: Place | None, surveys: Sequence[Survey]) -> list[str]:
+def _notes(missing: str | None, place: Place | None, surveys: Sequence[Survey]) -> list[str]:
     if place is None:
-        kind = "a GPU" if targets.kind_of(request.target) == "cuda" else "a CPU to tune for"
-        return [f"No living worker has {kind}: the job would wait, and what is covered cannot be told."]
+        return [f"The job would wait for {missing}. What is covered cannot be told."]
     notes = []
     for survey in surveys:
         theirs = place.toolchains.get(survey.engine)

@@ -83,7 +83,7 @@ class TunerDraft(Draft):
     )
     transfer: bool | None = Field(
         default=None,
-        description="Teach the cost model with stored records of similar workloads first (the default).",
+        description="AutoTVM's xgb: teach the cost model with stored records of similar workloads first (the default).",
     )
     layout: _Word | None = Field(
         default=None,
@@ -114,6 +114,11 @@ class JobDraft(Draft):
     tuner: str = Field(default=Tuner.AUTO, max_length=100, json_schema_extra={"enum": list(Tuner)})
     runner: str = Field(default=RunnerKind.LOCAL, max_length=100, json_schema_extra={"enum": list(RunnerKind)})
     rpc: RpcDraft | None = Field(default=None, description="With runner 'rpc', and only then.")
+    device: Annotated[str, StringConstraints(min_length=1, max_length=500)] | None = Field(
+        default=None,
+        description="With runner 'none': key of the device whose records to build with, as /v1/records and "
+        "/v1/devices name it; the boards of an RPC key K have rpc/K/tTHREADS.",
+    )
     precision: str = Field(
         default=Precision.F32,
         max_length=100,
@@ -150,6 +155,7 @@ def job_request(draft: JobDraft, model: Model, settings: ApiSettings) -> JobRequ
         tuner=choices.member(Tuner, draft.tuner, "tuner", errors.UnknownTuner),
         runner=choices.member(RunnerKind, draft.runner, "runner", errors.UnknownRunner),
         rpc=RpcOptions(**draft.rpc.model_dump()) if draft.rpc else None,
+        device=draft.device,
         precision=choices.member(Precision, draft.precision, "precision", errors.UnknownPrecision),
         bundle_format=choices.member(BundleFormat, draft.bundle_format, "bundle_format", errors.InvalidOption),
         input_shapes={name: tuple(shape) for name, shape in draft.input_shapes.items()},

@@ -79,6 +79,7 @@ class Job(BaseModel):
     tuner: Tuner
     runner: RunnerKind
     rpc: Rpc | None
+    device: str | None = Field(description="With runner 'none', the key of the device whose records it builds with.")
     precision: Precision
     bundle_format: BundleFormat
     budget: Budget
@@ -93,6 +94,9 @@ class Job(BaseModel):
     attempts: int
     queue_seconds: float = Field(description="From creation to the first claim by a worker, or to now.")
     run_seconds: float = Field(description="From the first claim to the end, or to now.")
+    waits_for: str | None = Field(
+        description="What this queued job needs and no living worker has; null when one can take it."
+    )
     failure: Failure | None
     artifact_id: str | None
     created_at: datetime

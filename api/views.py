@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from api import schemas
+from api import placing, schemas
 from domain.artifacts import Artifact, Report
-from domain.jobs import Job, Placement
+from domain.jobs import Job, JobState, Placement
 from domain.models import Model
 from domain.tensors import TensorSpec
 from domain.tuning_tasks import TuningTask
@@ -34,7 +34,8 @@ def model(value: Model) -> schemas.Model:
     )
 
 
-def job(value: Job, of: Model, *, now: datetime) -> schemas.Job:
+def job(value: Job, of: Model, *, now: datetime, living: Sequence[Worker]) -> schemas.Job:
+    """``living``: workers that could take it."""
     request = value.request
     queue_end = value.started_at or value.finished_at or now
     run_end = value.finished_at or now
@@ -50,6 +51,7 @@ def job(value: Job, of: Model, *, now: datetime) -> schemas.Job:
         tuner=request.tuner,
         runner=request.runner,
         rpc=schemas.Rpc(**asdict(request.rpc)) if request.rpc else None,
+        device=request.device,
         precision=request.precision,
         bundle_format=request.bundle_format,
         budget=schemas.Budget(trials=request.budget.trials, seconds=request.budget.seconds),
@@ -63,6 +65,7 @@ def job(value: Job, of: Model, *, now: datetime) -> schemas.Job:
         trials_planned=value.trials_planned,
         attempts=value.attempts,
         queue_seconds=(queue_end - value.created_at).total_seconds(),
+        waits_for=placing.missing(request, living) if value.state is JobState.QUEUED else None,
         run_seconds=(run_end - value.started_at).total_seconds() if value.started_at else 0.0,
         failure=schemas.Failure(**asdict(value.failure)) if value.failure else None,
         artifact_id=value.artifact_id,

@@ -150,6 +150,8 @@ class JobRequest:
     runner: RunnerKind = RunnerKind.LOCAL
     rpc: RpcOptions | None = None
     """Given exactly when the runner is ``rpc``."""
+    device: str | None = None
+    """With runner ``none``, the key of the device whose records to build with."""
     precision: Precision = Precision.F32
     bundle_format: BundleFormat = BundleFormat.SHARED
     input_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)

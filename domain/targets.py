@@ -98,6 +98,13 @@ class Device:
         """What a build that nobody runs is for."""
         return cls(key=f"none/t{threads}", name="nothing was run on", threads=threads)
 
+    @classmethod
+    def recorded(cls, key: str, threads: int) -> Device:
+        """The device whose records a build that nobody runs uses; a key that names a thread count decides it."""
+        match = _KEY_THREADS.search(key)
+        known = int(match[0].removeprefix("/t")) if match else threads
+        return cls(key=key, name=f"nothing was run; records of {key}", threads=known)
+
     def with_threads(self, threads: int) -> Device:
         """The same machine, measuring with another number of threads."""
         return replace(self, key=_KEY_THREADS.sub(f"/t{threads}", self.key), threads=threads)

@@ -24,6 +24,8 @@ class Options(TypedDict, total=False):
     """``local``, ``rpc`` or ``none``."""
     rpc: Mapping[str, Any] | None
     """``tracker`` (HOST:PORT), ``key`` and, if need be, ``session_timeout`` in seconds; with runner ``rpc``."""
+    device: str | None
+    """With runner ``none``: key of the device whose records to build with, such as ``rpc/pi4/t4``."""
     precision: str
     """``f32`` or ``fp16``."""
     bundle_format: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query
@@ -16,7 +16,8 @@ from api.requests import JobDraft, job_request
 from api.services import Services, ServicesDep
 from domain import errors
 from domain.jobs import Job, JobState, Stage
-from storage import idempotency, jobs, models, records, stages, tuning_tasks
+from domain.workers import Worker
+from storage import idempotency, jobs, models, records, stages, tuning_tasks, workers
 
 logger = logging.getLogger(__name__)
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -50,9 +51,10 @@ def create(services: ServicesDep, draft: JobDraft, idempotency_key: _Key = None)
         job = jobs.get(session, known) if known else jobs.create(session, request, now=now)
         if idempotency_key and not known:
             idempotency.remember(session, idempotency_key, fingerprint, job.id, now=now)
+        view = _view(services, session, job, now)
     if not known:
         _publish(services, job)
-    return views.job(job, model, now=now)
+    return view
 
 
 @router.post(
@@ -88,9 +90,11 @@ def listing(
             page_token=page_token,
         )
         of = {digest: models.get(session, digest) for digest in {job.request.model_digest for job in found}}
-    now = datetime.now(UTC)
+        now = datetime.now(UTC)
+        living = _living(services, session, now)
     return schemas.JobPage(
-        jobs=[views.job(job, of[job.request.model_digest], now=now) for job in found], next_page_token=following
+        jobs=[views.job(job, of[job.request.model_digest], now=now, living=living) for job in found],
+        next_page_token=following,
     )
 
 
@@ -99,11 +103,10 @@ def one(services: ServicesDep, job_id: str) -> schemas.JobDetail:
     """One job: its state, stages, tuning tasks and failures so far."""
     with services.database.reading() as session:
         job = jobs.get(session, job_id)
-        model = models.get(session, job.request.model_digest)
+        base = _view(services, session, job, datetime.now(UTC))
         finished = stages.timeline(session, job_id)
         tasks = tuning_tasks.of_job(session, job_id)
         failures = records.failures_of_job(session, job_id)
-    base = views.job(job, model, now=datetime.now(UTC))
     outcomes = {stage.stage: stage.outcome for stage in finished}
     return schemas.JobDetail(
         **base.model_dump(),
@@ -140,7 +143,7 @@ def cancel(services: ServicesDep, job_id: str) -> schemas.Job:
     now = datetime.now(UTC)
     with services.database.transaction() as session:
         job = jobs.request_cancel(session, job_id, now=now)
-        return _view(session, job, now)
+        return _view(services, session, job, now)
 
 
 @router.post(
@@ -162,13 +165,18 @@ def retry(services: ServicesDep, job_id: str) -> schemas.Job:
                 f"job {job_id} has succeeded", hint="Create a new job to tune the same model further."
             )
         job = jobs.create(session, old.request, now=now)
-        view = _view(session, job, now)
+        view = _view(services, session, job, now)
     _publish(services, job)
     return view
 
 
-def _view(session: Session, job: Job, now: datetime) -> schemas.Job:
-    return views.job(job, models.get(session, job.request.model_digest), now=now)
+def _view(services: Services, session: Session, job: Job, now: datetime) -> schemas.Job:
+    model = models.get(session, job.request.model_digest)
+    return views.job(job, model, now=now, living=_living(services, session, now))
+
+
+def _living(services: Services, session: Session, now: datetime) -> list[Worker]:
+    return workers.known(session, seen_since=now - timedelta(seconds=services.settings.worker_alive_seconds))
 
 
 def _publish(services: Services, job: Job) -> None:

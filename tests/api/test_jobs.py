@@ -6,6 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from domain.jobs import Failure
+from domain.targets import Device
 from storage import jobs
 from tests.api.factories import Service
 from tests.api.scripted import ScriptedWorker
@@ -218,3 +219,25 @@ def test_an_unknown_job_has_nothing(client: TestClient, path: str) -> None:
 @pytest.mark.parametrize("action", ["cancel", "retry"])
 def test_nothing_can_be_done_with_an_unknown_job(client: TestClient, action: str) -> None:
     assert client.post(f"/v1/jobs/j-none:{action}").json()["code"] == "job_not_found"
+
+
+def test_a_queued_job_says_what_no_living_worker_has(client: TestClient, service: Service, model: str) -> None:
+    def ask(**request: object) -> dict[str, object]:
+        body = {"model": model, "input_shapes": {"x": [1, 3, 8, 8]}, **request}
+        made: dict[str, object] = client.post("/v1/jobs", json=body).json()
+        assert client.get(f"/v1/jobs/{made['id']}").json()["waits_for"] == made["waits_for"]
+        return made
+
+    assert ask()["waits_for"] == "a worker: none is alive"
+    ScriptedWorker(service).beat()
+    assert ask()["waits_for"] is None
+    gpu = {"target": "cuda -arch=sm_90"}
+    assert ask(**gpu)["waits_for"] == "a worker with a GPU for 'cuda -arch=sm_90': those alive have none"
+    assert ask(**gpu, runner="none")["waits_for"] is None, "building needs no GPU"
+    ScriptedWorker(service).beat(accelerators=(Device(key="cuda/a100/sm_80", name="NVIDIA A100", threads=2),))
+    assert "NVIDIA A100" in str(ask(**gpu)["waits_for"])
+    assert "take CUDA jobs only" in str(ask()["waits_for"])
+    job = ask(target="cuda -arch=sm_80")
+    assert job["waits_for"] is None
+    client.post(f"/v1/jobs/{job['id']}:cancel")
+    assert client.get(f"/v1/jobs/{job['id']}").json()["waits_for"] is None

@@ -136,7 +136,7 @@ def test_without_a_worker_a_plan_tells_what_imports(client: TestClient, model: s
     assert (found["possible"], found["worker"], found["device_key"]) == (True, None, None)
     assert [engine["imports"] for engine in found["engines"]] == [True, True]
     assert [engine["tuners"] for engine in found["engines"]] == [[], []]
-    assert "No living worker" in found["notes"][0]
+    assert found["notes"][0].startswith("The job would wait for a worker: none is alive.")
 
 
 def test_a_gpus_job_is_planned_for_a_worker_that_has_one(client: TestClient, service: Service, model: str) -> None:
@@ -158,6 +158,8 @@ def test_a_plan_is_for_the_device_that_the_job_measures_on(client: TestClient, m
     assert (boards["device_key"], boards["target"]) == ("rpc/pi4/t4", f"{arm} -num-cores=4")
     unproven = plan(client, model, target=arm, runner="none", threads=4)
     assert (unproven["device_key"], tuner(unproven, "ansor")["trials"]) == ("none/t4", 0)
+    recorded = plan(client, model, target=arm, runner="none", device="rpc/pi4/t4")
+    assert (recorded["device_key"], recorded["target"]) == ("rpc/pi4/t4", f"{arm} -num-cores=4")
 
 
 def test_notes_tell_of_engines_that_differ(client: TestClient, service: Service, model: str) -> None:

@@ -303,6 +303,17 @@ def test_without_a_runner_records_are_used(bench: Bench) -> None:
     assert not bench.script.asked("tune")
 
 
+def test_without_a_runner_the_records_of_a_board_are_used(bench: Bench) -> None:
+    board = {"target": ARM, "tuner": Tuner.AUTOTVM}
+    run(bench, **board, threads=4, runner=RunnerKind.RPC, rpc=BOARD)
+    found = artifact(bench, run(bench, **board, runner=RunnerKind.NONE, device="rpc/rasp4b/t4"))
+    assert (found.verified, found.report.published, found.device_key) == (False, Variant.TUNED, "rpc/rasp4b/t4")
+    assert found.target == f"{ARM} -num-cores=4"
+    assert "with 2 records" in found.report.summary
+    without = artifact(bench, run(bench, **board, threads=4, runner=RunnerKind.NONE))
+    assert (without.report.published, without.device_key) == (Variant.UNTUNED, "none/t4")
+
+
 def test_cuda_runs_on_the_gpu_that_has_the_architecture(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     gpus = (
         Device(key="cuda/nvidia-t4/sm_75", name="NVIDIA T4", threads=2),

@@ -78,6 +78,7 @@ def job(found: Job) -> None:
     facts = {
         "job": data["id"],
         "state": data["state"] + (f", {data['stage']} stage" if data["stage"] and not found.is_finished else ""),
+        "waits for": data["waits_for"] or "",
         "model": f"{data['model_name']}  {data['model']}",
         "target": placement.get("target", data["target"]),
         "device": placement.get("device", "not yet known"),
@@ -111,7 +112,7 @@ def _tuner(data: Mapping[str, Any]) -> str:
     if data["rpc"]:
         said.append(f"measured on {data['rpc']['key']!r} behind {data['rpc']['tracker']}")
     elif data["runner"] == "none":
-        said.append("nothing is run")
+        said.append(f"built with the records of {data['device']}" if data["device"] else "nothing is run")
     if data["bundle_format"] != "shared":
         said.append(f"{data['bundle_format']} bundle")
     return ", ".join(said)

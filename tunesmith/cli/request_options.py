@@ -64,7 +64,7 @@ class Search:
     ] = None
     layout: Annotated[str | None, typer.Option(help="Ansor, MetaSchedule: NCHW or NHWC convolutions.")] = None
     transfer: Annotated[
-        bool | None, typer.Option("--transfer/--no-transfer", help="Learn from records of similar tasks (the default).")
+        bool | None, typer.Option("--transfer/--no-transfer", help="AutoTVM's xgb: learn from records of similar tasks, or not.")
     ] = None
 
     def request(self) -> dict[str, Any]:
@@ -98,6 +98,10 @@ class Measuring:
     rpc_session_timeout: Annotated[
         float | None, typer.Option(help="Seconds that a session on a device may last.  [default: 60]")
     ] = None
+    device: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="For --runner none: the device whose records to use, such as rpc/pi4/t4."),
+    ] = None
     number: Annotated[int | None, typer.Option(help="Runs per repeat of a trial, at least.")] = None
     repeat: Annotated[int | None, typer.Option(help="Repeats of a trial.")] = None
     min_repeat_ms: Annotated[int | None, typer.Option(help="Shortest repeat; number grows until it is reached.")] = None
@@ -109,7 +113,7 @@ class Measuring:
     ] = False
 
     def request(self) -> dict[str, Any]:
-        return {"runner": self.runner, "rpc": self._rpc(), "measure": self._measure()}
+        return {"runner": self.runner, "rpc": self._rpc(), "device": self.device, "measure": self._measure()}
 
     def _measure(self) -> dict[str, Any]:
         return _given(

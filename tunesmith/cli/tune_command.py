@@ -44,6 +44,8 @@ def tune(
         if dry_run:
             return _plan(client.plan(uploaded, **request), as_json=as_json)
         job = client.tune(uploaded, **request)
+        if job.data["waits_for"]:
+            output.note(f"job {job.id} waits for {job.data['waits_for']}")
         if wait:
             output.note(f"job {job.id}: {uploaded.name} for {build.target}")
             watching.until_finished(job)

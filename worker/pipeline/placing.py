@@ -57,9 +57,10 @@ def native_text(hello: Hello) -> str:
 def _device(request: JobRequest, text: str, *, native: bool) -> Device:
     if request.runner is RunnerKind.RPC:
         return _behind_tracker(request)
+    if request.device is not None:
+        return Device.recorded(request.device, request.threads or hostinfo.usable_cores())
     if request.runner is RunnerKind.NONE and not native:
-        threads = request.threads or hostinfo.usable_cores()
-        return Device(key=f"none/t{threads}", name="nothing was run on", threads=threads)
+        return Device.none(request.threads or hostinfo.usable_cores())
     if kind_of(text) == "cuda":
         return _gpu(text, request.threads)
     _check_machine(text)
@@ -74,10 +75,7 @@ def _behind_tracker(request: JobRequest) -> Device:
             "how many cores a device behind a tracker has is not known here",
             hint="Say with how many threads the model will run there: --threads N.",
         )
-    key = request.rpc.key
-    return Device(
-        key=f"rpc/{key}/t{request.threads}", name=f"{key} behind {request.rpc.tracker}", threads=request.threads
-    )
+    return Device.behind_tracker(request.rpc.tracker, request.rpc.key, request.threads)
 
 
 def _gpu(text: str, threads: int | None) -> Device:

@@ -116,6 +116,20 @@ def _function(
     )
 
 
+def lstm() -> bytes:
+    """A recurrent layer and a dense one: ``x`` [3, 1, 4] to ``y`` [3, 1, 5]."""
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    nodes = [
+        _node("LSTM", ["x", "w", "r", "b"], ["states"], hidden_size=6),
+        _node("Squeeze", ["states", "axes"], ["flat"]),
+        _node("MatMul", ["flat", "dense"], ["y"]),
+    ]
+    shapes = {"w": (1, 24, 4), "r": (1, 24, 6), "b": (1, 48), "dense": (6, 5)}
+    tensors = [_floats(name, shape, weights) for name, shape in shapes.items()]
+    tensors.append(_tensor("axes", (1,), _INT64, struct.pack("<q", 1)))
+    return model(nodes, inputs={"x": (3, 1, 4)}, outputs={"y": (3, 1, 5)}, tensors=tensors)
+
+
 def reduce_mean_18() -> bytes:
     """``ReduceMean`` with its axes as an input, as opset 18 writes it: ``x`` [1, 4, 6, 6] to ``mean`` [1, 4]."""
     axes = _tensor("axes", (2,), _INT64, struct.pack("<2q", 2, 3))

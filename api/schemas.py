@@ -242,17 +242,18 @@ class FailedTask(BaseModel):
 
 
 class Report(BaseModel):
-    """The comparison that a job ends with. ``reference`` is ONNX Runtime."""
+    """The comparison that a job ends with."""
 
     timings: dict[Variant, Timing]
     verifications: dict[Variant, Verification]
     published: Variant
     speedup_over_untuned: float
-    speedup_over_reference: float | None = Field(description="Null where ONNX Runtime cannot run: behind RPC.")
+    speedup_over_reference: float | None = Field(description="Null where the reference cannot run: behind RPC.")
     summary: str
     engines: dict[Variant, str] = Field(description="Toolchain of each compiled variant.")
     failed_tasks: list[FailedTask]
     choice: list[str] = Field(description="Why this engine and tuner: a sentence for each that was considered.")
+    compared_with: str = Field(description="What the reference is: ONNX Runtime, or an IRModule's unscheduled build.")
 
 
 class Artifact(BaseModel):

@@ -121,6 +121,7 @@ def report(value: Report) -> schemas.Report:
         engines=value.engines,
         failed_tasks=[schemas.FailedTask(**asdict(task)) for task in value.failed_tasks],
         choice=list(value.choice),
+        compared_with=value.compared_with,
     )
 
 

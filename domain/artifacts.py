@@ -6,9 +6,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+ONNX_RUNTIME = "ONNX Runtime"
+PLAIN_BUILD = "the module's own unscheduled build"
+"""Names of references. ONNX Runtime runs no IRModules."""
+
 
 class Variant(StrEnum):
-    REFERENCE = "reference"  # ONNX Runtime; compared with, never published
+    REFERENCE = "reference"  # ONNX Runtime, or a module's plain build; compared with, never published
     UNTUNED = "untuned"
     TUNED = "tuned"
 
@@ -83,6 +87,8 @@ class Report:
     choice: tuple[str, ...] = ()
     """Why this engine and this tuner: one sentence for each that was considered."""
     failed_tasks: tuple[FailedTask, ...] = ()
+    compared_with: str = ONNX_RUNTIME
+    """What the reference is."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -249,7 +249,7 @@ class JobFailed(TunesmithError):
 class VerificationFailed(JobFailed):
     code = "verification_failed"
     default_hint = (
-        "No compiled variant agrees with ONNX Runtime; the failure's details list the errors. Nothing was published."
+        "No compiled variant agrees with the reference; the failure's details list the errors. Nothing was published."
     )
 
 

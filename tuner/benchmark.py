@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from domain import errors
-from domain.artifacts import Report, Timing, Variant, Verification
+from domain.artifacts import ONNX_RUNTIME, Report, Timing, Variant, Verification
 from domain.ports import Canceled, Engine
 
 ROUNDS = 20
@@ -27,7 +27,6 @@ PAUSE_SECONDS = 0.02
 _MOST_RUNS = 10_000
 _CLEAR_GAIN = 0.005
 """Tuned must be faster by half a percent: below, the next benchmark may well turn it around."""
-_NAMES = {Variant.REFERENCE: "ONNX Runtime", Variant.UNTUNED: "untuned", Variant.TUNED: "tuned"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +112,7 @@ def judge(
     verifications: Mapping[Variant, Verification],
     *,
     samples_per_round: int = SAMPLES_PER_ROUND,
+    reference: str = ONNX_RUNTIME,
 ) -> Report:
     """Choose the fastest correct compiled variant; tuned must win clearly, or untuned is published.
 
@@ -139,7 +139,8 @@ def judge(
         published=published,
         speedup_over_untuned=over_untuned,
         speedup_over_reference=over_reference,
-        summary=_summary(medians, correct, published),
+        summary=_summary(medians, correct, published, reference),
+        compared_with=reference,
     )
 
 
@@ -216,10 +217,10 @@ def _wrong(verifications: Mapping[Variant, Verification]) -> dict[str, Any]:
     }
 
 
-def _summary(medians: Mapping[Variant, float], correct: set[Variant], published: Variant) -> str:
+def _summary(medians: Mapping[Variant, float], correct: set[Variant], published: Variant, reference: str) -> str:
     parts = [_gain(medians, correct, published)]
     if Variant.REFERENCE in medians:
-        parts.append(_against_reference(medians[Variant.REFERENCE] / medians[published], _NAMES[published]))
+        parts.append(_against_reference(medians[Variant.REFERENCE] / medians[published], str(published), reference))
     return "; ".join(parts) + "."
 
 
@@ -240,12 +241,12 @@ def _gain(medians: Mapping[Variant, float], correct: set[Variant], published: Va
     return f"Tuning gained nothing that is sure: {tuned} tuned, {shown} untuned, which is published"
 
 
-def _against_reference(ratio: float, name: str) -> str:
+def _against_reference(ratio: float, name: str, reference: str) -> str:
     if 0.98 <= ratio <= 1.02:
-        return f"{name} is level with ONNX Runtime"
+        return f"{name} is level with {reference}"
     if ratio > 1:
-        return f"{name} is {ratio:.2f}× as fast as ONNX Runtime"
-    return f"ONNX Runtime is still {1 / ratio:.2f}× as fast as {name}"
+        return f"{name} is {ratio:.2f}× as fast as {reference}"
+    return f"{reference} is still {1 / ratio:.2f}× as fast as {name}"
 
 
 def _milliseconds(seconds: float) -> str:

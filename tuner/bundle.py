@@ -132,6 +132,7 @@ def evidence(report: Report) -> dict[str, Any]:
             for variant, verification in report.verifications.items()
         },
         "reference": str(Variant.REFERENCE),
+        "compared_with": report.compared_with,
         "engines": {str(variant): toolchain for variant, toolchain in report.engines.items()},
         "choice": list(report.choice),
         "failed_tasks": [dataclasses.asdict(task) for task in report.failed_tasks],

@@ -8,7 +8,7 @@ from domain.artifacts import Report, Timing, Variant
 from domain.tensors import TensorSpec
 from tuner.manifest import Manifest
 
-_NAMES = {Variant.REFERENCE: "ONNX Runtime", Variant.UNTUNED: "TVM, untuned", Variant.TUNED: "TVM, tuned"}
+_NAMES = {Variant.UNTUNED: "TVM, untuned", Variant.TUNED: "TVM, tuned"}
 
 _HEAD = '''\
 """Run the network in this folder with plain TVM {tvm} and numpy, nothing else.
@@ -182,7 +182,7 @@ Milliseconds per run, all variants in turns in one benchmark; the samples stand 
 |---|---|---|---|---|---|---|
 {_timings(report)}
 
-Largest errors against ONNX Runtime on {_seeds(report)} random inputs:
+Largest errors against {report.compared_with} on {_seeds(report)} random inputs:
 
 | variant | output | absolute | relative to the largest magnitude | tolerance | |
 |---|---|---|---|---|---|
@@ -213,7 +213,9 @@ def _signature(specs: tuple[TensorSpec, ...]) -> str:
 
 
 def _timings(report: Report) -> str:
-    return "\n".join(_timing(_NAMES[variant], timing) for variant, timing in report.timings.items())
+    return "\n".join(
+        _timing(_NAMES.get(variant, report.compared_with), timing) for variant, timing in report.timings.items()
+    )
 
 
 def _timing(name: str, timing: Timing) -> str:

@@ -1,4 +1,4 @@
-"""Whether a compiled variant computes what ONNX Runtime computes."""
+"""Whether a compiled variant computes what the reference computes."""
 
 from __future__ import annotations
 
@@ -41,6 +41,29 @@ def run_reference(
         output = folder / f"expected-{position}.npz"
         params = {"path": str(model), "inputs": str(given), "outputs": str(output), "threads": threads}
         reference.request("run", params, timeout=timeout, canceled=canceled)
+        paths.append(output)
+    return paths
+
+
+def run_plain(
+    engine: Engine,
+    bundle: Path,
+    inputs: Sequence[Path],
+    folder: Path,
+    *,
+    timeout: float = 600,
+    canceled: Callable[[], bool] | None = None,
+) -> list[Path]:
+    """The same of a plain build, which an engine runs on this machine's CPU. Raises EngineError, Canceled."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for position, given in enumerate(inputs):
+        output = folder / f"expected-{position}.npz"
+        params = {
+            "bundle": str(bundle), "inputs": str(given), "outputs": str(output),
+            "threads": 1, "target": "llvm", "runner": None, "number": 1, "repeat": 0,
+        }  # fmt: skip
+        engine.request("run", params, timeout=timeout, canceled=canceled)
         paths.append(output)
     return paths
 

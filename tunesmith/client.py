@@ -41,9 +41,17 @@ class Client:
         return self._transport.url
 
     def upload(
-        self, path: str | Path, *, name: str | None = None, progress: Callable[[int, int], None] | None = None
+        self,
+        path: str | Path,
+        *,
+        name: str | None = None,
+        model_format: str | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Model:
-        """Send an ONNX file; ``progress`` gets bytes sent and bytes in all. Sending it twice is harmless."""
+        """Send a model; ``progress`` gets bytes sent and bytes in all. Sending it twice is harmless.
+
+        ``model_format`` is ``onnx`` or ``irmodule``; None is ``irmodule`` of a file that ends in ``.json``.
+        """
         file = Path(path)
         try:
             size = file.stat().st_size
@@ -54,9 +62,9 @@ class Client:
             raise errors.InvalidInput(
                 f"cannot read {file}: {error.strerror}", code="unreadable_file", hint="Check its permissions."
             ) from error
-        response = self._transport.put(
-            "/v1/models", lambda: _read(file, size, progress), size=size, params={"name": name or file.stem}
-        )
+        wanted = model_format or ("irmodule" if file.suffix == ".json" else "onnx")
+        params = {"name": name or file.stem, "format": wanted}
+        response = self._transport.put("/v1/models", lambda: _read(file, size, progress), size=size, params=params)
         return Model.of(response.json(), created=response.status_code == 201)
 
     def operator(

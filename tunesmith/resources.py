@@ -21,7 +21,7 @@ Json = dict[str, Any]
 class Model:
     id: str
     digest: str
-    """sha256 of the ONNX bytes, hex."""
+    """sha256 of the uploaded bytes, hex."""
     name: str
     data: Json = field(repr=False)
     """Everything the server says: inputs, outputs, opset, operators, …"""

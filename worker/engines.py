@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from domain.models import ModelFormat
 from domain.ports import Engine, OnEvent
 from tuner import catalogue, environments
 from tuner.inspection import Inspector, Prepared
@@ -25,7 +26,10 @@ class EngineSource(Protocol):
         ...
 
     def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path, *, log: Path) -> Prepared:
-        """Write ``model`` with static shapes to ``out``. Raises InvalidModel, ShapeRequired, ShapeMismatch."""
+        """Write ``model`` with static shapes to ``out``, whose suffix tells its format.
+
+        Raises InvalidModel, ShapeRequired, ShapeMismatch.
+        """
         ...
 
 
@@ -49,15 +53,7 @@ class InstalledEngines:
         )
 
     def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path, *, log: Path) -> Prepared:
-        spec = catalogue.get(REFERENCE)
-        inspector = Inspector(
-            spec=spec,
-            python=environments.interpreter(spec, self.home),
-            memory_bytes=self.settings.inspect_memory_mb * 1024**2,
-            seconds=self.settings.inspect_seconds,
-            log_path=log,
-            home=self.home,
-        )
+        inspector = Inspector.installed(ModelFormat.of(out), self.home, self.settings, log_path=log)
         return inspector.prepare(model, shapes, out)
 
 

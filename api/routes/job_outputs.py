@@ -97,7 +97,7 @@ def native_records(services: ServicesDep, job: _JobDep) -> Response:
     "/report", operation_id="get_job_report", response_model=schemas.Report, responses=problems.responses(404, 409)
 )
 def report(services: ServicesDep, job: _JobDep) -> schemas.Report:
-    """The comparison of ONNX Runtime, untuned and tuned that the job ended with."""
+    """The comparison of reference, untuned and tuned that the job ended with."""
     if not job.state.is_final:
         raise errors.JobNotFinished(f"job {job.id} is still {job.state}: it has no report yet")
     with services.database.reading() as session:

@@ -22,13 +22,17 @@ def register(app: typer.Typer) -> None:
 
 
 def upload(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="An .onnx file.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An .onnx file, or an IRModule as .json.")],
     name: Annotated[str | None, typer.Option(help="For people; the file's name by default.")] = None,
+    model_format: Annotated[
+        str | None, typer.Option("--format", help="onnx or irmodule; irmodule by default of a .json file.")
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Upload an ONNX model; the same bytes are kept once."""
+    """Upload a model; the same bytes are kept once."""
     with connecting.client() as client:
-        _show(client.upload(file, name=name, progress=connecting.upload_progress(file)), as_json=as_json)
+        progress = connecting.upload_progress(file)
+        _show(client.upload(file, name=name, model_format=model_format, progress=progress), as_json=as_json)
 
 
 def operator(

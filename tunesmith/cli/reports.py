@@ -12,7 +12,8 @@ from tunesmith.cli.progress import plan_told
 if TYPE_CHECKING:
     from tunesmith.resources import Job
 
-_VARIANTS = {"reference": "ONNX Runtime", "untuned": "untuned", "tuned": "tuned"}
+_VARIANTS = ("reference", "untuned", "tuned")
+_LONGEST = 20
 _STATISTICS = ("mean", "median", "p90", "max", "min", "std")
 
 
@@ -33,17 +34,17 @@ def _timings(report: Mapping[str, Any], precision: str) -> None:
     headers = ["", *_STATISTICS, "max error", ""]
     rows = [
         [
-            label,
+            _label(report, variant),
             *(_milliseconds(report["timings"][variant][name]) for name in _STATISTICS),
             _error(report["verifications"].get(variant)),
             "published" if report["published"] == variant else "",
         ]
-        for variant, label in _VARIANTS.items()
+        for variant in _VARIANTS
         if variant in report["timings"]
     ]
     if not rows:
         return
-    output.line(f"Execution time summary (ms; {precision}; errors against ONNX Runtime):")
+    output.line(f"Execution time summary (ms; {precision}; errors against {report['compared_with']}):")
     lines = output.table(headers, rows, right=True)
     if max(map(len, lines)) + 2 > output.width():
         columns = list(zip(headers, *rows, strict=True))
@@ -51,6 +52,12 @@ def _timings(report: Mapping[str, Any], precision: str) -> None:
     for text in lines:
         output.line(f"  {text}")
     output.line()
+
+
+def _label(report: Mapping[str, Any], variant: str) -> str:
+    """The reference by its name, unless that is long: the heading has it."""
+    name = str(report["compared_with"])
+    return name if variant == "reference" and len(name) <= _LONGEST else variant
 
 
 def _by_toolchain(engines: Mapping[str, str]) -> dict[str, list[str]]:

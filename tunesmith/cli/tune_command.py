@@ -25,7 +25,9 @@ def tune(
     search: Search,
     measuring: Measuring,
     queueing: Queueing,
-    model: Annotated[Path | None, typer.Argument(metavar="[MODEL.onnx]", help="An ONNX model.")] = None,
+    model: Annotated[
+        Path | None, typer.Argument(metavar="[MODEL.onnx]", help="An ONNX model, or one operator as IRModule .json.")
+    ] = None,
     operator: Annotated[
         str | None,
         typer.Option(metavar="SPEC", help="One operator in place of a model: 'matmul x=128,768 w=768,768'."),
@@ -69,7 +71,7 @@ def _uploaded(client: Client, model: Path | None, operator: str | None) -> Model
         return client.upload(model, progress=connecting.upload_progress(model))
     if operator is not None and model is None:
         return client.make_operator(operator_spec.parse(operator))
-    raise typer.BadParameter("name a MODEL.onnx, or an operator with --operator, but not both")
+    raise typer.BadParameter("name a MODEL.onnx (or .json), or an operator with --operator, but not both")
 
 
 def _leave(job: Job, *, as_json: bool) -> None:

@@ -12,7 +12,7 @@ from storage import codec
 from tuner import benchmark, verification
 from tuner.benchmark import Contender
 from worker.engines import REFERENCE
-from worker.pipeline import building, candidates, measuring, variants, verifying
+from worker.pipeline import building, candidates, measuring, referring, variants, verifying
 from worker.pipeline.work import EXPECTED, INPUTS, Outcome, Work
 
 _TIME_SECONDS = 600.0
@@ -24,6 +24,7 @@ _CLEARLY = 0.8
 
 def run(work: Work) -> Outcome:
     """Raises EngineError, VerificationFailed, UnsupportedTarget when this CPU cannot run code for the target."""
+    plain = referring.make(work) if work.measures else []
     made = _references(work) if work.measures else {INPUTS: [], EXPECTED: []}
     builds = _Builds(work, made)
     right = builds.make()
@@ -37,7 +38,7 @@ def run(work: Work) -> Outcome:
     if REFERENCE in seconds:
         told[REFERENCE] = seconds[REFERENCE]
     return {
-        "files": [*builds.files, *made[INPUTS], *made[EXPECTED]],
+        "files": [*builds.files, *plain, *made[INPUTS], *made[EXPECTED]],
         **made,
         "seconds": told,
         "engine": fastest,
@@ -49,13 +50,9 @@ def run(work: Work) -> Outcome:
 
 
 def _references(work: Work) -> dict[str, list[str]]:
-    """Seeded inputs and what ONNX Runtime makes of them, as files relative to the work folder."""
-    reference = work.engines.get(REFERENCE)
-    inputs = verification.make_inputs(reference, work.inputs, work.folder / INPUTS)
-    expected = verification.run_reference(
-        reference, work.prepared, inputs, work.folder / EXPECTED, threads=work.threads, canceled=work.canceled
-    )
-    return {INPUTS: _relative(work, inputs), EXPECTED: _relative(work, expected)}
+    """Seeded inputs and what the reference makes of them, as files relative to the work folder."""
+    inputs = verification.make_inputs(work.engines.get(REFERENCE), work.inputs, work.folder / INPUTS)
+    return {INPUTS: _relative(work, inputs), EXPECTED: _relative(work, referring.run(work, inputs))}
 
 
 class _Builds:
@@ -88,7 +85,8 @@ class _Builds:
                 found = self._verify(name)
                 self.verifications[name] = found
                 if not found.passed:
-                    self._drop(f"{name} imports the model but computes something else than ONNX Runtime{_worst(found)}")
+                    reference = referring.name(work)
+                    self._drop(f"{name} imports the model but computes something else than {reference}{_worst(found)}")
                     return False
         except errors.TunesmithError as error:
             work.keeper.check()
@@ -132,8 +130,7 @@ def _time(work: Work, names: Sequence[str], made: dict[str, list[str]]) -> dict[
     inputs = work.folder / made[INPUTS][0]
     contenders = {}
     if work.reference_shares_device:
-        reference = work.engines.get(REFERENCE)
-        contenders[REFERENCE] = benchmark.reference_contender(reference, work.prepared, inputs, threads=work.threads)
+        contenders[REFERENCE] = referring.contender(work, inputs)
     for name in names:
         engine, folder = work.engines.get(name, role=Variant.UNTUNED), work.folder / variants.untuned_folder(name)
         contenders[name] = benchmark.compiled_contender(Variant.UNTUNED, engine, folder, inputs, place=work.place)

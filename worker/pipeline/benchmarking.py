@@ -9,8 +9,7 @@ from domain.jobs import Stage
 from storage import codec
 from tuner import benchmark
 from tuner.benchmark import Contender
-from worker.engines import REFERENCE
-from worker.pipeline import measuring, variants, verifying
+from worker.pipeline import measuring, referring, variants, verifying
 from worker.pipeline.work import INPUTS, Outcome, Work
 
 _FAILED_HINT = "See the engine log for the first error; a longer trial time-out or another tuner may help."
@@ -33,8 +32,7 @@ def _measured(work: Work) -> Report:
     inputs = work.arrays(INPUTS)[0]
     contenders: list[Contender] = []
     if work.reference_shares_device:
-        reference = work.engines.get(REFERENCE)
-        contenders.append(benchmark.reference_contender(reference, work.prepared, inputs, threads=work.threads))
+        contenders.append(referring.contender(work, inputs))
     for variant in variants.compiled(work):
         # One that did not run at all has nothing to be timed.
         if verifications[variant].outputs:
@@ -42,7 +40,7 @@ def _measured(work: Work) -> Report:
             contenders.append(benchmark.compiled_contender(variant, compiled, folder, inputs, place=work.place))
     with measuring.alone(work):
         timings = benchmark.interleave(contenders, seconds=work.settings.benchmark_seconds, canceled=work.canceled)
-    return benchmark.judge(timings, verifications)
+    return benchmark.judge(timings, verifications, reference=referring.name(work))
 
 
 def _unproven(work: Work) -> Report:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from domain import errors
-from worker.pipeline.work import PREPARED, Outcome, Work
+from worker.pipeline.work import Outcome, Work
 
 _CHECK_SECONDS = 600.0
 
@@ -25,14 +25,14 @@ class _Refusal:
 def run(work: Work) -> Outcome:
     """Raises InvalidModel, UnsupportedOperators, ShapeRequired, ShapeMismatch, EngineError."""
     final = work.prepared
-    partial = work.folder / f"partial-{PREPARED}"
+    partial = work.folder / f"partial-{final.name}"
     original = work.blobs.path(work.model.digest)
     prepared = work.engines.prepare(original, work.request.input_shapes, partial)
     partial.replace(final)
     work.keeper.check()
     refusals = _check(work)
     return {
-        "files": [PREPARED],
+        "files": [final.name],
         "inputs": [asdict(spec) for spec in prepared.inputs],
         "outputs": [asdict(spec) for spec in prepared.outputs],
         "operators": prepared.operators,

@@ -26,7 +26,6 @@ from worker.settings import WorkerSettings
 Outcome = dict[str, Any]
 """What a stage found out, as JSON. ``files`` lists what later stages read, relative to the work folder."""
 
-PREPARED = "prepared.onnx"
 INPUTS, EXPECTED = "inputs", "expected"
 UNTUNED, TUNED = "untuned", "tuned"
 RECORDS = "records.jsonl"
@@ -92,7 +91,7 @@ class Work:
 
     @property
     def reference_shares_device(self) -> bool:
-        """Whether ONNX Runtime's times can be compared with those of compiled variants."""
+        """Whether the reference's times can be compared with those of compiled variants."""
         return self.request.runner is RunnerKind.LOCAL and kind_of(self.target.text) == "llvm"
 
     @property
@@ -123,7 +122,7 @@ class Work:
 
     @property
     def prepared(self) -> Path:
-        return self.folder / PREPARED
+        return self.folder / f"prepared{self.model.facts.format.suffix}"
 
     def build_params(self, tuner: Tuner | None) -> dict[str, Any]:
         """Which model to build and what for, as the engines' methods take it; without a tuner, an untuned build."""

@@ -15,6 +15,7 @@ import tvm
 from tuner.engines.protocol import remote, serving, settling, trials
 from tuner.engines.protocol.messages import Json
 from tuner.engines.relax import (
+    auditing,
     compiling,
     cuda,
     extracting,
@@ -82,6 +83,10 @@ def _compile_plain(params: Json, _: serving.Emitter) -> Json:
     return {"files": compiled.files}
 
 
+def _audit(params: Json, emitter: serving.Emitter) -> Json:
+    return auditing.audit(params, lambda: emitter.emit("progress", {"step": "audit"}))
+
+
 def _extract(params: Json, emitter: serving.Emitter) -> Json:
     build = lowering.Build.of(params)
     emitter.emit("progress", {"step": "import"})
@@ -120,6 +125,7 @@ def _samples(params: Json) -> list[float]:
 
 
 HANDLERS: dict[str, serving.Handler] = {
+    "audit": _audit,
     "check": _check,
     "compile": _compile,
     "compile_plain": _compile_plain,

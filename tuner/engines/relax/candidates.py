@@ -42,7 +42,8 @@ def build(definition: str, line: str, target: str, threads: int, path: str) -> t
         module = records.replay(record, _workload(definition)).mod
     except Exception as error:  # noqa: BLE001 - a trace may fail in any primitive
         return "invalid_schedule", faults.with_trace(error)
-    failure = _compile(module, resolved, path)
+    module = s_tir.transform.RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module)
+    failure = compile_module(module, resolved, path)
     if failure:
         return failure
     shapes = [(tuple(int(size) for size in shape), str(dtype)) for _, dtype, shape in record.body[3]]
@@ -54,9 +55,9 @@ def _workload(definition: str) -> Any:
     return records.workload_of(json.loads(Path(definition).read_text(encoding="utf-8")))
 
 
-def _compile(module: Any, target: Any, path: str) -> tuple[str, str] | None:
+def compile_module(module: Any, target: Any, path: str) -> tuple[str, str] | None:
+    """Build a module of one function into the shared library ``path``; None, or ``(TrialError value, message)``."""
     failure: Exception | None = None
-    module = s_tir.transform.RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module)
     for context in compiling.pass_contexts():
         try:
             with target, context:

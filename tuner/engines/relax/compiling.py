@@ -12,6 +12,7 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
+from tuner.engines.protocol import faults
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relax import cuda, importing, linking, lowering, records, schedules, targets
 
@@ -75,8 +76,7 @@ def compile_model(
         raise
     except Exception as error:
         # Passes, schedules and LLVM raise anything.
-        message = f"TVM cannot compile the model: {type(error).__name__}: {str(error)[-1500:]}"
-        raise EngineFailure("compile_failed", message) from error
+        raise faults.failure("compile_failed", "TVM cannot compile the model", error) from error
     device = "cuda" if targets.is_gpu(build.target) else "cpu"
     return Compiled(files=_write(executable, imported, Path(out_dir), form, programs, device), lines=lines)
 
@@ -92,8 +92,7 @@ def compile_plain(imported: importing.Imported, out_dir: str) -> Compiled:
             executable = relax.build(imported.module, target, relax_pipeline=_lower_calls(target))
     except Exception as error:
         # As in compile_model.
-        message = f"TVM cannot compile the plain model: {type(error).__name__}: {str(error)[-1500:]}"
-        raise EngineFailure("compile_failed", message) from error
+        raise faults.failure("compile_failed", "TVM cannot compile the plain model", error) from error
     return Compiled(files=_write(executable, imported, Path(out_dir), "shared", programs, "cpu"), lines=[])
 
 
@@ -112,10 +111,21 @@ def _write(
     return [*written, SIGNATURE]
 
 
-def use_records(module: Any, known: Sequence[records.Record]) -> tuple[Any, list[str]]:
-    """Schedule each function by the fastest record of its workload that still applies."""
+@dataclass(frozen=True, kw_only=True)
+class Applied:
+    """A function of a module, and the record that schedules it."""
+
+    variable: Any
+    function: Any
+    work: Any
+    record: records.Record
+    scheduled: Any
+    """``PrimFunc``"""
+
+
+def applicable(module: Any, known: Sequence[records.Record]) -> Iterator[Applied]:
+    """For each function that has any the fastest record of its workload that still applies."""
     best = records.by_workload(known)
-    used: dict[str, str] = {}
     for variable, function in module.functions_items():
         if not best or not isinstance(function, tirx.PrimFunc):
             continue
@@ -125,12 +135,19 @@ def use_records(module: Any, known: Sequence[records.Record]) -> tuple[Any, list
             try:
                 scheduled = records.replay(record, work).mod["main"]
             except Exception as error:  # noqa: BLE001 - a record of another TVM may fail anywhere
-                logging.getLogger(__name__).warning("a record of %s does not apply: %s", key, error)
+                logging.getLogger(__name__).warning("a record of %s does not apply: %s", key, faults.told(error))
                 continue
-            attributes = {**dict(scheduled.attrs), **dict(function.attrs), "tirx.is_scheduled": True}
-            module[variable] = scheduled.without_attr("global_symbol").with_attr(attributes)
-            used[key] = record.line
+            yield Applied(variable=variable, function=function, work=work, record=record, scheduled=scheduled)
             break
+
+
+def use_records(module: Any, known: Sequence[records.Record]) -> tuple[Any, list[str]]:
+    """Schedule each function by its ``applicable`` record; returns the records' lines too."""
+    used: dict[str, str] = {}
+    for each in list(applicable(module, known)):
+        attributes = {**dict(each.scheduled.attrs), **dict(each.function.attrs), "tirx.is_scheduled": True}
+        module[each.variable] = each.scheduled.without_attr("global_symbol").with_attr(attributes)
+        used[records.key_of(each.work)] = each.record.line
     return module, list(used.values())
 
 
@@ -179,7 +196,7 @@ def _write_libraries(executable: Any, folder: Path, form: str, programs: linking
         written.append(LIBRARY)
     added = ADDED[form]
     if added == OBJECTS:
-        executable.export_library(str(folder / OBJECTS))
+        executable.export_library(str(folder / OBJECTS), fcompile=linking.pack)
     if added == ARCHIVE:
         executable.export_library(str(folder / ARCHIVE), fcompile=programs.archive)
     return [*written, added] if added else written

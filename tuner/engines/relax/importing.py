@@ -13,20 +13,13 @@ import onnx
 from google.protobuf.message import DecodeError
 from tvm.relax.frontend.onnx import from_onnx, onnx_frontend
 
+from tuner.engines.protocol import constants, faults
 from tuner.engines.protocol.messages import Json
-from tuner.engines.protocol import faults
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relax import plugins
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
 """Whose operators the importer may know, by type alone; those of others are named with their domain."""
-
-_CONSTANTS = {
-    "value_float": onnx.TensorProto.FLOAT,
-    "value_floats": onnx.TensorProto.FLOAT,
-    "value_int": onnx.TensorProto.INT64,
-    "value_ints": onnx.TensorProto.INT64,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +53,7 @@ def _load(path: str, modified_ns: int) -> Imported:  # noqa: ARG001 - part of th
     except (DecodeError, onnx.checker.ValidationError, ValueError) as error:
         raise EngineFailure("invalid_model", f"not a valid ONNX model: {str(error)[:1500]}") from error
     model = plugins.prepare(model)
-    _use_tensors(model.graph)
+    constants.use_tensors(model.graph, onnx.helper)
     operators = _operator_counts(model.graph)
     _refuse_unsupported(operators)
     try:
@@ -81,20 +74,6 @@ def _load(path: str, modified_ns: int) -> Imported:  # noqa: ARG001 - part of th
         outputs=tuple(_spec(value) for value in model.graph.output),
         operators=operators,
     )
-
-
-def _use_tensors(graph: onnx.GraphProto) -> None:
-    """Write every ``Constant`` of ``graph`` with a tensor, which is the only form that TVM reads."""
-    for node in graph.node:
-        for attribute in list(node.attribute):
-            for subgraph in [attribute.g] if attribute.HasField("g") else list(attribute.graphs):
-                _use_tensors(subgraph)
-            if node.op_type == "Constant" and attribute.name in _CONSTANTS:
-                value = onnx.helper.get_attribute_value(attribute)
-                shape, values = ([len(value)], value) if attribute.name.endswith("s") else ([], [value])
-                tensor = onnx.helper.make_tensor(node.output[0], _CONSTANTS[attribute.name], shape, values)
-                node.attribute.remove(attribute)
-                node.attribute.append(onnx.helper.make_attribute("value", tensor))
 
 
 def _add_pairwise(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -1,0 +1,61 @@
+"""What the process does that runs a schedule beside none: ``auditing`` asks, here it may crash."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm.s_tir import meta_schedule
+
+from tuner.engines.protocol import comparing, faults
+from tuner.engines.protocol.messages import Json
+from tuner.engines.relax import candidates, records, schedules, targets
+
+set_up = candidates.set_up
+
+
+def compare(definition: Sequence[str], line: str, target: str, threads: int) -> Json:
+    """``{max_abs, max_rel, wrong}`` of a native line's schedule against the plain loops; see ``protocol.audits``.
+
+    On a GPU, which runs no plain loops, against what an untuned build does. Weights are laid out anew inside both.
+    """
+    resolved = targets.resolve(target, threads)
+    targets.load_intrinsics(resolved)
+    work = records.workload_of(list(definition))
+    plain = schedules.apply(work.mod, resolved) if targets.is_gpu(resolved) else work.mod
+    try:
+        scheduled = records.replay(records.parse_own(line), work).mod
+    except Exception as error:  # noqa: BLE001 - a trace may fail in any primitive
+        return {"failed": faults.told(error)}
+    given = _random(work.mod["main"])
+    outputs = []
+    for module in (plain, scheduled):
+        with tempfile.TemporaryDirectory(prefix="tunesmith-audit-") as folder:
+            path = str(Path(folder) / "operator.so")
+            failure = candidates.compile_module(module, resolved, path)
+            if failure:
+                return {"failed": faults.told(failure[1])}
+            outputs.append(_run(path, given, tvm.cuda(0) if targets.is_gpu(resolved) else tvm.cpu(0)))
+    return comparing.worst([comparing.compare(wanted, found) for wanted, found in zip(*outputs, strict=True)])
+
+
+def _random(function: Any) -> list[Any]:
+    """Arrays for all arguments, results too: what nobody writes stays random, and so is unlike what was written."""
+    generator = np.random.default_rng(0)
+    specs = [info.as_json() for info in meta_schedule.arg_info.ArgInfo.from_prim_func(function)]
+    return [comparing.fill(generator, tuple(int(size) for size in shape), str(dtype)) for _, dtype, shape in specs]
+
+
+def _run(path: str, given: Sequence[Any], device: Any) -> list[Any]:
+    """All arguments after a run: results differ where the builds do, inputs never."""
+    library = tvm.runtime.load_module(path)
+    arguments = [tvm.runtime.tensor(array, device) for array in given]
+    library["main"](*arguments)
+    return [argument.numpy() for argument in arguments]
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {"compare": compare}

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import onnx
 from tvm import relay
 from tvm.relay.frontend import onnx as frontend
 from tvm.relay.frontend.common import infer_shape
@@ -30,28 +29,6 @@ def add(operator: str, converter: Converter) -> None:
 def install() -> None:
     """Add the converters below; a second call changes nothing."""
     add("GridSample", grid_sample)
-
-
-_CONSTANTS = {
-    "value_float": onnx.TensorProto.FLOAT,
-    "value_floats": onnx.TensorProto.FLOAT,
-    "value_int": onnx.TensorProto.INT64,
-    "value_ints": onnx.TensorProto.INT64,
-}
-
-
-def use_tensors(graph: onnx.GraphProto) -> None:
-    """Write every ``Constant`` of ``graph`` with a tensor, which is the only form that TVM reads."""
-    for node in graph.node:
-        for attribute in list(node.attribute):
-            for subgraph in [attribute.g] if attribute.HasField("g") else list(attribute.graphs):
-                use_tensors(subgraph)
-            if node.op_type == "Constant" and attribute.name in _CONSTANTS:
-                value = onnx.helper.get_attribute_value(attribute)
-                shape, values = ([len(value)], value) if attribute.name.endswith("s") else ([], [value])
-                tensor = onnx.helper.make_tensor(node.output[0], _CONSTANTS[attribute.name], shape, values)
-                node.attribute.remove(attribute)
-                node.attribute.append(onnx.helper.make_attribute("value", tensor))
 
 
 _METHODS = {

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from tvm import relay
 from tvm.relay.frontend import onnx as frontend
 
-from tuner.engines.protocol import faults
+from tuner.engines.protocol import constants, faults
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relay import converters, plugins, speedups
 
@@ -52,7 +52,7 @@ def _load(path: str, modified_ns: int) -> Imported:  # noqa: ARG001 - part of th
         raise EngineFailure("invalid_model", f"not a valid ONNX model: {str(error)[:1500]}") from error
     converters.install()
     model = plugins.prepare(model)
-    converters.use_tensors(model.graph)
+    constants.use_tensors(model.graph, onnx.helper)
     operators = _operator_counts(model.graph)
     _refuse_unsupported(model, operators)
     speedups.use_threads(1)

@@ -18,6 +18,16 @@ def grid_sample(opset: int) -> bytes:
     return models.model(nodes, inputs=inputs, outputs={"sampled": (1, 2, 4, 4)}, opset=opset)
 
 
+def warped_convolution(opset: int) -> bytes:
+    """A convolution whose result is sampled at ``grid``, as ``grid_sample`` does."""
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    nodes = [_node("Conv", ["image", "w"], ["c"], kernel_shape=[3, 3], pads=[1, 1, 1, 1])]
+    nodes += [_node("GridSample", ["c", "grid"], ["s"]), _node("Relu", ["s"], ["sampled"])]
+    inputs = {"image": (1, 2, 6, 6), "grid": (1, 4, 4, 2)}
+    tensors = [_floats("w", (4, 2, 3, 3), weights)]
+    return models.model(nodes, inputs=inputs, outputs={"sampled": (1, 4, 4, 4)}, tensors=tensors, opset=opset)
+
+
 def attention(*, size: int = 16, length: int = 8) -> bytes:
     """One head of attention with its residual and layer norm: ``tokens`` [1, length, size] to ``mixed``, likewise."""
     weights = random.Random(0)  # noqa: S311 - weights, not secrets

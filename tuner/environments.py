@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import fnmatch
 import hashlib
 import json
 import os
@@ -35,7 +36,8 @@ OnProgress = Callable[[str], None]
 PLUGIN_REQUIREMENTS = "TUNESMITH_ENGINE_PLUGIN_REQUIREMENTS"
 """The setting that names a requirement file of plugins; see docs/custom-operators.md."""
 _PLUGGABLE = ("relay", "relax")
-_NOT_SOURCE = {"__pycache__", ".git", "build", "dist", ".venv"}
+_NOT_SOURCE = ("__pycache__", ".*", "build", "dist", "*.egg-info")
+"""Of a package's folder, what tools leave there, building it among them: setuptools does so in place."""
 
 _MARKER = ".complete.json"
 _TAIL_LINES = 15
@@ -104,9 +106,13 @@ def _content(path: Path) -> bytes:
     """Changes with any source file: a plugin that was edited is another plugin."""
     content = hashlib.sha256()
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-        if file.is_file() and not _NOT_SOURCE & set(file.relative_to(path).parts):
+        if file.is_file() and not _is_left_over(file.relative_to(path)):
             content.update(f"{file.relative_to(path)}\0{file.stat().st_size}\0".encode() + file.read_bytes())
     return content.digest()
+
+
+def _is_left_over(path: Path) -> bool:
+    return any(fnmatch.fnmatch(part, pattern) for part in path.parts for pattern in _NOT_SOURCE)
 
 
 def interpreter(spec: EngineSpec, home: Path) -> Path:

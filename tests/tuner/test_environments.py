@@ -191,6 +191,9 @@ def test_a_source_folder_counts_with_every_file(pluggable: EngineSpec, tmp_path:
     first = environments.folder(pluggable, tmp_path)
     (source / "mine" / "__pycache__").mkdir()
     (source / "mine" / "__pycache__" / "x.pyc").write_bytes(b"1")
+    for leftover in ("mine.egg-info", "build", ".ruff_cache"):
+        (source / leftover).mkdir()
+        (source / leftover / "of-a-tool").write_bytes(b"1")
     assert environments.folder(pluggable, tmp_path) == first
     (source / "mine" / "__init__.py").write_text("VALUE = 2\n")
     assert environments.folder(pluggable, tmp_path) != first

@@ -64,6 +64,12 @@ def test_programs_read_json(capsys: pytest.CaptureFixture[str], onnx: Path) -> N
     assert parsed(capsys, "status", tuned["job"]["id"])["artifact_id"] == tuned["artifact"]["id"]
     assert parsed(capsys, "upload", onnx)["created"] is False
     assert parsed(capsys, "models")[0]["name"] == "net"
+    module = onnx.with_suffix(".json")
+    module.write_bytes(b"static module")
+    assert parsed(capsys, "upload", module)["format"] == "irmodule"
+    assert parsed(capsys, "tune", module)["job"]["tuner"] == "metaschedule"
+    module.write_bytes(b"static model")
+    assert parsed(capsys, "upload", module, "--format", "onnx")["format"] == "onnx"
     assert parsed(capsys, "workers")[0]["alive"] is True
 
 

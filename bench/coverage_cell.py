@@ -18,7 +18,7 @@ from tuner.session import EngineSession
 ROUTES = {"relay + autotvm": "autotvm", "relay + ansor": "ansor", "relax + metaschedule": "metaschedule"}
 _ENGINES = {"autotvm": "relay", "ansor": "relay", "metaschedule": "relax"}
 _BUILD_SECONDS = 1800.0
-_TRIAL_SECONDS = 40.0
+_TRIAL_SECONDS = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +129,7 @@ class _Attempt:
             "workload_key": task["workload_key"],
             "task": str(self._folder / "tasks" / definition) if definition else None,
             "trials": trials, "first_trial": 0, "history": None, "seconds": None, "runner": {"kind": "local"},
-            "measure": {"number": 1, "repeat": 1, "min_repeat_ms": 1, "timeout": 20.0},
+            "measure": {"number": 1, "repeat": 1, "min_repeat_ms": 1, "timeout": 60.0},
             "journal": str(self._folder / f"journal-{task['position']}.jsonl"),
         }  # fmt: skip
         timeout = trials * _TRIAL_SECONDS + _BUILD_SECONDS

@@ -9,10 +9,11 @@ import pytest
 
 from domain import errors
 from domain.jobs import JobState, TunerOptions
+from domain.records import TrialError
 from storage import tuning_tasks
 from tests.worker.conftest import Bench, Killed
 from tuner import devicelock, hostinfo
-from worker.pipeline import measuring
+from worker.pipeline import hints, measuring
 
 
 def test_a_budget_of_seconds_ends_the_search(bench: Bench) -> None:
@@ -81,8 +82,17 @@ def test_no_valid_trial_at_all_is_a_failure(bench: Bench) -> None:
     assert job.failure is not None
     assert job.failure.code == "no_valid_trial"
     assert job.failure.details["failures"] == {"build_error": 24}
+    assert job.failure.message.endswith("24 × build_error")
+    assert "compiler refused" in str(job.failure.hint)
     assert [task["name"] for task in job.failure.details["tasks"]] == ["conv.x86", "dense.x86"]
     assert len(bench.records(job_id)) == 24
+
+
+@pytest.mark.parametrize("kind", TrialError)
+def test_every_failure_has_a_hint(kind: TrialError) -> None:
+    hint = hints.of({"run_error" if kind is not TrialError.RUN_ERROR else "build_error": 1, kind.value: 2})
+    assert hint != hints.of({}) or kind is TrialError.UNKNOWN
+    assert hint == hints.of({kind.value: 1})
 
 
 def test_a_crash_in_the_middle_of_a_round_costs_no_trial(bench: Bench) -> None:

@@ -9,10 +9,8 @@ from domain.jobs import Stage
 from storage import codec
 from tuner import benchmark
 from tuner.benchmark import Contender
-from worker.pipeline import measuring, referring, variants, verifying
+from worker.pipeline import hints, measuring, referring, variants, verifying
 from worker.pipeline.work import INPUTS, Outcome, Work
-
-_FAILED_HINT = "See the engine log for the first error; a longer trial time-out or another tuner may help."
 
 
 def run(work: Work) -> Outcome:
@@ -58,4 +56,4 @@ def _choice(work: Work) -> tuple[str, ...]:
 
 def _failed_tasks(work: Work) -> tuple[FailedTask, ...]:
     found = work.outcomes[Stage.TUNE].get("failed_tasks", [])
-    return tuple(FailedTask(**task, hint=_FAILED_HINT) for task in found)
+    return tuple(FailedTask(**task, hint=hints.of(task["failures"])) for task in found)

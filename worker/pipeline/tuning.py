@@ -11,7 +11,7 @@ from domain.jobs import Stage
 from domain.tuning_tasks import Effort, TuningTask
 from storage import jobs, tuning_tasks
 from tuner import planning
-from worker.pipeline import covering
+from worker.pipeline import covering, hints
 from worker.pipeline.searching import Search
 from worker.pipeline.work import Outcome, Work
 
@@ -57,10 +57,13 @@ def _conclude(work: Work, search: Search, ended_by: str) -> Outcome:
     tried = [task for task in search.progress.tasks if task.trials_done]
     failed = [task for task in tried if task.best_latency is None]
     for task in failed:
-        work.note(f"every trial of {task.extracted.description} failed: {_histogram(task.failures)}")
+        what = f"{task.extracted.description} failed: {_histogram(task.failures)}"
+        work.note(f"every trial of {what}. {hints.of(task.failures)}")
     if failed and len(failed) == len(tried) and not any(task.best_latency for task in search.progress.tasks):
         raise errors.NoValidTrial(
-            "every trial of every tuning task failed", details={"failures": _total(failed), "tasks": _by_name(failed)}
+            f"every trial of every tuning task failed: {_histogram(_total(failed))}",
+            hint=hints.of(_total(failed)),
+            details={"failures": _total(failed), "tasks": _by_name(failed)},
         )
     return {
         "trials": search.progress.trials_done,

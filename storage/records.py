@@ -5,10 +5,11 @@ from __future__ import annotations
 import secrets
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby, islice
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, not_, or_, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Row, Select, and_, func, not_, or_, select, update
+from sqlalchemy.orm import Session, aliased
 
 from domain.jobs import Placement
 from domain.records import Record, RecordKey, TrialError
@@ -17,6 +18,7 @@ from storage.tables import RecordRow, TuningTaskRow, digest_of
 
 _KEYS_AT_ONCE = 500
 _WORKLOADS_TO_LEARN_FROM = 64
+_SLOWER_THAN_ANY = 1e300
 
 
 def add(session: Session, records: Iterable[Record]) -> int:
@@ -91,8 +93,7 @@ def top_of_many(
     """The ``top`` fastest valid records of each workload that has any, fastest first; of equals the oldest."""
     found: dict[str, list[Record]] = {}
     for digests, _ in _digests(workload_keys):
-        query = _fastest(_valid(digests, target, device_key, toolchain, tuner), top)
-        for row in session.scalars(query):
+        for row in _fastest(session, digests, target, device_key, toolchain, tuner, top):
             found.setdefault(row.workload_key, []).append(from_row(row))
     return found
 
@@ -115,14 +116,17 @@ def counts_of_many(
     excluding_job: str | None = None,
 ) -> dict[str, int]:
     """Trials ever measured for each workload, failed ones too; those without any are left out."""
-    found: dict[str, int] = {}
+    found: Counter[str] = Counter()
     for digests, key_of in _digests(workload_keys):
         matching = _matching(digests, target, device_key, toolchain)
         query = select(RecordRow.workload_digest, func.count()).where(*matching).group_by(RecordRow.workload_digest)
+        for digest, number in session.execute(query):
+            found[key_of[digest]] += number
         if excluding_job is not None:
-            query = query.where(RecordRow.job_id != excluding_job)
-        found.update((key_of[digest], number) for digest, number in session.execute(query))
-    return found
+            # An index tells the job's own, and another all: none tells those of all jobs but one.
+            for digest, number in session.execute(query.where(RecordRow.job_id == excluding_job)):
+                found[key_of[digest]] -= number
+    return dict(+found)
 
 
 def passed_over(
@@ -132,14 +136,18 @@ def passed_over(
 
     ``toolchain``, else ``device``, else ``target``: the first that differs. Kinds without any are left out.
     """
-    identity = (RecordRow.target, RecordRow.device_key, RecordRow.toolchain)
-    stale = not_(and_(*_same(target, device_key, toolchain)))
+    # In the order of an index, workload first, the database counts as it reads and sorts nothing.
+    identity = (RecordRow.workload_digest, RecordRow.target, RecordRow.device_key, RecordRow.toolchain)
     found: Counter[str] = Counter()
     for digests, _ in _digests(workload_keys):
-        query = select(*identity, func.count()).where(RecordRow.workload_digest.in_(digests), stale)
-        for _, other_device, other_toolchain, number in session.execute(query.group_by(*identity)):
-            differs = "device" if other_device != device_key else "target"
-            found["toolchain" if other_toolchain != toolchain else differs] += number
+        query = select(*identity, func.count()).where(RecordRow.workload_digest.in_(digests)).group_by(*identity)
+        for _, other_target, other_device, other_toolchain, number in session.execute(query):
+            if other_toolchain != toolchain:
+                found["toolchain"] += number
+            elif other_device != device_key:
+                found["device"] += number
+            elif other_target != target:
+                found["target"] += number
     return dict(found)
 
 
@@ -165,8 +173,8 @@ def transfer_candidates(
     if not digests or limit <= 0:
         return []
     share = max(1, limit // len(digests))
-    found = session.scalars(_fastest(_valid(digests, target, device_key, toolchain, tuner), share))
-    return [from_row(row) for row in found][:limit]
+    found = _fastest(session, digests, target, device_key, toolchain, tuner, share)
+    return [from_row(row) for row in islice(found, limit)]
 
 
 def count_of_job(session: Session, job_id: str) -> int:
@@ -236,23 +244,70 @@ def _same(target: str, device_key: str, toolchain: str) -> tuple[ColumnElement[b
 
 def _digests(workload_keys: Sequence[str]) -> Iterator[tuple[list[str], dict[str, str]]]:
     """The keys' digests, as many as one statement takes, and the key of each."""
-    for start in range(0, len(workload_keys), _KEYS_AT_ONCE):
-        key_of = {digest_of(key): key for key in workload_keys[start : start + _KEYS_AT_ONCE]}
+    keys = list(dict.fromkeys(workload_keys))
+    for start in range(0, len(keys), _KEYS_AT_ONCE):
+        key_of = {digest_of(key): key for key in keys[start : start + _KEYS_AT_ONCE]}
         yield list(key_of), key_of
 
 
+def _fastest(
+    session: Session,
+    digests: Sequence[str],
+    target: str,
+    device_key: str,
+    toolchain: str,
+    tuner: str | None,
+    top: int,
+) -> Iterator[Row[Any]]:
+    """The ``top`` fastest valid rows of each workload, fastest first; of equals the oldest."""
+    query = _fastest_and_equals(session, digests, target, device_key, toolchain, tuner, top)
+    for _, rows in groupby(session.execute(query), key=lambda row: row.workload_digest):
+        yield from islice(rows, top)
+
+
+def _fastest_and_equals(
+    session: Session,
+    digests: Sequence[str],
+    target: str,
+    device_key: str,
+    toolchain: str,
+    tuner: str | None,
+    top: int,
+) -> Select[Any]:
+    """Of each workload the ``top`` fastest valid rows, and those as fast as the last of them.
+
+    Of a workload's records, however many it has, the index is read from the fastest to that one.
+    """
+    digest = statements.each_of(session, digests)
+    ranked = aliased(RecordRow)
+    slowest = select(ranked.latency).where(*_valid(ranked, digest, target, device_key, toolchain, tuner))
+    slowest = slowest.order_by(ranked.latency).limit(1).offset(top - 1).correlate(digest.table)
+    # Where there are fewer, all of them.
+    bound = func.coalesce(slowest.scalar_subquery(), _SLOWER_THAN_ANY)
+    valid = _valid(RecordRow, digest, target, device_key, toolchain, tuner)
+    return (
+        select(*RecordRow.__table__.c)
+        .join(digest.table, and_(*valid, RecordRow.latency <= bound))
+        .order_by(RecordRow.workload_digest, RecordRow.latency, RecordRow.id)
+    )
+
+
 def _valid(
-    digests: Sequence[str], target: str, device_key: str, toolchain: str, tuner: str | None
-) -> ColumnElement[bool]:
-    condition = and_(*_matching(digests, target, device_key, toolchain), RecordRow.latency.is_not(None))
-    return condition if tuner is None else and_(condition, RecordRow.tuner == tuner)
-
-
-def _fastest(condition: ColumnElement[bool], top: int) -> Any:
-    rank = func.row_number().over(partition_by=RecordRow.workload_digest, order_by=(RecordRow.latency, RecordRow.id))
-    ranked = select(RecordRow.id, rank.label("rank")).where(condition).subquery()
-    chosen = select(RecordRow).join(ranked, RecordRow.id == ranked.c.id).where(ranked.c.rank <= top)
-    return chosen.order_by(RecordRow.workload_digest, ranked.c.rank)
+    row: type[RecordRow],
+    digest: ColumnElement[str],
+    target: str,
+    device_key: str,
+    toolchain: str,
+    tuner: str | None,
+) -> list[ColumnElement[bool]]:
+    conditions = [
+        row.workload_digest == digest,
+        row.target == target,
+        row.device_key == device_key,
+        row.toolchain == toolchain,
+        row.latency.is_not(None),
+    ]
+    return conditions if tuner is None else [*conditions, row.tuner == tuner]
 
 
 def _values(record: Record) -> dict[str, Any]:
@@ -276,7 +331,7 @@ def _values(record: Record) -> dict[str, Any]:
     }
 
 
-def from_row(row: RecordRow) -> Record:
+def from_row(row: RecordRow | Row[Any]) -> Record:
     return Record(
         key=RecordKey(
             workload_key=row.workload_key, target=row.target, device_key=row.device_key, toolchain=row.toolchain

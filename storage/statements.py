@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from sqlalchemy import CursorResult, Delete, Update
+from sqlalchemy import CursorResult, Delete, String, Update, func, literal
+from sqlalchemy import cast as cast_to
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -37,6 +39,16 @@ def put(session: Session, table: type[Base], row: Mapping[str, Any], *, key: Seq
     statement = _insert(session, table).values(**row)
     rest = {name: statement.excluded[name] for name in row if name not in key}
     session.execute(statement.on_conflict_do_update(index_elements=key, set_=rest))
+
+
+def each_of(session: Session, texts: Sequence[str]) -> Any:
+    """A column of the texts to join with; one parameter, so that the statement is compiled once for any number."""
+    given = literal(json.dumps(list(texts)), String)
+    if session.get_bind().dialect.name == "sqlite":
+        elements = func.json_each(given)
+    else:
+        elements = func.json_array_elements_text(cast_to(given, postgresql.JSON))
+    return elements.table_valued("value", name="each_of").c.value
 
 
 def _insert(session: Session, table: type[Base]) -> Any:

@@ -63,6 +63,13 @@ def test_the_top_of_many_come_fastest_first(session: Session) -> None:
     assert found == {"conv": [conv[1], conv[2], conv[0]], "dense": [dense]}
 
 
+def test_of_equally_fast_records_the_oldest_come_first(session: Session) -> None:
+    equal = [record("conv", 1e-3, schedule=str(number)) for number in range(5)]
+    records.add(session, [record("conv", 2e-3, schedule="slow"), *equal])
+    assert records.top_of_many(session, ["conv"], *IDENTITIES, top=3) == {"conv": equal[:3]}
+    assert records.best(session, key("conv")) == equal[0]
+
+
 @pytest.mark.parametrize("identity", ["target", "device_key", "toolchain"])
 def test_a_lookup_never_crosses_an_identity(session: Session, identity: str) -> None:
     records.add(session, [record("dense", 1e-3, **{identity: "another"})])
@@ -176,9 +183,33 @@ def test_lookups_among_many_records_use_the_index(many_records: Database) -> Non
         tuning_tasks.of_job(session, "j-2")
 
     steps = plans(many_records, look_up)
-    assert any("ix_records_lookup (workload_digest=? AND target=? AND device_key=? AND toolchain=?" in s for s in steps)
+    by_place = "ix_records_lookup (workload_digest=? AND target=? AND device_key=? AND toolchain=? AND latency>?"
+    # Down to the slowest that is asked for, which the same index tells, and no further.
+    assert len([step for step in steps if f"INDEX {by_place} AND latency<?)" in step]) == 2, steps
+    assert len([step for step in steps if f"records_1 USING COVERING INDEX {by_place})" in step]) == 2, steps
     scans = [step for step in steps if step.startswith("SCAN") and "records" in step.lower()]
     assert scans == []
+
+
+def test_counts_among_many_records_read_indexes_alone(many_records: Database) -> None:
+    workloads = [f"conv {number}" for number in range(43)]
+
+    def count(session: Session) -> None:
+        assert sum(records.counts_of_many(session, workloads, *IDENTITIES).values()) == 43 * 500 * 2 // 3
+        assert sum(records.passed_over(session, workloads, *IDENTITIES).values()) == 43 * 500 - 43 * 500 * 2 // 3
+
+    steps = plans(many_records, count)
+    assert len(steps) == 2
+    assert all(step.startswith("SEARCH records USING COVERING INDEX") for step in steps), steps
+
+
+def test_counts_leave_out_the_records_of_one_job(session: Session) -> None:
+    conv = [record("conv", 1e-3, schedule=str(number), job_id=f"j-{number % 2}") for number in range(5)]
+    records.add(
+        session, [*conv, record("dense", 1e-3, job_id="j-0"), record("conv", 1e-3, job_id="j-0", target="another")]
+    )
+    assert records.counts_of_many(session, ["conv", "dense"], *IDENTITIES) == {"conv": 5, "dense": 1}
+    assert records.counts_of_many(session, ["conv", "dense"], *IDENTITIES, excluding_job="j-0") == {"conv": 2}
 
 
 def test_job_and_event_listings_use_an_index(sqlite_database: Database) -> None:

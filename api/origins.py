@@ -28,6 +28,18 @@ def tuner(text: str) -> Tuner:
     return Tuner(text)
 
 
+def native(services: Services) -> str:
+    """The target of the living workers' own CPUs. Raises InvalidRequest where they have none in common."""
+    found = {worker.native_target.identity for worker in _living(services)}
+    if len(found) != 1:
+        which = "they have several" if found else "there are none"
+        raise errors.InvalidRequest(
+            f"'native' is the target of the living workers, and {which}",
+            hint="Name the target; GET /v1/targets lists those of the workers.",
+        )
+    return found.pop()
+
+
 def of_import(
     services: Services,
     chosen: Tuner,
@@ -63,10 +75,7 @@ def of_import(
 
 
 def _only_worker(services: Services, chosen: Tuner) -> Worker:
-    since = datetime.now(UTC) - timedelta(seconds=services.settings.worker_alive_seconds)
-    with services.database.reading() as session:
-        living = workers.known(session, seen_since=since)
-    able = [worker for worker in living if any(each.engine == chosen.engine for each in worker.toolchains)]
+    able = [worker for worker in _living(services) if any(each.engine == chosen.engine for each in worker.toolchains)]
     kinds = {
         (worker.native_target.identity, worker.device.key, worker.accelerators, _toolchain_of(worker, chosen))
         for worker in able
@@ -80,6 +89,12 @@ def _only_worker(services: Services, chosen: Tuner) -> Worker:
             details={"devices": known, "toolchains": sorted({_toolchain_of(one, chosen).identity for one in able})},
         )
     return able[0]
+
+
+def _living(services: Services) -> list[Worker]:
+    since = datetime.now(UTC) - timedelta(seconds=services.settings.worker_alive_seconds)
+    with services.database.reading() as session:
+        return workers.known(session, seen_since=since)
 
 
 def _toolchain_of(worker: Worker | None, chosen: Tuner) -> Toolchain:

@@ -18,8 +18,10 @@ from api.services import Services, ServicesDep
 from domain import errors
 from domain import records as domain_records
 from domain.jobs import Tuner
-from storage import record_pages
+from domain.targets import NATIVE
+from storage import jobs, record_pages
 from storage.record_pages import RecordFilter
+from tuner.native.importing import IMPORTED
 
 router = APIRouter(prefix="/v1/records", tags=["records"])
 
@@ -32,7 +34,9 @@ _Key = Annotated[str | None, Query(max_length=100_000, description="A workload k
 _Target = Annotated[
     str | None,
     Query(
-        max_length=1000, description="'llvm -mcpu=znver3', or with its thread count: 'llvm -mcpu=znver3 -num-cores=2'."
+        max_length=1000,
+        description="'llvm -mcpu=znver3', or with its thread count: 'llvm -mcpu=znver3 -num-cores=2'; "
+        "'native' is that of the living workers.",
     ),
 ]
 _Tuner = Annotated[
@@ -114,9 +118,12 @@ def listing(
 ) -> RecordPage | StreamingResponse:
     """Records that match everything given; failed trials are records too."""
     chosen = origins.tuner(tuner) if tuner is not None else None
+    if job is not None and not job.startswith(IMPORTED):
+        with services.database.reading() as session:
+            jobs.get(session, job)
     wanted = RecordFilter(
         workload_key=workload,
-        target=target,
+        target=origins.native(services) if target == NATIVE else target,
         device_key=device,
         toolchain=toolchain,
         tuner=chosen,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from domain.targets import Device
+from domain.targets import Device, Target
 from storage import workloads
 from tests.api.factories import TOOLCHAINS, Service
 from tests.api.scripted import DEVICE, ScriptedWorker
@@ -213,6 +213,23 @@ def test_an_empty_export_is_an_empty_file(client: TestClient) -> None:
     assert client.get("/v1/records?tuner=ansor&format=native").content == b""
     empty = unpacked(client.get("/v1/records?tuner=metaschedule&format=native").content)
     assert empty == {metaschedule.WORKLOADS_FILE: [], metaschedule.RECORDS_FILE: []}
+
+
+def test_what_can_match_nothing_is_told(client: TestClient) -> None:
+    assert problem(client.get("/v1/records?job=j-none")) == (404, "job_not_found")
+    assert problem(client.get("/v1/records?tuner=ansor&format=native&job=j-none")) == (404, "job_not_found")
+    assert client.get("/v1/records?job=imported:none").json()["records"] == []
+
+
+def test_native_is_the_target_of_the_living_workers(client: TestClient, worker: ScriptedWorker) -> None:
+    line = AUTOTVM[0]
+    assert send(client, [line], device="a device/t2", toolchain=NAMED["toolchain"])["imported"] == 1
+    own = client.get("/v1/records").json()["records"][0]["target"]
+    assert client.get("/v1/records?target=native").json()["records"] == [], "another CPU"
+    worker.beat(native_target=Target(text=own.partition(" -num-cores")[0], threads=2))
+    assert [record["target"] for record in client.get("/v1/records?target=native").json()["records"]] == [own]
+    worker.beat(id="other:1:1")
+    assert problem(client.get("/v1/records?target=native")) == (400, "invalid_request")
 
 
 def test_records_need_a_token(service: Service) -> None:

@@ -66,6 +66,20 @@ def test_people_see_counts_and_reasons(capsys: pytest.CaptureFixture[str], tmp_p
     assert f"4 of {TARGET}" in captured.err
 
 
+def test_an_export_of_nothing_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for tuner in ("autotvm", "metaschedule"):
+        assert main(["records", "export", "--tuner", tuner, "--target", "native", "-o", str(tmp_path / tuner)]) == 0
+        assert "no record matches" in capsys.readouterr().err
+
+
+def test_an_import_that_takes_nothing_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["records", "import", str(LINES / "ansor.jsonl"), "--tuner", "autotvm"]) == 5
+    captured = capsys.readouterr()
+    assert captured.out.startswith("0 imported, 0 known already, ")
+    assert "error[invalid_input]: nothing in" in captured.err
+    assert "hint: Is it of autotvm?" in captured.err
+
+
 def test_what_is_wrong_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for arguments, code in (
         (["import", tmp_path / "none", "--tuner", "autotvm"], "unreadable_file"),

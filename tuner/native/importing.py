@@ -19,6 +19,8 @@ _READERS: dict[Tuner, Callable[[str], NativeRecord]] = {
     Tuner.ANSOR: ansor.read,
     Tuner.METASCHEDULE: metaschedule.read,
 }
+IMPORTED = "imported:"
+"""Begins what stands for the job in imported records."""
 WORKER = "import"
 """Stands for the worker in imported records."""
 
@@ -66,7 +68,7 @@ def read(line: str, origin: Origin, *, number: int, now: datetime) -> Record:
 def job_of(key: RecordKey) -> str:
     """What stands for the job in imported records: the same wherever lines of one identity come from."""
     identity = "\n".join([key.target, key.device_key, key.toolchain])
-    return f"imported:{hashlib.sha256(identity.encode()).hexdigest()[:24]}"
+    return f"{IMPORTED}{hashlib.sha256(identity.encode()).hexdigest()[:24]}"
 
 
 def lines(file: BinaryIO) -> Iterator[tuple[int, str | Refused]]:

@@ -7,12 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
+from tunesmith import errors
 from tunesmith.cli import connecting, options, output
 
 app = typer.Typer(help="Records of trials, in the formats of TVM's tuners.", no_args_is_help=True)
 
 _Tuner = Annotated[str, typer.Option("--tuner", help="autotvm, ansor or metaschedule.")]
-_Toolchain = Annotated[str | None, typer.Option(help="Such as relay/tvm-0.19.0/llvm-22; see `engines list`.")]
+_Toolchain = Annotated[str | None, typer.Option(help="Such as relay/tvm-0.19.0/llvm-22; see `workers --json`.")]
 _SHOWN_REFUSALS = 10
 
 
@@ -22,8 +23,10 @@ def export(
         Path, typer.Option("-o", "--output", metavar="FILE|DIR", help="MetaSchedule's two files go into a folder.")
     ],
     tuner: _Tuner,
-    target: Annotated[str | None, typer.Option(help="With or without -num-cores=N.")] = None,
-    device: Annotated[str | None, typer.Option(help="A device key, as `workers` lists them.")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="native, or as TVM writes it, with or without -num-cores=N.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="A device key; see `workers --json`.")] = None,
     toolchain: _Toolchain = None,
     workload: Annotated[str | None, typer.Option(help="One workload's key.")] = None,
     job: Annotated[str | None, typer.Option(help="What one job measured.")] = None,
@@ -46,13 +49,17 @@ def export(
         output.document({"path": str(written), "tuner": tuner, "bytes": _bytes(written)})
         return
     output.line(f"{written}  {output.size(_bytes(written))}")
+    if not _bytes(written):
+        output.note("no record matches; leave options out, or list what there is: GET /v1/records")
 
 
 @app.command(name="import")
 def take(
     file: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="A log; MetaSchedule's folder or a tar of it.")],
     tuner: _Tuner,
-    target: Annotated[str | None, typer.Option(help="Refuse lines of any other target.")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Refuse lines of any other target; native is the worker's.")
+    ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Of lines whose target names none.")] = None,
     device: Annotated[
         str | None, typer.Option(help="Key of the device that measured them; by default the only living worker's.")
@@ -65,8 +72,12 @@ def take(
         report = client.import_records(file, tuner, target=target, threads=threads, device=device, toolchain=toolchain)
     if as_json:
         output.document(report)
-        return
-    _show(report)
+    else:
+        _show(report)
+    if report["refused_count"] and not report["imported"] + report["known_already"]:
+        raise errors.InvalidInput(
+            f"nothing in {file} was taken", hint=f"Is it of {tuner}? The first lines' reasons are told one by one."
+        )
 
 
 def _show(report: dict[str, Any]) -> None:

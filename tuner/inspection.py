@@ -120,6 +120,7 @@ class Inspector:
             memory_bytes=self.memory_bytes + path.stat().st_size * _COPIES,
             cpu_seconds=int(self.seconds * 4) + 10,
             file_bytes=path.stat().st_size * 2 + _FILE_SHARE,
+            offline=True,
         )
         with tempfile.TemporaryDirectory(prefix="tunesmith-inspect-") as scratch:
             log = self.log_path or Path(scratch) / "engine.log"

@@ -55,11 +55,14 @@ class Limits:
     cpu_seconds: int
     file_bytes: int
     """Size of any file it writes."""
+    offline: bool = False
+    """Without a network, where the kernel lets us."""
 
     @property
     def command(self) -> list[str]:
         limits = (self.memory_bytes, self.cpu_seconds, self.file_bytes)
-        return [sys.executable, "-I", "-S", str(ROOT / "tuner" / "limited.py"), *map(str, limits)]
+        network = "offline" if self.offline else "online"
+        return [sys.executable, "-I", "-S", str(ROOT / "tuner" / "limited.py"), *map(str, limits), network]
 
     @property
     def environment(self) -> dict[str, str]:

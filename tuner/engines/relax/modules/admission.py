@@ -56,6 +56,8 @@ _STATEMENTS = frozenset(
     }
 )  # fmt: skip
 OBJECTS = _PLAIN | _IR | _TYPES | _STATEMENTS | _EXPRESSIONS
+_NUMBERS = frozenset({"data_alignment", "offset_factor", "kind", "iter_type", "ndim"})
+"""Fields of objects that are numbers; all other integers there are places of nodes."""
 _SOURCES = frozenset({"ir.Span", "ir.SequentialSpan", "ir.SourceName"})
 """Where the text of a function once stood, which is left out."""
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{0,500}")
@@ -73,13 +75,13 @@ def screen(content: bytes) -> str:
             raise refused("its root is no ir.IRModule")
         if len(nodes) > _MOST_NODES:
             raise refused(f"it has {len(nodes)} nodes; {_MOST_NODES} are read")
-        nodes = [_judged(node) for node in nodes]
+        nodes = [_judged(node, place) for place, node in enumerate(nodes)]
     except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
         raise refused(f"this is no TVM IRModule JSON ({type(error).__name__})") from error
     return json.dumps({"root_index": root, "nodes": nodes, "metadata": {}})
 
 
-def _judged(node: dict[str, Any]) -> dict[str, Any]:
+def _judged(node: dict[str, Any], place: int) -> dict[str, Any]:
     kind = node["type"]
     if isinstance(kind, str) and kind in _SOURCES:
         return {"type": "None"}
@@ -91,7 +93,16 @@ def _judged(node: dict[str, Any]) -> dict[str, Any]:
         raise refused(f"the name {node['data'][:40]!r} is no plain name")
     if kind == "ir.Op" and node["data"] not in INTRINSICS:
         raise refused(f"it calls {str(node['data'])[:80]}, which is not on the list")
+    _require_order(node.get("data"), place)
     return node
+
+
+def _require_order(data: Any, place: int) -> None:
+    """Nodes refer to earlier ones alone, as TVM writes them: circles would keep it going until its stack is full."""
+    named = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for name, value in named:
+        if isinstance(value, int) and not isinstance(value, bool) and name not in _NUMBERS and not 0 <= value < place:
+            raise refused("a node refers to one that is not before it")
 
 
 def refused(reason: str) -> EngineFailure:

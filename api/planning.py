@@ -15,10 +15,9 @@ from domain import errors, targets
 from domain.jobs import JobRequest, RunnerKind, Tuner
 from domain.models import Model
 from domain.targets import Toolchain
-from domain.tuning_tasks import ExtractedTask, TuningTask
-from storage import rates, records, tuning_tasks, workers
+from domain.tuning_tasks import Coverage, ExtractedTask, TuningTask
+from storage import coverage, rates, records, workers
 from tuner import planning
-from tuner.planning import Coverage
 
 
 def make(services: Services, request: JobRequest, model: Model) -> schemas.Plan:
@@ -108,14 +107,14 @@ def _tuner(
         "toolchain": toolchain.identity,
     }
     budget, cap = request.budget, request.tuner_options.n_trial
-    covered = _coverage(session, keys, identity)
+    covered = coverage.find(session, keys, **identity)
     planned = planning.plan("plan", extracted, budget, covered=covered, n_trial=cap)
     if request.runner is RunnerKind.NONE:
         planned = planning.without_trials(planned)
     trials = {task.extracted.workload_key: task.trials_planned for task in planned}
     limit = planning.seconds(extracted, budget, trials, covered=covered, n_trial=cap)
-    known = rates.seconds_a_trial(session, device_key=place.device.key, toolchain=toolchain.identity, tuner=tuner.value)
-    seconds_a_trial = known or rates.SECONDS_A_TRIAL
+    rate = rates.seconds_a_trial(session, device_key=place.device.key, toolchain=toolchain.identity, tuner=tuner.value)
+    seconds_a_trial = rate or rates.SECONDS_A_TRIAL
     needed = sum(trials.values()) * seconds_a_trial
     return schemas.TunerPlan(
         tuner=tuner,
@@ -123,31 +122,17 @@ def _tuner(
         tasks_covered=sum(_is_covered(task, covered) for task in planned if not task.trials_planned),
         tasks_left_out=sum(not _is_covered(task, covered) for task in planned if not task.trials_planned),
         trials=sum(task.trials_planned for task in planned),
-        trials_on_record=sum(coverage.trials for coverage in covered.values()),
+        trials_on_record=sum(known.trials for known in covered.values()),
         records_passed_over=records.passed_over(session, keys, **identity),
         minutes=(needed if limit is None else min(needed, limit)) / 60,
         seconds_a_trial=seconds_a_trial,
-        measured_rate=known is not None,
+        measured_rate=rate is not None,
     )
 
 
 def _is_covered(task: TuningTask, covered: Mapping[str, Coverage]) -> bool:
     extracted = task.extracted
     return extracted.space_size <= 1 or covered[extracted.workload_key].trials > 0
-
-
-def _coverage(session: Session, keys: Sequence[str], identity: dict[str, str]) -> dict[str, Coverage]:
-    best = records.best_of_many(session, keys, **identity)
-    counts = records.counts_of_many(session, keys, **identity)
-    efforts = tuning_tasks.efforts(session, keys, **identity)
-    return {
-        key: Coverage(
-            trials=counts.get(key, 0),
-            best_latency=best[key].latency if key in best else None,
-            effort=efforts.get(key),
-        )
-        for key in keys
-    }
 
 
 def _unsupported(failure: errors.TunesmithError | None) -> dict[str, int]:

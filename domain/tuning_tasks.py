@@ -41,6 +41,18 @@ class Effort:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """What is known of a task's key already, of others' searches."""
+
+    trials: int
+    """On record."""
+    best_latency: float | None
+    """Seconds."""
+    effort: Effort | None = None
+    """The most that any search of it spent that has ended; None when none has."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TuningTask:
     """A job's share in an extracted task."""
 

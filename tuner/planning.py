@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from domain.jobs import Budget
-from domain.tuning_tasks import Effort, ExtractedTask, TuningTask
+from domain.tuning_tasks import Coverage, Effort, ExtractedTask, TuningTask
 
 TRIALS_PER_TASK = 512
 """Cap for a task when nothing else limits it: AutoTVM's own searches of CPU templates level out before."""
@@ -19,18 +19,6 @@ ROUND_TRIALS = 8
 """The least worth starting a task for: one round."""
 _ENOUGH = 0.8
 """Part of a share whose spending counts as all of it: shares of a layer differ a little between models that have it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Coverage:
-    """What is known of a task's key already, of others' searches."""
-
-    trials: int
-    """On record."""
-    best_latency: float | None
-    """Seconds."""
-    effort: Effort | None = None
-    """The most that any search of it spent that has ended; None when none has."""
 
 
 _UNKNOWN = Coverage(trials=0, best_latency=None)

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.jobs import Budget
-from domain.tuning_tasks import Effort, ExtractedTask
+from domain.tuning_tasks import Coverage, Effort, ExtractedTask
 from tuner import planning
-from tuner.planning import ROUND_TRIALS, TRIALS_PER_TASK, Coverage
+from tuner.planning import ROUND_TRIALS, TRIALS_PER_TASK
 
 
 def task(position: int, *, weight: int = 1, flop: float = 1e6, space_size: int = 10_000) -> ExtractedTask:

@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 
 from sqlalchemy.orm import Session
 
-from domain.tuning_tasks import ExtractedTask, TuningTask
+from domain.tuning_tasks import Coverage, ExtractedTask, TuningTask
+from storage import coverage as known
 from storage import records, tuning_tasks
 from tuner import planning
-from tuner.planning import Coverage
 from worker import clock
 from worker.pipeline.work import Work
 
@@ -25,19 +25,8 @@ def record_identity(work: Work) -> dict[str, str]:
 
 def coverage(session: Session, work: Work, extracted: Sequence[ExtractedTask]) -> dict[str, Coverage]:
     """What others have measured; the job's own trials count against its plan, not beside it."""
-    identity = record_identity(work)
     keys = [task.workload_key for task in extracted]
-    best = records.best_of_many(session, keys, **identity)
-    counts = records.counts_of_many(session, keys, **identity, excluding_job=work.job.id)
-    efforts = tuning_tasks.efforts(session, keys, **identity, excluding_job=work.job.id)
-    return {
-        key: Coverage(
-            trials=counts.get(key, 0),
-            best_latency=best[key].latency if key in best else None,
-            effort=efforts.get(key),
-        )
-        for key in keys
-    }
+    return known.find(session, keys, **record_identity(work), excluding_job=work.job.id)
 
 
 def allot(

@@ -161,8 +161,10 @@ def test_one_device_may_be_of_another_kind_and_may_be_the_last(
     relay: EngineSession, convolution: dict[str, Any], boards: Rack, lonely: str, tmp_path: Path
 ) -> None:
     other = {**convolution, "target": "llvm -mtriple=aarch64-linux-gnu"}
+    misfits: Trials = []
     with pytest.raises(errors.EngineRequestFailed) as caught:
-        tune(relay, other, tmp_path / "j", runner=fresh(boards.runner("lonely")))
+        tune(relay, other, tmp_path / "j", misfits.append, runner=fresh(boards.runner("lonely")))
+    assert [trial["error"] for trial in misfits] == ["wrong_device"]
     assert caught.value.engine_code == "no_device"
     assert "cannot load what is built for this target" in caught.value.details["devices"][lonely]
 

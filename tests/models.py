@@ -61,6 +61,13 @@ def unsupported_operators() -> bytes:
     return model(nodes, inputs={"matrix": (1, 4, 4)}, outputs={"sum": (1,)}, opset=11)
 
 
+def mismatched_channels() -> bytes:
+    """A convolution of 3 channels with weights for 5: ``x`` [1, 3, 8, 8] to ``y`` [1, 4, 6, 6]."""
+    weights = _floats("w", (4, 5, 3, 3), random.Random(0))  # noqa: S311 - weights, not secrets
+    nodes = [_node("Conv", ["x", "w"], ["y"], kernel_shape=[3, 3])]
+    return model(nodes, inputs={"x": (1, 3, 8, 8)}, outputs={"y": (1, 4, 6, 6)}, tensors=[weights])
+
+
 def foreign_operators() -> bytes:
     """Two operators of somebody's own domain, which nobody here knows: ``x`` [4] to ``y`` [4]."""
     domain = _bytes(7, b"my.domain")

@@ -17,6 +17,7 @@ from tuner.engines.protocol.messages import Json
 from tuner.engines.relay import (
     auditing,
     compiling,
+    diagnostics,
     importing,
     measuring,
     mixed_precision,
@@ -34,6 +35,7 @@ REMOTE = remote.Remote(measuring.session_child)
 
 def _hello() -> Json:
     speedups.install()
+    diagnostics.install()
     registry = plugins.install()
     return {
         "engine": "relay",

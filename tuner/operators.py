@@ -102,17 +102,32 @@ class _Kind:
     axes: int = 0
     """Spatial axes of a convolution."""
     output: _Output
+    example: str
+    """A line that describes one, as the command line takes it."""
+
+    @property
+    def hint(self) -> str:
+        return f"Such as {self.example!r}."
 
 
 def _shapes(spec: OperatorSpec, kind: _Kind) -> dict[str, Shape]:
-    if set(spec.shapes) != set(kind.tensors):
+    for name in spec.shapes:
+        if name not in kind.tensors:
+            attributes = ATTRIBUTES if kind.axes else ()
+            raise _unknown(f"tensor or attribute of {spec.operator}", name, [*kind.tensors, *attributes])
+    missing = [name for name in kind.tensors if name not in spec.shapes]
+    if missing:
         raise errors.InvalidOperator(
-            f"{spec.operator} has tensors {' and '.join(kind.tensors)}, not {' and '.join(spec.shapes) or 'none'}"[:300]
+            f"{spec.operator} has tensors {' and '.join(kind.tensors)}; {' and '.join(missing)} is missing",
+            hint=kind.hint,
         )
     for name, ranks in kind.tensors.items():
         shape = spec.shapes[name]
         if len(shape) not in ranks:
-            raise errors.InvalidOperator(f"{name} of {spec.operator} has {' or '.join(map(str, ranks))} dimensions")
+            raise errors.InvalidOperator(
+                f"{name} of {spec.operator} has {' or '.join(map(str, ranks))} dimensions, not {len(shape)}",
+                hint=kind.hint,
+            )
         if not all(0 < size <= MOST_ELEMENTS for size in shape):
             raise errors.InvalidOperator(f"{name} cannot have the shape {list(shape)}"[:300])
     return {name: tuple(spec.shapes[name]) for name in kind.tensors}
@@ -150,7 +165,9 @@ def _spread(name: str, given: int | Sequence[int], count: int, axes: int) -> lis
 def _matmul(shapes: Mapping[str, Shape], _: Mapping[str, list[int]]) -> Shape:
     first, second = shapes.values()
     if first[-1] != second[-2]:
-        raise errors.InvalidOperator(f"the inner sizes {first[-1]} and {second[-2]} differ")
+        raise errors.InvalidOperator(
+            f"the inner sizes {first[-1]} and {second[-2]} differ", hint="The first is […, m, k], the second […, k, n]."
+        )
     if len(second) == 3 and first[0] != second[0]:
         raise errors.InvalidOperator(f"the batches {first[0]} and {second[0]} differ")
     return (*first[:-1], second[-1])
@@ -199,14 +216,32 @@ def _pads(attributes: Mapping[str, list[int]]) -> list[tuple[int, int]]:
 
 
 _KINDS = {
-    "matmul": _Kind(tensors={"x": (2, 3), "w": (2,)}, output=_matmul),
-    "batch_matmul": _Kind(tensors={"a": (3,), "b": (3,)}, output=_matmul),
-    "dense": _Kind(tensors={"x": (2,), "w": (2,)}, output=_dense),
-    "conv1d": _Kind(tensors={"x": (3,), "w": (3,)}, axes=1, output=_conv),
-    "conv2d": _Kind(tensors={"x": (4,), "w": (4,)}, axes=2, output=_conv),
-    "conv3d": _Kind(tensors={"x": (5,), "w": (5,)}, axes=3, output=_conv),
-    "depthwise_conv2d": _Kind(tensors={"x": (4,), "w": (4,)}, axes=2, output=_conv),
-    "conv2d_transpose": _Kind(tensors={"x": (4,), "w": (4,)}, axes=2, output=_transposed),
+    "matmul": _Kind(tensors={"x": (2, 3), "w": (2,)}, output=_matmul, example="matmul x=128,768 w=768,3072"),
+    "batch_matmul": _Kind(
+        tensors={"a": (3,), "b": (3,)}, output=_matmul, example="batch_matmul a=12,128,64 b=12,64,128"
+    ),
+    "dense": _Kind(tensors={"x": (2,), "w": (2,)}, output=_dense, example="dense x=1,512 w=1000,512"),
+    "conv1d": _Kind(
+        tensors={"x": (3,), "w": (3,)}, axes=1, output=_conv, example="conv1d x=1,16,128 w=32,16,3 padding=1"
+    ),
+    "conv2d": _Kind(
+        tensors={"x": (4,), "w": (4,)}, axes=2, output=_conv, example="conv2d x=1,64,56,56 w=64,64,3,3 padding=1"
+    ),
+    "conv3d": _Kind(
+        tensors={"x": (5,), "w": (5,)}, axes=3, output=_conv, example="conv3d x=1,8,16,28,28 w=16,8,3,3,3 padding=1"
+    ),
+    "depthwise_conv2d": _Kind(
+        tensors={"x": (4,), "w": (4,)},
+        axes=2,
+        output=_conv,
+        example="depthwise_conv2d x=1,32,56,56 w=32,1,3,3 padding=1",
+    ),
+    "conv2d_transpose": _Kind(
+        tensors={"x": (4,), "w": (4,)},
+        axes=2,
+        output=_transposed,
+        example="conv2d_transpose x=1,32,28,28 w=32,16,2,2 strides=2",
+    ),
 }
 OPERATORS = tuple(_KINDS)
 

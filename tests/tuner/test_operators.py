@@ -9,7 +9,7 @@ from domain import errors
 from tuner import catalogue, environments, operators
 from tuner.inspection import Inspector
 from tuner.operators import OperatorSpec
-from tunesmith import connection
+from tunesmith import connection, operator_spec
 
 VALID: list[tuple[str, dict[str, list[int]], dict[str, Any], tuple[int, ...]]] = [
     ("matmul", {"x": [4, 8], "w": [8, 16]}, {}, (4, 16)),
@@ -35,12 +35,28 @@ def test_the_shape_of_an_output(
     assert checked.name.startswith(f"{operator} ")
 
 
+@pytest.mark.parametrize("operator", operators.OPERATORS)
+def test_hints_hold_an_example_that_works(operator: str) -> None:
+    with pytest.raises(errors.InvalidOperator, match="is missing") as caught:
+        operators.check(OperatorSpec(operator=operator, shapes={}))
+    example = operator_spec.parse(str(caught.value.hint).removeprefix("Such as ").strip("'."))
+    assert example["operator"] == operator
+    assert operators.check(OperatorSpec(**example)).output
+
+
+def test_a_misspelled_attribute_is_not_taken_for_a_tensor() -> None:
+    described = operator_spec.parse("conv2d x=1,8,16,16 w=8,8,3,3 paddin=1")
+    with pytest.raises(errors.InvalidOperator, match="unknown tensor or attribute of conv2d 'paddin'") as caught:
+        operators.check(OperatorSpec(**described))
+    assert str(caught.value.hint).startswith("Did you mean 'padding'")
+
+
 @pytest.mark.parametrize(
     ("operator", "shapes", "attributes", "reason"),
     [
         ("conv2", {}, {}, "unknown operator"),
         ("matmul", {"x": [4, 8]}, {}, "tensors x and w"),
-        ("matmul", {"x": [4, 8], "w": [8, 3], "z": [1]}, {}, "tensors x and w"),
+        ("matmul", {"x": [4, 8], "w": [8, 3], "z": [1]}, {}, "unknown tensor or attribute of matmul 'z'"),
         ("matmul", {"x": [4], "w": [8, 3]}, {}, "2 or 3 dimensions"),
         ("matmul", {"x": [4, 8], "w": [7, 3]}, {}, "8 and 7 differ"),
         ("matmul", {"x": [4, 8], "w": [8, 3]}, {"strides": 1}, "unknown attribute"),

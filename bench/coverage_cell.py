@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,20 +110,23 @@ class _Attempt:
         open_tasks = [task for task in extracted if task["space_size"] > 1]
         if not open_tasks:
             return {"tasks": len(extracted), "reason": "nothing in it can be tuned"}
-        lines: list[str] = []
-        done = 0
+        measured: list[dict[str, Any]] = []
         for task in open_tasks[:count]:
-            done += self._round(task, trials, lines)
+            measured += self._round(task, trials)
+        done = len(measured)
+        lines = [trial["schedule"] for trial in measured if trial["error"] is None]
         if not lines:
-            return {"tasks": len(extracted), "trials": done, "reason": "every trial failed"}
+            return {"tasks": len(extracted), "trials": done, "reason": why_none_worked(measured)}
         records = self._folder / "records.jsonl"
         records.write_text("".join(line.rstrip("\n") + "\n" for line in lines))
         return {"tasks": len(extracted), "trials": done, "max_rel_tuned": self.verify(Variant.TUNED, records)}
 
-    def _round(self, task: dict[str, Any], trials: int, lines: list[str]) -> int:
+    def _round(self, task: dict[str, Any], trials: int) -> list[dict[str, Any]]:
+        measured: list[dict[str, Any]] = []
+
         def on_event(kind: str, data: dict[str, Any]) -> None:
-            if kind == "trial" and data["error"] is None:
-                lines.append(data["schedule"])
+            if kind == "trial":
+                measured.append(data)
 
         definition = task.get("definition")
         params = {
@@ -133,7 +138,19 @@ class _Attempt:
             "journal": str(self._folder / f"journal-{task['position']}.jsonl"),
         }  # fmt: skip
         timeout = trials * _TRIAL_SECONDS + _BUILD_SECONDS
-        return int(self._engine.request("tune", params, timeout=timeout, on_event=on_event)["trials"])
+        self._engine.request("tune", params, timeout=timeout, on_event=on_event)
+        return measured
+
+
+def why_none_worked(trials: Sequence[dict[str, Any]]) -> str:
+    """``every trial failed: 6 invalid_schedule, 2 run_timeout; the first: …`` of failed ``trial`` events."""
+    if not trials:
+        return "no trial was made"
+    kinds = Counter(trial["error"] for trial in trials)
+    counted = ", ".join(f"{number} {kind}" for kind, number in kinds.most_common())
+    messages = (line for trial in trials for line in (trial["error_message"] or "").splitlines()[:1] if line)
+    message = next(messages, None)
+    return f"every trial failed: {counted}" + (f"; the first: {message[:300]}" if message else "")
 
 
 def _engine(name: str, home: Path, folder: Path) -> EngineSession:

@@ -57,9 +57,12 @@ def test_missing_python_is_said_plainly(bare_path: Path, tmp_path: Path) -> None
     assert "python3.11-venv" in answer.stderr
 
 
-def installed(name: str, home: Path, python: str) -> None:
-    """An environment that looks complete, with a shell script as its interpreter."""
-    requirements = (ROOT / "requirements" / f"{name}.txt").read_text()
+def installed(name: str, home: Path, python: str, *more: str) -> None:
+    """An environment that looks complete, with a shell script as its interpreter.
+
+    It has what the files of its name and of ``more`` pin, in that order.
+    """
+    requirements = "".join((ROOT / "requirements" / f"{each}.txt").read_text() for each in (*more, name))
     checksum = subprocess.run(["cksum"], input=requirements, capture_output=True, text=True, check=True)
     folder = home / "tunesmith" / "envs" / f"{name}-{checksum.stdout.replace(' ', '').strip()}"
     (folder / "bin").mkdir(parents=True)
@@ -88,7 +91,24 @@ def test_installed_environment_is_used_as_it_is(bare_path: Path, tmp_path: Path)
     assert answer.stderr == ""
 
 
-def test_script_is_posix_shell() -> None:
+def test_missing_cross_tools_are_told_and_stop_nothing(bare_path: Path, tmp_path: Path) -> None:
+    (bare_path / "cc").symlink_to("/bin/true")
+    installed("app", tmp_path, "exit 0")
+    installed("uv", tmp_path, "exit 0")
+    installed("dev", tmp_path, 'echo "$*"', "app")
+    told = []
+    for tool in ("aarch64-linux-gnu-gcc", "qemu-aarch64", None):
+        answer = run("test", "-x", path=bare_path, home=tmp_path)
+        assert answer.returncode == 0, answer.stderr
+        assert answer.stdout.splitlines()[-1] == "-m pytest -x"
+        told.append([line.partition("apt-get install ")[2] for line in answer.stderr.splitlines()])
+        if tool:
+            (bare_path / tool).symlink_to("/bin/true")
+    assert told == [["gcc-aarch64-linux-gnu qemu-user"], ["qemu-user"], []]
+
+
+@pytest.mark.parametrize("script", ["run", ".ci/run"])
+def test_script_is_posix_shell(script: str) -> None:
     shell = shutil.which("dash") or "sh"
-    assert subprocess.run([shell, "-n", ROOT / "run"], check=False).returncode == 0
-    assert (ROOT / "run").read_text().startswith("#!/bin/sh\n")
+    assert subprocess.run([shell, "-n", ROOT / script], check=False).returncode == 0
+    assert (ROOT / script).read_text().startswith("#!/bin/sh\n")

@@ -50,6 +50,8 @@ class Values:
     buffers: dict[int, Access] = field(default_factory=dict)
     """By the handle of their variable."""
     _variables: set[int] = field(default_factory=set)
+    """Of the loops and blocks around the place that is read."""
+    _bound: set[int] = field(default_factory=set)
     _known: Any = field(default_factory=sym.Analyzer)
     _loads: int = 0
     _visits: int = 0
@@ -58,13 +60,18 @@ class Values:
     def bind(self, variable: Any, start: int, extent: int) -> None:
         """A loop's or block's variable, which is one of ``extent`` numbers from ``start``."""
         require(isinstance(variable, ir.Var) and dtype_of(variable) in _INDEX_DTYPES)
-        if extent < 1 or handle(variable) in self._variables:
+        if extent < 1 or handle(variable) in self._bound:
             raise refused("a loop has no steps, or two loops share a variable")
         for number in (start, start + extent):
             _require_representable(number, "int32")
         self._variables.add(handle(variable))
+        self._bound.add(handle(variable))
         bounds = (tirx.IntImm(dtype_of(variable), number) for number in (start, extent))
         self._known.bind(variable, ir.Range.from_min_extent(*bounds))
+
+    def release(self, *variables: Any) -> None:
+        """Where their loop or block ends."""
+        self._variables.difference_update(map(handle, variables))
 
     def access(self, buffer: Any, indices: Sequence[Any]) -> Access:
         """The buffer that is there under this variable, used within its bounds."""

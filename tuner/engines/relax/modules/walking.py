@@ -87,6 +87,7 @@ class Walk:
             raise refused("a loop is scheduled already: give the function as it was before scheduling")
         self._values.bind(loop.loop_var, constant(loop.min, "a loop"), constant(loop.extent, "a loop"))
         self._loops(loop.body)
+        self._values.release(loop.loop_var)
 
     def _leaf(self, realize: Any) -> None:
         block = realize.block
@@ -102,6 +103,7 @@ class Walk:
         if block.init is not None:
             self._effects(block.init)
         self._effects(block.body)
+        self._values.release(*(each.var for each in block.iter_vars))
         self._check_regions(block)
 
     def _check_regions(self, block: Any) -> None:

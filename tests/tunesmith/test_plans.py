@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tests.api.factories import TOOLCHAINS, Service
 from tests.api.scripted import ScriptedWorker
 from tests.tunesmith.test_cli import parsed, run
+from tunesmith.cli import tune_command
 from tunesmith.client import Client
 
 
@@ -41,10 +43,38 @@ def test_a_model_that_no_engine_takes(capsys: pytest.CaptureFixture[str], servic
     assert "hint: Install it." in out
 
 
+@pytest.mark.usefixtures("url", "fleet")
+def test_a_plan_says_where_its_budget_ends(capsys: pytest.CaptureFixture[str], onnx: Path) -> None:
+    _, out, _ = run(capsys, "tune", onnx, "--dry-run", "--tuner", "autotvm", "--seconds", 6)
+    assert "The time ends autotvm after about 12 of its" in out
+    _, out, _ = run(capsys, "tune", onnx, "--dry-run", "--tuner", "autotvm", "--trials", 8)
+    assert "The time ends" not in out
+    assert "The budget does not reach 1 of autotvm's tasks" in " ".join(out.split())
+
+
+@pytest.mark.usefixtures("url", "fleet")
+def test_a_dry_run_waits_for_its_turn(
+    capsys: pytest.CaptureFixture[str], service: Service, onnx: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slots = service.app.state.services.plan_slots
+    assert slots.acquire(blocking=False)
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            slots.release()
+
+    monkeypatch.setattr(tune_command, "time", SimpleNamespace(sleep=pause))
+    status, out, err = run(capsys, "tune", onnx, "--dry-run")
+    assert (status, len(pauses), err.count("waits for its turn")) == (0, 2, 1)
+    assert "nothing was queued" in out
+
+
 @pytest.mark.usefixtures("url")
 def test_no_worker_lives(capsys: pytest.CaptureFixture[str], onnx: Path) -> None:
     status, out, _ = run(capsys, "tune", onnx, "--dry-run")
-    assert (status, "No living worker" in out) == (0, True)
+    assert (status, "none is alive" in " ".join(out.split())) == (0, True)
 
 
 @pytest.mark.usefixtures("fleet")

@@ -11,17 +11,17 @@ from tunesmith.cli import output
 
 def show(plan: Mapping[str, Any]) -> None:
     """Engines first, then what each tuner would take, then what else is to be known."""
-    output.line(f"{plan['model_name']} for {plan['target'] or 'a worker that does not live yet'}; nothing was queued")
+    output.line(f"{plan['model_name']} for {plan['target'] or 'a worker that is not there yet'}; nothing was queued")
     for engine in plan["engines"]:
         _engine(engine)
-    rows = [_row(tuner) for engine in plan["engines"] for tuner in engine["tuners"]]
+    rows = [_row(tuner) for tuner in _tuners(plan)]
     if rows:
         output.line()
         headers = ["TUNER", "TASKS", "COVERED", "LEFT OUT", "TRIALS", "ON RECORD", "PASSED OVER", "MINUTES"]
         for text in output.table(headers, rows, optional=["ON RECORD", "LEFT OUT", "PASSED OVER"]):
             output.line(text)
         output.line()
-    for note in [*_rates(plan), *plan["notes"]]:
+    for note in [*_limits(plan), *_rates(plan), *plan["notes"]]:
         _wrapped(note, "")
 
 
@@ -59,13 +59,32 @@ def _row(tuner: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def _limits(plan: Mapping[str, Any]) -> list[str]:
+    """Where the budget ends a search before its trials are done, or before all tasks had some."""
+    said = []
+    for tuner in _tuners(plan):
+        reached = round(tuner["minutes"] * 60 / tuner["seconds_a_trial"])
+        if reached < tuner["trials"]:
+            said.append(f"The time ends {tuner['tuner']} after about {reached} of its {tuner['trials']} trials.")
+        if tuner["tasks_left_out"]:
+            count = tuner["tasks_left_out"]
+            said.append(f"The budget does not reach {count} of {tuner['tuner']}'s tasks; more trials or seconds do.")
+    return said
+
+
+def _tuners(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [tuner for engine in plan["engines"] for tuner in engine["tuners"]]
+
+
 def _rates(plan: Mapping[str, Any]) -> list[str]:
-    tuners = [tuner for engine in plan["engines"] for tuner in engine["tuners"]]
+    tuners = _tuners(plan)
     guessed = [tuner["tuner"] for tuner in tuners if not tuner["measured_rate"]]
     if not guessed:
         return []
     seconds = next(tuner["seconds_a_trial"] for tuner in tuners if not tuner["measured_rate"])
-    return [f"Minutes of {' and '.join(guessed)} are guessed with {seconds:g} s a trial: the device has no trials yet."]
+    *others, last = guessed
+    names = f"{', '.join(others)} and {last}" if others else last
+    return [f"Minutes of {names} are guessed with {seconds:g} s a trial: the device has no trials of theirs yet."]
 
 
 def _wrapped(text: str, label: str) -> None:

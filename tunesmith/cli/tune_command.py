@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tunesmith import operator_spec
+from tunesmith import errors, operator_spec
 from tunesmith.cli import connecting, groups, options, output, plans, reports, watching
 from tunesmith.cli.request_options import Build, Measuring, Queueing, Search
 
 if TYPE_CHECKING:
     from tunesmith.client import Client
     from tunesmith.resources import Job, Model
+
+_TURN_SECONDS = 2.0
+"""Between two askings for a plan."""
 
 
 def register(app: typer.Typer) -> None:
@@ -44,7 +48,7 @@ def tune(
     with connecting.client() as client:
         uploaded = _uploaded(client, model, operator)
         if dry_run:
-            return _plan(client.plan(uploaded, **request), as_json=as_json)
+            return _plan(_planned(client, uploaded, request), as_json=as_json)
         job = client.tune(uploaded, **request)
         if job.data["waits_for"]:
             output.note(f"job {job.id} waits for {job.data['waits_for']}")
@@ -55,6 +59,21 @@ def tune(
         else:
             _leave(job, as_json=as_json)
     return 0
+
+
+def _planned(client: Client, model: Model, request: Any) -> dict[str, Any]:
+    """Waits for its turn at a server that is making as many plans as it may."""
+    told = False
+    while True:
+        try:
+            return client.plan(model, **request)
+        except errors.ServerError as error:
+            if error.code != "planner_busy":
+                raise
+        if not told:
+            output.note("the server is making another plan; this one waits for its turn (Ctrl-C gives up)")
+            told = True
+        time.sleep(_TURN_SECONDS)
 
 
 def _plan(plan: dict[str, Any], *, as_json: bool) -> int:

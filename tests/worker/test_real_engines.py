@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from domain.artifacts import Artifact
-from domain.jobs import BundleFormat, JobState, Precision, RunnerKind, Tuner
+from domain.jobs import BundleFormat, Job, JobState, Precision, RunnerKind, Tuner
 from storage import artifacts
 from tests import models
 from tests.worker.conftest import Bench
@@ -20,6 +21,8 @@ from worker.engines import InstalledEngines
 
 pytestmark = pytest.mark.engine
 
+NVCC = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
+
 
 @pytest.fixture(autouse=True)
 def _engines(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,16 +31,21 @@ def _engines(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(environments.variable(spec), str(environments.interpreter(spec, outer)))
 
 
-def run(bench: Bench, **request: Any) -> tuple[str, Artifact]:
+def finish(bench: Bench, **request: Any) -> Job:
     shapes = {"image": (1, 3, 16, 16)}
     job_id = bench.job(trials=8, content=models.small_network(), input_shapes=shapes, **request)
     runtime = replace(bench.runtime(), engines=InstalledEngines(home=bench.home, settings=TunerSettings()))
     runtime.run_job(job_id)
-    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
+    return bench.get(job_id)
+
+
+def run(bench: Bench, **request: Any) -> tuple[str, Artifact]:
+    job = finish(bench, **request)
+    assert job.state is JobState.SUCCEEDED, job.failure
     with bench.database.reading() as session:
-        found = artifacts.of_job(session, job_id)
+        found = artifacts.of_job(session, job.id)
     assert found is not None
-    return job_id, found
+    return job.id, found
 
 
 @pytest.mark.parametrize("tuner", [Tuner.ANSOR, Tuner.METASCHEDULE])
@@ -59,15 +67,21 @@ def test_half_precision_is_verified_with_its_own_tolerances(bench: Bench) -> Non
         assert all(output.rtol == pytest.approx(2e-2) for output in each.outputs)
 
 
-@pytest.mark.parametrize(
-    ("target", "form"),
-    [
-        # Objects need no linker for the target.
-        ("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72", BundleFormat.OBJECT),
-        ("cuda -arch=sm_90", BundleFormat.SHARED),
-    ],
-)
-def test_what_nobody_runs_is_built_and_not_called_verified(bench: Bench, target: str, form: BundleFormat) -> None:
-    _, found = run(bench, target=target, threads=4, runner=RunnerKind.NONE, bundle_format=form)
+def test_what_nobody_runs_is_built_and_not_called_verified(bench: Bench) -> None:
+    # Objects need no linker for the target.
+    arm = "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"
+    _, found = run(bench, target=arm, threads=4, runner=RunnerKind.NONE, bundle_format=BundleFormat.OBJECT)
     assert (found.verified, found.report.timings) == (False, {})
     assert found.size_bytes > 10_000
+
+
+def test_a_gpus_build_needs_a_compiler_and_no_gpu(bench: Bench) -> None:
+    request = {"target": "cuda -arch=sm_90", "threads": 4, "runner": RunnerKind.NONE}
+    if NVCC:
+        _, found = run(bench, **request)
+        assert (found.verified, found.report.timings) == (False, {})
+        assert found.size_bytes > 10_000
+    else:
+        failure = finish(bench, **request).failure
+        assert failure is not None
+        assert (failure.code, "nvcc" in str(failure.hint)) == ("compiler_missing", True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from domain.artifacts import PLAIN_BUILD, Artifact, Variant
-from domain.jobs import Job, JobState, RunnerKind, Tuner
+from domain.jobs import BundleFormat, Job, JobState, RunnerKind, Tuner
 from domain.models import ModelFormat
 from storage import artifacts, models
 from tests.worker.conftest import Bench
@@ -93,9 +93,9 @@ def _check_bundle(bench: Bench, artifact: Artifact, folder: Path) -> None:
 
 
 def test_it_is_built_where_nothing_runs(bench: Bench, matmul: bytes) -> None:
-    job_id = bench.job(
-        trials=1, content=matmul, tuner=Tuner.METASCHEDULE, runner=RunnerKind.NONE, target="cuda -arch=sm_90", threads=1
-    )
+    # Objects need no linker for the target.
+    place = {"target": "llvm -mtriple=aarch64-linux-gnu", "threads": 1, "bundle_format": BundleFormat.OBJECT}
+    job_id = bench.job(trials=1, content=matmul, tuner=Tuner.METASCHEDULE, runner=RunnerKind.NONE, **place)
     job, found = _run(bench, job_id)
     assert job.state is JobState.SUCCEEDED, job.failure
     assert found is not None

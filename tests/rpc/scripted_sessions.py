@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner.engines.protocol.lanes import Ended
 
-GOOD, WRONG_ANSWER, WRONG_DEVICE = 1, 2, 3
+GOOD, WRONG_ANSWER, WRONG_DEVICE, OTHER_RELEASE = 1, 2, 3, 4
 
 Result = tuple[Ended, Any]
 _session: list[int] = []
@@ -28,6 +28,8 @@ def open_session(host: str, port: int, match_key: str, timeout: float, threads: 
         return Ended.WRONG_ANSWER, "2 and 2 is 5"
     if probe and port % 10 == WRONG_DEVICE:
         return Ended.WRONG_DEVICE, "another architecture"
+    if port % 10 == OTHER_RELEASE:
+        return Ended.LOST, "InternalError: Check failed: size <= pending_request_bytes_ (8 vs. 0) : "
     _session[:] = [port]
     return Ended.OK, None
 

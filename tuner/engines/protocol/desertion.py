@@ -8,6 +8,11 @@ from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.protocol.trackers import TrackerSilent
 from tuner.engines.protocol.trials import Runner
 
+MISFIT = (
+    "Give the target of the devices, its -mtriple and -mcpu, and start their RPC servers with the release of TVM that "
+    "the tuner has: 0.19 for autotvm and ansor, 0.27 for metaschedule."
+)
+
 
 def unreachable(runner: Runner, error: TrackerSilent) -> EngineFailure:
     return EngineFailure(
@@ -37,7 +42,7 @@ def deserted(
         return EngineFailure(
             "no_device",
             f"no device of key {runner.key!r} runs what is built for the target: {reasons}"[:2000],
-            hint="Give the target of the devices: its -mtriple and -mcpu.",
+            hint=MISFIT,
             details=details,
         )
     return EngineFailure(

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.engines.protocol import children, desertion
-from tuner.engines.protocol.lanes import Call, Ended, Lane, State
+from tuner.engines.protocol.lanes import Call, Ended, Lane, State, explained
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.protocol.suspects import Suspect
@@ -282,6 +282,7 @@ class Fleet:
         lane.rest(_REST_SECONDS)
         if ended is Ended.STALE:
             return []
+        ended, message = explained(ended, message)
         suspect = self._suspect(lane, message)
         suspect.failed_opens += 1
         self._look_soon()

@@ -39,6 +39,17 @@ class Ended(StrEnum):
     OVERTIME = "overtime"  # still at it; another end comes later
 
 
+_OTHER_RELEASE = "pending_request_bytes_"
+"""In what TVM says of the first call when a server writes its answers as another release does."""
+
+
+def explained(ended: Ended, message: str) -> tuple[Ended, str]:
+    """What an opening that failed tells of the device."""
+    if _OTHER_RELEASE in message:
+        return Ended.WRONG_DEVICE, "its TVM is of another release than the engine's, and reads no call of it"
+    return ended, message
+
+
 class State(StrEnum):
     IDLE = "idle"
     QUEUED = "queued"  # waits for the tracker

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from multiprocessing import connection
 from pathlib import Path
 
-from tuner.engines.protocol import children
+from tuner.engines.protocol import children, desertion
 from tuner.engines.protocol.fleet import Answer, Fleet
 from tuner.engines.protocol.lanes import Call
 from tuner.engines.protocol.messages import Json
@@ -74,4 +74,5 @@ def _result(answer: Answer, runner: Runner) -> Json:
             hint="Raise session_timeout: the network may be slow, or the model.",
         )
     code = _CODES.get(answer.error, "run_failed")
-    raise EngineFailure(code, f"{answer.device} could not run it: {answer.value}"[:2000])
+    hint = desertion.MISFIT if answer.error == "wrong_device" else None
+    raise EngineFailure(code, f"{answer.device} could not run it: {answer.value}"[:2000], hint=hint)

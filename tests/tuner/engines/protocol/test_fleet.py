@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rpc.scripted_sessions import GOOD, WRONG_ANSWER, WRONG_DEVICE
+from tests.rpc.scripted_sessions import GOOD, OTHER_RELEASE, WRONG_ANSWER, WRONG_DEVICE
 from tuner.catalogue import ROOT
 from tuner.engines.protocol import children
 from tuner.engines.protocol.fleet import Answer, Fleet
@@ -97,7 +97,7 @@ def test_calls_are_spread(tracker: ScriptedTracker, tmp_path: Path) -> None:
     assert lost == []
 
 
-@pytest.mark.parametrize("bad", [WRONG_ANSWER, WRONG_DEVICE])
+@pytest.mark.parametrize("bad", [WRONG_ANSWER, WRONG_DEVICE, OTHER_RELEASE])
 def test_a_device_that_cannot_be_trusted_measures_nothing(tracker: ScriptedTracker, tmp_path: Path, bad: int) -> None:
     answers, lost = _work(tracker, [10 + GOOD, 20 + bad], ["nap"] * 8, tmp_path)
     assert {answer.device for answer in answers} == {f"127.0.0.1:{10 + GOOD}"}
@@ -119,7 +119,9 @@ def test_what_is_too_slow_or_raises_is_at_fault(tracker: ScriptedTracker, tmp_pa
     assert lost == []
 
 
-@pytest.mark.parametrize(("bad", "code"), [(WRONG_ANSWER, "device_lost"), (WRONG_DEVICE, "no_device")])
+@pytest.mark.parametrize(
+    ("bad", "code"), [(WRONG_ANSWER, "device_lost"), (WRONG_DEVICE, "no_device"), (OTHER_RELEASE, "no_device")]
+)
 def test_no_device_is_left(tracker: ScriptedTracker, tmp_path: Path, bad: int, code: str) -> None:
     with pytest.raises(EngineFailure) as caught:
         _work(tracker, [10 + bad], ["a", "b"], tmp_path)

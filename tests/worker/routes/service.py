@@ -51,7 +51,7 @@ class Service:
     client: TestClient
     engines: InstalledEngines
     hear: Hear = lambda _engine, _kind, _data: None
-    """Called with every event of every engine, after the pipeline has dealt with it."""
+    """Called with every event of every engine, before the pipeline is."""
     _models: dict[bytes, str] = field(default_factory=dict)
 
     def upload(self, content: bytes) -> str:

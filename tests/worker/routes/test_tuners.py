@@ -12,6 +12,7 @@ import pytest
 from domain.artifacts import Variant
 from tests import models
 from tests.tuner.engines.relax import networks
+from tests.worker.conftest import Killed
 from tests.worker.routes.service import Service, kill, serving
 from tuner.session import EngineSession
 from tunesmith.cli import local
@@ -111,19 +112,31 @@ def test_records_brought_in_from_elsewhere_are_used(service: Service, tuned: Job
     assert set(won) <= {record.schedule.rstrip("\n") for record in service.records(job["id"])}
 
 
-def test_an_engine_killed_in_mid_search_costs_no_trial_twice(service: Service) -> None:
+def test_an_engine_and_a_worker_killed_in_mid_search_cost_no_trial_twice(service: Service) -> None:
+    measured: list[tuple[str, str]] = []
     killed: list[EngineSession] = []
 
-    def hear(engine: EngineSession, kind: str, _data: dict[str, Any]) -> None:
-        if kind == "trial" and not killed and len(service.records(job_id)) >= 3:
+    def hear(engine: EngineSession, kind: str, data: dict[str, Any]) -> None:
+        if kind != "trial":
+            return
+        measured.append((data["workload_key"], data["schedule_digest"]))
+        # The trial is in the engine's journal by now, and not yet stored.
+        if len(measured) == 3:
             killed.append(engine)
             kill(engine)
+        if len(measured) == 6:
+            raise Killed
 
     service.hear = hear
     job_id = service.submit(networks.matmul(rows=24), tuner="metaschedule", trials=10)
+    with pytest.raises(Killed):
+        service.work(job_id)
+    assert len(killed) == 1
+    service.bury(job_id)
     job = service.work(job_id)
-    assert killed
-    assert (job["state"], job["trials_done"], job["attempts"]) == ("succeeded", 10, 1)
+    assert (job["state"], job["trials_done"], job["attempts"]) == ("succeeded", 10, 2)
     assert any("going on with a new engine" in note for note in service.notes(job_id))
-    measured = [(record.key.workload_key, record.schedule_digest) for record in service.records(job_id)]
-    assert len(set(measured)) == len(measured) == 10
+    assert len(set(measured)) == len(measured)
+    stored = {(record.key.workload_key, record.schedule_digest) for record in service.records(job_id)}
+    assert len(stored) == 10
+    assert set(measured) <= stored

@@ -254,6 +254,16 @@ def test_a_lost_device_is_told_and_quarantined(bench: Bench) -> None:
     assert sum("10.0.0.7:9090 is lost" in note for note in bench.notes(job_id)) == 1
 
 
+def test_a_quarantined_device_is_avoided(bench: Bench) -> None:
+    with bench.database.transaction() as session:
+        for place in ("board:9190/rasp4b/10.0.0.7:9090", "board:9190/rasp4/10.0.0.8:9090"):
+            quarantine.add(session, place, job_id="j", reason="it fell silent", now=clock.now(), seconds=60)
+    run(bench, target=ARM, threads=4, runner=RunnerKind.RPC, rpc=BOARD, tuner=Tuner.AUTOTVM)
+    for method in ("tune", "run", "time"):
+        asked = [params["runner"] for params in bench.script.asked(method) if params["engine"] == "relay"]
+        assert {tuple(runner["avoid"]) for runner in asked} == {("10.0.0.7:9090",)}
+
+
 def test_the_trackers_queue_is_no_tuning_time(bench: Bench) -> None:
     bench.script.queue_seconds = 1e6
     bench.script.seconds_per_trial = 0.01

@@ -15,7 +15,7 @@ from domain.models import Model
 from domain.ports import Engine, OnEvent
 from domain.targets import Device, Target, Toolchain, kind_of
 from domain.tensors import TensorSpec
-from storage import events, jobs
+from storage import events, jobs, quarantine
 from storage.database import Database
 from tuner import failures
 from worker import clock
@@ -104,7 +104,15 @@ class Work:
         rpc = self.request.rpc
         if self.request.runner is not RunnerKind.RPC or rpc is None:
             return None
-        return {"kind": "rpc", "tracker": rpc.tracker, "key": rpc.key, "session_timeout": rpc.session_timeout}
+        named = {"kind": "rpc", "tracker": rpc.tracker, "key": rpc.key, "session_timeout": rpc.session_timeout}
+        avoid = self._quarantined(f"{rpc.tracker}/{rpc.key}/")
+        return {**named, "avoid": avoid} if avoid else named
+
+    def _quarantined(self, prefix: str) -> list[str]:
+        """``HOST:PORT`` of each device that failed a job lately."""
+        with self.database.reading() as session:
+            active = quarantine.active(session, clock.now())
+        return [device.id.removeprefix(prefix) for device in active if device.id.startswith(prefix)]
 
     @property
     def device_lock(self) -> str:

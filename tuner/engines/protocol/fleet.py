@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tuner.engines.protocol import children, desertion
+from tuner.engines.protocol.answers import Answer, timed_out
 from tuner.engines.protocol.lanes import Call, Ended, Lane, State, explained
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
@@ -39,15 +39,6 @@ _MOST_LOSSES = 2
 _PROBE_SECONDS = 60.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    call: Call
-    device: str
-    error: str | None = None
-    """A ``domain.records.TrialError`` value, or ``refused``; ``value`` then says why."""
-    value: Any = None
-
-
 class Fleet:
     """Sessions on devices, each in a child whose module is as ``lanes`` says.
 
@@ -64,6 +55,8 @@ class Fleet:
         self._lanes: list[Lane] = []
         self._pending: list[Call] = []
         self._lost: dict[str, str] = {}
+        self.avoid: frozenset[str] = frozenset()
+        """Devices in quarantine, which are asked when there are no others."""
         self._misfits: set[str] = set()
         self._suspects: dict[str, Suspect] = {}
         self._proven: set[str] = set()
@@ -84,7 +77,12 @@ class Fleet:
     @property
     def size(self) -> int:
         """Devices that work, free and busy ones, as far as known; at least one."""
-        return max(1, min(self._most_lanes, len(self._servers - set(self._lost))))
+        return max(1, min(self._most_lanes, len(self._usable)))
+
+    @property
+    def _usable(self) -> set[str]:
+        alive = self._servers - set(self._lost)
+        return alive - self.avoid or alive
 
     def look(self) -> None:
         """Ask the tracker for its devices now."""
@@ -224,7 +222,7 @@ class Fleet:
             if not self._open_calls:
                 lane.leave_queue()
             return
-        if offer.device in self._lost:
+        if offer.device in self._lost or (offer.device in self.avoid and offer.device not in self._usable):
             lane.take()
             offer.give_back()
             lane.rest(_REST_SECONDS)
@@ -278,7 +276,7 @@ class Fleet:
         if ended is Ended.OK:
             self._proven.add(device)
             suspect = self._suspects.pop(device, None)
-            return [_timed_out(call, device) for call in (suspect.overdue if suspect else [])]
+            return [timed_out(call, device) for call in (suspect.overdue if suspect else [])]
         lane.rest(_REST_SECONDS)
         if ended is Ended.STALE:
             return []
@@ -301,7 +299,7 @@ class Fleet:
         if lane.state is not State.OVERDUE:
             lane.call = None
         if call.overdue_on not in (None, lane.device):
-            return [_timed_out(call, lane.device)]
+            return [timed_out(call, lane.device)]
         call.overdue_on = lane.device
         suspect.overdue.append(call)
         return []
@@ -310,7 +308,7 @@ class Fleet:
         """The late end of a call that is told of already, or waits for a verdict."""
         if ended in (Ended.OK, Ended.RAISED, Ended.REFUSED):
             suspect = self._suspects.pop(lane.device, None)
-            return [_timed_out(each, lane.device) for each in (suspect.overdue if suspect else [])]
+            return [timed_out(each, lane.device) for each in (suspect.overdue if suspect else [])]
         if ended is Ended.LOST:
             self._suspect(lane, message)
             self._look_soon()
@@ -392,7 +390,3 @@ class Fleet:
             suspect.check_at = now + _COMEBACK_SECONDS
             if now - suspect.since > self.runner.session_timeout + _AWAY_SECONDS or not suspect.offer.is_reachable():
                 self._lose(device, f"it did not come back: {suspect.reason}")
-
-
-def _timed_out(call: Call, device: str) -> Answer:
-    return Answer(call=call, device=device, error="run_timeout", value=f"not done within {call.timeout:g} s")

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner.engines.protocol import children, faults
-from tuner.engines.protocol.fleet import Answer, Fleet
+from tuner.engines.protocol.answers import Answer
+from tuner.engines.protocol.fleet import Fleet
 from tuner.engines.protocol.lanes import Call
 from tuner.engines.protocol.trials import Build, Conditions, Measurement, Options, Runner
 
@@ -130,6 +131,7 @@ class Measurer:
                 self._fleets[other].close()
         if runner not in self._fleets:
             self._fleets[runner] = Fleet(runner, lambda: children.Child(self._sessions, self._environment(1)))
+        self._fleets[runner].avoid = runner.avoid
         self._fleets[runner].look()
         return self._fleets[runner]
 

@@ -8,7 +8,8 @@ from multiprocessing import connection
 from pathlib import Path
 
 from tuner.engines.protocol import children, desertion
-from tuner.engines.protocol.fleet import Answer, Fleet
+from tuner.engines.protocol.answers import Answer
+from tuner.engines.protocol.fleet import Fleet
 from tuner.engines.protocol.lanes import Call
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
@@ -53,6 +54,7 @@ class Remote:
     def _fleet(self, runner: Runner) -> Fleet:
         if runner not in self._fleets:
             self._fleets[runner] = Fleet(runner, self._make_child, most_lanes=1)
+        self._fleets[runner].avoid = runner.avoid
         return self._fleets[runner]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.engines.protocol.messages import Json
@@ -62,6 +62,8 @@ class Runner:
     """``HOST:PORT``"""
     key: str
     session_timeout: float = 60.0
+    avoid: frozenset[str] = field(default=frozenset(), compare=False)
+    """``HOST:PORT`` of devices in quarantine; it may be another one with each request."""
 
     @classmethod
     def of(cls, params: Json) -> Runner | None:
@@ -69,7 +71,8 @@ class Runner:
         runner = params.get("runner") or {}
         if runner.get("kind") != "rpc":
             return None
-        return cls(**{name: value for name, value in runner.items() if name in cls.__dataclass_fields__})
+        known = {name: value for name, value in runner.items() if name in cls.__dataclass_fields__}
+        return cls(**{**known, "avoid": frozenset(known.get("avoid", ()))})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,8 @@ import pytest
 from tests.rpc.scripted_sessions import GOOD, OTHER_RELEASE, WRONG_ANSWER, WRONG_DEVICE
 from tuner.catalogue import ROOT
 from tuner.engines.protocol import children
-from tuner.engines.protocol.fleet import Answer, Fleet
+from tuner.engines.protocol.answers import Answer
+from tuner.engines.protocol.fleet import Fleet
 from tuner.engines.protocol.lanes import Call
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.protocol.trials import Runner
@@ -67,11 +68,14 @@ def tracker() -> Iterator[ScriptedTracker]:
     made.close()
 
 
-def _work(tracker: ScriptedTracker, ports: list[int], calls: list[str], folder: Path) -> tuple[list[Answer], list[str]]:
+def _work(
+    tracker: ScriptedTracker, ports: list[int], calls: list[str], folder: Path, avoid: frozenset[str] = frozenset()
+) -> tuple[list[Answer], list[str]]:
     """What became of the calls, in their order, and the devices that were lost."""
     tracker.ports = ports
     path = {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     fleet = Fleet(tracker.runner, lambda: children.Child("tests.rpc.scripted_sessions", path))
+    fleet.avoid = avoid
     lost: list[str] = []
     fleet.on_device = lambda event: lost.append(event["device"])
     answers: list[Answer] = []
@@ -132,3 +136,12 @@ def test_there_is_no_device(tracker: ScriptedTracker, tmp_path: Path) -> None:
     with pytest.raises(EngineFailure) as caught:
         _work(tracker, [], ["a"], tmp_path)
     assert caught.value.code == "no_device"
+
+
+def test_a_device_in_quarantine_is_asked_when_there_is_no_other(tracker: ScriptedTracker, tmp_path: Path) -> None:
+    first, second = 10 + GOOD, 20 + GOOD
+    avoid = frozenset({f"127.0.0.1:{second}"})
+    answers, lost = _work(tracker, [first, second], ["nap"] * 6, tmp_path, avoid)
+    assert ({answer.device for answer in answers}, lost) == ({f"127.0.0.1:{first}"}, [])
+    answers, lost = _work(tracker, [second], ["a", "b"], tmp_path, avoid)
+    assert ({answer.device for answer in answers}, lost) == ({f"127.0.0.1:{second}"}, [])

@@ -29,6 +29,8 @@ def lines(
             **place,
             "workload_key": task["workload_key"],
             "task": str(definitions / task["definition"]),
+            # A search of its own: others in this session begin anew.
+            "options": {"n_trial": 1000},
             "trials": 1,
             "first_trial": 0,
             "measure": MEASURE,

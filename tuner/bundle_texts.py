@@ -160,7 +160,7 @@ def readme(manifest: Manifest, report: Report, binaries: Iterable[str]) -> str:
 | model | sha256 {manifest.model_digest} |
 | variant | {manifest.variant}, {manifest.precision} |
 | target | `{manifest.target}`, {manifest.threads} thread(s) |
-| measured on | {manifest.device_key} |
+| measured on | {manifest.device_key if report.timings else "nothing"} |
 | toolchain | {toolchain} |
 | inputs | {_signature(manifest.inputs)} |
 | outputs | {_signature(manifest.outputs)} |
@@ -176,6 +176,19 @@ an illegal instruction on a CPU that lacks its features:
 
 ## What was measured
 
+{_measured(report)}
+
+`records.json` holds the tuning records this was compiled with, in their tuner's own format; `manifest.json` the
+sha256 of every file.
+
+Written by {manifest.created_by}.
+"""
+
+
+def _measured(report: Report) -> str:
+    if not report.timings and not report.verifications:
+        return "Nothing: it was built without being run, so neither its results nor its speed are proven."
+    return f"""\
 Milliseconds per run, all variants in turns in one benchmark; the samples stand in `evidence.json`.
 
 | variant | mean | median | p90 | max | min | std |
@@ -186,13 +199,7 @@ Largest errors against {report.compared_with} on {_seeds(report)} random inputs:
 
 | variant | output | absolute | relative to the largest magnitude | tolerance | |
 |---|---|---|---|---|---|
-{_errors(report)}
-
-`records.json` holds the tuning records this was compiled with, in their tuner's own format; `manifest.json` the
-sha256 of every file.
-
-Written by {manifest.created_by}.
-"""
+{_errors(report)}"""
 
 
 def _plain(manifest: Manifest) -> str:

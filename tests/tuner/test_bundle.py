@@ -307,3 +307,13 @@ def test_what_runs_a_bundle_needs_no_plugins(compiled: Path, tmp_path: Path) -> 
     assert written.toolchain["tvm"] == "0.19.0+plugins.1f2e3d4c"
     assert "plain TVM 0.19.0 and numpy" in (tmp_path / "out" / "example.py").read_text()
     assert "It needs numpy and TVM 0.19.0." in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_a_bundle_that_nothing_was_run_of_says_so(compiled: Path, tmp_path: Path) -> None:
+    unproven = dataclasses.replace(REPORT, timings={}, verifications={})
+    bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=MANIFEST, report=unproven)
+    bundle.open_bundle(tmp_path / "b.tar", tmp_path / "out")
+    readme = (tmp_path / "out" / "README.md").read_text()
+    assert "Nothing: it was built without being run" in readme
+    assert "| measured on | nothing |" in readme
+    assert "| variant | mean |" not in readme

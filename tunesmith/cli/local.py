@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import statistics
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +13,9 @@ from typing import Any
 
 from tunesmith import connection, errors
 from tunesmith.cli import arrays
+
+_SAME_MACHINE = {"x86_64": ("x86_64", "amd64"), "aarch64": ("aarch64", "arm64")}
+"""How triples write the machines that Linux names so."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +85,7 @@ def run_bundle(
 
         folder = Path(scratch)
         manifest = bundles.open_bundle(bundle, folder / "bundle")
+        _check_machine(manifest.target)
         spec = catalogue.get(manifest.engine)
         if inputs is None and fill != "random":
             inputs = folder / "inputs.npz"
@@ -100,3 +105,15 @@ def run_bundle(
             except EngineRequestFailed as error:
                 raise failures.explain(error) from error
         return RunResult(outputs=answer["outputs"], samples=answer["samples"])
+
+
+def _check_machine(target: str) -> None:
+    """Raises InvalidInput for code of another kind of machine, which could not be loaded."""
+    _, named, triple = target.partition("-mtriple=")
+    theirs, ours = triple.partition("-")[0], platform.machine()
+    if named and theirs not in _SAME_MACHINE.get(ours, (ours,)):
+        raise errors.InvalidInput(
+            f"the bundle is for {theirs} ({target}), and this machine is {ours}",
+            code="invalid_bundle",
+            hint="Run it there: unpack it and call its example.py.",
+        )

@@ -16,6 +16,8 @@ BENCHMARKS = {
 def main() -> int:
     name, arguments = (sys.argv[1:2] or ["list"])[0], sys.argv[2:]
     if name not in BENCHMARKS:
+        if name != "list":
+            sys.stderr.write(f"there is no benchmark {name!r}; these there are:\n")
         width = max(map(len, BENCHMARKS))
         sys.stderr.write("".join(f"{known:{width}}  {what}\n" for known, what in BENCHMARKS.items()))
         return 0 if name == "list" else 2

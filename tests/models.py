@@ -137,6 +137,18 @@ def lstm() -> bytes:
     return model(nodes, inputs={"x": (3, 1, 4)}, outputs={"y": (3, 1, 5)}, tensors=tensors)
 
 
+def pooled_column() -> bytes:
+    """A convolution over an image of one column, then its largest: ``x`` [1, 4, 8, 1] to ``y`` [1, 4, 1]."""
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    nodes = [
+        _node("Conv", ["x", "w1"], ["image"], pads=[1, 0, 1, 0], kernel_shape=[3, 1]),
+        _node("Squeeze", ["image", "axes"], ["column"]),
+        _node("GlobalMaxPool", ["column"], ["y"]),
+    ]
+    tensors = [_floats("w1", (4, 4, 3, 1), weights), _tensor("axes", (1,), _INT64, struct.pack("<q", 3))]
+    return model(nodes, inputs={"x": (1, 4, 8, 1)}, outputs={"y": (1, 4, 1)}, tensors=tensors)
+
+
 def reduce_mean_18() -> bytes:
     """``ReduceMean`` with its axes as an input, as opset 18 writes it: ``x`` [1, 4, 6, 6] to ``mean`` [1, 4]."""
     axes = _tensor("axes", (2,), _INT64, struct.pack("<2q", 2, 3))

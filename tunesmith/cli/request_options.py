@@ -64,7 +64,8 @@ class Search:
     ] = None
     layout: Annotated[str | None, typer.Option(help="Ansor, MetaSchedule: NCHW or NHWC convolutions.")] = None
     transfer: Annotated[
-        bool | None, typer.Option("--transfer/--no-transfer", help="AutoTVM's xgb: learn from records of similar tasks, or not.")
+        bool | None,
+        typer.Option("--transfer/--no-transfer", help="AutoTVM's xgb: learn from records of similar tasks, or not."),
     ] = None
 
     def request(self) -> dict[str, Any]:

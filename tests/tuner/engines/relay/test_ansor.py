@@ -13,6 +13,7 @@ import pytest
 from domain import errors
 from domain.records import TrialError
 from domain.tuning_tasks import ENDLESS
+from tests import models
 from tests.tuner.engines.conftest import home, start
 from tuner import catalogue, environments
 from tuner.session import EngineSession
@@ -309,6 +310,17 @@ def test_unknown_options_are_refused(
         relay.request("extract", request, timeout=60)
     assert caught.value.engine_code == "invalid_option"
     assert hint in str(caught.value.hint)
+
+
+def test_a_layout_that_a_network_cannot_have_is_refused(
+    relay: EngineSession, place: dict[str, Any], tmp_path: Path
+) -> None:
+    model = tmp_path / "model.onnx"
+    model.write_bytes(models.pooled_column())
+    ours = {**place, "model": str(model), "tuner": "ansor", "out_dir": str(tmp_path / "tasks")}
+    with pytest.raises(errors.EngineRequestFailed, match="NHWC") as refused:
+        relay.request("extract", {**ours, "options": {"layout": "NHWC"}}, timeout=120)
+    assert refused.value.engine_code == "invalid_option"
 
 
 def test_a_definition_of_another_workload_is_refused(relay: EngineSession, nhwc: Tuned, tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ from typing import Any
 import tvm
 from tvm import relay
 
+from tuner.engines.protocol import faults
 from tuner.engines.protocol.messages import Json
+from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relay import importing, mixed_precision, speedups
 from tuner.engines.relay.ansor import products
 from tuner.engines.relay.ansor.options import Options
@@ -31,14 +33,27 @@ class Network:
 def of(params: Json) -> Network:
     """Raises as ``mixed_precision.load``."""
     path, precision = params["model"], params.get("precision") or "f32"
-    imported = mixed_precision.load(path, precision)
-    layout = Options.of(params.get("options")).layout or suited_layout(imported.module)
-    return Network(path=path, modified_ns=Path(path).stat().st_mtime_ns, precision=precision, layout=layout)
+    modified_ns = Path(path).stat().st_mtime_ns
+    layout = Options.of(params.get("options")).layout or _layout(path, modified_ns, precision)
+    return Network(path=path, modified_ns=modified_ns, precision=precision, layout=layout)
+
+
+@lru_cache(maxsize=2)
+def _layout(path: str, modified_ns: int, precision: str) -> str:
+    layout = suited_layout(mixed_precision.load(path, precision).module)
+    try:
+        load(Network(path=path, modified_ns=modified_ns, precision=precision, layout=layout))
+    except EngineFailure:
+        return "NCHW"
+    return layout
 
 
 @lru_cache(maxsize=2)
 def load(network: Network) -> importing.Imported:
-    """The network in its precision, its convolutions in its layout; TVM is made ready for its matrix products."""
+    """The network in its precision, its convolutions in its layout; TVM is made ready for its matrix products.
+
+    Raises EngineFailure ``invalid_option`` when TVM cannot give its convolutions that layout.
+    """
     products.install()
     imported = mixed_precision.load(network.path, network.precision)
     return imported if network.layout == "NCHW" else _channels_last(imported)
@@ -75,5 +90,10 @@ def _channels_last(imported: importing.Imported) -> importing.Imported:
             relay.transform.FoldConstant(),
         ]
     )
-    with tvm.transform.PassContext(opt_level=3):
-        return dataclasses.replace(imported, module=passes(imported.module))
+    try:
+        with tvm.transform.PassContext(opt_level=3):
+            return dataclasses.replace(imported, module=passes(imported.module))
+    except tvm.TVMError as error:
+        # Seen where a one-dimensional convolution stands beside two-dimensional ones.
+        message = f"TVM cannot lay this network's convolutions out as NHWC: {faults.told(error, longest=300)}"
+        raise EngineFailure("invalid_option", message, hint="Use NCHW.") from error

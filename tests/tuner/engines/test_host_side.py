@@ -47,14 +47,15 @@ def test_a_compiled_model_is_verified_timed_bundled_and_runs_on_its_own(
     expected = verification.run_reference(reference, prepared, inputs, tmp_path / "out", threads=1)
     verified = verification.verify(
         reference, relay,
-        variant=Variant.UNTUNED, bundle=compiled, inputs=inputs, expected=expected, folder=tmp_path / "out", threads=1,
+        variant=Variant.UNTUNED, bundle=compiled, inputs=inputs, expected=expected, folder=tmp_path / "out",
+        place={"threads": 1},
     )  # fmt: skip
     assert verified.passed
     assert all(error.max_rel < 1e-4 for error in verified.outputs)
     timings = benchmark.interleave(
         [
             benchmark.reference_contender(reference, prepared, inputs[0], threads=1),
-            benchmark.compiled_contender(Variant.UNTUNED, relay, compiled, inputs[0], threads=1),
+            benchmark.compiled_contender(Variant.UNTUNED, relay, compiled, inputs[0], place={"threads": 1}),
         ],
         rounds=4,
     )
@@ -106,7 +107,7 @@ def test_wrong_outputs_fail_verification(
     verified = verification.verify(
         reference, relay,
         variant=Variant.TUNED, bundle=compiled, inputs=inputs, expected=expected[::-1], folder=tmp_path / "out",
-        threads=1, seeds=(0, 1),
+        place={"threads": 1}, seeds=(0, 1),
     )  # fmt: skip
     assert not verified.passed
 

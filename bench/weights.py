@@ -48,10 +48,9 @@ def calm(model: onnx.ModelProto) -> onnx.ModelProto:
         return model
     spread = float(_run(model, softmax.input[0]).std())
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
-    for name in _last_weights(model, softmax.input[0], set(weights)):
+    for name in _last_weights(model, softmax.input[0], weights):
         values = numpy_helper.to_array(weights[name])
-        if values.dtype == np.float32:
-            weights[name].CopyFrom(numpy_helper.from_array(values / np.float32(spread), name))
+        weights[name].CopyFrom(numpy_helper.from_array(values / np.float32(spread), name))
     return model
 
 
@@ -71,11 +70,11 @@ def _run(model: onnx.ModelProto, tensor: str) -> np.ndarray:
     return session.run([tensor], {given.name: image})[0]
 
 
-def _last_weights(model: onnx.ModelProto, tensor: str, weights: set[str]) -> list[str]:
-    """Weights of the node nearest before ``tensor`` that has any."""
+def _last_weights(model: onnx.ModelProto, tensor: str, weights: dict[str, onnx.TensorProto]) -> list[str]:
+    """Weights and bias of the node nearest before ``tensor`` that multiplies by any."""
     producers = {name: node for node in model.graph.node for name in node.output}
     node = producers[tensor]
-    while not any(name in weights for name in node.input if producers.get(name) is None and len(node.input) > 2):
+    while not any(len(weights[name].dims) > 1 for name in node.input if name in weights):
         node = producers[node.input[0]]
     return [name for name in node.input if name in weights]
 

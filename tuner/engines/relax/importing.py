@@ -13,7 +13,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from tvm.relax.frontend.onnx import from_onnx, onnx_frontend
 
-from tuner.engines.protocol import constants, faults
+from tuner.engines.protocol import constants, faults, operators
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relax import plugins
@@ -54,8 +54,8 @@ def _load(path: str, modified_ns: int) -> Imported:  # noqa: ARG001 - part of th
         raise EngineFailure("invalid_model", f"not a valid ONNX model: {str(error)[:1500]}") from error
     model = plugins.prepare(model)
     constants.use_tensors(model.graph, onnx.helper)
-    operators = _operator_counts(model.graph)
-    _refuse_unsupported(operators)
+    counted = operators.counts(model.graph, _DOMAINS)
+    operators.refuse_unknown(counted, _known())
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -72,7 +72,7 @@ def _load(path: str, modified_ns: int) -> Imported:  # noqa: ARG001 - part of th
         module=module,
         inputs=tuple(inputs[str(parameter.name)] for parameter in module["main"].params),
         outputs=tuple(_spec(value) for value in model.graph.output),
-        operators=operators,
+        operators=counted,
     )
 
 
@@ -102,23 +102,6 @@ def _spec(value: onnx.ValueInfoProto) -> Json:
     return {"name": value.name, "dtype": dtype, "shape": [int(size.dim_value) for size in kind.shape.dim]}
 
 
-def _operator_counts(graph: onnx.GraphProto) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for node in graph.node:
-        name = node.op_type if node.domain in _DOMAINS or "::" in node.op_type else f"{node.domain}::{node.op_type}"
-        counts[name] = counts.get(name, 0) + 1
-        for attribute in node.attribute:
-            for subgraph in [attribute.g] if attribute.HasField("g") else list(attribute.graphs):
-                for name, count in _operator_counts(subgraph).items():
-                    counts[name] = counts.get(name, 0) + count
-    return counts
-
-
-def _refuse_unsupported(operators: dict[str, int]) -> None:
-    """As the frontend's own check, which counts nothing and looks into no branch."""
+def _known() -> set[str]:
     # The private map is the only list of what the importer converts; If has no entry in it.
-    known = {*onnx_frontend._get_convert_map(), "If", "Constant"}
-    unsupported = {name: count for name, count in operators.items() if name not in known}
-    if unsupported:
-        shown = ", ".join(f"{name} ({count}×)" for name, count in sorted(unsupported.items()))
-        raise EngineFailure("unsupported_operators", f"TVM cannot import: {shown}", details={"operators": unsupported})
+    return {*onnx_frontend._get_convert_map(), "If", "Constant"}

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from tvm import relay
 from tvm.relay.frontend import onnx as frontend
 
-from tuner.engines.protocol import constants, faults
+from tuner.engines.protocol import constants, faults, operators
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relay import converters, plugins, speedups
 
@@ -53,8 +53,8 @@ def _load(path: str, modified_ns: int) -> Imported:  # noqa: ARG001 - part of th
     converters.install()
     model = plugins.prepare(model)
     constants.use_tensors(model.graph, onnx.helper)
-    operators = _operator_counts(model.graph)
-    _refuse_unsupported(model, operators)
+    counted = operators.counts(model.graph, _DOMAINS)
+    operators.refuse_unknown(counted, _known(model))
     speedups.use_threads(1)
     try:
         module, params = relay.frontend.from_onnx(model, freeze_params=True)
@@ -68,28 +68,11 @@ def _load(path: str, modified_ns: int) -> Imported:  # noqa: ARG001 - part of th
         params=params,
         inputs=tuple(str(parameter.name_hint) for parameter in module["main"].params),
         outputs=tuple(value.name for value in model.graph.output),
-        operators=operators,
+        operators=counted,
     )
 
 
-def _operator_counts(graph: onnx.GraphProto) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for node in graph.node:
-        name = node.op_type if node.domain in _DOMAINS or "::" in node.op_type else f"{node.domain}::{node.op_type}"
-        counts[name] = counts.get(name, 0) + 1
-        for attribute in node.attribute:
-            for subgraph in [attribute.g] if attribute.HasField("g") else list(attribute.graphs):
-                for name, count in _operator_counts(subgraph).items():
-                    counts[name] = counts.get(name, 0) + count
-    return counts
-
-
-def _refuse_unsupported(model: onnx.ModelProto, operators: dict[str, int]) -> None:
-    """As the frontend's own check, which raises at the first graph level and names no counts."""
+def _known(model: onnx.ModelProto) -> set[str]:
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
     # The private map is the only list of what the importer converts.
-    known = {*frontend._get_convert_map(opset), *frontend._identity_list, "Constant"}
-    unsupported = {name: count for name, count in operators.items() if name not in known}
-    if unsupported:
-        shown = ", ".join(f"{name} ({count}×)" for name, count in sorted(unsupported.items()))
-        raise EngineFailure("unsupported_operators", f"TVM cannot import: {shown}", details={"operators": unsupported})
+    return {*frontend._get_convert_map(opset), *frontend._identity_list, "Constant"}

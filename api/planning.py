@@ -49,11 +49,9 @@ def make(services: Services, request: JobRequest, model: Model) -> schemas.Plan:
 
 def tuners(request: JobRequest) -> tuple[Tuner, ...]:
     """Those that the job would consider."""
-    if request.tuner is not Tuner.AUTO:
-        return (request.tuner,)
-    if targets.kind_of(request.target) == "cuda":
+    if request.tuner is Tuner.AUTO and targets.kind_of(request.target) == "cuda":
         return (Tuner.METASCHEDULE,)
-    return (Tuner.AUTOTVM, Tuner.ANSOR, Tuner.METASCHEDULE)
+    return request.tuner.considered
 
 
 def _refuse_when_nothing_is_installed(surveys: Sequence[Survey]) -> None:

@@ -49,6 +49,11 @@ class Tuner(StrEnum):
         """Name of the engine that has this tuner. Raises KeyError for ``auto``."""
         return _ENGINE_OF[self]
 
+    @property
+    def considered(self) -> tuple[Tuner, ...]:
+        """Itself, or what ``auto`` chooses from, in the order in which it prefers them where nothing else tells."""
+        return tuple(_ENGINE_OF) if self is Tuner.AUTO else (self,)
+
 
 _ENGINE_OF = {Tuner.AUTOTVM: "relay", Tuner.ANSOR: "relay", Tuner.METASCHEDULE: "relax"}
 

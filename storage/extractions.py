@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
 from domain.tuning_tasks import ExtractedTask
@@ -25,8 +24,3 @@ def get(session: Session, key: str) -> list[ExtractedTask] | None:
 def put(session: Session, key: str, tasks: Sequence[ExtractedTask], *, now: datetime) -> None:
     row = {"key_digest": key, "tasks": [codec.dump(task) for task in tasks], "created_at": now}
     statements.put(session, ExtractionRow, row, key=["key_digest"])
-
-
-def forget_old(session: Session, *, before: datetime) -> int:
-    """Return how many there were; an engine finds them again."""
-    return statements.changed(session, delete(ExtractionRow).where(ExtractionRow.created_at < before))

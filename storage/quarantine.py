@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from sqlalchemy import delete, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from domain.quarantine import QuarantinedDevice
@@ -34,9 +34,3 @@ def active(session: Session, now: datetime) -> list[QuarantinedDevice]:
         QuarantinedDevice(id=row.id, job_id=row.job_id, reason=row.reason, since=row.since, until=row.until)
         for row in session.scalars(query, execution_options={"populate_existing": True})
     ]
-
-
-def lift(session: Session, device_id: str) -> bool:
-    """End a device's quarantine; False when it was in none."""
-    ended = delete(QuarantinedDeviceRow).where(QuarantinedDeviceRow.id == device_id[:_LONGEST_ID])
-    return statements.changed(session, ended) > 0

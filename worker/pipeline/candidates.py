@@ -9,19 +9,15 @@ from domain import errors
 from domain.jobs import Stage, Tuner
 from worker.pipeline.work import Work
 
-AUTO = (Tuner.AUTOTVM, Tuner.ANSOR, Tuner.METASCHEDULE)
-"""What ``auto`` chooses from, in the order in which it prefers them where nothing else tells."""
-
 
 def engines_of(tuner: Tuner) -> list[str]:
     """Names of the engines that a request for this tuner may use, the preferred one first."""
-    return list(dict.fromkeys(each.engine for each in (AUTO if tuner is Tuner.AUTO else (tuner,))))
+    return list(dict.fromkeys(each.engine for each in tuner.considered))
 
 
 def tuners(asked: Tuner, hellos: Mapping[str, Mapping[str, Any]]) -> tuple[Tuner, ...]:
     """Those of the request that the engines have. Raises EngineNotInstalled when an engine lacks the one asked for."""
-    wanted = AUTO if asked is Tuner.AUTO else (asked,)
-    found = tuple(each for each in wanted if each.engine in hellos and each in hellos[each.engine]["tuners"])
+    found = tuple(each for each in asked.considered if each.engine in hellos and each in hellos[each.engine]["tuners"])
     if not found:
         raise errors.EngineNotInstalled(
             f"the installed engines have no tuner {str(asked)!r}", hint="Update them: tunesmith engines install."

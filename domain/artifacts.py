@@ -29,6 +29,9 @@ class Timing:
     min: float
     max: float
     std: float
+    ci_low: float | None = None
+    ci_high: float | None = None
+    """Bounds of a 95 % confidence interval of the median."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +46,10 @@ class OutputError:
     atol: float
     rtol: float
     passed: bool
+    top1: float | None = None
+    """Share of rows whose largest element is at the reference's place; None where that says nothing."""
+    not_finite: int = 0
+    """Elements that are NaN or infinite where the reference's are not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +59,8 @@ class Verification:
     outputs: tuple[OutputError, ...]
     precision: str = "f32"
     """What the build computes with, which decides the tolerances."""
+    inputs: dict[str, str] = field(default_factory=dict)
+    """Kind of values that each input was given: ``image``, ``ids``, ``mask``, ``bytes``, ``uniform``…"""
 
     @property
     def passed(self) -> bool:
@@ -67,6 +76,49 @@ class FailedTask:
     failures: dict[str, int]
     """``TrialError`` to count."""
     hint: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contender:
+    """One build that raced for publication."""
+
+    name: str
+    """``untuned relay``, ``autotvm``, ``autotvm, graph layout``, ``ansor``, ``metaschedule NHWC``, ``autotvm bf16``…"""
+    tuner: str | None
+    engine: str
+    precision: str = "f32"
+    rewritten: bool = False
+    records: int = 0
+    trials: int = 0
+    """Trials of this job that searched for it."""
+    seconds_tuned: float = 0.0
+    seconds: float | None = None
+    """Median seconds per run in the race, which is shorter than the benchmark."""
+    verified: bool = False
+    verdict: str = ""
+    """Why it was left, or that it won."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """What a benchmark was measured under."""
+
+    device: str
+    threads: int
+    governor: str | None = None
+    """The kernel's frequency governor; None where it does not tell."""
+    megahertz: tuple[float, float] | None = None
+    """Lowest and highest clock of the cores seen."""
+    load: float | None = None
+    """Runnable programs beside ours, mean over the benchmark."""
+    drift: float | None = None
+    """Largest change of the calibration kernel's time, 0.03 is 3 %."""
+    attempts: int = 1
+    """Benchmarks made until one was quiet enough."""
+    noisy: bool = False
+    """Even the last attempt was not: its numbers decide nothing."""
+    reasons: tuple[str, ...] = ()
+    """What was noisy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +141,11 @@ class Report:
     failed_tasks: tuple[FailedTask, ...] = ()
     compared_with: str = ONNX_RUNTIME
     """What the reference is."""
+    precision: str = "f32"
+    """Of the published variant."""
+    portfolio: tuple[Contender, ...] = ()
+    """Every build that raced, the fastest first."""
+    conditions: Conditions | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

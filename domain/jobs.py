@@ -65,8 +65,13 @@ class RunnerKind(StrEnum):
 
 
 class Precision(StrEnum):
+    """What a build computes with inside; its inputs and outputs keep their dtypes."""
+
     F32 = "f32"
+    BF16 = "bf16"  # operands of products; sums are float32
     FP16 = "fp16"
+    INT8 = "int8"  # weights and activations, with scales found on seeded inputs
+    AUTO = "auto"  # the fastest of those that pass the accuracy gate; f32 always does
 
 
 class BundleFormat(StrEnum):
@@ -128,8 +133,22 @@ class TunerOptions:
     """Search only schedules that keep the memory layout of the untuned build; else those, then any."""
     transfer: bool = True
     """Teach the cost model with stored records of other workloads of the same kind before the first trial."""
+    rewrite: bool = True
+    """Tune a rewritten network: channels padded to vectors, grouped and transposed convolutions as plain ones,
+    Winograd, quick exponentials. What is published is compared with the network as it was."""
     layout: str | None = None
     """``NCHW`` or ``NHWC``: how Ansor and MetaSchedule see convolutions; None is what suits the target."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyGate:
+    """How far results may be from the f32 reference's; None leaves a limit at the precision's own default."""
+
+    max_rel: float | None = None
+    """Largest error of any element, as a share of its output's largest magnitude."""
+    top1: float | None = None
+    """Least share of rows, 0 to 1, whose largest element stays at the same place; of outputs that look like a
+    classifier's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +177,8 @@ class JobRequest:
     device: str | None = None
     """With runner ``none``, the key of the device whose records to build with."""
     precision: Precision = Precision.F32
+    accuracy: AccuracyGate = AccuracyGate()
+    """What a narrower precision must keep to be published."""
     bundle_format: BundleFormat = BundleFormat.SHARED
     input_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     measure: MeasureOptions = field(default_factory=MeasureOptions)

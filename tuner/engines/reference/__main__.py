@@ -11,6 +11,7 @@ import onnxruntime
 from tuner.engines.protocol import serving, settling
 from tuner.engines.protocol.messages import Json
 from tuner.engines.reference import arrays, comparing, models, operators, preparing, sessions
+from tuner.engines.reference.rewriting import applying
 
 
 def _hello() -> Json:
@@ -27,6 +28,10 @@ def _inspect(params: Json, _: serving.Emitter) -> Json:
 
 def _prepare(params: Json, _: serving.Emitter) -> Json:
     return preparing.prepare(params["path"], params.get("input_shapes") or {}, params["out_path"])
+
+
+def _rewrite(params: Json, _: serving.Emitter) -> Json:
+    return applying.rewrite(params["path"], params["lanes"], params["out_path"])
 
 
 def _make_operator(params: Json, _: serving.Emitter) -> Json:
@@ -64,6 +69,7 @@ def _compare(params: Json, _: serving.Emitter) -> Json:
 HANDLERS: dict[str, serving.Handler] = {
     "inspect": _inspect,
     "prepare": _prepare,
+    "rewrite": _rewrite,
     "make_operator": _make_operator,
     "make_inputs": _make_inputs,
     "run": _run,

@@ -1,110 +1,17 @@
-"""End-to-end latency of variants, compared in one run, and the choice among them.
-
-Variants run in processes of their own, in short slices that take turns in shuffled order: what disturbs the machine for
-a while disturbs all of them, and a comparison by rounds cancels it out.
-"""
+"""The choice among variants by their end-to-end latency, compared in one run (``tuner.timing``)."""
 
 from __future__ import annotations
 
 import math
-import random
-import statistics
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from domain import errors
 from domain.artifacts import ONNX_RUNTIME, Report, Timing, Variant, Verification
-from domain.ports import Canceled, Engine
+from tuner.timing import SAMPLES_PER_ROUND
 
-ROUNDS = 20
-SAMPLES_PER_ROUND = 3
-SAMPLE_SECONDS = 0.02
-"""A sample lasts at least this long: shorter ones measure the clock and the call."""
-PAUSE_SECONDS = 0.02
-_MOST_RUNS = 10_000
 _CLEAR_GAIN = 0.005
 """Tuned must be faster by half a percent: below, the next benchmark may well turn it around."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Contender:
-    """One variant and how to have it timed: a ``time`` request without its counts."""
-
-    variant: Variant
-    engine: Engine
-    params: dict[str, Any]
-
-
-def reference_contender(engine: Engine, model: Path, inputs: Path, *, threads: int) -> Contender:
-    params = {"path": str(model), "inputs": str(inputs), "threads": threads}
-    return Contender(variant=Variant.REFERENCE, engine=engine, params=params)
-
-
-def compiled_contender(
-    variant: Variant, engine: Engine, bundle: Path, inputs: Path, *, place: Mapping[str, Any]
-) -> Contender:
-    """``place`` has ``threads`` and, where it is not this machine's CPU, ``target`` and ``runner``."""
-    params = {"bundle": str(bundle), "inputs": str(inputs), **place}
-    return Contender(variant=variant, engine=engine, params=params)
-
-
-def interleave(
-    contenders: Sequence[Contender],
-    *,
-    rounds: int = ROUNDS,
-    samples: int = SAMPLES_PER_ROUND,
-    seed: int = 0,
-    timeout: float = 600,
-    seconds: float | None = None,
-    pause: Callable[[float], None] = time.sleep,
-    canceled: Callable[[], bool] | None = None,
-) -> dict[Variant, Timing]:
-    """Time every contender ``samples`` times in each of ``rounds``; samples of one round stand at the same places.
-
-    The number of runs in a sample is fixed for each contender beforehand, by runs that also warm it up. ``seconds``
-    ends the benchmark early, after at least three rounds. Raises EngineError, Canceled.
-    """
-    numbers = {contender.variant: _number(contender, timeout, canceled) for contender in contenders}
-    taken: dict[Variant, list[float]] = {contender.variant: [] for contender in contenders}
-    order = list(contenders)
-    shuffler = random.Random(seed)  # noqa: S311 - an order, not a secret
-    started = time.monotonic()
-    for position in range(rounds):
-        if canceled and canceled():
-            raise Canceled
-        if seconds is not None and position >= 3 and time.monotonic() - started > seconds:
-            break
-        shuffler.shuffle(order)
-        for contender in order:
-            taken[contender.variant] += _slice(contender, numbers[contender.variant], samples, timeout, canceled)
-            pause(PAUSE_SECONDS)
-    return {variant: timing(values) for variant, values in taken.items()}
-
-
-def timing(samples: Sequence[float]) -> Timing:
-    """Statistics of seconds per run; percentiles are interpolated between the nearest samples."""
-    ordered = sorted(samples)
-    return Timing(
-        samples=tuple(samples),
-        mean=statistics.fmean(ordered),
-        median=statistics.median(ordered),
-        p90=percentile(ordered, 0.9),
-        p99=percentile(ordered, 0.99),
-        min=ordered[0],
-        max=ordered[-1],
-        std=statistics.pstdev(ordered),
-    )
-
-
-def percentile(ordered: Sequence[float], fraction: float) -> float:
-    """As ``numpy.percentile``'s default; ``ordered`` ascends."""
-    place = fraction * (len(ordered) - 1)
-    below = math.floor(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
 def judge(
@@ -185,24 +92,6 @@ def _chance(won: int, rounds: int) -> float:
     """Of winning at least ``won`` of ``rounds`` by coin tosses."""
     ways: int = sum(math.comb(rounds, count) for count in range(won, rounds + 1))
     return ways / float(2**rounds)
-
-
-def _number(contender: Contender, timeout: float, canceled: Callable[[], bool] | None) -> int:
-    """Runs per sample; measured twice, as the first runs of a process are slower."""
-    number = 1
-    for _ in range(2):
-        quickest = min(_slice(contender, number, 3, timeout, canceled))
-        number = min(_MOST_RUNS, max(1, math.ceil(SAMPLE_SECONDS / max(quickest, 1e-9))))
-    return number
-
-
-def _slice(
-    contender: Contender, number: int, samples: int, timeout: float, canceled: Callable[[], bool] | None
-) -> list[float]:
-    # The first sample finds caches that another variant has filled, and cores that have slept.
-    params = {**contender.params, "number": number, "repeat": samples + 1}
-    answer = contender.engine.request("time", params, timeout=timeout, canceled=canceled)
-    return [float(sample) for sample in answer["samples"]][1:]
 
 
 def _wrong(verifications: Mapping[Variant, Verification]) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from domain import errors
 from domain.artifacts import FailedTask, OutputError, Report, Variant, Verification
 from domain.tensors import TensorSpec
 from tuner import bundle
-from tuner.benchmark import timing
 from tuner.bundle import Manifest
+from tuner.timing import of_samples
 
 MANIFEST = Manifest(
     model_digest="ab" * 32,
@@ -34,7 +34,7 @@ MANIFEST = Manifest(
 )
 ERROR = OutputError(output="y", dtype="float32", max_abs=1e-7, max_rel=2e-7, atol=1e-5, rtol=5e-4, passed=True)
 REPORT = Report(
-    timings={variant: timing([1e-3, 1.1e-3, 1.2e-3]) for variant in Variant},
+    timings={variant: of_samples([1e-3, 1.1e-3, 1.2e-3]) for variant in Variant},
     verifications={Variant.TUNED: Verification(variant=Variant.TUNED, seeds=(0, 1, 2), outputs=(ERROR,))},
     published=Variant.TUNED,
     speedup_over_untuned=1.5,

@@ -9,8 +9,8 @@ from pathlib import Path
 from domain import errors
 from domain.artifacts import Variant, Verification
 from storage import codec
-from tuner import benchmark, verification
-from tuner.benchmark import Contender
+from tuner import benchmark, timing, verification
+from tuner.timing import Timed
 from worker.engines import REFERENCE
 from worker.pipeline import building, candidates, measuring, referring, variants, verifying
 from worker.pipeline.work import EXPECTED, INPUTS, Outcome, Work
@@ -128,15 +128,15 @@ def _time(work: Work, names: Sequence[str], made: dict[str, list[str]]) -> dict[
     if not work.measures:
         return {}
     inputs = work.folder / made[INPUTS][0]
-    contenders = {}
+    timed = {}
     if work.reference_shares_device:
-        contenders[REFERENCE] = referring.contender(work, inputs)
+        timed[REFERENCE] = referring.timed(work, inputs)
     for name in names:
         engine, folder = work.engines.get(name, role=Variant.UNTUNED), work.folder / variants.untuned_folder(name)
-        contenders[name] = benchmark.compiled_contender(Variant.UNTUNED, engine, folder, inputs, place=work.place)
+        timed[name] = timing.compiled(Variant.UNTUNED, engine, folder, inputs, place=work.place)
     with measuring.alone(work):
-        taken = [{name: _median(work, contender) for name, contender in contenders.items()} for _ in range(_PASSES)]
-    return {name: min(times[name] for times in taken) for name in contenders}
+        taken = [{name: _median(work, each) for name, each in timed.items()} for _ in range(_PASSES)]
+    return {name: min(times[name] for times in taken) for name in timed}
 
 
 def _fastest(names: Sequence[str], seconds: dict[str, float]) -> str:
@@ -146,8 +146,8 @@ def _fastest(names: Sequence[str], seconds: dict[str, float]) -> str:
     return best if seconds.get(best, 0.0) < seconds.get(preferred, 0.0) * _CLEARLY else preferred
 
 
-def _median(work: Work, contender: Contender) -> float:
-    answer = work.ask(contender.engine, "time", {**contender.params, **_RUNS}, timeout=_TIME_SECONDS)
+def _median(work: Work, timed: Timed[Variant]) -> float:
+    answer = work.ask(timed.engine, "time", {**timed.params, **_RUNS}, timeout=_TIME_SECONDS)
     return statistics.median(float(sample) for sample in answer["samples"])
 
 

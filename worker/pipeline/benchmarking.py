@@ -7,8 +7,8 @@ from dataclasses import replace
 from domain.artifacts import FailedTask, Report, Variant
 from domain.jobs import Stage
 from storage import codec
-from tuner import benchmark
-from tuner.benchmark import Contender
+from tuner import benchmark, timing
+from tuner.timing import Timed
 from worker.pipeline import hints, measuring, referring, variants, verifying
 from worker.pipeline.work import INPUTS, Outcome, Work
 
@@ -28,16 +28,16 @@ def run(work: Work) -> Outcome:
 def _measured(work: Work) -> Report:
     verifications = verifying.load(work)
     inputs = work.arrays(INPUTS)[0]
-    contenders: list[Contender] = []
+    timed: list[Timed[Variant]] = []
     if work.reference_shares_device:
-        contenders.append(referring.contender(work, inputs))
+        timed.append(referring.timed(work, inputs))
     for variant in variants.compiled(work):
         # One that did not run at all has nothing to be timed.
         if verifications[variant].outputs:
             compiled, folder = variants.engine(work, variant), variants.folder(work, variant)
-            contenders.append(benchmark.compiled_contender(variant, compiled, folder, inputs, place=work.place))
+            timed.append(timing.compiled(variant, compiled, folder, inputs, place=work.place))
     with measuring.alone(work):
-        timings = benchmark.interleave(contenders, seconds=work.settings.benchmark_seconds, canceled=work.canceled)
+        timings = timing.interleave(timed, seconds=work.settings.benchmark_seconds, canceled=work.canceled)
     return benchmark.judge(timings, verifications, reference=referring.name(work))
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from domain.artifacts import ONNX_RUNTIME, PLAIN_BUILD, Variant
 from domain.models import ModelFormat
 from domain.ports import Engine
-from tuner import benchmark, verification
-from tuner.benchmark import Contender
+from tuner import timing, verification
+from tuner.timing import Timed
 from worker.engines import REFERENCE, replace_folder
 from worker.pipeline.work import COMPILE_SECONDS, EXPECTED, Work
 
@@ -48,12 +48,12 @@ def run(work: Work, inputs: Sequence[Path]) -> list[Path]:
     return verification.run_reference(reference, work.prepared, inputs, folder, threads=work.threads, canceled=canceled)
 
 
-def contender(work: Work, inputs: Path) -> Contender:
+def timed(work: Work, inputs: Path) -> Timed[Variant]:
     if _is_plain(work):
         place = {"threads": 1, "target": "llvm", "runner": None}
         bundle = work.folder / _PLAIN
-        return benchmark.compiled_contender(Variant.REFERENCE, _plain_engine(work), bundle, inputs, place=place)
-    return benchmark.reference_contender(work.engines.get(REFERENCE), work.prepared, inputs, threads=work.threads)
+        return timing.compiled(Variant.REFERENCE, _plain_engine(work), bundle, inputs, place=place)
+    return timing.reference(work.engines.get(REFERENCE), work.prepared, inputs, threads=work.threads)
 
 
 def _is_plain(work: Work) -> bool:

@@ -14,7 +14,7 @@ from domain.artifacts import Variant
 from domain.jobs import Budget, Stage, Tuner
 from domain.tuning_tasks import ExtractedTask, TuningTask
 from storage import jobs, records, tuning_tasks
-from tuner import benchmark, planning
+from tuner import planning, timing
 from worker.pipeline import beginning, building, candidates, compiling, covering, extraction, measuring
 from worker.pipeline.searching import Search
 from worker.pipeline.work import INPUTS, Work
@@ -160,9 +160,9 @@ class _Scout:
         building.tuned(work, folder, path)
         engine = work.engines.get(work.engine, role=folder)
         inputs = work.arrays(INPUTS)[0]
-        contender = benchmark.compiled_contender(Variant.TUNED, engine, work.folder / folder, inputs, place=work.place)
+        timed = timing.compiled(Variant.TUNED, engine, work.folder / folder, inputs, place=work.place)
         with measuring.alone(work):
-            answer = work.ask(engine, "time", {**contender.params, **_RUNS}, timeout=_TIME_SECONDS)
+            answer = work.ask(engine, "time", {**timed.params, **_RUNS}, timeout=_TIME_SECONDS)
         work.engines.close(work.engine, role=folder)
         return statistics.median(float(sample) for sample in answer["samples"])
 

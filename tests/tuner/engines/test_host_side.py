@@ -15,7 +15,7 @@ from domain.artifacts import Variant
 from domain.tensors import TensorSpec
 from tests import models
 from tests.tuner.engines.conftest import home
-from tuner import benchmark, bundle, catalogue, environments, verification
+from tuner import benchmark, bundle, catalogue, environments, timing, verification
 from tuner.bundle import Manifest
 from tuner.inspection import Inspector
 from tuner.session import EngineSession
@@ -52,10 +52,10 @@ def test_a_compiled_model_is_verified_timed_bundled_and_runs_on_its_own(
     )  # fmt: skip
     assert verified.passed
     assert all(error.max_rel < 1e-4 for error in verified.outputs)
-    timings = benchmark.interleave(
+    timings = timing.interleave(
         [
-            benchmark.reference_contender(reference, prepared, inputs[0], threads=1),
-            benchmark.compiled_contender(Variant.UNTUNED, relay, compiled, inputs[0], place={"threads": 1}),
+            timing.reference(reference, prepared, inputs[0], threads=1),
+            timing.compiled(Variant.UNTUNED, relay, compiled, inputs[0], place={"threads": 1}),
         ],
         rounds=4,
     )

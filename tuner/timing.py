@@ -1,0 +1,141 @@
+"""Timing builds side by side.
+
+They run in processes of their own, in short slices that take turns in shuffled order: what disturbs the machine for
+a while disturbs all of them, and a comparison by rounds cancels it out.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from domain.artifacts import Timing, Variant
+from domain.ports import Canceled, Engine
+
+Name = TypeVar("Name", bound=str)
+
+ROUNDS = 20
+SAMPLES_PER_ROUND = 3
+SAMPLE_SECONDS = 0.02
+"""A sample lasts at least this long: shorter ones measure the clock and the call."""
+PAUSE_SECONDS = 0.02
+_MOST_RUNS = 10_000
+_LEAST_FOR_INTERVAL = 8
+_NORMAL_95 = 1.96
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timed(Generic[Name]):
+    """A build and how to have it timed: a ``time`` request without its counts."""
+
+    name: Name
+    engine: Engine
+    params: dict[str, Any]
+
+
+def reference(engine: Engine, model: Path, inputs: Path, *, threads: int) -> Timed[Variant]:
+    params = {"path": str(model), "inputs": str(inputs), "threads": threads}
+    return Timed(name=Variant.REFERENCE, engine=engine, params=params)
+
+
+def compiled(name: Name, engine: Engine, bundle: Path, inputs: Path, *, place: Mapping[str, Any]) -> Timed[Name]:
+    """``place`` has ``threads`` and, where it is not this machine's CPU, ``target`` and ``runner``."""
+    params = {"bundle": str(bundle), "inputs": str(inputs), **place}
+    return Timed(name=name, engine=engine, params=params)
+
+
+def interleave(
+    timed: Sequence[Timed[Name]],
+    *,
+    rounds: int = ROUNDS,
+    samples: int = SAMPLES_PER_ROUND,
+    seed: int = 0,
+    timeout: float = 600,
+    seconds: float | None = None,
+    pause: Callable[[float], None] = time.sleep,
+    canceled: Callable[[], bool] | None = None,
+) -> dict[Name, Timing]:
+    """Time every one ``samples`` times in each of ``rounds``; samples of one round stand at the same places.
+
+    The number of runs in a sample is fixed for each beforehand, by runs that also warm it up. ``seconds``
+    ends the benchmark early, after at least three rounds. Raises EngineError, Canceled.
+    """
+    numbers = {each.name: _number(each, timeout, canceled) for each in timed}
+    taken: dict[Name, list[float]] = {each.name: [] for each in timed}
+    order = list(timed)
+    shuffler = random.Random(seed)  # noqa: S311 - an order, not a secret
+    started = time.monotonic()
+    for position in range(rounds):
+        if canceled and canceled():
+            raise Canceled
+        if seconds is not None and position >= 3 and time.monotonic() - started > seconds:
+            break
+        shuffler.shuffle(order)
+        for each in order:
+            taken[each.name] += _slice(each, numbers[each.name], samples, timeout, canceled)
+            pause(PAUSE_SECONDS)
+    return {name: of_samples(values) for name, values in taken.items()}
+
+
+def of_samples(samples: Sequence[float]) -> Timing:
+    """Statistics of seconds per run; percentiles are interpolated between the nearest samples."""
+    ordered = sorted(samples)
+    low, high = _interval(ordered)
+    return Timing(
+        samples=tuple(samples),
+        mean=statistics.fmean(ordered),
+        median=statistics.median(ordered),
+        p90=percentile(ordered, 0.9),
+        p99=percentile(ordered, 0.99),
+        min=ordered[0],
+        max=ordered[-1],
+        std=statistics.pstdev(ordered),
+        ci_low=low,
+        ci_high=high,
+    )
+
+
+def _interval(ordered: Sequence[float]) -> tuple[float, float] | tuple[None, None]:
+    """Order statistics between which the median lies with 95 % confidence, whatever the distribution.
+
+    Normal approximation of the binomial ranks (Conover, Practical Nonparametric Statistics, section 3.2; Hoefler and
+    Belli, SC 2015, rule 5). Samples of one slice resemble each other, so it is narrow rather than wide.
+    """
+    count = len(ordered)
+    if count < _LEAST_FOR_INTERVAL:
+        return None, None
+    half = _NORMAL_95 * math.sqrt(count) / 2
+    low, high = math.floor(count / 2 - half), math.ceil(count / 2 + half)
+    return ordered[max(0, low - 1)], ordered[min(count - 1, high)]
+
+
+def percentile(ordered: Sequence[float], fraction: float) -> float:
+    """As ``numpy.percentile``'s default; ``ordered`` ascends."""
+    place = fraction * (len(ordered) - 1)
+    below = math.floor(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
+
+def _number(timed: Timed[Any], timeout: float, canceled: Callable[[], bool] | None) -> int:
+    """Runs per sample; measured twice, as the first runs of a process are slower."""
+    number = 1
+    for _ in range(2):
+        quickest = min(_slice(timed, number, 3, timeout, canceled))
+        number = min(_MOST_RUNS, max(1, math.ceil(SAMPLE_SECONDS / max(quickest, 1e-9))))
+    return number
+
+
+def _slice(
+    timed: Timed[Any], number: int, samples: int, timeout: float, canceled: Callable[[], bool] | None
+) -> list[float]:
+    # The first sample finds caches that another variant has filled, and cores that have slept.
+    params = {**timed.params, "number": number, "repeat": samples + 1}
+    answer = timed.engine.request("time", params, timeout=timeout, canceled=canceled)
+    return [float(sample) for sample in answer["samples"]][1:]

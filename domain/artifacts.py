@@ -116,7 +116,7 @@ class Conditions:
     attempts: int = 1
     """Benchmarks made until one was quiet enough."""
     noisy: bool = False
-    """Even the last attempt was not: its numbers decide nothing."""
+    """Even the quietest attempt was: the comparison round by round holds, the milliseconds are rough."""
     reasons: tuple[str, ...] = ()
     """What was noisy."""
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from domain import errors
-from domain.artifacts import ONNX_RUNTIME, Report, Timing, Variant, Verification
+from domain.artifacts import ONNX_RUNTIME, Conditions, Report, Timing, Variant, Verification
 from tuner.timing import SAMPLES_PER_ROUND
 
 _CLEAR_GAIN = 0.005
@@ -20,6 +20,7 @@ def judge(
     *,
     samples_per_round: int = SAMPLES_PER_ROUND,
     reference: str = ONNX_RUNTIME,
+    conditions: Conditions | None = None,
 ) -> Report:
     """Choose the fastest correct compiled variant; tuned must win clearly, or untuned is published.
 
@@ -46,8 +47,9 @@ def judge(
         published=published,
         speedup_over_untuned=over_untuned,
         speedup_over_reference=over_reference,
-        summary=_summary(medians, correct, published, reference),
+        summary=_summary(medians, correct, published, reference) + _noise(conditions),
         compared_with=reference,
+        conditions=conditions,
     )
 
 
@@ -111,6 +113,12 @@ def _summary(medians: Mapping[Variant, float], correct: set[Variant], published:
     if Variant.REFERENCE in medians:
         parts.append(_against_reference(medians[Variant.REFERENCE] / medians[published], str(published), reference))
     return "; ".join(parts) + "."
+
+
+def _noise(conditions: Conditions | None) -> str:
+    if conditions is None or not conditions.noisy:
+        return ""
+    return f" The machine was busy ({'; '.join(conditions.reasons)}): take the milliseconds as rough."
 
 
 def _gain(medians: Mapping[Variant, float], correct: set[Variant], published: Variant) -> str:

@@ -59,12 +59,14 @@ def interleave(
     timeout: float = 600,
     seconds: float | None = None,
     pause: Callable[[float], None] = time.sleep,
+    between: Callable[[], None] | None = None,
     canceled: Callable[[], bool] | None = None,
 ) -> dict[Name, Timing]:
     """Time every one ``samples`` times in each of ``rounds``; samples of one round stand at the same places.
 
     The number of runs in a sample is fixed for each beforehand, by runs that also warm it up. ``seconds``
-    ends the benchmark early, after at least three rounds. Raises EngineError, Canceled.
+    ends the benchmark early, after at least three rounds; ``between`` is called before each round. Raises
+    EngineError, Canceled.
     """
     numbers = {each.name: _number(each, timeout, canceled) for each in timed}
     taken: dict[Name, list[float]] = {each.name: [] for each in timed}
@@ -76,6 +78,8 @@ def interleave(
             raise Canceled
         if seconds is not None and position >= 3 and time.monotonic() - started > seconds:
             break
+        if between:
+            between()
         shuffler.shuffle(order)
         for each in order:
             taken[each.name] += _slice(each, numbers[each.name], samples, timeout, canceled)

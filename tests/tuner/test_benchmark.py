@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from domain import errors
-from domain.artifacts import OutputError, Timing, Variant, Verification
+from domain.artifacts import Conditions, OutputError, Timing, Variant, Verification
 from tuner.benchmark import judge, wins
 from tuner.timing import of_samples
 
@@ -59,6 +59,14 @@ def test_without_a_clear_gain_untuned_is_published_and_said(tuned: float) -> Non
     assert report.speedup_over_untuned == 1.0
     assert report.summary.startswith("Tuning gained nothing that is sure")
     assert "untuned is level with ONNX Runtime" in report.summary
+
+
+def test_a_busy_machine_is_said() -> None:
+    busy = Conditions(device="Some CPU", threads=1, noisy=True, reasons=("the calibration loop varied by 9%",))
+    report = judge(constant(untuned=2e-3, tuned=1e-3), BOTH_RIGHT, conditions=busy)
+    assert "varied by 9%" in report.summary
+    assert report.conditions == busy
+    assert "busy" not in judge(constant(untuned=2e-3, tuned=1e-3), BOTH_RIGHT).summary
 
 
 def test_equal_variants_seldom_win_by_chance() -> None:

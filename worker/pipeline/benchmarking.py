@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from domain.artifacts import FailedTask, Report, Variant
-from domain.jobs import Stage
+from domain.artifacts import Conditions, FailedTask, Report, Timing, Variant
+from domain.jobs import RunnerKind, Stage
 from storage import codec
-from tuner import benchmark, timing
+from tuner import benchmark, conditions, timing
+from tuner.conditions import Watch
 from tuner.timing import Timed
 from worker.pipeline import hints, measuring, referring, variants, verifying
 from worker.pipeline.work import INPUTS, Outcome, Work
@@ -37,8 +39,20 @@ def _measured(work: Work) -> Report:
             compiled, folder = variants.engine(work, variant), variants.folder(work, variant)
             timed.append(timing.compiled(variant, compiled, folder, inputs, place=work.place))
     with measuring.alone(work):
-        timings = timing.interleave(timed, seconds=work.settings.benchmark_seconds, canceled=work.canceled)
-    return benchmark.judge(timings, verifications, reference=referring.name(work))
+        timings, seen = _time(work, timed)
+    return benchmark.judge(timings, verifications, reference=referring.name(work), conditions=seen)
+
+
+def _time(work: Work, timed: Sequence[Timed[Variant]]) -> tuple[dict[Variant, Timing], Conditions | None]:
+    """Again while the machine is not quiet; of a device elsewhere nothing is seen."""
+
+    def measure(watch: Watch | None) -> dict[Variant, Timing]:
+        seconds, between = work.settings.benchmark_seconds, watch.look if watch else None
+        return timing.interleave(timed, seconds=seconds, between=between, canceled=work.canceled)
+
+    if work.request.runner is not RunnerKind.LOCAL:
+        return measure(None), None
+    return conditions.until_quiet(measure, work.device)
 
 
 def _unproven(work: Work) -> Report:

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+
+from domain.artifacts import Timing
+from domain.targets import Device
+from tuner import conditions
+from tuner.conditions import Watch, until_quiet
+from tuner.timing import of_samples
+
+DEVICE = Device(key="x86_64/some/avx2/t1", name="Some CPU", threads=1)
+
+
+def measured(spread: float) -> Timing:
+    generator = random.Random(0)  # noqa: S311 - noise
+    return of_samples([1e-3 * (1 + abs(generator.gauss(0, spread))) for _ in range(60)])
+
+
+def watch(*loops: float) -> Watch:
+    seconds = itertools.cycle(loops)
+    watching = Watch(calibrate=lambda: next(seconds))
+    for _ in range(20):
+        watching.look()
+    return watching
+
+
+def test_a_quiet_measurement_says_what_it_was_made_under() -> None:
+    found = watch(1e-3, 1.01e-3).conditions(DEVICE, [measured(0.001)])
+    assert (found.device, found.threads, found.noisy, found.reasons) == ("Some CPU", 1, False, ())
+    assert found.drift is not None
+    assert 0.009 < found.drift < 0.011
+
+
+def test_a_wide_interval_is_noise() -> None:
+    found = watch(1e-3).conditions(DEVICE, [measured(0.001), measured(0.5)])
+    assert found.noisy
+    assert "interval" in found.reasons[0]
+
+
+def test_a_clock_that_changes_is_noise_and_one_hiccup_is_not() -> None:
+    assert watch(1e-3, 1.2e-3).conditions(DEVICE, [measured(0.001)]).noisy
+    assert not watch(*[1e-3] * 19, 5e-3).conditions(DEVICE, [measured(0.001)]).noisy
+
+
+def test_a_noisy_measurement_is_repeated_until_one_is_quiet() -> None:
+    spreads: Iterator[float] = iter([0.5, 0.001, 0.3])
+    timings, found = until_quiet(lambda _: {"untuned": measured(next(spreads))}, DEVICE)
+    assert (found.noisy, found.attempts) == (False, 2)
+    assert timings["untuned"] == measured(0.001)
+
+
+def test_the_surest_of_noisy_measurements_is_kept_and_flagged() -> None:
+    spreads: Iterator[float] = iter([0.5, 0.2, 0.9])
+    timings, found = until_quiet(lambda _: {"untuned": measured(next(spreads))}, DEVICE)
+    assert (found.noisy, found.attempts) == (True, 3)
+    assert timings["untuned"] == measured(0.2)
+
+
+def test_this_machine_can_be_looked_at() -> None:
+    watching = Watch()
+    watching.look()
+    watching.look()
+    found = watching.conditions(DEVICE, [])
+    assert found.drift is not None
+    assert found.drift >= 0
+    assert found.load is None or found.load >= 0
+    assert found.megahertz is None or 0 < found.megahertz[0] <= found.megahertz[1]
+    assert conditions.calibration() > 0

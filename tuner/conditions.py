@@ -1,0 +1,145 @@
+"""What else the machine is at while something is timed, and whether that was too much."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+from domain.artifacts import Conditions, Timing
+from domain.targets import Device
+
+Name = TypeVar("Name", bound=str)
+
+WIDEST_INTERVAL = 0.04
+"""Of a median's confidence interval, as a share of the median."""
+MOST_DRIFT = 0.05
+"""Of the calibration loop: beyond, the clock changed or somebody else had the core."""
+ATTEMPTS = 3
+_LOOP = 20_000
+_CALIBRATIONS = 5
+_GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+_FREQUENCIES = Path("/sys/devices/system/cpu")
+_CPUINFO = Path("/proc/cpuinfo")
+_LOADAVG = Path("/proc/loadavg")
+
+
+@dataclass(kw_only=True)
+class Watch:
+    """Looks at the machine in the pauses of a benchmark, when nothing of ours runs."""
+
+    calibrate: Callable[[], float] = field(default=lambda: calibration())
+    _loops: list[float] = field(default_factory=list)
+    _loads: list[float] = field(default_factory=list)
+    _clocks: list[float] = field(default_factory=list)
+
+    def look(self) -> None:
+        others = runnable()
+        if others is not None:
+            self._loads.append(others)
+        self._clocks += clocks()
+        self._loops.append(self.calibrate())
+
+    def conditions(self, device: Device, timings: Iterable[Timing], *, attempts: int = 1) -> Conditions:
+        """What was seen, and what of it makes the timings noisy."""
+        load = statistics.fmean(self._loads) if self._loads else None
+        drift = _drift(self._loops)
+        reasons = tuple(_reasons(tuple(timings), drift))
+        return Conditions(
+            device=device.name,
+            threads=device.threads,
+            governor=governor(),
+            megahertz=(min(self._clocks), max(self._clocks)) if self._clocks else None,
+            load=load,
+            drift=drift,
+            attempts=attempts,
+            noisy=bool(reasons),
+            reasons=reasons,
+        )
+
+
+def until_quiet(
+    measure: Callable[[Watch], dict[Name, Timing]], device: Device, *, attempts: int = ATTEMPTS
+) -> tuple[dict[Name, Timing], Conditions]:
+    """The first quiet measurement, or else, flagged, the one of ``attempts`` whose medians are surest.
+
+    ``measure`` calls ``look`` of what it is given while nothing of ours runs. Raises what it raises.
+    """
+    noisy: list[tuple[float, dict[Name, Timing], Conditions]] = []
+    for attempt in range(1, attempts + 1):
+        watch = Watch()
+        timings = measure(watch)
+        found = watch.conditions(device, timings.values(), attempts=attempt)
+        if not found.noisy:
+            return timings, found
+        noisy.append((_width(timings.values()), timings, replace(found, attempts=attempts)))
+    _, timings, found = min(noisy, key=lambda each: each[0])
+    return timings, found
+
+
+def calibration() -> float:
+    """Seconds of a fixed piece of work on one core, the best of a few: it tells of clocks and of neighbours."""
+    return min(_loop() for _ in range(_CALIBRATIONS))
+
+
+def governor() -> str | None:
+    return _text(_GOVERNOR) or None
+
+
+def clocks() -> list[float]:
+    """Megahertz of each core, as the kernel tells; virtual machines often tell one number that never changes."""
+    told = [_text(path) for path in sorted(_FREQUENCIES.glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))]
+    if any(told):
+        return [int(text) / 1000 for text in told if text]
+    lines = _text(_CPUINFO).splitlines()
+    return [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
+
+
+def runnable() -> float | None:
+    """Programs that run or could, but for this one; None where the kernel does not tell."""
+    fields = _text(_LOADAVG).split()
+    return max(0.0, float(fields[3].partition("/")[0]) - 1) if len(fields) > 3 else None
+
+
+def _loop() -> float:
+    started = time.perf_counter()
+    total = 0
+    for number in range(_LOOP):
+        total += number
+    return time.perf_counter() - started
+
+
+def _drift(loops: Sequence[float]) -> float | None:
+    """How much slower than its best the loop was for a tenth of the looks: one look alone may be bad luck."""
+    if len(loops) < 2:
+        return None
+    slow = sorted(loops)[int(0.9 * (len(loops) - 1))]
+    return slow / min(loops) - 1
+
+
+def _reasons(timings: Sequence[Timing], drift: float | None) -> Iterable[str]:
+    width = _width(timings)
+    if width > WIDEST_INTERVAL:
+        yield f"a median's 95 % interval is {width:.0%} wide"
+    if drift is not None and drift > MOST_DRIFT:
+        yield f"the calibration loop varied by {drift:.0%}"
+
+
+def _width(timings: Iterable[Timing]) -> float:
+    """Of the widest confidence interval, as a share of its median; 0 of too few samples to tell."""
+    widths = [
+        (each.ci_high - each.ci_low) / each.median
+        for each in timings
+        if each.ci_low is not None and each.ci_high is not None
+    ]
+    return max(widths, default=0.0)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

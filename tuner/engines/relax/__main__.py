@@ -78,6 +78,11 @@ def _compile(params: Json, emitter: serving.Emitter) -> Json:
     return {"files": compiled.files, "records": compiled.lines, "seconds": time.monotonic() - started}
 
 
+def _choose(params: Json, _: serving.Emitter) -> Json:
+    lowering.Build.of(params)
+    return {"lines": records.best_lines(records.load(params.get("records")))}
+
+
 def _compile_plain(params: Json, _: serving.Emitter) -> Json:
     compiled = compiling.compile_plain(reading.load_module(params["model"]), params["out_dir"])
     return {"files": compiled.files}
@@ -127,6 +132,7 @@ def _samples(params: Json) -> list[float]:
 HANDLERS: dict[str, serving.Handler] = {
     "audit": _audit,
     "check": _check,
+    "choose": _choose,
     "compile": _compile,
     "compile_plain": _compile_plain,
     "extract": _extract,

@@ -86,6 +86,11 @@ def by_workload(records: Iterable[Record]) -> dict[str, list[Record]]:
     return groups
 
 
+def best_lines(records: Iterable[Record]) -> list[str]:
+    """Of each workload what a build tries first."""
+    return [found[0].line for found in by_workload(records).values()]
+
+
 def workload(function: Any) -> Any:
     """The ``Workload`` of a tensor function or of a module that holds one."""
     return meta_schedule.database.Workload(_normalized(function))

@@ -71,6 +71,13 @@ def _compile(params: Json, emitter: serving.Emitter) -> Json:
     return {"files": files, "records": schedules.lines(), "seconds": time.monotonic() - started}
 
 
+def _choose(params: Json, emitter: serving.Emitter) -> Json:
+    target = targets.resolve(params["target"], params["threads"])
+    tuner = tuners.of(params)
+    emitter.emit("progress", {"step": "choose"})
+    return {"lines": tuner.choose(params, target)}
+
+
 def _audit(params: Json, emitter: serving.Emitter) -> Json:
     target = targets.resolve(params["target"], params["threads"])
     tuners.of(params)
@@ -119,6 +126,7 @@ def _samples(params: Json) -> list[float]:
 HANDLERS: dict[str, serving.Handler] = {
     "audit": _audit,
     "check": _check,
+    "choose": _choose,
     "compile": _compile,
     "extract": _extract,
     "tune": _tune,

@@ -32,11 +32,11 @@ def audit(params: Json, target: Any, on_progress: Callable[[], None]) -> Json:
         child.kill()
 
 
-def _autotvm(params: Json, _: Any) -> list[Check]:
+def _autotvm(params: Json, target: Any) -> list[Check]:
     lines = _lines(params.get("records"))
     pairs = [(autotvm.record.decode(line), line) for line in lines if not line.startswith("#")]
     line_of = {id(pair): line for pair, line in pairs if pair is not None}
-    chosen = choosing.choose([pair for pair, _ in pairs if pair is not None])
+    chosen = choosing.of_network(params, target, [pair for pair, _ in pairs if pair is not None])
     place = (params["target"], params["threads"])
     return [
         Check(line=line_of[id(pair)], function="compare_autotvm", arguments=(line_of[id(pair)], *place))

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from tvm.autotvm.task.space import FallbackConfigEntity
 
+from tuner.engines.protocol.messages import Json
+from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relay import defaults, soundness, workloads
 
 TRANSFORM_SECONDS = 1e-6
@@ -19,6 +21,17 @@ TRANSFORM_SECONDS_PER_ELEMENT = 1e-9
 
 Pair = Any
 """``(MeasureInput, MeasureResult)``"""
+
+
+GRAPH_LAYOUTS = ("dp", "none")
+
+
+def of_network(params: Json, _: Any, pairs: Sequence[Pair]) -> list[Pair]:
+    """What a request's network is built with. Raises EngineFailure ``invalid_option``."""
+    layout = (params.get("options") or {}).get("graph_layout") or GRAPH_LAYOUTS[0]
+    if layout not in GRAPH_LAYOUTS:
+        raise EngineFailure("invalid_option", f"graph_layout {layout!r} is none of {', '.join(GRAPH_LAYOUTS)}")
+    return choose(pairs)
 
 
 def choose(pairs: Sequence[Pair]) -> list[Pair]:

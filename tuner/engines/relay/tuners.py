@@ -33,6 +33,8 @@ class Tuner:
     """How to build a candidate (in place of the target) that a search proposed."""
     prepare: Callable[[Json, Any], tuple[importing.Imported, compiling.Schedules]]
     """The network to build, and with which schedules."""
+    choose: Callable[[Json, Any], list[str]]
+    """The native lines that ``prepare`` would build with."""
 
 
 def of(params: Json) -> Tuner:
@@ -64,10 +66,15 @@ def _build(params: Json, config: Any) -> measuring.Build:
     return measuring.Build(function="build", arguments=(*place, int(config.index)))
 
 
-def _prepare(params: Json, _: Any) -> tuple[importing.Imported, compiling.Schedules]:
-    chosen = choosing.choose(compiling.load_records(params.get("records")))
+def _prepare(params: Json, target: Any) -> tuple[importing.Imported, compiling.Schedules]:
+    chosen = choosing.of_network(params, target, compiling.load_records(params.get("records")))
     lines = [autotvm.record.encode(*pair) for pair in chosen]
     return _load(params), compiling.Schedules(dispatch=lambda: compiling.dispatch(chosen), lines=lambda: lines)
+
+
+def _choose(params: Json, target: Any) -> list[str]:
+    chosen = choosing.of_network(params, target, compiling.load_records(params.get("records")))
+    return [autotvm.record.encode(*pair) for pair in chosen]
 
 
 def _ansor_start(params: Json, target: Any) -> Search:
@@ -89,12 +96,13 @@ def _ansor_prepare(params: Json, target: Any) -> tuple[importing.Imported, compi
 
 
 TUNERS = {
-    "autotvm": Tuner(load=_load, extract=_extract, start=_start, build=_build, prepare=_prepare),
+    "autotvm": Tuner(load=_load, extract=_extract, start=_start, build=_build, prepare=_prepare, choose=_choose),
     "ansor": Tuner(
         load=lambda params: networks.load(networks.of(params)),
         extract=ansor_extracting.extract,
         start=_ansor_start,
         build=_ansor_build,
         prepare=_ansor_prepare,
+        choose=lambda params, target: [record.line for record in ansor_choosing.best(params, target).values()],
     ),
 }

@@ -16,7 +16,7 @@ from tvm.relay.transform import mixed_precision as conversion
 
 from tuner.engines.protocol import faults
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.relay import importing, speedups
+from tuner.engines.relay import fast_math, importing, speedups
 
 _SUMMING = (
     "nn.conv1d",
@@ -46,12 +46,24 @@ for _name in _SUMMING:
     tvm.ir.register_op_attr(_name, "FTVMMixedPrecisionConversionType", _sum_in_float32, _OVER_DEFAULT)
 
 
-def load(path: str, precision: str) -> importing.Imported:
-    """``importing.load`` in a precision. Raises EngineFailure as that, ``invalid_option`` and ``unsupported_dtype``."""
+def load(path: str, precision: str, *, rewrite: bool = False) -> importing.Imported:
+    """``importing.load`` in a precision, and with ``rewrite`` as ``fast_math`` computes.
+
+    Raises EngineFailure as ``importing.load``, ``invalid_option`` and ``unsupported_dtype``.
+    """
     if precision not in PRECISIONS:
         raise EngineFailure("invalid_option", f"precision {precision!r} is none of {', '.join(PRECISIONS)}")
     imported = importing.load(path)
-    return imported if precision == "f32" else _fp16(path, Path(path).stat().st_mtime_ns)
+    modified_ns = Path(path).stat().st_mtime_ns
+    if rewrite:
+        return _rewritten(path, modified_ns, precision)
+    return imported if precision == "f32" else _fp16(path, modified_ns)
+
+
+@lru_cache(maxsize=2)
+def _rewritten(path: str, modified_ns: int, precision: str) -> importing.Imported:  # noqa: ARG001 - part of the key
+    imported = load(path, precision)
+    return dataclasses.replace(imported, module=fast_math.apply(imported.module))
 
 
 @contextmanager

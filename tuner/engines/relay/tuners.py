@@ -48,7 +48,7 @@ def of(params: Json) -> Tuner:
 
 
 def _load(params: Json) -> importing.Imported:
-    return mixed_precision.load(params["model"], params.get("precision") or "f32")
+    return mixed_precision.load(params["model"], params.get("precision") or "f32", rewrite=bool(params.get("rewrite")))
 
 
 def _extract(params: Json, target: Any) -> list[Json]:

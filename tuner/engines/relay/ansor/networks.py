@@ -26,6 +26,7 @@ class Network:
     path: str
     modified_ns: int
     precision: str
+    rewrite: bool
     layout: str
     """``NCHW`` or ``NHWC``"""
 
@@ -33,16 +34,21 @@ class Network:
 def of(params: Json) -> Network:
     """Raises as ``mixed_precision.load``."""
     path, precision = params["model"], params.get("precision") or "f32"
-    modified_ns = Path(path).stat().st_mtime_ns
-    layout = Options.of(params.get("options")).layout or _layout(path, modified_ns, precision)
-    return Network(path=path, modified_ns=modified_ns, precision=precision, layout=layout)
+    plain = Network(
+        path=path,
+        modified_ns=Path(path).stat().st_mtime_ns,
+        precision=precision,
+        rewrite=bool(params.get("rewrite")),
+        layout="NCHW",
+    )
+    return dataclasses.replace(plain, layout=Options.of(params.get("options")).layout or _layout(plain))
 
 
 @lru_cache(maxsize=2)
-def _layout(path: str, modified_ns: int, precision: str) -> str:
-    layout = suited_layout(mixed_precision.load(path, precision).module)
+def _layout(plain: Network) -> str:
+    layout = suited_layout(load(plain).module)
     try:
-        load(Network(path=path, modified_ns=modified_ns, precision=precision, layout=layout))
+        load(dataclasses.replace(plain, layout=layout))
     except EngineFailure:
         return "NCHW"
     return layout
@@ -55,7 +61,7 @@ def load(network: Network) -> importing.Imported:
     Raises EngineFailure ``invalid_option`` when TVM cannot give its convolutions that layout.
     """
     products.install()
-    imported = mixed_precision.load(network.path, network.precision)
+    imported = mixed_precision.load(network.path, network.precision, rewrite=network.rewrite)
     return imported if network.layout == "NCHW" else _channels_last(imported)
 
 

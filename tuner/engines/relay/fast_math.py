@@ -1,0 +1,112 @@
+"""Transcendental functions that LLVM vectorizes, in place of one call of libm for every number.
+
+Exponential, hyperbolic tangent and error function become TVM's own approximations (``topi.fast_exp``: Cephes'
+polynomial; ``fast_tanh``, ``fast_erf``: Eigen's rational functions). Their measured errors, and what they gain, are in
+docs/decisions/0019-cheaper-operators.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relay
+from tvm.relay import dataflow_pattern as patterns
+from tvm.relay.op import _make as approximations
+from tvm.relay.op.nn import _make as nn_approximations
+
+_DTYPE = "float32"
+"""Narrower numbers are computed as they are: rounding them costs more than is gained."""
+_RECIPROCALS = (1e-30, 1e30)
+"""Magnitudes of divisors whose reciprocals are normal numbers, too."""
+
+
+def apply(module: Any) -> Any:
+    """The ``tvm.IRModule`` with float32 operators of ``main`` computed so; everything else is left as it is."""
+    module = relay.transform.InferType()(module)
+    main = patterns.rewrite([_Unary(), _ByConstant()], module["main"], module)
+    functions = {**dict(module.functions.items()), module.get_global_var("main"): main}
+    return relay.transform.InferType()(tvm.IRModule(functions, module.type_definitions))
+
+
+def _sigmoid(call: Any) -> Any:
+    # The exponential of what lies below -88 is infinite, and its reciprocal 0, as it should be.
+    one = relay.const(1.0, _DTYPE)
+    return one / (one + approximations.fast_exp(relay.negative(call.args[0])))
+
+
+def _softmax(call: Any) -> Any:
+    return nn_approximations.fast_softmax(call.args[0], call.attrs.axis)
+
+
+def _local_response_norm(call: Any) -> Any:
+    """Sums over neighbouring channels as a pool along them: planes stay whole, and vectorize."""
+    attributes, data = call.attrs, call.args[0]
+    shape = tuple(int(size) for size in relay.transform.InferTypeLocal(call).shape)
+    size, beta = int(attributes.size), float(attributes.beta)
+    if int(attributes.axis) != 1 or size % 2 == 0 or beta not in _POWERS:
+        return call
+    planes = relay.reshape(relay.multiply(data, data), (shape[0], 1, shape[1], -1))
+    pooled = relay.nn.avg_pool2d(planes, (size, 1), padding=(size // 2, 0), count_include_pad=True)
+    alpha, bias = relay.const(attributes.alpha, _DTYPE), relay.const(attributes.bias, _DTYPE)
+    return data / _POWERS[beta](relay.reshape(bias + alpha * pooled, shape))
+
+
+_UNARY: dict[str, Callable[[Any], Any]] = {
+    "exp": lambda call: approximations.fast_exp(call.args[0]),
+    "tanh": lambda call: approximations.fast_tanh(call.args[0]),
+    "erf": lambda call: approximations.fast_erf(call.args[0]),
+    "sigmoid": _sigmoid,
+    "nn.softmax": _softmax,
+    "nn.lrn": _local_response_norm,
+}
+_POWERS: dict[float, Callable[[Any], Any]] = {
+    -1.0: lambda x: relay.const(1.0, _DTYPE) / x,
+    -0.5: lambda x: relay.const(1.0, _DTYPE) / relay.sqrt(x),
+    0.5: relay.sqrt,
+    0.75: lambda x: relay.sqrt(x) * relay.sqrt(relay.sqrt(x)),
+    1.0: lambda x: x,
+    1.5: lambda x: x * relay.sqrt(x),
+    2.0: lambda x: x * x,
+    3.0: lambda x: x * x * x,
+    4.0: lambda x: (x * x) * (x * x),
+}
+
+
+class _Unary(patterns.DFPatternCallback):
+    def __init__(self) -> None:
+        super().__init__(require_type=True, rewrite_once=True)
+        self.pattern = _any_of(_UNARY)(patterns.wildcard())
+
+    def callback(self, pre: Any, post: Any, _: Any) -> Any:
+        return _UNARY[post.op.name](post) if pre.checked_type.dtype == _DTYPE else post
+
+
+class _ByConstant(patterns.DFPatternCallback):
+    """Divisions by constants, and powers with constant exponents."""
+
+    def __init__(self) -> None:
+        super().__init__(require_type=True, rewrite_once=True)
+        self.pattern = _any_of(("divide", "power"))(patterns.wildcard(), patterns.is_constant())
+
+    def callback(self, pre: Any, post: Any, _: Any) -> Any:
+        if pre.checked_type.dtype != _DTYPE:
+            return post
+        value, constant = post.args[0], post.args[1].data.numpy()
+        if post.op.name == "divide":
+            smallest, largest = _RECIPROCALS
+            is_safe = np.all((np.abs(constant) >= smallest) & (np.abs(constant) <= largest))
+            return value * relay.const((1 / constant).astype(_DTYPE)) if is_safe else post
+        exponent = float(constant.flat[0]) if constant.size == 1 else None
+        # An exponent of more dimensions than the base has adds some to the result.
+        keeps_shape = tuple(pre.args[0].checked_type.shape) == tuple(pre.checked_type.shape)
+        return _POWERS[exponent](value) if exponent in _POWERS and keeps_shape else post
+
+
+def _any_of(names: Any) -> Any:
+    first, *rest = (patterns.is_op(name) for name in names)
+    for each in rest:
+        first = first | each
+    return first

@@ -8,7 +8,9 @@ import sys
 BENCHMARKS = {
     "compile": "import, build and task extraction of a real model: stock TVM and the relay engine",
     "reuse": "trials and seconds of a second job for the same model, and for one that shares layers",
+    "trials": "trials per second and best latencies: stock TVM and the engines, on the same tasks",
     "records": "milliseconds of lookups among a million records",
+    "latency": "tuned models beside untuned ones, ONNX Runtime and OpenVINO, in turns",
     "coverage": "which engine imports, verifies and tunes which real model",
 }
 

@@ -28,6 +28,7 @@ from tuner.engines.relay import (
     targets,
     tuners,
 )
+from tuner.engines.relay.templates import installing
 
 ROUNDS = rounds.Rounds()
 REMOTE = remote.Remote(measuring.session_child)
@@ -35,6 +36,7 @@ REMOTE = remote.Remote(measuring.session_child)
 
 def _hello() -> Json:
     speedups.install()
+    installing.install()
     diagnostics.install()
     registry = plugins.install()
     return {

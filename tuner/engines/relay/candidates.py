@@ -15,12 +15,14 @@ from tvm.contrib import cc
 from tuner.engines.protocol import faults
 from tuner.engines.relay import compiling, linking, plugins, speedups, targets, workloads
 from tuner.engines.relay.ansor import workloads as ansor_workloads
+from tuner.engines.relay.templates import installing
 
 Shapes = list[tuple[tuple[int, ...], str]]
 
 
 def set_up() -> None:
     speedups.install()
+    installing.install()
     # Their templates are among those to be built.
     plugins.install()
     # Templates then take packed tensors as they are, as inside a network, instead of packing them themselves.

@@ -1,0 +1,1 @@
+"""AutoTVM templates of our own, beside those of TVM."""

@@ -1,0 +1,91 @@
+"""Which of our templates computes an operator, asked where TVM asks its own strategies.
+
+Every template takes an operator in the layout of the model, so that AutoTVM finds it as a task, and again in the
+blocked layout that ``alter`` gives it. The strategies and the layout hooks of TVM, which are replaced here, stay what
+answers for operators that no template takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import autotvm, relay
+from tvm.relay.op.strategy import generic as strategies
+from tvm.relay.op.strategy import x86
+from tvm.topi import nn
+from tvm.topi.x86 import conv2d_alter_op, dense_alter_op
+
+Offer = Callable[[Any, list[Any], Any, Any, Any], Any]
+"""From ``(attrs, inputs, out_type, target, strategy)`` to the ``OpStrategy`` to use in place of that strategy."""
+Alter = Callable[[Any, list[Any], list[Any], Any, Any], Any]
+"""From ``(attrs, inputs, tinfos, out_type, workload)`` to the call that replaces the operator, or None for none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Template:
+    operators: tuple[str, ...]
+    """Relay's names, of the operator and of its blocked form."""
+    task: str
+    """Of AutoTVM."""
+    takes: Callable[[Any, list[Any], Any], bool]
+    """Whether it may be offered: ``(attrs, tensors or their types, target)``. Asked for every operator: cheap."""
+    offer: Offer
+    alter: Alter
+
+
+_templates: list[Template] = []
+_ALTERED = {"nn.conv2d": conv2d_alter_op._alter_conv2d_layout, "nn.dense": dense_alter_op._alter_dense_layout}
+_STRATEGIES: dict[str, tuple[Any, Callable[..., Any]]] = {
+    "nn.conv2d": (strategies.conv2d_strategy, x86.conv2d_strategy_cpu),
+    "nn.contrib_conv2d_NCHWc": (strategies.conv2d_NCHWc_strategy, x86.conv2d_NCHWc_strategy_cpu),
+    "nn.dense": (strategies.dense_strategy, x86.dense_strategy_cpu),
+    "nn.contrib_dense_pack": (strategies.dense_pack_strategy, x86.dense_pack_strategy_cpu),
+}
+
+
+def add(template: Template) -> None:
+    """Ask this template from now on; a second one of the same task changes nothing."""
+    if not _templates:
+        _take_over()
+    if all(known.task != template.task for known in _templates):
+        _templates.append(template)
+
+
+def _take_over() -> None:
+    for operator, (generic, own) in _STRATEGIES.items():
+        generic.register("cpu", _strategy(operator, own), override=True)
+    nn.conv2d_alter_layout.register("cpu", _alter("nn.conv2d"), override=True)
+    nn.dense_alter_layout.register("cpu", _alter("nn.dense"), override=True)
+
+
+def _fitting(operator: str, attrs: Any, tensors: list[Any], target: Any) -> list[Template]:
+    return [each for each in _templates if operator in each.operators and each.takes(attrs, tensors, target)]
+
+
+def _strategy(operator: str, own: Callable[..., Any]) -> Callable[..., Any]:
+    def choose(attrs: Any, inputs: Any, out_type: Any, target: Any) -> Any:
+        fitting = _fitting(operator, attrs, list(inputs), target)
+        strategy = own(attrs, inputs, out_type, target)
+        for template in fitting:
+            strategy = template.offer(attrs, list(inputs), out_type, target, strategy)
+        return strategy
+
+    return choose
+
+
+def _alter(operator: str) -> Callable[..., Any]:
+    def alter(attrs: Any, inputs: Any, tinfos: Any, out_type: Any) -> Any:
+        target = tvm.target.Target.current(allow_none=False)
+        fitting = {each.task: each for each in _fitting(operator, attrs, list(tinfos), target)}
+        if fitting and not isinstance(autotvm.task.DispatchContext.current, autotvm.task.ApplyGraphBest):
+            chosen = relay.op.get(operator)
+            _, outs = relay.backend.te_compiler.select_implementation(chosen, attrs, tinfos, out_type, target)
+            workload = autotvm.task.get_workload(outs)
+            if workload and workload[0] in fitting:
+                return fitting[workload[0]].alter(attrs, list(inputs), list(tinfos), out_type, workload)
+        return _ALTERED[operator](attrs, inputs, tinfos, out_type)
+
+    return alter

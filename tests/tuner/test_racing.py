@@ -1,0 +1,181 @@
+"""How a budget is raced, on curves made by hand and on recorded ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from domain.jobs import Budget
+from tuner import racing
+from tuner.racing import Operator, Race
+
+Curve = Callable[[float], float]
+"""Milliseconds after a share of the budget was spent on the arm."""
+
+
+def run(curves: Mapping[str, Curve], *, impression: float = 0.1, exhausted: Mapping[str, float] | None = None) -> Race:
+    """Race arms along their curves; an arm in ``exhausted`` has nothing left after that share."""
+    race = Race(list(curves), impression=impression)
+    spent = dict.fromkeys(curves, 0.0)
+    for name, curve in curves.items():
+        race.begin(name, curve(0.0) * 1e-3)
+    race.spent = spent  # type: ignore[attr-defined]
+    for _ in range(100):
+        chosen = race.next_slice(1 - sum(spent.values()))
+        if chosen is None:
+            return race
+        room = (exhausted or {}).get(chosen.arm, 1.0) - spent[chosen.arm]
+        spent[chosen.arm] += min(chosen.share, room)
+        race.tell(chosen.arm, spent=spent[chosen.arm], seconds=curves[chosen.arm](spent[chosen.arm]) * 1e-3)
+        if chosen.arm in (exhausted or {}) and chosen.share >= room:
+            race.end(chosen.arm, "nothing is left to search")
+    raise AssertionError("the race does not end")
+
+
+def spent(race: Race) -> dict[str, float]:
+    found: dict[str, float] = race.spent  # type: ignore[attr-defined]
+    return found
+
+
+def falling(start: float, floor: float, half: float) -> Curve:
+    """Half of what there is to gain is gained every ``half`` of the budget."""
+    return lambda share: float(floor + (start - floor) * 0.5 ** (share / half))
+
+
+def test_the_faster_arm_gets_the_budget() -> None:
+    race = run({"quick": falling(10, 5, 0.1), "slow": falling(10, 9, 0.1)})
+    assert spent(race)["quick"] >= 0.85
+    assert race.verdict("quick") == ""
+    assert race.verdict("slow").startswith("could not catch up: 9.5 ms expected against 5.31 ms")
+
+
+def test_a_late_arm_that_gains_more_overtakes() -> None:
+    # After the first impressions the steady arm is ahead, and has little left to gain.
+    race = run({"settled": falling(10, 7, 0.03), "steady": falling(12, 3, 0.2)})
+    assert spent(race)["steady"] > spent(race)["settled"]
+
+
+def test_an_arm_far_behind_is_dropped_after_its_impression() -> None:
+    race = run({"near": falling(10, 8, 0.2), "far": falling(100, 60, 0.5)})
+    assert spent(race) == {"near": pytest.approx(0.9), "far": pytest.approx(0.1)}
+
+
+def test_what_an_exhausted_arm_leaves_goes_to_the_next() -> None:
+    race = run({"small": falling(10, 5, 0.05), "large": falling(10, 4, 0.3)}, exhausted={"small": 0.2})
+    assert spent(race)["small"] == pytest.approx(0.2)
+    assert spent(race)["large"] == pytest.approx(0.8)
+
+
+def test_an_arm_alone_gets_all_at_once() -> None:
+    race = Race(["autotvm"], impression=0.1)
+    race.begin("autotvm", 1e-2)
+    chosen = race.next_slice(1.0)
+    assert chosen == racing.Slice(arm="autotvm", share=1.0, last=True)
+
+
+def test_slices_double() -> None:
+    race = Race(["a", "b"], impression=0.1)
+    for name in ("a", "b"):
+        race.begin(name, 1e-2)
+    sizes = []
+    done = {"a": 0.0, "b": 0.0}
+    for _ in range(4):
+        chosen = race.next_slice(1 - sum(done.values()))
+        assert chosen is not None
+        sizes.append((chosen.arm, round(chosen.share, 6)))
+        done[chosen.arm] += chosen.share
+        race.tell(chosen.arm, spent=done[chosen.arm], seconds=1e-2)
+    # Nothing gains: the arm named first is preferred, and none is left for it to lose to.
+    assert sizes == [("a", 0.1), ("b", 0.1), ("a", 0.1), ("a", 0.2)]
+
+
+def test_an_arm_without_a_valid_trial_stays_where_it_began() -> None:
+    race = Race(["a", "b"], impression=0.1)
+    for name in ("a", "b"):
+        race.begin(name, 1e-2)
+    race.tell("a", spent=0.1, seconds=None)
+    race.tell("b", spent=0.1, seconds=5e-3)
+    chosen = race.next_slice(0.8)
+    assert chosen is not None
+    assert chosen.arm == "b"
+    assert race.verdict("a").startswith("could not catch up")
+
+
+@given(
+    starts=st.lists(st.floats(1, 100), min_size=1, max_size=4),
+    halves=st.lists(st.floats(0.01, 2), min_size=4, max_size=4),
+    floors=st.lists(st.floats(0, 1), min_size=4, max_size=4),
+)
+def test_every_race_ends_with_the_budget_spent(starts: list[float], halves: list[float], floors: list[float]) -> None:
+    curves = {str(place): falling(start, start * floors[place], halves[place]) for place, start in enumerate(starts)}
+    race = run(curves)
+    assert sum(spent(race).values()) == pytest.approx(1.0)
+    assert any(not race.verdict(name) for name in curves)
+
+
+@pytest.mark.parametrize(
+    ("budget", "arms"),
+    [
+        (Budget(seconds=100), 1),
+        (Budget(seconds=180), 2),
+        (Budget(seconds=300), 2),
+        (Budget(seconds=360), 3),
+        (Budget(seconds=3600), 21),
+        (Budget(trials=64), 1),
+        (Budget(trials=1024), 3),
+        (Budget(trials=10_000, seconds=100), 1),
+        (Budget(trials=100, seconds=3600), 1),
+    ],
+)
+def test_a_small_budget_is_not_spent_on_impressions(budget: Budget, arms: int) -> None:
+    assert racing.entrants(budget) == arms
+    assert racing.impression(budget) * (arms - 1) <= racing.CHALLENGE_SHARE
+
+
+def operator(best: float | None, *, default: float | None = None, weight: int = 1, flop: float = 1e6) -> Operator:
+    return Operator(weight=weight, flop=flop, default=default, best=best)
+
+
+def test_the_estimate_takes_gains_off_the_untuned_time() -> None:
+    # Two runs of one operator gained 1 ms each; what was not tuned stays.
+    found = racing.estimate(10e-3, [operator(2e-3, default=3e-3, weight=2), operator(None)])
+    assert found == pytest.approx(8e-3)
+
+
+def test_a_default_that_nobody_measured_is_its_share_of_the_work() -> None:
+    # A quarter of 10 ms, then 1 ms.
+    found = racing.estimate(10e-3, [operator(1e-3, flop=1e6), operator(None, flop=3e6)])
+    assert found == pytest.approx(8.5e-3)
+
+
+def test_no_estimate_is_below_what_was_measured() -> None:
+    assert racing.estimate(1e-3, [operator(2e-3, default=9e-3)]) == pytest.approx(2e-3)
+
+
+def test_without_a_valid_trial_there_is_no_estimate() -> None:
+    assert racing.estimate(1e-3, [operator(None, default=1e-3)]) is None
+    assert racing.estimate(1e-3, []) is None
+
+
+def test_arms_near_the_fastest_are_worth_a_build() -> None:
+    found = racing.near({"ansor": 1.29e-3, "autotvm": 1e-3, "metaschedule": 1.4e-3})
+    assert list(found.items()) == [("autotvm", True), ("ansor", True), ("metaschedule", False)]
+    assert racing.near({}) == {}
+
+
+def test_builds_take_a_small_part_of_the_budget() -> None:
+    def affords(seconds: float | None, built: int, spent: float = 0.0) -> bool:
+        return racing.affords(
+            Budget(seconds=seconds, trials=None if seconds else 8), built=built, spent=spent, next_seconds=20.0
+        )
+
+    assert affords(10, 0)
+    assert not affords(100, 1)
+    assert affords(300, 1)
+    assert affords(300, 2, 20.0)
+    assert not affords(300, 3, 50.0)
+    assert affords(None, 3, 1e6)
+    assert not affords(None, 4)

@@ -1,0 +1,204 @@
+"""Which tuner the next slice of a job's budget goes to, and which builds are worth making in the end.
+
+Every arm is a way to tune the whole model. What counts is the best arm at the end of the budget, so a slice goes to the
+arm that is expected to end fastest: best-arm identification with a fixed budget. Slices double, as in successive
+halving (Jamieson and Talwalkar, Non-stochastic Best Arm Identification, AISTATS 2016). Their arms converge to unknown
+limits; ours in addition gain less and less, so that the recent gain per budget, kept up to the end, bounds what an arm
+can still reach, and one whose bound is behind the best so far is dropped for good (Li et al., Efficient Automatic CASH
+via Rising Bandits, AAAI 2020, section 4). Gains per second decide, as in Ansor's task scheduler (Zheng et al., OSDI
+2020, section 6), one level above it.
+
+The budget is counted in shares, 0 to 1, of whatever limits it: trials or seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from domain.jobs import Budget
+
+IMPRESSION_SECONDS = 45.0
+IMPRESSION_TRIALS = 128
+"""What a first impression of an arm costs: a few rounds on each of the heaviest tasks."""
+CHALLENGE_SHARE = 0.25
+"""Of the budget, for the first impressions of all arms but the leading one."""
+_LARGEST_IMPRESSION = 0.15
+_MARGIN = 0.05
+"""Sums of operators' latencies tell the network's no better; a bound behind by less may be ahead."""
+_NEAR = 1.3
+"""Arms whose estimate is so near to the best may turn out the fastest as a whole network."""
+MOST_BUILDS = 4
+_BUILD_SHARE = 0.3
+_SAVED_SECONDS = 100.0
+"""Budgets up to this buy one build: a second one would cost too much of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operator:
+    """What is known of one tuning task's latency, in seconds of one run of it."""
+
+    weight: int
+    flop: float
+    default: float | None
+    """Of what an untuned build does; None where it was not measured."""
+    best: float | None
+
+
+def estimate(untuned: float, operators: Sequence[Operator]) -> float | None:
+    """Seconds of one run of the model with the best found, ``untuned`` being those of the untuned build.
+
+    What no trial is known of stays as it is untuned. A default that was not measured is taken for the operator's share
+    in the model's FLOPs. None when no operator has a valid trial.
+    """
+    work = math.fsum(each.weight * max(each.flop, 1.0) for each in operators) or 1.0
+    gained = least = 0.0
+    known = False
+    for each in operators:
+        if each.best is None:
+            continue
+        default = each.default if each.default is not None else untuned * max(each.flop, 1.0) / work
+        gained += each.weight * (default - each.best)
+        least += each.weight * each.best
+        known = True
+    return max(untuned - gained, least) if known else None
+
+
+def entrants(budget: Budget) -> int:
+    """How many arms the budget reaches for: one, and those whose first impression takes no more than a small part."""
+    reach = [
+        limit * CHALLENGE_SHARE / impression
+        for limit, impression in ((budget.seconds, IMPRESSION_SECONDS), (budget.trials, IMPRESSION_TRIALS))
+        if limit is not None
+    ]
+    return 1 + math.floor(min(reach))
+
+
+def impression(budget: Budget) -> float:
+    """Share of the budget that an arm's first slice takes."""
+    shares = [
+        cost / limit
+        for limit, cost in ((budget.seconds, IMPRESSION_SECONDS), (budget.trials, IMPRESSION_TRIALS))
+        if limit is not None
+    ]
+    return min(max(shares), _LARGEST_IMPRESSION)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slice:
+    arm: str
+    share: float
+    """Of the whole budget."""
+    last: bool
+    """Whether nobody else races any more: the arm may take all that is left."""
+
+
+@dataclass(kw_only=True)
+class _Arm:
+    name: str
+    curve: list[tuple[float, float]] = field(default_factory=list)
+    """Share of the budget spent, and the estimate then; ascending in what was spent."""
+    ended: bool = False
+    verdict: str = ""
+
+    @property
+    def spent(self) -> float:
+        return self.curve[-1][0] if self.curve else 0.0
+
+    @property
+    def now(self) -> float:
+        return self.curve[-1][1] if self.curve else math.inf
+
+    @property
+    def rate(self) -> float:
+        """Seconds gained per share of the budget, of late."""
+        if len(self.curve) < 2:
+            return 0.0
+        (before, slower), (after, faster) = self.curve[-2:]
+        return max(0.0, slower - faster) / (after - before) if after > before else 0.0
+
+    def bound(self, left: float) -> float:
+        """The least it can reach if gains go on as they did, while in truth they shrink."""
+        return self.now - self.rate * left
+
+    def forecast(self, left: float) -> float:
+        """What it would reach with all that is left, on a curve that falls with the logarithm of what is spent."""
+        if not self.spent:
+            return self.now
+        return self.now - self.rate * self.spent * math.log1p(left / self.spent)
+
+
+class Race:
+    """Deterministic: the same outcomes give the same slices. Of equals, the arm named first is preferred."""
+
+    def __init__(self, arms: Sequence[str], *, impression: float) -> None:
+        """``impression``: share of the budget that every arm gets before any is judged."""
+        self._arms = {name: _Arm(name=name) for name in arms}
+        self._impression = impression
+
+    def begin(self, arm: str, seconds: float) -> None:
+        """``seconds``: of one run of the model before the arm has changed anything."""
+        self._arms[arm].curve = [(0.0, seconds)]
+
+    def tell(self, arm: str, *, spent: float, seconds: float | None) -> None:
+        """The estimate after the arm has spent this share in all; None where no trial was valid."""
+        known = self._arms[arm]
+        if spent > known.spent or not known.curve:
+            known.curve.append((spent, known.now if seconds is None else min(seconds, known.now)))
+
+    def end(self, arm: str, verdict: str) -> None:
+        """No slice for this arm any more: nothing is left to search there, or it failed."""
+        self._arms[arm].ended = True
+        self._arms[arm].verdict = self._arms[arm].verdict or verdict
+
+    def next_slice(self, left: float) -> Slice | None:
+        """``left``: share of the budget that nobody has spent. None when it is spent, or no arm is left."""
+        self._drop(left)
+        running = [arm for arm in self._arms.values() if not arm.ended]
+        if left <= 0 or not running:
+            return None
+        new = next((arm for arm in running if not arm.spent), None)
+        if new is not None and len(running) > 1:
+            return Slice(arm=new.name, share=min(self._impression, left), last=False)
+        chosen = min(running, key=lambda arm: arm.forecast(left))
+        if len(running) == 1:
+            return Slice(arm=chosen.name, share=left, last=True)
+        return Slice(arm=chosen.name, share=min(max(chosen.spent, self._impression), left), last=False)
+
+    def verdict(self, arm: str) -> str:
+        """Why the arm gets no slice any more; empty while it may get one."""
+        return self._arms[arm].verdict
+
+    def _drop(self, left: float) -> None:
+        judged = [arm for arm in self._arms.values() if arm.spent]
+        best = min((arm.now for arm in judged), default=math.inf)
+        for arm in judged:
+            if not arm.ended and arm.bound(left) > best * (1 + _MARGIN):
+                self.end(arm.name, f"could not catch up: {_ms(arm.now)} expected against {_ms(best)}")
+
+
+def near(estimates: Mapping[str, float]) -> dict[str, bool]:
+    """Whether each arm is near enough to the fastest to be built; the fastest first, of equals the one named first."""
+    best = min(estimates.values(), default=0.0)
+    ordered = sorted(estimates, key=lambda name: estimates[name])
+    return {name: estimates[name] <= best * _NEAR for name in ordered}
+
+
+def affords(budget: Budget, *, built: int, spent: float, next_seconds: float) -> bool:
+    """Whether a job may make one more build.
+
+    ``built`` builds are there, all but the first took ``spent`` seconds together, and the next may take
+    ``next_seconds``.
+    """
+    if not built:
+        return True
+    if built >= MOST_BUILDS:
+        return False
+    if budget.seconds is None:
+        return True
+    return spent + next_seconds <= _BUILD_SHARE * max(0.0, budget.seconds - _SAVED_SECONDS)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tunesmith import errors
 from tunesmith.client import Client
 
 _SHOWN = ("published", "summary", "speedup_over_untuned", "precision", "portfolio", "conditions")
@@ -34,7 +36,8 @@ def tune(
         job = client.tune(
             model, tuner=tuner, seconds=seconds, threads=threads, precision=precision, input_shapes=shapes
         )
-        job.wait()
+        with contextlib.suppress(errors.JobFailed):
+            job.wait()
         facts: dict[str, Any] = {
             "state": job.data["state"], "run_seconds": job.data["run_seconds"],
             "trials": job.data["trials_done"], "failure": job.data.get("failure"),

@@ -10,7 +10,7 @@ import onnxruntime
 
 from tuner.engines.protocol import serving, settling
 from tuner.engines.protocol.messages import Json
-from tuner.engines.reference import arrays, comparing, models, operators, preparing, sessions
+from tuner.engines.reference import arrays, comparing, models, operators, preparing, profiling, sessions
 from tuner.engines.reference.rewriting import applying
 
 
@@ -61,6 +61,10 @@ def _time(params: Json, _: serving.Emitter) -> Json:
     return {"samples": samples}
 
 
+def _profile(params: Json, _: serving.Emitter) -> Json:
+    return {"layers": profiling.layers(params["path"], params["inputs"], params["threads"], params["repeat"])}
+
+
 def _compare(params: Json, _: serving.Emitter) -> Json:
     expected, actual = arrays.load(params["expected"]), arrays.load(params["actual"])
     return {"outputs": comparing.compare(expected, actual, precision=params.get("precision") or "f32")}
@@ -74,6 +78,7 @@ HANDLERS: dict[str, serving.Handler] = {
     "make_inputs": _make_inputs,
     "run": _run,
     "time": _time,
+    "profile": _profile,
     "compare": _compare,
 }
 

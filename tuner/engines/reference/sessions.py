@@ -21,12 +21,15 @@ BASIC = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
 ALL = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
 
 
-def open_session(model: bytes | str, *, threads: int, level: Any = ALL, optimized: str | None = None) -> Any:
+def open_session(
+    model: bytes | str, *, threads: int, level: Any = ALL, optimized: str | None = None, options: Any = None
+) -> Any:
     """A CPU session on the model's bytes or path. Raises EngineFailure ``invalid_model``, ``unsupported_operators``.
 
-    ``optimized``: file that the model is written to after optimization at ``level``.
+    ``optimized``: file that the model is written to after optimization at ``level``; ``options``: further
+    ``onnxruntime.SessionOptions``.
     """
-    options = onnxruntime.SessionOptions()
+    options = options or onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.graph_optimization_level = level

@@ -22,6 +22,7 @@ from tuner.engines.relay import (
     measuring,
     mixed_precision,
     plugins,
+    profiling,
     rounds,
     running,
     speedups,
@@ -120,6 +121,11 @@ def _time(params: Json, _: serving.Emitter) -> Json:
     return {"samples": samples}
 
 
+def _profile(params: Json, _: serving.Emitter) -> Json:
+    place = (params["bundle"], params.get("inputs"), params["threads"])
+    return {"layers": profiling.layers(*place, params["repeat"])}
+
+
 def _samples(params: Json) -> list[float]:
     counts = (params.get("number") or 1, params["repeat"])
     return running.sample(params["bundle"], params.get("inputs"), params["threads"], *counts)
@@ -134,6 +140,7 @@ HANDLERS: dict[str, serving.Handler] = {
     "tune": _tune,
     "run": _run,
     "time": _time,
+    "profile": _profile,
 }
 
 if __name__ == "__main__":

@@ -49,10 +49,14 @@ _FILES = (compiling.LIBRARY, compiling.GRAPH, compiling.PARAMS)
 
 @lru_cache(maxsize=4)
 def _load(bundle: str, modified_ns: tuple[int, ...]) -> Loaded:  # noqa: ARG001 - part of the key
-    return assemble(bundle, lambda: (_load_library(Path(bundle) / compiling.LIBRARY), tvm.cpu(0)))
+    return assemble(bundle, lambda: (library(bundle), tvm.cpu(0)))
 
 
-def assemble(bundle: str, library_on_device: Callable[[], tuple[Any, Any]]) -> Loaded:
+def assemble(
+    bundle: str,
+    library_on_device: Callable[[], tuple[Any, Any]],
+    executor: Callable[[str, Any, Any], Any] = graph_executor.create,
+) -> Loaded:
     """Make an executor on the device that the library was loaded on. Raises EngineFailure ``invalid_bundle``."""
     folder = Path(bundle)
     try:
@@ -60,18 +64,20 @@ def assemble(bundle: str, library_on_device: Callable[[], tuple[Any, Any]]) -> L
         params = tvm.runtime.load_param_dict((folder / compiling.PARAMS).read_bytes())
         graph = json.loads(text)
         library, device = library_on_device()
-        executor = graph_executor.create(text, library, device)
-        executor.load_params(tvm.runtime.save_param_dict(params))
+        made = executor(text, library, device)
+        made.load_params(tvm.runtime.save_param_dict(params))
     except Exception as error:
         # Loading raises TVMError, OSError or ValueError, depending on which file is damaged.
         raise EngineFailure("invalid_bundle", f"TVM cannot load the compiled files: {error}"[:1500]) from error
     names = [graph["nodes"][position]["name"] for position in graph["arg_nodes"]]
-    outputs = graph.get("metadata", {}).get("outputs") or [f"output_{i}" for i in range(executor.get_num_outputs())]
-    inputs = {name: executor.get_input(name) for name in names if name not in params}
-    return Loaded(executor=executor, device=device, inputs=inputs, outputs=outputs)
+    outputs = graph.get("metadata", {}).get("outputs") or [f"output_{i}" for i in range(made.get_num_outputs())]
+    inputs = {name: made.get_input(name) for name in names if name not in params}
+    return Loaded(executor=made, device=device, inputs=inputs, outputs=outputs)
 
 
-def _load_library(path: Path) -> Any:
+def library(bundle: str) -> Any:
+    """The code of compiled files, as a ``tvm.runtime.Module``."""
+    path = Path(bundle) / compiling.LIBRARY
     # The dynamic loader knows libraries by name: a file compiled anew under the old name would not be read.
     with tempfile.TemporaryDirectory(prefix="tunesmith-load-") as folder:
         return tvm.runtime.load_module(shutil.copyfile(path, Path(folder) / path.name).as_posix())
@@ -109,7 +115,7 @@ def run(bundle: str, inputs: str | None, outputs: str | None, threads: int) -> l
 
 
 def run_loaded(loaded: Loaded, inputs: str | None, outputs: str | None) -> list[Json]:
-    _feed_or_fill(loaded, inputs)
+    feed_or_fill(loaded, inputs)
     loaded.executor.run()
     arrays = {name: loaded.executor.get_output(place).numpy() for place, name in enumerate(loaded.outputs)}
     if outputs:
@@ -125,12 +131,13 @@ def sample(bundle: str, inputs: str | None, threads: int, number: int, repeat: i
 
 
 def sample_loaded(loaded: Loaded, inputs: str | None, number: int, repeat: int) -> list[float]:
-    _feed_or_fill(loaded, inputs)
+    feed_or_fill(loaded, inputs)
     timer = loaded.executor.module.time_evaluator("run", loaded.device, number=number, repeat=repeat)
     return [float(seconds) for seconds in timer().results]
 
 
-def _feed_or_fill(loaded: Loaded, inputs: str | None) -> None:
+def feed_or_fill(loaded: Loaded, inputs: str | None) -> None:
+    """Set the inputs from an ``.npz`` file, or from a seed. Raises EngineFailure ``invalid_inputs``."""
     if inputs:
         feed(loaded, inputs)
     else:

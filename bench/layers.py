@@ -1,0 +1,99 @@
+"""Where the time goes: each operator of a compiled model and of ONNX Runtime, the slowest first.
+
+``./run bench layers --model NAME`` builds the model untuned; ``--bundle FOLDER`` looks into an unpacked bundle instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from bench import zoo
+from tuner import catalogue, environments, verification
+from tuner.inspection import Inspector
+from tuner.session import EngineSession
+
+_KINDS = (
+    ("depthwise", "depthwise convolution"), ("conv2d_transpose", "transposed convolution"), ("conv", "convolution"),
+    ("dense", "product"), ("matmul", "product"), ("gemm", "product"), ("layout_transform", "layout"),
+    ("reorder", "layout"), ("transpose", "layout"), ("pool", "pooling"), ("softmax", "softmax"),
+    ("concat", "concatenation"),
+)  # fmt: skip
+"""By the first of these that an operator's name has in it; the rest is ``other``."""
+_BUILD_SECONDS = 1800.0
+Layer = dict[str, Any]
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = _options(arguments)
+    home = Path(os.environ["TUNESMITH_HOME"])
+    with tempfile.TemporaryDirectory(prefix="tunesmith-layers-") as scratch, ExitStack() as stack:
+        folder = Path(scratch)
+        relay, reference = (stack.enter_context(_engine(name, home, folder)) for name in ("relay", "reference"))
+        model = zoo.MODELS[options.model]
+        spec = catalogue.get("reference")
+        inspector = Inspector(spec=spec, python=environments.interpreter(spec, home), home=home, seconds=300)
+        prepared = inspector.prepare(zoo.fetch(model, home), model.input_shapes, folder / "prepared.onnx")
+        inputs = str(verification.make_inputs(reference, prepared.inputs, folder / "inputs", seeds=[0])[0])
+        bundle = options.bundle or _build(relay, prepared.path, folder / "untuned", options.threads)
+        common = {"inputs": inputs, "threads": options.threads, "repeat": options.repeat}
+        ours = relay.request("profile", {"bundle": str(bundle), **common}, timeout=600)["layers"]
+        theirs = reference.request("profile", {"path": str(prepared.path), **common}, timeout=600)["layers"]
+    report = {
+        "model": model.name, "threads": options.threads, "tvm": summary(ours, options.top),
+        "onnxruntime": summary(theirs, options.top),
+    }  # fmt: skip
+    json.dump(report, sys.stdout, indent=2)
+    sys.stdout.write("\n")
+    return 0
+
+
+def summary(layers: Sequence[Layer], top: int) -> dict[str, Any]:
+    """Milliseconds in all, by kind of operator, and of the slowest ``top`` layers."""
+    by_kind: dict[str, float] = defaultdict(float)
+    for layer in layers:
+        by_kind[_kind(layer)] += layer["seconds"] * 1e3
+    slowest = sorted(layers, key=lambda layer: -layer["seconds"])[:top]
+    return {
+        "ms": round(sum(by_kind.values()), 3),
+        "by_kind_ms": {kind: round(ms, 3) for kind, ms in sorted(by_kind.items(), key=lambda pair: -pair[1])},
+        "slowest": [{**layer, "ms": round(layer["seconds"] * 1e3, 4)} for layer in slowest],
+    }
+
+
+def _kind(layer: Layer) -> str:
+    name = f"{layer.get('operator', '')} {layer['name']}".lower()
+    return next((kind for part, kind in _KINDS if part in name), "other")
+
+
+def _build(engine: EngineSession, model: Path, folder: Path, threads: int) -> Path:
+    params = {
+        "model": str(model), "target": f"llvm -mcpu={engine.hello['mcpu']}", "threads": threads, "precision": "f32",
+        "rewrite": False, "tuner": None, "options": {}, "format": "shared", "records": None, "out_dir": str(folder),
+    }  # fmt: skip
+    engine.request("compile", params, timeout=_BUILD_SECONDS)
+    return folder
+
+
+def _engine(name: str, home: Path, folder: Path) -> EngineSession:
+    spec = catalogue.get(name)
+    return EngineSession.start(spec, environments.interpreter(spec, home), log_path=folder / f"{name}.log", home=home)
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="./run bench layers", description=__doc__)
+    parser.add_argument("--model", choices=sorted(zoo.MODELS), default="ppocr-cls")
+    parser.add_argument("--bundle", type=Path, help="unpacked bundle of the relay engine")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--repeat", type=int, default=10)
+    parser.add_argument("--top", type=int, default=12)
+    parser.add_argument("--json", action="store_true", help="JSON is what it prints anyway")
+    return parser.parse_args(arguments)

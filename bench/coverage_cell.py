@@ -40,7 +40,7 @@ def prepare(model: ZooModel, home: Path, folder: Path) -> Model | str:
         inspector = Inspector(spec=catalogue.get("reference"), python=python, home=home, seconds=300)
         prepared = inspector.prepare(fetch(model, home), model.input_shapes, folder / "prepared.onnx")
         with _engine("reference", home, folder) as reference:
-            inputs = verification.make_inputs(reference, prepared.inputs, folder / "inputs")
+            inputs = verification.make_inputs(reference, prepared.inputs, folder / "inputs", model=prepared.path)
             expected = verification.run_reference(
                 reference, prepared.path, inputs, folder / "expected", threads=_threads()
             )

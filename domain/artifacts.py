@@ -50,6 +50,8 @@ class OutputError:
     """Share of rows whose largest element is at the reference's place; None where that says nothing."""
     not_finite: int = 0
     """Elements that are NaN or infinite where the reference's are not."""
+    least_top1: float | None = None
+    """The share of ``top1`` that was asked for; None where any will do."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,6 +40,7 @@
     │   └── EngineRequestFailed       it answered with an error of its own; ``code`` is the engine's
     ├── JobFailed                 the job's own outcome
     │   ├── VerificationFailed        no variant agrees with the reference
+    │   ├── AccuracyNotMet            no build in the precision that was asked for passes the accuracy gate
     │   ├── NoValidTrial              every trial of a tuning task failed
     │   └── AttemptsExhausted         the job killed or lost its worker too often
     ├── Unavailable               a part of the service cannot be reached
@@ -251,6 +252,11 @@ class VerificationFailed(JobFailed):
     default_hint = (
         "No compiled variant agrees with the reference; the failure's details list the errors. Nothing was published."
     )
+
+
+class AccuracyNotMet(JobFailed):
+    code = "accuracy_not_met"
+    default_hint = "Use precision 'auto', which falls back to f32, or allow more: --max-error, --min-top1."
 
 
 class NoValidTrial(JobFailed):

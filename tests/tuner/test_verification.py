@@ -8,6 +8,7 @@ import pytest
 
 from domain import errors
 from domain.artifacts import Variant
+from domain.jobs import AccuracyGate, Precision
 from domain.ports import OnEvent
 from domain.tensors import TensorSpec
 from tests.tuner.fakes import FakeEngine
@@ -82,3 +83,51 @@ def test_an_engine_that_cannot_run_the_variant_is_an_error(tmp_path: Path) -> No
 
     with pytest.raises(errors.EngineRequestFailed, match=r"no mod\.so"):
         verify(compared([0.0] * 3), FakeEngine({"run": fail}), tmp_path)
+
+
+def test_agreement_is_a_share_of_all_rows(tmp_path: Path) -> None:
+    def verified(least: float) -> verification.Verification:
+        agreed = iter([2, 2, 1])
+        shared = {"output": "y", "dtype": "float32", "max_abs": 0.0, "max_rel": 0.0, "atol": 1e-3, "rtol": 0.1}
+        answer = {**shared, "passed": True, "rows": 2, "not_finite": 0}
+        reference = FakeEngine({"compare": lambda params, _: {"outputs": [{**answer, "agreed": next(agreed)}]}})
+        return verification.verify(
+            reference,
+            FakeEngine({"run": lambda params, _: {}}),
+            variant=Variant.TUNED,
+            bundle=Path("/b"),
+            inputs=[Path(f"/{seed}.npz") for seed in range(3)],
+            expected=[Path(f"/{seed}.npz") for seed in range(3)],
+            folder=tmp_path,
+            place={"threads": 1},
+            precision="int8",
+            gate=AccuracyGate(max_rel=0.05, top1=least),
+            model=Path("/m.onnx"),
+            kinds={"x": "image"},
+        )
+
+    [loose], [strict] = verified(0.8).outputs, verified(0.99).outputs
+    assert (loose.top1, loose.least_top1, loose.passed) == (pytest.approx(5 / 6), 0.8, True)
+    assert (strict.passed, verified(0.8).inputs) == (False, {"x": "image"})
+
+
+def test_the_gate_and_the_model_reach_the_comparison(tmp_path: Path) -> None:
+    reference = compared([0.0] * 3)
+    verify(reference, FakeEngine({"run": lambda params, _: {}}), tmp_path)
+    asked = [params for method, params in reference.requests if method == "compare"]
+    assert {(each["precision"], each["max_rel"], each["model"]) for each in asked} == {("f32", None, None)}
+
+
+def test_elements_that_are_not_finite_are_counted(tmp_path: Path) -> None:
+    shared = {"output": "y", "dtype": "float32", "max_abs": 1e308, "max_rel": 1e308, "atol": 1e-5, "rtol": 5e-4}
+    answer = {"outputs": [{**shared, "passed": False, "not_finite": 2}]}
+    reference = compared([0.0] * 3)
+    reference.answers["compare"] = lambda params, _: answer
+    result = verify(reference, FakeEngine({"run": lambda params, _: {}}), tmp_path)
+    assert (result.outputs[0].not_finite, result.outputs[0].top1, result.passed) == (6, None, False)
+
+
+def test_narrow_precisions_are_judged_by_more_inputs() -> None:
+    assert verification.seeds_for(Precision.F32) == verification.SEEDS
+    assert len(verification.seeds_for(Precision.AUTO)) >= 16
+    assert not set(verification.CALIBRATION_SEEDS) & set(verification.seeds_for(Precision.INT8))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from domain import errors
@@ -13,7 +14,7 @@ from tuner import benchmark, timing, verification
 from tuner.timing import Timed
 from worker.engines import REFERENCE
 from worker.pipeline import building, candidates, measuring, referring, variants, verifying
-from worker.pipeline.work import EXPECTED, INPUTS, Outcome, Work
+from worker.pipeline.work import EXPECTED, INPUTS, KINDS, Outcome, Work
 
 _TIME_SECONDS = 600.0
 _RUNS = {"number": 3, "repeat": 5}
@@ -25,7 +26,7 @@ _CLEARLY = 0.8
 def run(work: Work) -> Outcome:
     """Raises EngineError, VerificationFailed, UnsupportedTarget when this CPU cannot run code for the target."""
     plain = referring.make(work) if work.measures else []
-    made = _references(work) if work.measures else {INPUTS: [], EXPECTED: []}
+    made = _references(work) if work.measures else _Made()
     builds = _Builds(work, made)
     right = builds.make()
     seconds = _time(work, right, made)
@@ -38,8 +39,10 @@ def run(work: Work) -> Outcome:
     if REFERENCE in seconds:
         told[REFERENCE] = seconds[REFERENCE]
     return {
-        "files": [*builds.files, *plain, *made[INPUTS], *made[EXPECTED]],
-        **made,
+        "files": [*builds.files, *plain, *made.inputs, *made.expected],
+        INPUTS: made.inputs,
+        EXPECTED: made.expected,
+        KINDS: made.kinds,
         "seconds": told,
         "engine": fastest,
         "engines": {name: seconds.get(name) for name in right},
@@ -49,16 +52,32 @@ def run(work: Work) -> Outcome:
     }
 
 
-def _references(work: Work) -> dict[str, list[str]]:
+@dataclass(frozen=True, kw_only=True)
+class _Made:
     """Seeded inputs and what the reference makes of them, as files relative to the work folder."""
-    inputs = verification.make_inputs(work.engines.get(REFERENCE), work.inputs, work.folder / INPUTS)
-    return {INPUTS: _relative(work, inputs), EXPECTED: _relative(work, referring.run(work, inputs))}
+
+    inputs: list[str] = field(default_factory=list)
+    expected: list[str] = field(default_factory=list)
+    kinds: dict[str, str] = field(default_factory=dict)
+    """Of values, by input."""
+
+
+def _references(work: Work) -> _Made:
+    seeded = verification.seed_inputs(
+        work.engines.get(REFERENCE),
+        work.inputs,
+        work.folder / INPUTS,
+        model=work.prepared,
+        seeds=verification.seeds_for(work.request.precision),
+    )
+    expected = referring.run(work, seeded.paths)
+    return _Made(inputs=_relative(work, seeded.paths), expected=_relative(work, expected), kinds=seeded.kinds)
 
 
 class _Builds:
     """Untuned builds of every engine that imports the model; those that are wrong are told and left out."""
 
-    def __init__(self, work: Work, made: dict[str, list[str]]) -> None:
+    def __init__(self, work: Work, made: _Made) -> None:
         self._work = work
         self._made = made
         self.files: list[str] = []
@@ -101,10 +120,11 @@ class _Builds:
     def _verify(self, name: str) -> Verification:
         work = self._work
         engine = work.engines.get(name, role=Variant.UNTUNED)
-        inputs, expected = ([work.folder / path for path in self._made[kind]] for kind in (INPUTS, EXPECTED))
+        made = self._made
+        inputs, expected = ([work.folder / path for path in paths] for paths in (made.inputs, made.expected))
         folder = work.folder / variants.untuned_folder(name)
         try:
-            return verifying.compare(work, engine, Variant.UNTUNED, folder, inputs, expected)
+            return verifying.compare(work, engine, Variant.UNTUNED, folder, inputs, expected, kinds=made.kinds)
         except errors.EngineCrashed as error:
             raise _cannot_run(work, error) from error
 
@@ -123,11 +143,11 @@ def _cannot_run(work: Work, error: errors.EngineCrashed) -> errors.TunesmithErro
     )
 
 
-def _time(work: Work, names: Sequence[str], made: dict[str, list[str]]) -> dict[str, float]:
+def _time(work: Work, names: Sequence[str], made: _Made) -> dict[str, float]:
     """Seconds per run of each engine's untuned build, and of the reference: a first impression, not evidence."""
     if not work.measures:
         return {}
-    inputs = work.folder / made[INPUTS][0]
+    inputs = work.folder / made.inputs[0]
     timed = {}
     if work.reference_shares_device:
         timed[REFERENCE] = referring.timed(work, inputs)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from domain import errors
 from domain.artifacts import Variant, Verification
-from domain.jobs import Stage
+from domain.jobs import Precision, Stage
 from domain.ports import Engine
 from storage import codec
-from tuner import benchmark, failures, verification
+from tuner import benchmark, failures, precisions, verification
 from worker.engines import REFERENCE
 from worker.pipeline import auditing, variants
-from worker.pipeline.work import EXPECTED, INPUTS, Outcome, Work
+from worker.pipeline.work import EXPECTED, INPUTS, KINDS, Outcome, Work
 
 
 def run(work: Work) -> Outcome:
@@ -60,9 +60,22 @@ def load(work: Work) -> dict[Variant, Verification]:
 
 
 def compare(
-    work: Work, engine: Engine, variant: Variant, bundle: Path, inputs: Sequence[Path], expected: Sequence[Path]
+    work: Work,
+    engine: Engine,
+    variant: Variant,
+    bundle: Path,
+    inputs: Sequence[Path],
+    expected: Sequence[Path],
+    *,
+    kinds: Mapping[str, str],
+    precision: Precision | None = None,
 ) -> Verification:
-    """Run a build where the job measures and compare. Raises EngineError, Canceled, and the caller's errors."""
+    """Run a build where the job measures and compare, by the accuracy gate of its ``precision``.
+
+    ``kinds``: of values that each input was given. Without a ``precision``, the one that was asked for. Raises
+    EngineError, Canceled, and the caller's errors.
+    """
+    computed = precision or precisions.first(work.request)
     try:
         return verification.verify(
             work.engines.get(REFERENCE),
@@ -73,7 +86,11 @@ def compare(
             expected=expected,
             folder=work.folder / "actual",
             place=work.place,
-            precision=str(work.request.precision),
+            precision=str(computed),
+            gate=precisions.gate_of(work.request, computed),
+            model=work.prepared,
+            kinds=kinds,
+            seeds=verification.seeds_for(work.request.precision),
             canceled=work.canceled,
         )
     except errors.EngineRequestFailed as error:
@@ -89,7 +106,8 @@ def _verify(work: Work, variant: Variant) -> Verification:
     inputs, expected = work.arrays(INPUTS), work.arrays(EXPECTED)
     try:
         engine = variants.engine(work, variant)
-        return compare(work, engine, variant, variants.folder(work, variant), inputs, expected)
+        kinds = work.outcomes[Stage.BASELINE].get(KINDS, {})
+        return compare(work, engine, variant, variants.folder(work, variant), inputs, expected, kinds=kinds)
     except (errors.EngineError, errors.InvalidRequest) as error:
         # Of a job that is to stop the engine may be gone, which says nothing about the build.
         work.keeper.check()
@@ -97,4 +115,5 @@ def _verify(work: Work, variant: Variant) -> Verification:
             raise
         work.note(f"the {variant} build does not run: {error.message[:500]}")
         precision = str(work.request.precision)
-        return Verification(variant=variant, seeds=verification.SEEDS, outputs=(), precision=precision)
+        seeds = verification.seeds_for(work.request.precision)
+        return Verification(variant=variant, seeds=seeds, outputs=(), precision=precision)

@@ -17,7 +17,7 @@ from domain.targets import Device, Target, Toolchain, kind_of
 from domain.tensors import TensorSpec
 from storage import events, jobs, quarantine
 from storage.database import Database
-from tuner import failures
+from tuner import failures, precisions
 from worker import clock
 from worker.engines import EnginePool
 from worker.leases import LeaseKeeper
@@ -26,7 +26,7 @@ from worker.settings import WorkerSettings
 Outcome = dict[str, Any]
 """What a stage found out, as JSON. ``files`` lists what later stages read, relative to the work folder."""
 
-INPUTS, EXPECTED = "inputs", "expected"
+INPUTS, EXPECTED, KINDS = "inputs", "expected", "kinds"
 UNTUNED, TUNED = "untuned", "tuned"
 RECORDS = "records.jsonl"
 COMPILE_SECONDS = 3600.0
@@ -138,7 +138,7 @@ class Work:
             "model": str(self.prepared),
             "target": self.target.text,
             "threads": self.threads,
-            "precision": str(self.request.precision),
+            "precision": str(precisions.first(self.request)),
             "tuner": None if tuner is None else str(tuner),
             "options": asdict(self.request.tuner_options),
         }

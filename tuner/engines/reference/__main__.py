@@ -10,7 +10,7 @@ import onnxruntime
 
 from tuner.engines.protocol import serving, settling
 from tuner.engines.protocol.messages import Json
-from tuner.engines.reference import arrays, comparing, models, operators, preparing, profiling, sessions
+from tuner.engines.reference import arrays, classifiers, comparing, models, operators, preparing, profiling, sessions
 from tuner.engines.reference.rewriting import applying
 
 
@@ -40,7 +40,7 @@ def _make_operator(params: Json, _: serving.Emitter) -> Json:
 
 def _make_inputs(params: Json, _: serving.Emitter) -> Json:
     Path(params["out_dir"]).mkdir(parents=True, exist_ok=True)
-    return {"paths": arrays.make_files(params["inputs"], params["seeds"], params["out_dir"])}
+    return arrays.make_files(params["inputs"], params["seeds"], params["out_dir"], params.get("model"))
 
 
 def _run(params: Json, _: serving.Emitter) -> Json:
@@ -67,7 +67,14 @@ def _profile(params: Json, _: serving.Emitter) -> Json:
 
 def _compare(params: Json, _: serving.Emitter) -> Json:
     expected, actual = arrays.load(params["expected"]), arrays.load(params["actual"])
-    return {"outputs": comparing.compare(expected, actual, precision=params.get("precision") or "f32")}
+    outputs = comparing.compare(
+        expected,
+        actual,
+        precision=params.get("precision") or "f32",
+        max_rel=params.get("max_rel"),
+        classifiers=classifiers.outputs(params.get("model")),
+    )
+    return {"outputs": outputs}
 
 
 HANDLERS: dict[str, serving.Handler] = {

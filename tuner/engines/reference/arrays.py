@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
+from tuner.engines.reference import kinds, models, seeding
+from tuner.engines.reference.kinds import Kind
 
 Arrays = dict[str, Any]
 
@@ -32,36 +35,26 @@ def save(path: str, arrays: Mapping[str, Any]) -> None:
                 np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
 
 
-def make(specs: Sequence[Json], seed: int) -> Arrays:
-    """Seeded inputs of static ``specs``. Raises EngineFailure ``unsupported_dtype``."""
-    generator = np.random.default_rng(seed)
-    return {spec["name"]: _values(generator, spec["dtype"], spec["shape"]) for spec in specs}
+def make(specs: Sequence[Json], seed: int, graph: onnx.GraphProto | None = None) -> Arrays:
+    """Seeded inputs of static ``specs``, suited to what each input takes; a ``graph`` that reads them tells more.
+
+    Raises EngineFailure ``unsupported_dtype``.
+    """
+    return _make(specs, seed, kinds.of_inputs(specs, graph))
 
 
-def make_files(specs: Sequence[Json], seeds: Sequence[int], out_dir: str) -> list[str]:
+def make_files(specs: Sequence[Json], seeds: Sequence[int], out_dir: str, model: str | None = None) -> Json:
+    """``{paths, kinds: {input: kind}}``; ``model`` is a prepared file, which tells the kinds where it is ONNX."""
+    graph = models.read(model).graph if model and Path(model).suffix == ".onnx" else None
+    found = kinds.of_inputs(specs, graph)
     paths = []
     for seed in seeds:
         path = str(Path(out_dir) / f"inputs-{seed}.npz")
-        save(path, make(specs, seed))
+        save(path, _make(specs, seed, found))
         paths.append(path)
-    return paths
+    return {"paths": paths, "kinds": {name: kind.name for name, kind in found.items()}}
 
 
-def _values(generator: Any, name: str, shape: list[int]) -> Any:
-    try:
-        dtype = np.dtype(name)
-    except TypeError as error:
-        raise EngineFailure("unsupported_dtype", f"inputs of type {name} cannot be made") from error
-    if dtype.kind == "f":
-        return generator.random(shape).astype(dtype)
-    if dtype.kind == "c":
-        return (generator.random(shape) + 1j * generator.random(shape)).astype(dtype)
-    if dtype.kind == "b":
-        return generator.integers(0, 2, shape).astype(dtype)
-    if dtype.itemsize == 1 and dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        return generator.integers(limits.min, limits.max, shape, dtype=dtype, endpoint=True)
-    if dtype.kind in "iu":
-        # Wide integers are token ids, masks and segment ids, and the smallest table has two rows.
-        return generator.integers(0, 2, shape, dtype=dtype)
-    raise EngineFailure("unsupported_dtype", f"inputs of type {name} cannot be made")
+def _make(specs: Sequence[Json], seed: int, found: Mapping[str, Kind]) -> Arrays:
+    generator = np.random.default_rng(seed)
+    return {spec["name"]: seeding.values(found[spec["name"]], spec, generator, seed) for spec in specs}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -19,45 +20,73 @@ TOLERANCES = {
 The relative one is about 4000 units in the last place for float32: correct compilations of deep networks were seen
 within 1e-5, wrong ones off by 1e-1 and more.
 """
-HALF_TOLERANCES = (1e-3, 2e-2)
-"""Of floating-point outputs of a network that computes in fp16, likewise.
+NARROW_TOLERANCES = {"fp16": (1e-3, 2e-2), "bf16": (1e-3, 4e-2), "int8": (1e-3, 1e-1)}
+"""Of floating-point outputs of a network that computes in a narrower type, likewise.
 
-Each rounding of a number with 11 significant bits is off by up to 5e-4 of it; roundings of some hundred layers add up
-like a random walk, to about 5e-3 of the largest output. Wrong results were seen off by 1e-1 and more.
+Each rounding of a number with 11 significant bits, of fp16, is off by up to 5e-4 of it; roundings of some hundred
+layers add up like a random walk, to about 5e-3 of the largest output. bf16 has 8 bits, but sums are float32: only
+operands are rounded. Of int8 a rounding is 4e-3 of the largest value in the whole tensor. Wrong results were seen off
+by 1e-1 and more; with int8 the place of the largest element says more.
 """
 LARGEST = 1e308
 """Stands for an infinite or undefined error, which JSON cannot carry."""
 
 
-def compare(expected: Arrays, actual: Arrays, *, precision: str = "f32") -> list[Json]:
+def compare(
+    expected: Arrays,
+    actual: Arrays,
+    *,
+    precision: str = "f32",
+    max_rel: float | None = None,
+    classifiers: Collection[str] = (),
+) -> list[Json]:
     """One entry for every expected output; a missing or wrong-shaped one fails with the largest error.
 
-    ``precision`` is what ``actual`` was computed with: ``f32`` or ``fp16``.
+    ``precision`` is what ``actual`` was computed with, and decides the tolerances; ``max_rel`` replaces the relative
+    one of floating-point outputs. Of the outputs that ``classifiers`` names, ``rows`` counts the vectors over the last
+    axis and ``agreed`` those whose largest element is at the expected place; both are 0 of other outputs.
     """
-    return [_compare(name, array, actual.get(name), precision) for name, array in expected.items()]
+    return [
+        _compare(name, array, actual.get(name), _tolerances(array, precision, max_rel), name in classifiers)
+        for name, array in expected.items()
+    ]
 
 
-def _compare(name: str, expected: Any, actual: Any, precision: str) -> Json:
+def _tolerances(expected: Any, precision: str, max_rel: float | None) -> tuple[float, float]:
     dtype = expected.dtype.name
-    atol, rtol = TOLERANCES.get(dtype, (0.0, 0.0))
-    if precision == "fp16" and dtype in TOLERANCES:
-        atol, rtol = HALF_TOLERANCES
+    if dtype not in TOLERANCES:
+        return 0.0, 0.0
+    atol, rtol = NARROW_TOLERANCES.get(precision, TOLERANCES[dtype])
+    return atol, rtol if max_rel is None else max_rel
+
+
+def _compare(name: str, expected: Any, actual: Any, tolerances: tuple[float, float], classifies: bool) -> Json:
+    atol, rtol = tolerances
     max_abs, scale = _errors(expected, actual)
     max_rel = max_abs / scale if scale > 0 else (0.0 if max_abs == 0 else LARGEST)
+    not_finite = _not_finite(expected, actual)
+    rows, agreed = _agreement(expected, actual) if classifies else (0, 0)
     return {
         "output": name,
-        "dtype": dtype,
+        "dtype": expected.dtype.name,
         "max_abs": max_abs,
         "max_rel": min(max_rel, LARGEST),
         "atol": atol,
         "rtol": rtol,
-        "passed": bool(max_abs <= atol + rtol * scale),
+        "passed": bool(max_abs <= atol + rtol * scale) and not not_finite,
+        "not_finite": not_finite,
+        "rows": rows,
+        "agreed": agreed,
     }
+
+
+def _fits(expected: Any, actual: Any) -> bool:
+    return actual is not None and actual.shape == expected.shape and actual.dtype == expected.dtype
 
 
 def _errors(expected: Any, actual: Any) -> tuple[float, float]:
     """The largest absolute error and the largest finite magnitude in ``expected``."""
-    if actual is None or actual.shape != expected.shape or actual.dtype != expected.dtype:
+    if not _fits(expected, actual):
         return LARGEST, 0.0
     if expected.size == 0:
         return 0.0, 0.0
@@ -69,6 +98,24 @@ def _errors(expected: Any, actual: Any) -> tuple[float, float]:
         return LARGEST, min(scale, LARGEST)
     errors = np.abs(wide_actual[finite] - wide_expected[finite])
     return min(float(errors.max(initial=0)), LARGEST), min(scale, LARGEST)
+
+
+def _not_finite(expected: Any, actual: Any) -> int:
+    """Elements that are NaN or infinite where the expected ones are not."""
+    if not _fits(expected, actual) or expected.dtype.kind not in "fc":
+        return 0
+    return int(np.count_nonzero(np.isfinite(expected) & ~np.isfinite(actual)))
+
+
+def _agreement(expected: Any, actual: Any) -> tuple[int, int]:
+    """Rows over the last axis, and those that agree: of equal largest elements in ``expected`` any place will do."""
+    if expected.ndim < 1 or expected.size == 0 or expected.shape[-1] < 2:
+        return 0, 0
+    rows = expected.reshape(-1, expected.shape[-1])
+    if not _fits(expected, actual):
+        return len(rows), 0
+    chosen = actual.reshape(rows.shape).argmax(axis=1)
+    return len(rows), int(np.count_nonzero(rows[np.arange(len(rows)), chosen] == rows.max(axis=1)))
 
 
 def _wide(array: Any) -> Any:

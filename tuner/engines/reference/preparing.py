@@ -25,7 +25,7 @@ def prepare(path: str, input_shapes: shapes.Shapes, out_path: str) -> Json:
     static = shapes.fix(model, shapes.resolve(model, input_shapes))
     if not static.graph.output:
         raise EngineFailure("invalid_model", "the model has no outputs")
-    inputs = arrays.make([models.spec(value) for value in static.graph.input], _CHECK_SEED)
+    inputs = arrays.make([models.spec(value) for value in static.graph.input], _CHECK_SEED, static.graph)
     expected = sessions.run(sessions.open_session(static.SerializeToString(), threads=1), inputs)
     for value in static.graph.output:
         # What a run gives is the truth; shape inference leaves gaps.

@@ -82,6 +82,46 @@ def test_half_precision_has_tolerances_of_its_own(
     assert passed == [f32, fp16]
 
 
+def test_a_gate_replaces_the_relative_tolerance(reference: EngineSession, tmp_path: Path) -> None:
+    expected = _npz(tmp_path / "e.npz", a=[1.0, 100.0])
+    params = {"expected": str(expected), "actual": str(_npz(tmp_path / "a.npz", a=[1.0, 101.0])), "precision": "int8"}
+    found = [
+        reference.request("compare", {**params, "max_rel": share}, timeout=60)["outputs"][0]
+        for share in (None, 0.02, 0.001)
+    ]
+    assert [(each["passed"], each["rtol"]) for each in found] == [(True, 0.1), (True, 0.02), (False, 0.001)]
+
+
+def test_what_is_not_finite_is_counted(reference: EngineSession, tmp_path: Path) -> None:
+    expected = _npz(tmp_path / "e.npz", a=[1.0, 2.0, math.inf])
+    [output] = _compare(reference, expected, _npz(tmp_path / "a.npz", a=[math.nan, math.inf, math.inf]))
+    assert (output["not_finite"], output["passed"]) == (2, False)
+    [same] = _compare(reference, expected, expected)
+    assert (same["not_finite"], same["passed"]) == (0, True)
+
+
+def test_a_classifiers_rows_are_counted(
+    reference: EngineSession, prepared: Path, inputs: list[Path], tmp_path: Path
+) -> None:
+    outputs = []
+    for place, given in enumerate(inputs[:2]):
+        outputs.append(tmp_path / f"o{place}.npz")
+        run = {"path": str(prepared), "inputs": str(given), "outputs": str(outputs[-1]), "threads": 1}
+        reference.request("run", run, timeout=60)
+    pair = {"expected": str(outputs[0]), "actual": str(outputs[0]), "precision": "int8"}
+    told = [
+        reference.request("compare", {**pair, "model": model}, timeout=60)["outputs"][0]
+        for model in (str(prepared), None, str(tmp_path / "module.json"))
+    ]
+    assert [(each["rows"], each["agreed"]) for each in told] == [(1, 1), (0, 0), (0, 0)]
+
+
+def test_a_model_tells_kinds(reference: EngineSession, prepared: Path, tmp_path: Path) -> None:
+    spec = {"name": "image", "dtype": "float32", "shape": [1, 3, 16, 16]}
+    params = {"inputs": [spec], "seeds": [0], "out_dir": str(tmp_path), "model": str(prepared)}
+    assert reference.request("make_inputs", params, timeout=60)["kinds"] == {"image": "image"}
+
+
 def test_a_missing_output_fails(reference: EngineSession, tmp_path: Path) -> None:
     expected = _npz(tmp_path / "e.npz", a=[1.0], b=[2.0])
     outputs = _compare(reference, expected, _npz(tmp_path / "a.npz", a=[1.0]))

@@ -27,7 +27,7 @@ def rewrite(path: str, lanes: int, out_path: str, passes: Sequence[Pass] = PASSE
     ``ROUNDING``, one sentence. Raises EngineFailure ``invalid_model`` for a file that is none to begin with.
     """
     model = models.read(path)
-    inputs = arrays.make([models.spec(value) for value in models.fed_inputs(model)], _CHECK_SEED)
+    inputs = arrays.make([models.spec(value) for value in models.fed_inputs(model)], _CHECK_SEED, model.graph)
     expected = sessions.run(sessions.open_session(model.SerializeToString(), threads=1), inputs)
     graphs.lift_constants(model)
     del model.graph.value_info[:]

@@ -1,0 +1,94 @@
+"""Which precisions a job considers, and whether what came of one may be published."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from domain import errors
+from domain.artifacts import OutputError, Verification
+from domain.jobs import AccuracyGate, JobRequest, Precision, RunnerKind
+
+LEAST_TOP1 = 0.99
+"""Of a narrower precision whose gate leaves it open."""
+_NARROW = (Precision.BF16, Precision.INT8, Precision.FP16)
+"""What ``auto`` considers beside f32, in this order, where an engine offers it for the target."""
+
+
+def considered(request: JobRequest, answers: Mapping[str, Mapping[str, Any]]) -> tuple[Precision, ...]:
+    """What to build in, by what each engine answered to ``check``.
+
+    A named precision is considered alone. ``auto`` always has f32, first; others are never considered where nothing
+    runs, as nothing could prove them right.
+    """
+    if request.precision is not Precision.AUTO:
+        return (request.precision,)
+    if request.runner is RunnerKind.NONE:
+        return (Precision.F32,)
+    offered = {str(name) for answer in answers.values() for name in answer.get("precisions", ())}
+    return (Precision.F32, *(precision for precision in _NARROW if str(precision) in offered))
+
+
+def first(request: JobRequest) -> Precision:
+    """What a job's builds are in as long as nothing else is decided: f32, unless another one is named."""
+    return Precision.F32 if request.precision is Precision.AUTO else request.precision
+
+
+def gate_of(request: JobRequest, precision: Precision) -> AccuracyGate:
+    """What a build in ``precision`` must keep; a relative error left open is the reference engine's tolerance.
+
+    f32 has no gate: it is what others are compared with, within the rounding of sums in another order.
+    """
+    if precision is Precision.F32:
+        return AccuracyGate()
+    asked = request.accuracy
+    return AccuracyGate(max_rel=asked.max_rel, top1=LEAST_TOP1 if asked.top1 is None else asked.top1)
+
+
+def passes(found: Verification, gate: AccuracyGate, precision: Precision) -> tuple[bool, str]:
+    """Whether a build may be published, and one sentence that says why, or why not, in numbers."""
+    if not found.outputs:
+        return False, f"The {precision} build did not run."
+    wrong = [reason for error in found.outputs if (reason := _objection(error, gate))]
+    if wrong:
+        return False, f"The {precision} build is left out: {'; '.join(wrong)}."
+    return True, f"The {precision} build passes: {_worst(found)}."
+
+
+def not_met(found: Mapping[Precision, tuple[Verification, AccuracyGate]]) -> errors.AccuracyNotMet:
+    """The error of a job whose precisions were named and none of which passes."""
+    reasons = [passes(each, gate, precision)[1] for precision, (each, gate) in found.items()]
+    details = {str(precision): _numbers(each) for precision, (each, _) in found.items()}
+    return errors.AccuracyNotMet(" ".join(reasons), details={"precisions": details})
+
+
+def _objection(error: OutputError, gate: AccuracyGate) -> str | None:
+    name, allowed = f"output {error.output}", error.rtol if gate.max_rel is None else gate.max_rel
+    if error.not_finite:
+        return f"{error.not_finite} elements of {name} are not finite"
+    if gate.top1 is not None and error.top1 is not None and error.top1 < gate.top1:
+        agreed, asked = f"{error.top1:.1%}", f"{gate.top1:.1%}"
+        return f"the largest element of {name} stays at its place in {agreed} of rows, {asked} are asked for"
+    if not error.passed or (gate.max_rel is not None and error.max_rel > gate.max_rel and error.max_abs > error.atol):
+        return f"{name} is off by {_share(error.max_rel)} of its largest magnitude, {_share(allowed)} are allowed"
+    return None
+
+
+def _worst(found: Verification) -> str:
+    said = f"off by at most {_share(max(error.max_rel for error in found.outputs))} of an output's largest magnitude"
+    shares = [error.top1 for error in found.outputs if error.top1 is not None]
+    return f"{said}, top-1 agreement {min(shares):.1%}" if shares else said
+
+
+def _share(value: float) -> str:
+    return f"{value:.2g}" if value > 10 else f"{value * 100:.2g} %"
+
+
+def _numbers(found: Verification) -> list[dict[str, Any]]:
+    return [
+        {
+            "output": error.output, "max_abs": error.max_abs, "max_rel": error.max_rel, "rtol": error.rtol,
+            "top1": error.top1, "least_top1": error.least_top1, "not_finite": error.not_finite, "passed": error.passed,
+        }
+        for error in found.outputs
+    ]  # fmt: skip

@@ -54,6 +54,11 @@ def add(template: Template) -> None:
         _templates.append(template)
 
 
+def target() -> Any:
+    """What is being compiled for."""
+    return tvm.target.Target.current(allow_none=False)
+
+
 def _take_over() -> None:
     for operator, (generic, own) in _STRATEGIES.items():
         generic.register("cpu", _strategy(operator, own), override=True)
@@ -78,11 +83,10 @@ def _strategy(operator: str, own: Callable[..., Any]) -> Callable[..., Any]:
 
 def _alter(operator: str) -> Callable[..., Any]:
     def alter(attrs: Any, inputs: Any, tinfos: Any, out_type: Any) -> Any:
-        target = tvm.target.Target.current(allow_none=False)
-        fitting = {each.task: each for each in _fitting(operator, attrs, list(tinfos), target)}
+        fitting = {each.task: each for each in _fitting(operator, attrs, list(tinfos), target())}
         if fitting and not isinstance(autotvm.task.DispatchContext.current, autotvm.task.ApplyGraphBest):
             chosen = relay.op.get(operator)
-            _, outs = relay.backend.te_compiler.select_implementation(chosen, attrs, tinfos, out_type, target)
+            _, outs = relay.backend.te_compiler.select_implementation(chosen, attrs, tinfos, out_type, target())
             workload = autotvm.task.get_workload(outs)
             if workload and workload[0] in fitting:
                 return fitting[workload[0]].alter(attrs, list(inputs), list(tinfos), out_type, workload)

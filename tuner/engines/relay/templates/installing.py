@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tuner.engines.relay.templates import dispatching
+from tuner.engines.relay.templates import bf16_conv2d, bf16_dense, dispatching
 
-_TEMPLATES: tuple[dispatching.Template, ...] = ()
+_TEMPLATES: tuple[dispatching.Template, ...] = (bf16_conv2d.TEMPLATE, bf16_dense.TEMPLATE)
 
 
 def install() -> None:

@@ -1,0 +1,283 @@
+"""Convolutions of bfloat16 numbers with float32 sums, channels blocked: ``conv2d_NCHWc_bf16.x86``.
+
+The loops are those of TVM's ``conv2d_NCHWc`` (Liu et al., USENIX ATC 2019), with two changes: the innermost product is
+``bf16_products.product``, and several registers of output channels share each load of an input, without which loads
+are what limits the convolution.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import autotvm, relay, te, tir
+from tvm.autotvm.task.space import OtherOptionEntity, SplitEntity
+from tvm.relay.op import op as operators
+from tvm.relay.op.strategy.generic import wrap_compute_conv2d, wrap_topi_schedule
+from tvm.topi.nn.conv2d import unpack_NCHWc_to_nchw
+from tvm.topi.nn.utils import get_pad_tuple
+from tvm.topi.utils import get_const_tuple, traverse_inline
+
+from tuner.engines.relay.templates import bf16_products as products
+from tuner.engines.relay.templates import bf16_tiles as tiles
+from tuner.engines.relay.templates import dispatching
+
+TASK = "conv2d_NCHWc_bf16.x86"
+_TAG = "conv2d_NCHWc_bf16"
+_PLANAR, _BLOCKED = "nn.conv2d", "nn.contrib_conv2d_NCHWc"
+_PAIR = products.PAIR
+ATTRIBUTES = ("strides", "padding", "dilation", "channels", "kernel_size")
+"""Of a convolution of one group in TVM's usual layouts, all that says what it computes."""
+
+
+@autotvm.register_topi_compute(TASK)
+def conv2d_blocked(
+    cfg: Any,
+    data: Any,
+    kernel: Any,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    _layout: str,
+    _out_layout: str,
+    _out_dtype: str,
+) -> Any:
+    """Data ``(n, c, h, w)`` or ``(n, c / b, h, w, b)`` and kernel ``(o, c, h, w)`` or
+    ``(o / k, c / b, h, w, b / 2, k, 2)``, both bfloat16; the result is ``(n, o / k, h, w, k)`` of float32.
+    """
+    shape = _Shape(data, kernel, strides, padding, dilation)
+    cfg.define_split("tile_ic", shape.inputs, num_outputs=2, filter=lambda entity: entity.size[-1] % _PAIR == 0)
+    cfg.define_split("tile_oc", shape.outputs, num_outputs=2, filter=tiles.fits_registers)
+    cfg.define_split("tile_ow", shape.out_width, num_outputs=2, filter=lambda entity: entity.size[-1] <= 30)
+    cfg.define_knob("unroll_kw", [False, True] if shape.kernel[1] > 1 else [False])
+    cfg.add_flop(2 * shape.products)
+    if cfg.is_fallback:
+        _set_default(cfg, shape)
+    if len(data.shape) == 4:
+        data, kernel = _packed(data, kernel, cfg["tile_ic"].size[-1], cfg["tile_oc"].size[-1])
+    return _convolved(_padded(data, shape.padding), kernel, shape)
+
+
+@autotvm.register_topi_schedule(TASK)
+def schedule_conv2d_blocked(cfg: Any, outs: Any) -> Any:
+    """Of what ``conv2d_blocked`` computes, and whatever elementwise operators follow it."""
+    outs = [outs] if isinstance(outs, te.Tensor) else outs
+    schedule = te.create_schedule([each.op for each in outs])
+
+    def visit(op: Any) -> None:
+        if op.tag == _TAG:
+            _schedule(schedule, cfg, op.output(0), outs[0])
+
+    traverse_inline(schedule, outs[0].op, visit)
+    return schedule
+
+
+class _Shape:
+    """Sizes of a convolution whose tensors are blocked or not."""
+
+    def __init__(self, data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any) -> None:
+        image, weights = get_const_tuple(data.shape), get_const_tuple(kernel.shape)
+        blocked = len(image) == 5
+        self.batch, height, width = image[0], image[2], image[3]
+        self.inputs = image[1] * image[4] if blocked else image[1]
+        self.outputs = weights[0] * weights[5] if blocked else weights[0]
+        self.kernel = weights[2], weights[3]
+        self.strides, self.dilation = _two(strides), _two(dilation)
+        self.padding = tuple(int(side) for side in get_pad_tuple(padding, self.kernel))
+        top, left, bottom, right = self.padding
+        reach = [(size - 1) * step + 1 for size, step in zip(self.kernel, self.dilation, strict=True)]
+        self.out_height = (height + top + bottom - reach[0]) // self.strides[0] + 1
+        self.out_width = (width + left + right - reach[1]) // self.strides[1] + 1
+
+    @property
+    def products(self) -> int:
+        taps = self.inputs * self.kernel[0] * self.kernel[1]
+        return int(self.batch * self.outputs * self.out_height * self.out_width * taps)
+
+
+def _two(value: Any) -> tuple[int, int]:
+    first, second = (value, value) if isinstance(value, int) else value
+    return int(first), int(second)
+
+
+def _set_default(cfg: Any, shape: _Shape) -> None:
+    inputs, outputs = tiles.input_block(shape.inputs), tiles.output_block(shape.outputs)
+    width = tiles.outputs(shape.out_width, outputs)
+    cfg["tile_ic"] = SplitEntity([shape.inputs // inputs, inputs])
+    cfg["tile_oc"] = SplitEntity([shape.outputs // outputs, outputs])
+    cfg["tile_ow"] = SplitEntity([shape.out_width // width, width])
+    cfg["unroll_kw"] = OtherOptionEntity(False)
+
+
+def _packed(data: Any, kernel: Any, inputs: int, outputs: int) -> tuple[Any, Any]:
+    """Tensors blocked here: inside a network they already are, so while tuning they are taken as if they were."""
+    batch, channels, height, width = get_const_tuple(data.shape)
+    filters, _, down, across = get_const_tuple(kernel.shape)
+    image = (batch, channels // inputs, height, width, inputs)
+    weights = (filters // outputs, channels // inputs, down, across, inputs // _PAIR, outputs, _PAIR)
+    if autotvm.GLOBAL_SCOPE.in_tuning:
+        return te.placeholder(image, data.dtype, name="data"), te.placeholder(weights, kernel.dtype, name="kernel")
+    # As uint16: TVM would keep a bfloat16 buffer inside a function as float32.
+    return (
+        te.compute(image, lambda n, c, y, x, i: products.bits(data[n, c * inputs + i, y, x]), name="data_vec"),
+        te.compute(
+            weights,
+            lambda o, c, y, x, p, k, t: products.bits(kernel[o * outputs + k, c * inputs + p * _PAIR + t, y, x]),
+            name="kernel_vec",
+        ),
+    )
+
+
+def _padded(data: Any, padding: tuple[int, ...]) -> Any:
+    if not any(padding):
+        return data
+    top, left, bottom, right = padding
+    batch, chunks, height, width, block = get_const_tuple(data.shape)
+
+    def inside(n: Any, c: Any, y: Any, x: Any, i: Any) -> Any:
+        within = tir.all(y >= top, y < height + top, x >= left, x < width + left)
+        return tir.if_then_else(within, products.bits(data[n, c, y - top, x - left, i]), tir.const(0, "uint16"))
+
+    return te.compute((batch, chunks, height + top + bottom, width + left + right, block), inside, name="data_pad")
+
+
+def _convolved(data: Any, kernel: Any, shape: _Shape) -> Any:
+    chunks = int(data.shape[1])
+    filters, _, height, width, pairs, lanes, _ = get_const_tuple(kernel.shape)
+    (down, across), (drop, skip) = shape.strides, shape.dilation
+    c, y, x = te.reduce_axis((0, chunks)), te.reduce_axis((0, height)), te.reduce_axis((0, width))
+    p, t = te.reduce_axis((0, pairs)), te.reduce_axis((0, _PAIR))
+    return te.compute(
+        (shape.batch, filters, shape.out_height, shape.out_width, lanes),
+        lambda n, o, row, column, k: te.sum(
+            products.value(data[n, c, row * down + y * drop, column * across + x * skip, p * _PAIR + t])
+            * products.value(kernel[o, c, y, x, p, k, t]),
+            axis=[c, y, x, p, t],
+        ),
+        name="conv2d_NCHWc_bf16",
+        tag=_TAG,
+    )
+
+
+def _schedule(schedule: Any, cfg: Any, convolved: Any, last: Any) -> None:
+    data, kernel = convolved.op.input_tensors
+    for tensor in (data, kernel):
+        if isinstance(tensor.op, te.ComputeOp):
+            _schedule_copy(schedule, tensor)
+    block, width = cfg["tile_oc"].size[-1], cfg["tile_ow"].size[-1]
+    lanes = products.lanes_of(block)
+    sums = schedule.cache_write(convolved, "global") if convolved == last else convolved
+    stage = schedule[last]
+    batch, chunk, row, column, channel = _blocked_axes(stage, block)
+    outer, inner = stage.split(column, factor=width)
+    stage.reorder(batch, chunk, row, outer, inner, channel)
+    fused = stage.fuse(batch, chunk, row)
+    vectors, lane = stage.split(channel, factor=lanes)
+    stage.unroll(vectors)
+    stage.vectorize(lane)
+    stage.parallel(fused)
+    stage.pragma(fused, "import_llvm", products.function(lanes))
+    schedule[sums].compute_at(stage, outer)
+    _schedule_sums(
+        schedule[sums], width, lanes, products.product(data.dtype, kernel.dtype, lanes), cfg["unroll_kw"].val
+    )
+
+
+def _blocked_axes(stage: Any, block: int) -> Any:
+    """Of NCHWc, or of NCHW that was unpacked from it."""
+    axes = stage.op.axis
+    if len(axes) == 5:
+        return axes
+    batch, channel, row, column = axes
+    chunk, inner = stage.split(channel, factor=block)
+    return batch, chunk, row, column, inner
+
+
+def _schedule_sums(stage: Any, width: int, lanes: int, product: Any, unroll: bool) -> None:
+    _, chunk, row, column, channel = stage.op.axis
+    c, y, x, p, t = stage.op.reduce_axis
+    outer, inner = stage.split(column, factor=width)
+    vectors, lane = stage.split(channel, factor=lanes)
+    taps = [p, x] if unroll else [x, p]
+    stage.reorder(chunk, row, outer, c, y, *taps, inner, vectors, lane, t)
+    if unroll:
+        stage.unroll(x)
+    stage.unroll(inner)
+    stage.unroll(vectors)
+    stage.tensorize(lane, product)
+
+
+def _schedule_copy(schedule: Any, tensor: Any) -> None:
+    stage = schedule[tensor]
+    *outer, inner = stage.op.axis
+    stage.vectorize(inner)
+    stage.parallel(stage.fuse(*outer[:3]))
+
+
+def is_worth(call: Any) -> bool:
+    """Whether a Relay call of ``nn.conv2d`` is to take bfloat16: its weights can be packed before it runs.
+
+    An odd channel can be made up for with zeros, but channels of the result cannot.
+    """
+    attrs, kernel = call.attrs, call.args[1]
+    if not isinstance(kernel, relay.Constant) or attrs.groups != 1 or call.checked_type.dtype != "float32":
+        return False
+    planar = attrs.data_layout == "NCHW" and attrs.kernel_layout == "OIHW" and attrs.out_layout in ("", "NCHW")
+    return planar and int(kernel.checked_type.shape[0]) % tiles.MULTIPLE == 0
+
+
+def _takes(attrs: Any, tensors: list[Any], target: Any) -> bool:
+    data, kernel = tensors[:2]
+    if data.dtype != products.DTYPE or kernel.dtype != products.DTYPE or not products.available(target):
+        return False
+    if len(data.shape) == 5:
+        return len(kernel.shape) == 7
+    planar = attrs.data_layout == "NCHW" and attrs.kernel_layout == "OIHW" and attrs.groups == 1
+    return planar and int(kernel.shape[0]) % tiles.MULTIPLE == 0 and int(kernel.shape[1]) % _PAIR == 0
+
+
+def _planar(data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any, out_dtype: str) -> Any:
+    packed = conv2d_blocked(data, kernel, strides, padding, dilation, "NCHW", "NCHW", out_dtype)
+    return unpack_NCHWc_to_nchw(packed, out_dtype)
+
+
+def _offer(_attrs: Any, inputs: list[Any], _out_type: Any, _target: Any, _strategy: Any) -> Any:
+    """The only implementation: TVM's own would compute in float32 what it reads as bfloat16."""
+    strategy = operators.OpStrategy()
+    blocked = len(inputs[0].shape) == 5
+    compute = (
+        wrap_compute_conv2d(conv2d_blocked, need_data_layout=True, need_out_layout=True)
+        if blocked
+        else wrap_compute_conv2d(_planar)
+    )
+    strategy.add_implementation(compute, wrap_topi_schedule(schedule_conv2d_blocked), name=TASK)
+    return strategy
+
+
+def _alter(attrs: Any, inputs: list[Any], tinfos: list[Any], out_type: Any, workload: Any) -> Any:
+    target, context = dispatching.target(), autotvm.task.DispatchContext.current
+    if attrs.data_layout != "NCHW":
+        return None
+    cfg = context.query(target, workload)
+    data, kernel = tinfos
+    strides, padding, dilation = (attrs.get_int_tuple(name) for name in ("strides", "padding", "dilation"))
+    shape = _Shape(data, kernel, strides, padding, dilation)
+    if cfg.is_fallback:
+        _set_default(cfg, shape)
+    inner, outer = cfg["tile_ic"].size[-1], cfg["tile_oc"].size[-1]
+    layouts = {
+        "data_layout": f"NCHW{inner}c",
+        "kernel_layout": f"OIHW{inner // _PAIR}i{outer}o{_PAIR}i",
+        "out_layout": f"NCHW{outer}c",
+    }
+    batch, _, height, width = get_const_tuple(data.shape)
+    image = te.placeholder((batch, shape.inputs // inner, height, width, inner), data.dtype)
+    blocks = (shape.outputs // outer, shape.inputs // inner, *shape.kernel, inner // _PAIR, outer, _PAIR)
+    weights = te.placeholder(blocks, kernel.dtype)
+    layout = (layouts["data_layout"], layouts["out_layout"], out_type.dtype)
+    altered = autotvm.task.args_to_workload([image, weights, strides, padding, dilation, *layout], TASK)
+    context.update(target, altered, cfg)
+    kept = {name: attrs[name] for name in ATTRIBUTES}
+    return relay.nn.contrib_conv2d_nchwc(*inputs, **kept, **layouts, out_dtype=out_type.dtype)
+
+
+TEMPLATE = dispatching.Template(operators=(_PLANAR, _BLOCKED), task=TASK, takes=_takes, offer=_offer, alter=_alter)

@@ -1,0 +1,127 @@
+"""Networks whose large products take bfloat16 numbers and add up in float32; everything else stays float32.
+
+A tensor that such a product takes is kept as bfloat16 for whoever reads it, so that each is written once, in half the
+bytes: the conversion is the last of the elementwise operators that are fused into the producer. Through operators that
+only move numbers, or pick the largest, the conversion goes on to what they take, which changes no result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+from tvm import relay
+
+from tuner.engines.relay.templates import bf16_conv2d, bf16_dense
+from tuner.engines.relay.templates import bf16_products as products
+
+_PRODUCTS: dict[str, Callable[[Any], bool]] = {"nn.conv2d": bf16_conv2d.is_worth, "nn.dense": bf16_dense.is_worth}
+_CHANNELS = 1
+"""The axis of NCHW data and of OIHW kernels."""
+_MOVING = {
+    "nn.max_pool2d",
+    "nn.batch_flatten",
+    "concatenate",
+    "expand_dims",
+    "reshape",
+    "squeeze",
+    "strided_slice",
+    "transpose",
+}
+"""Operators that commute with rounding: what they return was among what they took."""
+
+
+class ControlFlow(Exception):
+    """The network branches, loops or calls functions."""
+
+
+def narrow(module: Any) -> Any:
+    """The ``tvm.IRModule`` so; its weights should be folded into constants first. Raises ControlFlow."""
+    module = relay.transform.InferType()(module)
+    main = module["main"]
+    order: list[Any] = []
+    relay.analysis.post_order_visit(main.body, order.append)
+    for each in order:
+        if not isinstance(each, relay.Call | relay.Var | relay.Constant | relay.Tuple | relay.TupleGetItem | tvm.ir.Op):
+            raise ControlFlow(f"the network has control flow ({type(each).__name__})")
+        if isinstance(each, relay.Call) and not isinstance(each.op, tvm.ir.Op):
+            raise ControlFlow("the network calls functions")
+    body = _Narrowing(order).of(main.body)
+    narrowed = relay.Function(main.params, body, main.ret_type, main.type_params, main.attrs)
+    return relay.transform.InferType()(tvm.IRModule({module.get_global_var("main"): narrowed}))
+
+
+def _is_product(call: Any) -> bool:
+    return isinstance(call, relay.Call) and call.op.name in _PRODUCTS and _PRODUCTS[call.op.name](call)
+
+
+def _is_moving(call: Any) -> bool:
+    return isinstance(call, relay.Call) and call.op.name in _MOVING
+
+
+class _Narrowing:
+    """``order`` has every node after those that it takes."""
+
+    def __init__(self, order: list[Any]) -> None:
+        self._wanted = _wanted(order)
+        self._wide: dict[Any, Any] = {}
+        self._narrow: dict[Any, Any] = {}
+        for node in order:
+            if node not in self._wanted:
+                self._wide[node] = self._rebuilt(node)
+            elif isinstance(node, relay.Tuple):
+                self._narrow[node] = relay.Tuple([self._narrow[field] for field in node.fields])
+            elif _is_moving(node):
+                self._narrow[node] = relay.Call(node.op, [self._narrow[each] for each in node.args], node.attrs)
+            else:
+                self._narrow[node] = relay.cast(self._rebuilt(node), products.DTYPE)
+
+    def of(self, node: Any) -> Any:
+        """What took the place of a node, in its own dtype."""
+        if node not in self._wide:
+            narrowed = self._narrow[node]
+            self._wide[node] = (
+                relay.Tuple([relay.cast(field, "float32") for field in narrowed.fields])
+                if isinstance(narrowed, relay.Tuple)
+                else relay.cast(narrowed, "float32")
+            )
+        return self._wide[node]
+
+    def _rebuilt(self, node: Any) -> Any:
+        if isinstance(node, relay.Tuple):
+            return relay.Tuple([self.of(field) for field in node.fields])
+        if isinstance(node, relay.TupleGetItem):
+            return relay.TupleGetItem(self.of(node.tuple_value), node.index)
+        if not isinstance(node, relay.Call):
+            return node
+        if _is_product(node):
+            data, weights = node.args
+            return _product(node, self._narrow[data], relay.cast(self.of(weights), products.DTYPE))
+        return relay.Call(node.op, [self.of(each) for each in node.args], node.attrs)
+
+
+def _wanted(order: list[Any]) -> set[Any]:
+    """What is to be kept as bfloat16."""
+    wanted = set()
+    for node in reversed(order):
+        if _is_product(node):
+            wanted.add(node.args[0])
+        elif node in wanted and _is_moving(node):
+            wanted.update(node.args)
+        elif node in wanted and isinstance(node, relay.Tuple):
+            wanted.update(node.fields)
+    return wanted
+
+
+def _product(call: Any, data: Any, weights: Any) -> Any:
+    attrs = call.attrs
+    if call.op.name == "nn.dense":
+        return relay.nn.dense(data, weights, units=attrs.units, out_dtype="float32")
+    if int(call.args[1].checked_type.shape[_CHANNELS]) % products.PAIR:
+        # A channel of zeros makes pairs of an odd number of channels.
+        width = ((0, 0), (0, 1), (0, 0), (0, 0))
+        zero = relay.const(0.0, products.DTYPE)
+        data, weights = (relay.nn.pad(each, width, zero) for each in (data, weights))
+    kept = {name: attrs[name] for name in bf16_conv2d.ATTRIBUTES}
+    return relay.nn.conv2d(data, weights, **kept, out_dtype="float32")

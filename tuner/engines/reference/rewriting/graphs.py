@@ -68,11 +68,16 @@ def uses(graph: onnx.GraphProto) -> dict[str, int]:
 
 def _read(graph: onnx.GraphProto) -> Iterable[str]:
     for node in graph.node:
-        yield from (name for name in node.input if name)
-        for attribute in node.attribute:
-            for subgraph in [attribute.g] if attribute.HasField("g") else list(attribute.graphs):
-                yield from _read(subgraph)
+        yield from read_by(node)
     yield from (value.name for value in graph.output)
+
+
+def read_by(node: onnx.NodeProto) -> Iterable[str]:
+    """Names of tensors that the node or its subgraphs read; of what subgraphs have themselves, too."""
+    yield from (name for name in node.input if name)
+    for attribute in node.attribute:
+        for subgraph in [attribute.g] if attribute.HasField("g") else list(attribute.graphs):
+            yield from _read(subgraph)
 
 
 def drop_unused(graph: onnx.GraphProto) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import onnx
 
+from tuner.engines.reference.rewriting.aligned import padding
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pass:
@@ -21,5 +23,7 @@ class Pass:
     """
 
 
-PASSES: tuple[Pass, ...] = ()
+PASSES: tuple[Pass, ...] = (
+    Pass(name="aligned", apply=padding.apply),
+)  # fmt: skip
 """First 1-D convolutions, then groups, then transposed convolutions; channels are padded last."""

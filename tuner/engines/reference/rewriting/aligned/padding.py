@@ -1,0 +1,56 @@
+"""The rewriting: pads the channels that are worth it, over as much of the network as the padding flows through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx
+
+from tuner.engines.reference import models
+from tuner.engines.reference.rewriting.aligned import convolutions, pointwise, products, spatial
+from tuner.engines.reference.rewriting.aligned.flow import Flow, Network
+
+Handler = Callable[[Flow, onnx.NodeProto], bool]
+"""Emits the node with padding, or returns False and has done nothing."""
+
+HANDLERS: dict[str, Handler] = {
+    **dict.fromkeys(pointwise.OPERATORS, pointwise.compute),
+    **dict.fromkeys(("Conv", "ConvTranspose"), convolutions.convolve),
+    **dict.fromkeys(("Gemm", "MatMul"), products.multiply),
+    **dict.fromkeys(("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"), spatial.pool),
+    **dict.fromkeys(("ReduceMean", "ReduceMax", "ReduceMin"), spatial.reduce),
+    **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), spatial.normalize),
+    **dict.fromkeys(("Resize", "Upsample"), spatial.resize),
+    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), spatial.reshape),
+    "Concat": spatial.concatenate,
+    "Pad": spatial.surround,
+    "Slice": spatial.cut,
+}
+
+
+def apply(model: onnx.ModelProto, lanes: int) -> int:
+    """Returns how many convolutions and dense layers have padded outputs."""
+    network = Network(model=model, lanes=lanes)
+    nodes = [node for node in model.graph.node if node.domain in models.STANDARD_DOMAINS]
+    found = (convolutions.origin(network, node) or products.origin(network, node) for node in nodes)
+    origins = frozenset(origin for origin in found if origin)
+    while origins:
+        flow = _flow(network, origins)
+        losing = flow.losing()
+        if not losing:
+            flow.commit()
+            return len(origins)
+        # What is left may lose by it: a sum of two tensors is padded only where both are.
+        origins -= losing
+    return 0
+
+
+def _flow(network: Network, origins: frozenset[str]) -> Flow:
+    flow = Flow(network, origins)
+    for node in network.model.graph.node:
+        handler = HANDLERS.get(node.op_type) if node.domain in models.STANDARD_DOMAINS else None
+        if handler is None or not handler(flow, node):
+            flow.keep(node)
+    for value in network.model.graph.output:
+        flow.remove_padding(value.name)
+    return flow

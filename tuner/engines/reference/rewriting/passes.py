@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import onnx
 
+from tuner.engines.reference.rewriting import lines
+
 from tuner.engines.reference.rewriting.aligned import padding
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import onnx
 
 from tuner.engines.reference.rewriting import lines
-
 from tuner.engines.reference.rewriting.aligned import padding
 
 
@@ -25,7 +24,7 @@ class Pass:
     """
 
 
-PASSES: tuple[Pass, ...] = (
+PASSES: tuple[Pass, ...] = (Pass(name="lines", apply=lines.apply), 
     Pass(name="aligned", apply=padding.apply),
 )  # fmt: skip
 """First 1-D convolutions, then groups, then transposed convolutions; channels are padded last."""

@@ -24,7 +24,8 @@ class Pass:
     """
 
 
-PASSES: tuple[Pass, ...] = (Pass(name="lines", apply=lines.apply), 
+PASSES: tuple[Pass, ...] = (
+    Pass(name="lines", apply=lines.apply),
     Pass(name="aligned", apply=padding.apply),
 )  # fmt: skip
 """First 1-D convolutions, then groups, then transposed convolutions; channels are padded last."""

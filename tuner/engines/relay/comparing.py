@@ -19,6 +19,7 @@ from tuner.engines.protocol import comparing, faults
 from tuner.engines.protocol.messages import Json
 from tuner.engines.relay import candidates, targets, workloads
 from tuner.engines.relay.ansor import workloads as ansor_workloads
+from tuner.engines.relay.templates import dispatching
 
 Instantiate = Callable[[], tuple[Any, Any]]
 """Makes a ``te.Schedule`` and its argument tensors."""
@@ -59,8 +60,18 @@ def compare_autotvm(line: str, target: str, threads: int) -> Json:
     """``{max_abs, max_rel, wrong}`` of a native line's schedule against the default one; see ``protocol.audits``."""
     recorded, _ = autotvm.record.decode(line)
     task = workloads.task(workloads.key(recorded.task), targets.resolve(target, threads))
-    ways = [partial(task.instantiate, config) for config in (FallbackConfigEntity(), recorded.config)]
+    usual = workloads.create(dispatching.usual(task.name), task.args, task.target)
+    tried = ((usual, FallbackConfigEntity()), (task, recorded.config))
+    ways = [partial(_instantiate, each, config) for each, config in tried]
     return _compare(ways, task.target, blocked="NCHWc" in task.name)
+
+
+def _instantiate(task: Any, config: Any) -> tuple[Any, Any]:
+    """Inputs in the order of the workload: AutoTVM has them in that of its search from the output on."""
+    schedule, arguments = task.instantiate(config)
+    wanted = [(tuple(each[1]), each[2]) for each in task.args if isinstance(each, tuple) and each[:1] == ("TENSOR",)]
+    place = {spec: position for position, spec in reversed(list(enumerate(wanted)))}
+    return schedule, sorted(arguments, key=lambda each: place.get(_spec(each), -1) if _is_input(each) else -1)
 
 
 def compare_ansor(workload_key: str, definition: str, line: str, target: str, threads: int) -> Json:

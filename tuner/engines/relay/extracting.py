@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections import Counter
 from typing import Any
 
@@ -13,10 +14,13 @@ from tvm.relay.backend import te_compiler
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.relay import compiling, defaults, importing, speedups, workloads
+from tuner.engines.relay.templates import dispatching
 
 
-def extract(imported: importing.Imported, target: Any, *, keep_layout: bool) -> list[Json]:
+def extract(imported: importing.Imported, target: Any, *, keep_layout: bool, rewrite: bool = False) -> list[Json]:
     """Tasks, those with most work first, as ``domain.tuning_tasks.ExtractedTask``.
+
+    With ``rewrite`` a convolution that a template of ours may compute is two tasks, and the faster one is built.
 
     Finds what ``autotvm.task.extract_from_program`` finds, but traces only the choice of implementations: that
     function also schedules and lowers every operator, which takes 18 s instead of 10 s on a small network.
@@ -25,6 +29,8 @@ def extract(imported: importing.Imported, target: Any, *, keep_layout: bool) -> 
     counts = _trace(imported, target)
     tasks = []
     for (name, arguments), weight in counts.items():
+        if not dispatching.is_allowed(name, rewrite=rewrite):
+            continue
         with contextlib.suppress(tvm.topi.InvalidShapeError):
             tasks.append((workloads.create(name, arguments, target), weight))
     tasks.sort(key=lambda pair: -pair[0].flop * pair[1])
@@ -78,6 +84,11 @@ def _tasks(call: Any, target: Any) -> list[Any]:
     with environment, compiling.dispatch([]), target:
         te_compiler.select_implementation(call.op, call.attrs, inputs, call.checked_type, target)
     return [(name, tuple(arguments)) for name, arguments in environment.get_tasks()]
+
+
+def implementations(call: Any, target: Any) -> list[str]:
+    """Workload keys of what may compute one operator with a schedule of AutoTVM's."""
+    return [json.dumps([name, arguments], separators=(",", ":")) for name, arguments in _tasks(call, target)]
 
 
 def _placeholder(kind: Any) -> Any:

@@ -34,6 +34,8 @@ class Template:
     """Whether it may be offered: ``(attrs, tensors or their types, target)``. Asked for every operator: cheap."""
     offer: Offer
     alter: Alter
+    usual: str | None = None
+    """TVM's task of the same workload, where this one rounds otherwise: only builds that may be rewritten use it."""
 
 
 _templates: list[Template] = []
@@ -52,6 +54,16 @@ def add(template: Template) -> None:
         _take_over()
     if all(known.task != template.task for known in _templates):
         _templates.append(template)
+
+
+def is_allowed(task: str, *, rewrite: bool) -> bool:
+    """Whether a build may use AutoTVM's task of that name, be it ours or TVM's."""
+    return rewrite or usual(task) == task
+
+
+def usual(task: str) -> str:
+    """The name of the task that says what is right, for what the named one computes; most say it themselves."""
+    return next((known.usual for known in _templates if known.task == task and known.usual), task)
 
 
 def target() -> Any:

@@ -1,0 +1,116 @@
+"""Where a network's convolutions are offered to the ``winograd`` template, and its calls in the blocked layout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import autotvm, relay, te
+from tvm.relay.op.strategy import generic as strategies
+from tvm.topi import utils
+from tvm.topi.nn.conv2d import unpack_NCHWc_to_nchw
+from tvm.topi.nn.utils import get_pad_tuple
+
+from tuner.engines.relay.templates import dispatching, winograd
+from tuner.engines.relay.templates.interpolation import FILTERINGS, KERNEL
+
+_OPERATOR = "nn.conv2d"
+_FEWEST_CHANNELS = 32
+"""On either side; with fewer the transforms take what the multiplications save."""
+_FEWEST_OUTPUTS = 49
+"""Of a filter, over the batch."""
+_LANES = 8
+"""Channels on either side are a multiple of it: blocks of TVM's defaults then fill vectors."""
+_UNDER_DEFAULT = 9
+"""Level of an implementation that is taken only where records say so; TVM's own have 10."""
+
+
+def _takes(attrs: Any, tensors: list[Any], _: Any) -> bool:
+    if (attrs.data_layout, attrs.kernel_layout, int(attrs.groups)) != ("NCHW", "OIHW", 1):
+        return False
+    shapes = [utils.get_const_tuple(tensor.shape) for tensor in tensors]
+    if not all(isinstance(size, int) for shape in shapes for size in shape):
+        return False
+    (batch, channels, height, width), (filters, _, *kernel) = shapes
+    down, across = _strip(attrs.padding)
+    outputs = batch * (height + down) * (width + across)
+    return (
+        kernel == [KERNEL, KERNEL]
+        and utils.get_const_tuple(attrs.strides) == (1, 1)
+        and utils.get_const_tuple(attrs.dilation) == (1, 1)
+        and all(tensor.dtype == "float32" for tensor in tensors)
+        and attrs.out_dtype in ("", "float32")
+        and all(count >= _FEWEST_CHANNELS and count % _LANES == 0 for count in (channels, filters))
+        and outputs >= _FEWEST_OUTPUTS
+    )
+
+
+def _strip(padding: Any) -> tuple[int, int]:
+    """Rows and columns that a padded convolution adds to its input, or takes from it."""
+    top, left, bottom, right = get_pad_tuple(utils.get_const_tuple(padding), (KERNEL, KERNEL))
+    return top + bottom - KERNEL + 1, left + right - KERNEL + 1
+
+
+def _offer(_: Any, __: list[Any], ___: Any, ____: Any, strategy: Any) -> Any:
+    strategy.add_implementation(_compute, _schedule, name=winograd.TASK, plevel=_UNDER_DEFAULT)
+    return strategy
+
+
+def _compute(attrs: Any, inputs: Any, out_type: Any) -> list[Any]:
+    return [unpack_NCHWc_to_nchw(_convolved(attrs, inputs, out_type), out_type.dtype)]
+
+
+def _convolved(attrs: Any, inputs: Any, out_type: Any) -> Any:
+    sizes = (utils.get_const_tuple(each) for each in (attrs.strides, attrs.padding, attrs.dilation))
+    layouts = (attrs.data_layout, attrs.out_layout or attrs.data_layout)
+    return winograd.convolve(*inputs, *sizes, *layouts, out_type.dtype)
+
+
+def _schedule(_: Any, outs: Any, target: Any) -> Any:
+    with target:
+        return winograd.schedule(outs)
+
+
+@strategies.conv2d_winograd_without_weight_transform_strategy.register("cpu")
+def _blocked(_: Any, __: Any, ___: Any, ____: Any) -> Any:
+    """The strategy of the calls that ``_alter`` makes."""
+    strategy = relay.op.OpStrategy()
+    strategy.add_implementation(lambda *call: [_convolved(*call)], _schedule, name=winograd.TASK)
+    return strategy
+
+
+def _alter(attrs: Any, inputs: list[Any], tensors: list[Any], out_type: Any, workload: Any) -> Any:
+    """None for weights that are no constants: they would be transformed in every run."""
+    data, kernel = inputs
+    if not isinstance(kernel, relay.Constant):
+        return None
+    target, context = dispatching.target(), autotvm.task.DispatchContext.current
+    config = context.query(target, workload)
+    inner, outer = (int(config[knob].size[-1]) for knob in ("tile_ic", "tile_oc"))
+    outputs = int(config["tiles"].size[1])
+    weights = FILTERINGS[outputs].weights(kernel.data.numpy(), outer)
+    batch, channels, height, width = utils.get_const_tuple(tensors[0].shape)
+    how = {name: utils.get_const_tuple(attrs[name]) for name in ("strides", "padding", "dilation")}
+    layouts = {"data_layout": f"NCHW{inner}c", "out_layout": f"NCHW{outer}c"}
+    blocked = te.placeholder((batch, channels // inner, height, width, inner), tensors[0].dtype)
+    arguments = [blocked, te.placeholder(weights.shape, str(weights.dtype)), *how.values(), *layouts.values()]
+    context.update(target, autotvm.task.args_to_workload([*arguments, out_type.dtype], winograd.TASK), config)
+    return relay.nn.contrib_conv2d_winograd_without_weight_transform(
+        data,
+        relay.const(weights),
+        tile_size=outputs,
+        **how,
+        channels=int(tensors[1].shape[0]),
+        kernel_size=(KERNEL, KERNEL),
+        **layouts,
+        out_dtype=out_type.dtype,
+    )
+
+
+TEMPLATE = dispatching.Template(
+    operators=(_OPERATOR,),
+    task=winograd.TASK,
+    takes=_takes,
+    offer=_offer,
+    alter=_alter,
+    usual="conv2d_NCHWc.x86",
+)

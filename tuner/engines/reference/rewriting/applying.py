@@ -18,6 +18,8 @@ _log = logging.getLogger(__name__)
 _CHECK_SEED = 0
 ROUNDING = 1e-4
 """Share of an output's largest magnitude by which sums in another order may differ in float32."""
+NEAR_NOTHING = 1e-6
+"""Difference that is none: a sigmoid that is almost 0 everywhere multiplies the rounding of what it is given."""
 
 
 def rewrite(path: str, lanes: int, out_path: str, passes: Sequence[Pass] = PASSES) -> Json:
@@ -56,6 +58,6 @@ def _require_same(model: onnx.ModelProto, inputs: arrays.Arrays, expected: array
     models.check(model)
     actual = sessions.run(sessions.open_session(model.SerializeToString(), threads=1), inputs)
     for output in comparing.compare(expected, actual):
-        is_close = output["dtype"] != "float32" or output["max_rel"] <= ROUNDING
-        if not output["passed"] or not is_close:
+        is_close = output["max_rel"] <= ROUNDING or output["max_abs"] <= NEAR_NOTHING
+        if not output["passed"] or (output["dtype"] == "float32" and not is_close):
             raise EngineFailure("wrong_rewriting", f"{output['output']} is off by {output['max_rel']:.3g}")

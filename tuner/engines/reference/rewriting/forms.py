@@ -65,14 +65,15 @@ class Walk(ABC, Generic[Form]):
         form = self.turned(node, shape) if shape is not None and node.input else None
         if form is None:
             for name in node.input:
-                self._restore(name)
+                self.need(name)
             self._nodes.append(node)
             return
         self.forms[node.output[0]] = form
         if node.output[0] in self._kept:
-            self._restore(node.output[0])
+            self.need(node.output[0])
 
-    def _restore(self, name: str) -> None:
+    def need(self, name: str) -> None:
+        """Have the tensor of that name as it was."""
         form = self.forms.get(name)
         if form is not None and name not in self._restored:
             self._restored.add(name)

@@ -53,7 +53,8 @@ def _load(params: Json) -> importing.Imported:
 
 def _extract(params: Json, target: Any) -> list[Json]:
     options = tuning.Options.of(params.get("options") or {})
-    return extracting.extract(_load(params), target, keep_layout=options.keep_layout)
+    rewrite = bool(params.get("rewrite"))
+    return extracting.extract(_load(params), target, keep_layout=options.keep_layout, rewrite=rewrite)
 
 
 def _start(params: Json, target: Any) -> Search:

@@ -18,6 +18,7 @@ from tvm.autotvm.measure import MeasureErrorNo, MeasureInput, MeasureResult
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relay import compiling, cost_model, defaults, measuring, searching, soundness, workloads
+from tuner.engines.relay.templates import dispatching
 
 _CHOICES = {
     "search": searching.SEARCHES,
@@ -138,7 +139,7 @@ class TaskTuner:
         self._count(pair)
         return Trial(
             index=int(config.index),
-            is_default=config.index == self._default,
+            is_default=config.index == self._default and dispatching.usual(self.task.name) == self.task.name,
             same_layout=self._same_layout is None or config.index in self._same_layout,
             measurement=measurement,
             line=autotvm.record.encode(*pair),

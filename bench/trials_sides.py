@@ -1,4 +1,4 @@
-"""The two sides of the benchmark of trials: stock TVM in a process of its own, and the engine as the pipeline asks it."""
+"""The sides of the benchmark of trials: stock TVM in a process of its own, and the engine as the pipeline asks it."""
 
 from __future__ import annotations
 
@@ -214,7 +214,8 @@ def _stock(setting: Setting) -> subprocess.Popen[str]:
 
 
 def _ask(process: subprocess.Popen[str], request: Json) -> Json:
-    assert process.stdin is not None and process.stdout is not None  # noqa: S101 - both asked for
+    assert process.stdin is not None  # noqa: S101 - asked for
+    assert process.stdout is not None  # noqa: S101 - asked for
     process.stdin.write(json.dumps(request) + "\n")
     process.stdin.flush()
     line = process.stdout.readline()

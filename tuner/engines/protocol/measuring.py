@@ -4,15 +4,21 @@ Replaces TVM's builders and runners, which start pools, a tracker and a server f
 that the serial runner links. What is built, and how, is up to the engine's module of candidates: ``FUNCTIONS`` holds
 whatever ``trials.Build`` names, and
 
-* ``measure(path, shapes, number, repeat, min_repeat_ms, flush)``: seconds per run, one value per repeat;
+* ``measure(path, shapes, number, repeat, min_repeat_ms, flush, best)``: seconds per run, one value per repeat, in two
+  passes where the best so far is known (``passes.measure``);
+* ``calibrate()``: seconds of a kernel that is always the same;
 * and the engine's module of sessions, beside what ``lanes`` asks for, ``measure_remotely`` likewise.
 """
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any
@@ -23,8 +29,10 @@ from tuner.engines.protocol.fleet import Fleet
 from tuner.engines.protocol.lanes import Call
 from tuner.engines.protocol.trials import Build, Conditions, Measurement, Options, Runner
 
-_BATCHES_PER_BUILDER = 2
+_BATCHES_PER_BUILDER = 4
+"""The last ones of a batch leave builders without work."""
 _BATCHES_PER_DEVICE = 4
+_CALIBRATION_SECONDS = 10.0
 
 
 class Measurer:
@@ -42,6 +50,8 @@ class Measurer:
         self._runner_threads = 0
         self.queue_seconds = 0.0
         """Spent so far with nothing to do but to wait in trackers' queues."""
+        self.spent: defaultdict[str, float] = defaultdict(float)
+        """Seconds in which this machine only built (``build``), and in which it measured (``measure``)."""
 
     def start(self, conditions: Conditions) -> None:
         """Start what is not running yet, without waiting for it.
@@ -60,16 +70,23 @@ class Measurer:
         return max(conditions.options.builders * _BATCHES_PER_BUILDER, devices * _BATCHES_PER_DEVICE)
 
     def measure(
-        self, builds: Sequence[Build], conditions: Conditions, scratch: Path
+        self,
+        builds: Sequence[Build],
+        conditions: Conditions,
+        scratch: Path,
+        best: Callable[[], float] = lambda: math.inf,
     ) -> Iterator[tuple[int, Measurement]]:
         """Each outcome with its position among ``builds``, as soon as it is known.
 
-        On this machine nothing is built while one is measured. Libraries are built under ``scratch``, whose owner
+        On this machine nothing is built while one is measured, and what is far slower than ``best``, in seconds, is
+        measured only so far. Libraries are built under ``scratch``, whose owner
         removes what a killed engine leaves behind. Raises EngineFailure as ``start``.
         """
         with tempfile.TemporaryDirectory(prefix="trials-", dir=scratch) as folder:
-            measure = self._measure_here if conditions.runner is None else self._measure_there
-            yield from measure(builds, conditions, Path(folder))
+            if conditions.runner is None:
+                yield from self._measure_here(builds, conditions, Path(folder), best)
+            else:
+                yield from self._measure_there(builds, conditions, Path(folder))
 
     def close(self) -> None:
         self._close_builders()
@@ -78,15 +95,32 @@ class Measurer:
             fleet.close()
 
     def _measure_here(
-        self, builds: Sequence[Build], conditions: Conditions, folder: Path
+        self, builds: Sequence[Build], conditions: Conditions, folder: Path, best: Callable[[], float]
     ) -> Iterator[tuple[int, Measurement]]:
         options = conditions.options
         builders = self._start_builders(options)
         runner = self._start_runner(conditions.threads)
         paths, calls = _calls(builds, folder)
-        for position, outcome in enumerate(builders.map(calls, options.timeout)):
+        with self._clock("build"):
+            outcomes = builders.map(calls, options.timeout)
+        with self._clock("measure"):
+            calibration = _calibrate(runner)
+        for position, outcome in enumerate(outcomes):
             failed = _build_failure(outcome)
-            yield position, failed or _run(runner, paths[position], outcome.value[1], options)
+            if failed:
+                yield position, failed
+                continue
+            with self._clock("measure"):
+                measured = _run(runner, paths[position], outcome.value[1], options, best())
+            yield position, replace(measured, calibration=calibration)
+
+    @contextmanager
+    def _clock(self, step: str) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.spent[step] += time.monotonic() - started
 
     def _measure_there(
         self, builds: Sequence[Build], conditions: Conditions, folder: Path
@@ -187,9 +221,15 @@ def _told(answer: Answer) -> Measurement:
     return Measurement(error=answer.error, message=faults.with_trace(str(answer.value)), device=answer.device)
 
 
-def _run(runner: children.Child, path: str, shapes: Any, options: Options) -> Measurement:
+def _calibrate(runner: children.Child) -> float | None:
+    runner.submit("calibrate", (), _CALIBRATION_SECONDS)
+    outcome = runner.fetch()
+    return None if outcome.error is not None else outcome.value
+
+
+def _run(runner: children.Child, path: str, shapes: Any, options: Options, best: float) -> Measurement:
     flush = options.enable_cpu_cache_flush
-    arguments = (path, shapes, options.number, options.repeat, options.min_repeat_ms, flush)
+    arguments = (path, shapes, options.number, options.repeat, options.min_repeat_ms, flush, best)
     runner.submit("measure", arguments, options.timeout)
     outcome = runner.fetch()
     time.sleep(options.cooldown_interval)

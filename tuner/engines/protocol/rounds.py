@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -49,6 +51,11 @@ class Search(Protocol):
         """Why no further round makes sense, or None."""
         ...
 
+    @property
+    def best(self) -> float:
+        """Mean seconds of the fastest candidate so far; infinite when there is none."""
+        ...
+
     def propose(self, count: int) -> Sequence[Any]:
         """Up to ``count`` candidates that were never measured."""
         ...
@@ -77,6 +84,7 @@ def tune(
     still on disk. Time in a tracker's queue is told apart and does not count against ``params["seconds"]``.
     """
     started, queued = time.monotonic(), measurer.queue_seconds
+    clock = _Clock(measurer.spent)
     limit = params.get("seconds") or float("inf")
     scratch = Path(params["journal"]).parent
     done, reason = 0, "trials"
@@ -85,24 +93,49 @@ def tune(
             reason = "seconds"
             break
         emit("progress", {"step": "search"})
-        candidates = search.propose(min(measurer.batch(conditions), params["trials"] - done))
+        with clock.step("search"):
+            candidates = search.propose(min(measurer.batch(conditions), params["trials"] - done))
+            builds = [build(each) for each in candidates]
         trials = []
-        for position, measured in measurer.measure([build(each) for each in candidates], conditions, scratch):
+        for position, measured in measurer.measure(builds, conditions, scratch, lambda: search.best):
             trial = search.learn(candidates[position], measured)
             trials.append(trial)
             event = _event(trial, params["workload_key"], params["first_trial"] + done)
             _append(params["journal"], event)
             emit("trial", event)
             done += 1
-        search.update(trials)
+        with clock.step("train"):
+            search.update(trials)
     ended = search.exhausted if reason == "trials" else None
     waited = measurer.queue_seconds - queued
     return {
         "trials": done,
         "exhausted": ended is not None,
         "reason": ended or reason,
+        "spent": clock.spent,
         **({"queue_seconds": waited} if conditions.runner else {}),
     }
+
+
+class _Clock:
+    """Seconds of this round's steps; those of the measurer are what it counts beside it."""
+
+    def __init__(self, measurer: Mapping[str, float]) -> None:
+        self._measurer = measurer
+        self._before = dict(measurer)
+        self._own: defaultdict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self._own[name] += time.monotonic() - started
+
+    @property
+    def spent(self) -> dict[str, float]:
+        return {**self._own, **{name: each - self._before.get(name, 0.0) for name, each in self._measurer.items()}}
 
 
 def _event(trial: Trial, workload_key: str, number: int) -> Json:
@@ -117,6 +150,7 @@ def _event(trial: Trial, workload_key: str, number: int) -> Json:
         "finished_at": trial.finished_at,
         "default": trial.is_default,
         "same_layout": trial.same_layout,
+        "calibration": trial.measurement.calibration,
         **({"device": trial.measurement.device} if trial.measurement.device else {}),
     }
 

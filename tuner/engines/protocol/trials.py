@@ -40,6 +40,8 @@ class Measurement:
     message: str | None = None
     device: str | None = None
     """``HOST:PORT`` of the RPC server that measured it; None is this machine."""
+    calibration: float | None = None
+    """Seconds that the calibration kernel took just before; None where it was not run."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,14 +31,14 @@ class Compiled:
     """The records that were used, one a workload."""
 
 
-def pass_contexts() -> Iterator[Any]:
-    """The contexts to compile in, best first.
+def pass_contexts(**config: Any) -> Iterator[Any]:
+    """The contexts to compile in, best first; ``config`` holds for all of them.
 
     LLVM 22's verifier refuses the debug declarations of some functions that TVM's common-subexpression pass
     rewrote ("location of #dbg_declare must be a pointer or int"); without that pass they build.
     """
-    yield tvm.transform.PassContext(opt_level=3)
-    yield tvm.transform.PassContext(opt_level=3, config={"tirx.disable_cse_tir": True})
+    yield tvm.transform.PassContext(opt_level=3, config=config)
+    yield tvm.transform.PassContext(opt_level=3, config={**config, "tirx.disable_cse_tir": True})
 
 
 def is_verifier_bug(error: Exception) -> bool:

@@ -104,6 +104,10 @@ class TaskSearch:
             return "early_stopping"
         return "space" if self._ended and not self._pending else None
 
+    @property
+    def best(self) -> float:
+        return self._best
+
     def propose(self, count: int) -> list[Candidate]:
         """Up to ``count`` candidates that were never measured, the untuned build's schedule first of all."""
         if self._options.n_trial is not None:

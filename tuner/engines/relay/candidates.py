@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -12,12 +14,14 @@ from tvm import autotvm
 from tvm.autotvm.task.space import InstantiationError
 from tvm.contrib import cc
 
-from tuner.engines.protocol import faults
-from tuner.engines.relay import compiling, linking, plugins, speedups, targets, workloads
+from tuner.engines.protocol import faults, passes
+from tuner.engines.relay import calibrating, compiling, linking, plugins, speedups, targets, workloads
 from tuner.engines.relay.ansor import workloads as ansor_workloads
 from tuner.engines.relay.templates import installing
 
 Shapes = list[tuple[tuple[int, ...], str]]
+
+_MOST_POOL_BYTES = 512 << 20
 
 
 def set_up() -> None:
@@ -64,7 +68,8 @@ def build_ansor(
 def build_schedule(instantiate: Callable[[], tuple[Any, Any]], target: Any, path: str) -> tuple[str | None, Any]:
     """Build a ``te.Schedule`` with its argument tensors; returns as ``build``."""
     failure: Exception | None = None
-    for context in compiling.pass_contexts():
+    # Checks of arguments' shapes and strides take a seventh of a build, and are none of what is measured.
+    for context in compiling.pass_contexts(**{"tir.disable_assert": True}):
         try:
             with target, context:
                 schedule, arguments = instantiate()
@@ -100,10 +105,62 @@ def _link(output: str, objects: Sequence[str], options: Sequence[str] | None = N
         cc.create_shared(output, objects, options)
 
 
-def measure(path: str, shapes: Shapes, number: int, repeat: int, min_repeat_ms: int, flush: bool) -> list[float]:
-    """Seconds per run of a built candidate on random data, one value per repeat."""
-    fill = tvm.get_global_func("tvm.contrib.random.random_fill")
-    return sample(tvm.runtime.load_module(path), tvm.cpu(0), fill, shapes, number, repeat, min_repeat_ms, flush)
+def measure(
+    path: str,
+    shapes: Shapes,
+    number: int,
+    repeat: int,
+    min_repeat_ms: int,
+    flush: bool,
+    best: float | None = None,
+) -> list[float]:
+    """Seconds per run of a built candidate on random data, one value per repeat, in two passes if ``best`` is known."""
+    library = tvm.runtime.load_module(path)
+    arrays = _POOL.arrays(shapes)
+
+    def run() -> float:
+        function = library.entry_func
+        started = time.perf_counter()
+        function(*arrays)
+        return time.perf_counter() - started
+
+    return passes.measure(
+        run,
+        lambda runs, times, ms: evaluate(library, tvm.cpu(0), arrays, runs, times, ms, flush),
+        number=number,
+        repeat=repeat,
+        min_repeat_ms=min_repeat_ms,
+        best=best,
+        fixed=flush,
+    )
+
+
+class _Pool:
+    """Random data for arguments, made once: filling them would take as long as a short measurement."""
+
+    def __init__(self) -> None:
+        self._flat: dict[tuple[Any, ...], Any] = {}
+        self._bytes = 0
+        self._fill = tvm.get_global_func("tvm.contrib.random.random_fill")
+
+    def arrays(self, shapes: Shapes) -> list[Any]:
+        """One for each argument, none of which share memory; the last, which is written to, is no input of another."""
+        if self._bytes > _MOST_POOL_BYTES:
+            self._flat.clear()
+            self._bytes = 0
+        last = len(shapes) - 1
+        return [self._array(place, place == last, *each) for place, each in enumerate(shapes)]
+
+    def _array(self, place: int, is_last: bool, shape: tuple[int, ...], dtype: str) -> Any:
+        key = (place, is_last, math.prod(shape), dtype)
+        if key not in self._flat:
+            self._flat[key] = tvm.nd.empty((math.prod(shape),), dtype, tvm.cpu(0))
+            self._fill(self._flat[key])
+            self._bytes += self._flat[key].numpy().nbytes
+        return self._flat[key]._create_view(shape)
+
+
+_POOL = _Pool()
 
 
 def sample(
@@ -120,6 +177,16 @@ def sample(
 
     From three repeats on the smallest and the largest are dropped, as TVM's own runner does.
     """
+    arrays = [tvm.nd.empty(shape, dtype, device) for shape, dtype in shapes]
+    for array in arrays:
+        fill(array)
+    return evaluate(library, device, arrays, number, repeat, min_repeat_ms, flush)
+
+
+def evaluate(
+    library: Any, device: Any, arrays: Sequence[Any], number: int, repeat: int, min_repeat_ms: int, flush: bool
+) -> list[float]:
+    """Seconds per run on ``arrays``."""
     evaluator = library.time_evaluator(
         library.entry_name,
         device,
@@ -128,11 +195,13 @@ def sample(
         min_repeat_ms=min_repeat_ms,
         f_preproc="cache_flush_cpu_non_first_arg" if flush else "",
     )
-    arrays = [tvm.nd.empty(shape, dtype, device) for shape, dtype in shapes]
-    for array in arrays:
-        fill(array)
     costs = sorted(float(cost) for cost in evaluator(*arrays).results)
     return costs[1:-1] if len(costs) > 2 else costs
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {"build": build, "build_ansor": build_ansor, "measure": measure}
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "build": build,
+    "build_ansor": build_ansor,
+    "calibrate": calibrating.calibrate,
+    "measure": measure,
+}

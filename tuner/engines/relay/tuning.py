@@ -109,6 +109,10 @@ class TaskTuner:
             return "early_stopping"
         return None
 
+    @property
+    def best(self) -> float:
+        return self._best
+
     def propose(self, count: int) -> list[Any]:
         """Up to ``count`` configurations that were never measured.
 

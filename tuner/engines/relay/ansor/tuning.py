@@ -88,6 +88,10 @@ class TaskTuner:
             return "early_stopping"
         return None
 
+    @property
+    def best(self) -> float:
+        return self._best
+
     def propose(self, count: int) -> list[Candidate]:
         """Of the plan at hand, or of a new one where that is used up, up to ``count``."""
         if self._options.n_trial is not None:

@@ -30,9 +30,15 @@ class Build:
 
     @classmethod
     def of(cls, params: Json) -> Build:
-        """Raises EngineFailure ``unknown_target`` and ``invalid_option``."""
+        """Raises EngineFailure ``unknown_target``, ``invalid_option`` and ``unsupported_dtype``."""
         layout = (params.get("options") or {}).get("layout")
         precision = params.get("precision") or "f32"
+        if precision == "bf16":
+            raise EngineFailure(
+                "unsupported_dtype",
+                "the metaschedule tuner has no schedules for bfloat16",
+                hint="Use the autotvm tuner, or precision f32 or fp16.",
+            )
         for value, known in ((layout, LAYOUTS), (precision, PRECISIONS)):
             if value is not None and value not in known:
                 raise EngineFailure("invalid_option", f"{value!r} is none of {', '.join(known)}")

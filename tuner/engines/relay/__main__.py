@@ -66,6 +66,7 @@ def _compile(params: Json, emitter: serving.Emitter) -> Json:
     form = params.get("format") or "shared"
     compiling.tools(target, form)
     tuner = tuners.of(params)
+    mixed_precision.require(params, target)
     emitter.emit("progress", {"step": "import"})
     imported, schedules = tuner.prepare(params, target)
     emitter.emit("progress", {"step": "build"})
@@ -90,6 +91,7 @@ def _audit(params: Json, emitter: serving.Emitter) -> Json:
 def _extract(params: Json, emitter: serving.Emitter) -> Json:
     target = targets.resolve(params["target"], params["threads"])
     tuner = tuners.of(params)
+    mixed_precision.require(params, target)
     emitter.emit("progress", {"step": "import"})
     tuner.load(params)
     emitter.emit("progress", {"step": "extract"})

@@ -1,4 +1,8 @@
-"""Networks that compute in float16 inside and keep the dtypes of their inputs and outputs."""
+"""Networks that compute in narrower numbers inside and keep the dtypes of their inputs and outputs.
+
+float16 is TVM's own conversion of a network, for any processor. bfloat16 is ours (``templates.bf16_narrowing``): of
+large products alone, for processors with an instruction for them, scheduled by AutoTVM's templates alone.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +19,10 @@ from tvm import relay
 from tvm.relay.transform import mixed_precision as conversion
 
 from tuner.engines.protocol import faults
+from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relay import fast_math, importing, speedups
+from tuner.engines.relay.templates import bf16_narrowing, bf16_products
 
 _SUMMING = (
     "nn.conv1d",
@@ -31,7 +37,7 @@ _SUMMING = (
 """Operators that add up many products."""
 _OVER_DEFAULT = 11
 """Level of a registration that replaces TVM's own, which has 10."""
-PRECISIONS = ("f32", "fp16")
+PRECISIONS = ("f32", "bf16", "fp16")
 _ABOUT_DTYPES = re.compile(r"float16|dtype|data type|\bhalf\b", re.IGNORECASE)
 _AS_IT_IS = 1
 """What ``ToMixedPrecision`` does with an operator that has no rule: leave its dtype, and convert around it."""
@@ -55,6 +61,8 @@ def load(path: str, precision: str, *, rewrite: bool = False) -> importing.Impor
         raise EngineFailure("invalid_option", f"precision {precision!r} is none of {', '.join(PRECISIONS)}")
     imported = importing.load(path)
     modified_ns = Path(path).stat().st_mtime_ns
+    if precision == "bf16":
+        return _bf16(path, modified_ns, rewrite)
     if rewrite:
         return _rewritten(path, modified_ns, precision)
     return imported if precision == "f32" else _fp16(path, modified_ns)
@@ -64,6 +72,29 @@ def load(path: str, precision: str, *, rewrite: bool = False) -> importing.Impor
 def _rewritten(path: str, modified_ns: int, precision: str) -> importing.Imported:  # noqa: ARG001 - part of the key
     imported = load(path, precision)
     return dataclasses.replace(imported, module=fast_math.apply(imported.module))
+
+
+def of_target(target: Any) -> list[str]:
+    """The precisions that a ``tvm.target.Target`` gains something from, or can at least compute in."""
+    return [each for each in PRECISIONS if each != "bf16" or bf16_products.available(target)]
+
+
+def require(params: Json, target: Any) -> None:
+    """Raises EngineFailure ``unsupported_dtype`` where the request's precision is not for its target, or its tuner."""
+    if params.get("precision") != "bf16":
+        return
+    if "bf16" not in of_target(target):
+        raise EngineFailure(
+            "unsupported_dtype",
+            f"{params['target']!r} has no instructions for bfloat16 (AVX512-BF16)",
+            hint="Use precision f32, or a target that has them, as 'llvm -mcpu=znver4' or 'llvm -mcpu=sapphirerapids'.",
+        )
+    if (params.get("tuner") or "autotvm") != "autotvm":
+        raise EngineFailure(
+            "unsupported_dtype",
+            f"the {params['tuner']} tuner has no schedules for bfloat16",
+            hint="Use the autotvm tuner, or precision f32.",
+        )
 
 
 @contextmanager
@@ -108,3 +139,20 @@ def _fp16(path: str, modified_ns: int) -> importing.Imported:  # noqa: ARG001 - 
     except Exception as error:
         # Type relations raise TVMError, ValueError or DiagnosticError.
         raise _unsupported(f"TVM cannot convert the model to fp16: {faults.told(error)}") from error
+
+
+@lru_cache(maxsize=2)
+def _bf16(path: str, modified_ns: int, rewrite: bool) -> importing.Imported:  # noqa: ARG001 - part of the key
+    """Scales go into the weights first, as they cannot once those are bfloat16."""
+    imported = load(path, "f32", rewrite=rewrite)
+    speedups.use_threads(1)
+    transform = relay.transform
+    fold = [transform.FoldConstant(), transform.FoldScaleAxis(), transform.FoldConstant()]
+    before = tvm.transform.Sequential([transform.InferType(), transform.SimplifyInference(), *fold])
+    after = tvm.transform.Sequential([transform.FoldConstant(), transform.InferType()])
+    try:
+        with tvm.transform.PassContext(opt_level=3):
+            module = after(bf16_narrowing.narrow(before(imported.module)))
+    except bf16_narrowing.ControlFlow as error:
+        raise _unsupported(f"the model cannot be converted to bf16: {error}") from error
+    return dataclasses.replace(imported, module=module)

@@ -77,7 +77,7 @@ class _Shape:
     def __init__(self, data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any) -> None:
         image, weights = get_const_tuple(data.shape), get_const_tuple(kernel.shape)
         blocked = len(image) == 5
-        self.batch, height, width = image[0], image[2], image[3]
+        self.batch, height, self.width = image[0], image[2], image[3]
         self.inputs = image[1] * image[4] if blocked else image[1]
         self.outputs = weights[0] * weights[5] if blocked else weights[0]
         self.kernel = weights[2], weights[3]
@@ -86,7 +86,7 @@ class _Shape:
         top, left, bottom, right = self.padding
         reach = [(size - 1) * step + 1 for size, step in zip(self.kernel, self.dilation, strict=True)]
         self.out_height = (height + top + bottom - reach[0]) // self.strides[0] + 1
-        self.out_width = (width + left + right - reach[1]) // self.strides[1] + 1
+        self.out_width = (self.width + left + right - reach[1]) // self.strides[1] + 1
 
     @property
     def products(self) -> int:
@@ -100,7 +100,8 @@ def _two(value: Any) -> tuple[int, int]:
 
 
 def _set_default(cfg: Any, shape: _Shape) -> None:
-    inputs, outputs = tiles.input_block(shape.inputs), tiles.output_block(shape.outputs)
+    inputs = tiles.input_block(shape.inputs, shape.width)
+    outputs = tiles.output_block(shape.outputs, shape.out_width)
     width = tiles.outputs(shape.out_width, outputs)
     cfg["tile_ic"] = SplitEntity([shape.inputs // inputs, inputs])
     cfg["tile_oc"] = SplitEntity([shape.outputs // outputs, outputs])

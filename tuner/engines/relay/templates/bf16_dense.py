@@ -60,7 +60,7 @@ def schedule_dense_packed(cfg: Any, outs: Any) -> Any:
 
 
 def _set_default(cfg: Any, rows: int, columns: int) -> None:
-    block = tiles.output_block(columns)
+    block = tiles.output_block(columns, rows)
     if rows == 1:
         # Nothing shares a load of weights: more columns at once hide the latency of their sums.
         block = max(each for each in tiles.divisors(columns) if each % block == 0 and tiles.vectors(each) <= 8)

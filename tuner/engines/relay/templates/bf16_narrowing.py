@@ -1,8 +1,9 @@
 """Networks whose large products take bfloat16 numbers and add up in float32; everything else stays float32.
 
-A tensor that such a product takes is kept as bfloat16 for whoever reads it, so that each is written once, in half the
-bytes: the conversion is the last of the elementwise operators that are fused into the producer. Through operators that
-only move numbers, or pick the largest, the conversion goes on to what they take, which changes no result.
+What a convolution takes is kept as bfloat16 for whoever reads it, so that each image is written once, in half the
+bytes: the conversion is the last of the elementwise operators that are fused into its producer. Other tensors are small
+beside the weights they meet, and stay float32 for what adds to them: a text encoder errs a third less so. Through
+operators that only move numbers, or pick the largest, the conversion goes on to what they take: no result changes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from tuner.engines.relay.templates import bf16_products as products
 _PRODUCTS: dict[str, Callable[[Any], bool]] = {"nn.conv2d": bf16_conv2d.is_worth, "nn.dense": bf16_dense.is_worth}
 _CHANNELS = 1
 """The axis of NCHW data and of OIHW kernels."""
+_IMAGE = 4
+"""Dimensions of NCHW data."""
 _MOVING = {
     "nn.max_pool2d",
     "nn.batch_flatten",
@@ -60,6 +63,11 @@ def _is_moving(call: Any) -> bool:
     return isinstance(call, relay.Call) and call.op.name in _MOVING
 
 
+def _is_image(node: Any) -> bool:
+    """Whether it is data of convolutions, large enough to be worth a single copy."""
+    return len(node.checked_type.shape) == _IMAGE
+
+
 class _Narrowing:
     """``order`` has every node after those that it takes."""
 
@@ -68,25 +76,30 @@ class _Narrowing:
         self._wide: dict[Any, Any] = {}
         self._narrow: dict[Any, Any] = {}
         for node in order:
-            if node not in self._wanted:
-                self._wide[node] = self._rebuilt(node)
-            elif isinstance(node, relay.Tuple):
-                self._narrow[node] = relay.Tuple([self._narrow[field] for field in node.fields])
-            elif _is_moving(node):
-                self._narrow[node] = relay.Call(node.op, [self._narrow[each] for each in node.args], node.attrs)
+            if node in self._wanted:
+                self._narrow[node] = self._narrowed(node)
             else:
-                self._narrow[node] = relay.cast(self._rebuilt(node), products.DTYPE)
+                self._wide[node] = self._rebuilt(node)
 
     def of(self, node: Any) -> Any:
         """What took the place of a node, in its own dtype."""
         if node not in self._wide:
             narrowed = self._narrow[node]
-            self._wide[node] = (
-                relay.Tuple([relay.cast(field, "float32") for field in narrowed.fields])
-                if isinstance(narrowed, relay.Tuple)
-                else relay.cast(narrowed, "float32")
-            )
+            if not isinstance(node, relay.Tuple) and _is_image(node):
+                self._wide[node] = relay.cast(narrowed, "float32")
+            else:
+                self._wide[node] = self._rebuilt(node)
         return self._wide[node]
+
+    def _narrowed(self, node: Any) -> Any:
+        if isinstance(node, relay.Tuple):
+            return relay.Tuple([self._narrow[field] for field in node.fields])
+        if _is_moving(node):
+            return relay.Call(node.op, [self._narrow[each] for each in node.args], node.attrs)
+        wide = self._rebuilt(node)
+        if not _is_image(node):
+            self._wide[node] = wide
+        return relay.cast(wide, products.DTYPE)
 
     def _rebuilt(self, node: Any) -> Any:
         if isinstance(node, relay.Tuple):

@@ -35,19 +35,18 @@ def fits_registers(entity: Any) -> bool:
     return block % MULTIPLE == 0 and vectors(block) <= MOST_VECTORS
 
 
-def output_block(channels: int) -> int:
-    """Of output channels, a multiple of 8; TVM's own templates take the lanes of a register alone."""
+def output_block(channels: int, count: int) -> int:
+    """Of output channels, a multiple of 8, with ``count`` outputs in a row."""
     if channels % _USUAL == 0:
         return _USUAL
-    blocks = [each for each in divisors(channels) if each % MULTIPLE == 0]
-    fitting = [each for each in blocks if vectors(each) <= MOST_VECTORS]
-    return max(fitting, key=lambda block: (round(efficiency(block, most_outputs(block)), 2), -block))
+    blocks = [each for each in divisors(channels) if each % MULTIPLE == 0 and vectors(each) <= MOST_VECTORS]
+    return max(blocks, key=lambda block: (round(efficiency(block, outputs(count, block)), 1), -block))
 
 
-def input_block(channels: int) -> int:
-    """Of input channels, an even number: as the operator before blocks them, where it can be known."""
+def input_block(channels: int, count: int) -> int:
+    """Of input channels, an even number: as an operator before with ``count`` outputs in a row blocks them."""
     if channels % MULTIPLE == 0:
-        return output_block(channels)
+        return output_block(channels, count)
     return max(each for each in divisors(channels) if each % products.PAIR == 0 and each <= _USUAL)
 
 
@@ -59,7 +58,7 @@ def most_outputs(block: int) -> int:
 def outputs(count: int, block: int) -> int:
     """The divisor of ``count`` outputs in a row to compute at once."""
     fitting = [each for each in divisors(count) if each <= most_outputs(block)]
-    return max(fitting, key=lambda each: (round(efficiency(block, each), 2), each))
+    return max(fitting, key=lambda each: (round(efficiency(block, each), 2), -each))
 
 
 def efficiency(block: int, outputs_at_once: int) -> float:

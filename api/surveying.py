@@ -5,8 +5,9 @@ Tasks are kept under the key that jobs look them up by, so that a plan makes the
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,13 +17,13 @@ from api.placing import Place
 from api.services import Services
 from domain import errors, extractions
 from domain.jobs import JobRequest, Tuner
-from domain.models import Model
+from domain.models import Model, ModelFormat
 from domain.ports import Canceled
 from domain.targets import Toolchain
 from domain.tuning_tasks import ExtractedTask
 from storage import extractions as stored
 from storage import workloads
-from tuner.extraction import Build, Questions, questions
+from tuner.extraction import Build, Planner, Questions, questions
 
 _CALLERS = (errors.InvalidRequest, errors.EngineError, errors.Unavailable)
 """What may go wrong with one engine without making a plan impossible."""
@@ -68,7 +69,8 @@ class Surveyor:
             prepared = Path(folder) / f"prepared{self._model.facts.format.suffix}"
             path = self._services.blobs.path(self._model.digest)
             self._services.planner.prepare(path, self._request.input_shapes, prepared)
-            return [known[engine] or self._asked(engine, of[engine], prepared) for engine in engines]
+            files = _Files(self._services.planner, prepared, rewrite=self._rewrites)
+            return [known[engine] or self._asked(engine, of[engine], files) for engine in engines]
 
     def _known(self, engine: str, tuners: Sequence[Tuner]) -> Survey | None:
         """What is stored, if that answers everything; the engine must have said once which plugins it has."""
@@ -79,22 +81,23 @@ class Surveyor:
         survey = Survey(engine=engine, toolchain=toolchain, imports=True)
         with self._services.database.reading() as session:
             for tuner in tuners:
-                tasks = stored.get(session, self._key(toolchain, tuner, plugins))
+                tasks = stored.get(session, self._key(self._model.digest, toolchain, tuner, plugins))
                 if tasks is None:
                     return None
                 survey.found[tuner] = tasks
         return survey
 
-    def _asked(self, engine: str, tuners: Sequence[Tuner], prepared: Path) -> Survey:
+    def _asked(self, engine: str, tuners: Sequence[Tuner], files: _Files) -> Survey:
         survey = Survey(engine=engine)
         try:
             with questions(self._services.planner, engine, self._services.stopping.is_set) as asking:
                 survey.toolchain = _toolchain(asking)
                 self._services.plugins[engine] = [str(plugin) for plugin in asking.hello.get("plugins", [])]
-                asking.check(prepared)
+                checked = asking.check(files.prepared, self._place.target if self._place else None)
                 survey.imports = True
+                tuned = files.for_tuning(asking, checked.lanes)
                 for tuner in tuners:
-                    self._extract(asking, survey, tuner, prepared)
+                    self._extract(asking, survey, tuner, tuned)
         except Canceled:
             raise errors.Unavailable("the server stops") from None
         except _CALLERS as error:
@@ -102,19 +105,23 @@ class Surveyor:
             survey.imports = False if isinstance(error, errors.InvalidRequest) else survey.imports
         return survey
 
-    def _extract(self, asking: Questions, survey: Survey, tuner: Tuner, prepared: Path) -> None:
+    def _extract(self, asking: Questions, survey: Survey, tuner: Tuner, model: Path) -> None:
         if self._place is None or survey.toolchain is None:
             return
         plugins = self._services.plugins[survey.engine]
-        key = self._key(survey.toolchain, tuner, plugins)
+        with model.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        keys = [self._key(each, survey.toolchain, tuner, plugins) for each in (digest, self._model.digest)]
         with self._services.database.reading() as session:
-            tasks = stored.get(session, key)
+            tasks = stored.get(session, keys[0])
+        definitions: Mapping[str, str] = {}
         if tasks is None:
             build = Build(
-                model=prepared,
+                model=model,
                 target=self._place.target.text,
                 threads=self._place.target.threads,
                 precision=self._request.precision,
+                rewrite=self._rewrites,
                 options=self._request.tuner_options,
             )
             try:
@@ -122,21 +129,28 @@ class Surveyor:
             except errors.InvalidRequest as error:
                 survey.failures[tuner] = error
                 return
-            tasks = list(found.tasks)
-            with self._services.database.transaction() as session:
+            tasks, definitions = list(found.tasks), found.definitions
+        with self._services.database.transaction() as session:
+            for key in keys:
                 stored.put(session, key, tasks, now=datetime.now(UTC))
-                workloads.put_many(session, found.definitions, tuner=tuner.value)
+            workloads.put_many(session, definitions, tuner=tuner.value)
         survey.found[tuner] = tasks
 
-    def _key(self, toolchain: Toolchain, tuner: Tuner, plugins: Sequence[str]) -> str:
+    @property
+    def _rewrites(self) -> bool:
+        return self._request.tuner_options.rewrite and self._model.facts.format is ModelFormat.ONNX
+
+    def _key(self, digest: str, toolchain: Toolchain, tuner: Tuner, plugins: Sequence[str]) -> str:
+        """By the digest of the file that the engine reads, or of the uploaded model: see ``extractions.key_of``."""
         assert self._place is not None  # noqa: S101 - both callers looked
         return extractions.key_of(
-            model_digest=self._model.digest,
+            model_digest=digest,
             input_shapes=self._shapes,
             target=self._place.target,
             toolchain=toolchain,
             tuner=tuner,
             precision=self._request.precision,
+            rewrite=self._rewrites,
             options=self._request.tuner_options,
             plugins=plugins,
         )
@@ -149,6 +163,37 @@ class Surveyor:
             yield
         finally:
             self._services.plan_slots.release()
+
+
+class _Files:
+    """The prepared model, and what it is rewritten into for tuned builds, once for each kind of vectors."""
+
+    def __init__(self, planner: Planner, prepared: Path, *, rewrite: bool) -> None:
+        self.prepared = prepared
+        self._planner = planner
+        self._rewrite = rewrite
+        self._rewritten: dict[int, Path] = {}
+
+    def for_tuning(self, asking: Questions, lanes: int | None) -> Path:
+        """As a job does it: a model that cannot be rewritten, or that the engine does not import then, stays."""
+        if not self._rewrite or lanes is None:
+            return self.prepared
+        if lanes not in self._rewritten:
+            self._rewritten[lanes] = self._written(lanes)
+        rewritten = self._rewritten[lanes]
+        try:
+            if rewritten != self.prepared:
+                asking.check(rewritten)
+        except errors.TunesmithError:
+            return self.prepared
+        return rewritten
+
+    def _written(self, lanes: int) -> Path:
+        out = self.prepared.with_name(f"rewritten-{lanes}.onnx")
+        try:
+            return self._planner.rewrite(self.prepared, lanes, out).path or self.prepared
+        except _CALLERS:
+            return self.prepared
 
 
 def _toolchain(asking: Questions) -> Toolchain:

@@ -22,11 +22,14 @@ def key_of(
     toolchain: Toolchain,
     tuner: Tuner,
     precision: Precision,
+    rewrite: bool,
     options: TunerOptions,
     plugins: Sequence[str] = (),
 ) -> str:
     """sha256, hex. ``tuner`` is one that an engine has, never ``auto``; ``plugins`` are the engine's own words of them.
 
+    ``model_digest`` is that of the very file that an engine is given; or of the uploaded model, for what is to be found
+    before anybody has prepared and rewritten it. ``rewrite`` is the build's parameter of that name.
     A new release of ours may extract differently: it finds nothing that another one stored.
     """
     deciding = {
@@ -37,6 +40,7 @@ def key_of(
         "toolchain": toolchain.identity,
         "tuner": tuner.value,
         "precision": precision.value,
+        "rewrite": rewrite,
         "options": {name: getattr(options, name) for name in _DECIDING_OPTIONS},
         "plugins": sorted(plugins),
     }

@@ -14,9 +14,10 @@ from domain import errors
 from domain.jobs import Precision, Tuner, TunerOptions
 from domain.models import ModelFormat
 from domain.ports import Engine
+from domain.targets import Target
 from domain.tuning_tasks import ExtractedTask
 from tuner import catalogue, environments, failures
-from tuner.inspection import Inspector, Prepared
+from tuner.inspection import Inspector, Prepared, Rewritten
 from tuner.session import EngineSession, Limits
 from tuner.settings import TunerSettings
 
@@ -42,7 +43,19 @@ class Build:
     target: str
     threads: int
     precision: Precision
+    rewrite: bool
+    """Whether the engine may compute otherwise than operator by operator."""
     options: TunerOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What an engine says of a model that it imports."""
+
+    operators: dict[str, int]
+    """By count."""
+    lanes: int | None
+    """32-bit lanes of the target's vectors; None without any."""
 
 
 class Planner(Protocol):
@@ -53,6 +66,10 @@ class Planner(Protocol):
 
         Raises EngineNotInstalled, InvalidModel, ShapeRequired, ShapeMismatch.
         """
+        ...
+
+    def rewrite(self, prepared: Path, lanes: int, out: Path) -> Rewritten:
+        """Write a prepared model for vectors of so many 32-bit lanes. Raises as ``prepare``."""
         ...
 
     def start(self, name: str, canceled: Canceled) -> Engine:
@@ -78,6 +95,10 @@ class InstalledPlanner:
 
     def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path) -> Prepared:
         return Inspector.installed(ModelFormat.of(out), self.home, self.settings).prepare(model, shapes, out)
+
+    def rewrite(self, prepared: Path, lanes: int, out: Path) -> Rewritten:
+        inspector = Inspector.installed(ModelFormat.of(prepared), self.home, self.settings)
+        return inspector.rewrite(prepared, lanes, out)
 
     def start(self, name: str, canceled: Canceled) -> Engine:
         spec = catalogue.get(name)
@@ -112,9 +133,11 @@ class Questions:
     def hello(self) -> dict[str, Any]:
         return self._engine.hello
 
-    def check(self, model: Path) -> dict[str, int]:
-        """The model's operators, by count. Raises UnsupportedOperators, InvalidModel, EngineError, Canceled."""
-        return dict(self._ask("check", {"model": str(model)})["operators"])
+    def check(self, model: Path, target: Target | None = None) -> Checked:
+        """Raises UnsupportedOperators, InvalidModel, EngineError, Canceled."""
+        place = {} if target is None else {"target": target.text, "threads": target.threads}
+        answer = self._ask("check", {"model": str(model), **place})
+        return Checked(operators=dict(answer["operators"]), lanes=answer.get("lanes"))
 
     def extract(self, build: Build, tuner: Tuner) -> Extraction:
         """Raises UnknownTarget, UnsupportedTarget, InvalidOption and as ``check``."""
@@ -151,6 +174,7 @@ def params(build: Build, tuner: Tuner) -> dict[str, Any]:
         "target": build.target,
         "threads": build.threads,
         "precision": build.precision.value,
+        "rewrite": build.rewrite,
         "tuner": tuner.value,
         "options": asdict(build.options),
     }

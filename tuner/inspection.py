@@ -45,6 +45,23 @@ class Prepared:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rewritten:
+    """A prepared model of the same function that compilers make more of."""
+
+    path: Path | None
+    """None where nothing could be rewritten."""
+    applied: dict[str, int]
+    """How many places each rewriting changed."""
+    undone: dict[str, str]
+    """Why a rewriting was given up."""
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any], path: Path) -> Rewritten:
+        applied = {str(name): int(count) for name, count in answer["applied"].items()}
+        return cls(path=path if applied else None, applied=applied, undone=dict(answer["undone"]))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Inspector:
     """Reads models of one format with the engine that reads them; each call has a process of its own."""
 
@@ -90,6 +107,11 @@ class Inspector:
             operators=dict(answer["operators"]),
             folded=bool(answer["folded"]),
         )
+
+    def rewrite(self, path: Path, lanes: int, out_path: Path) -> Rewritten:
+        """Write a prepared model for vectors of so many lanes. Raises as ``inspect``."""
+        params = {"path": str(path.absolute()), "lanes": lanes, "out_path": str(out_path.absolute())}
+        return Rewritten.of(self._ask(path, "rewrite", params), out_path)
 
     def make_operator(self, params: Mapping[str, Any], out_path: Path) -> None:
         """Write a model of one operator; see ``tuner.operators``. Raises EngineStartFailed and InvalidModel."""

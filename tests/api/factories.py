@@ -26,7 +26,7 @@ from storage.database import Database, migrate
 from tests.tuner.fakes import FakeEngine
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.extraction import Planner
-from tuner.inspection import Prepared
+from tuner.inspection import Prepared, Rewritten
 from tuner.operators import CheckedOperator
 
 TOKEN = "a-token"
@@ -88,6 +88,7 @@ class FakePlanner:
     refused: dict[str, str] = field(default_factory=dict)
     started: list[str] = field(default_factory=list)
     prepared: int = 0
+    rewritten: int = 0
     seconds: float = 20.0
     working: Callable[[], None] = lambda: None
     """Called while an engine works."""
@@ -98,6 +99,11 @@ class FakePlanner:
         self.prepared += 1
         out.write_bytes(b"prepared")
         return Prepared(path=out, inputs=(), outputs=(), operators={}, folded=True)
+
+    def rewrite(self, prepared: Path, lanes: int, out: Path) -> Rewritten:
+        self.rewritten += 1
+        out.write_bytes(f"rewritten for {lanes} lanes".encode())
+        return Rewritten(path=out, applied={"aligned": 1}, undone={})
 
     def start(self, name: str, canceled: Callable[[], bool]) -> FakeEngine:
         if name in self.missing:
@@ -111,7 +117,7 @@ class FakePlanner:
         if name in self.unsupported:
             details = {"operators": self.unsupported[name]}
             raise EngineFailure("unsupported_operators", f"{name} lacks operators", details=details)
-        return {"operators": {"Conv": 2}}
+        return {"operators": {"Conv": 2}, "lanes": 16}
 
     def _extract(self, params: Any, _emit: object) -> dict[str, Any]:
         tuner = params["tuner"]

@@ -138,6 +138,7 @@ def extraction_key(**changes: object) -> str:
         "toolchain": TOOLCHAIN,
         "tuner": Tuner.AUTOTVM,
         "precision": Precision.F32,
+        "rewrite": True,
         "options": TunerOptions(),
         "plugins": ["a", "b"],
     }
@@ -153,6 +154,7 @@ def test_an_extraction_is_known_by_what_decides_it() -> None:
         {"target": Target(text=TARGET.text, threads=4)},
         {"tuner": Tuner.ANSOR},
         {"precision": Precision.FP16},
+        {"rewrite": False},
         {"options": TunerOptions(keep_layout=False)},
         {"options": TunerOptions(layout="NHWC")},
         {"plugins": []},

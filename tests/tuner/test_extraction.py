@@ -49,12 +49,13 @@ def test_an_engine_with_limits_finds_tasks(planner: InstalledPlanner, tmp_path: 
     (tmp_path / "model.onnx").write_bytes(models.small_network())
     prepared = planner.prepare(tmp_path / "model.onnx", {"image": [1, 3, 16, 16]}, tmp_path / "prepared.onnx")
     with questions(planner, tuner.engine, never) as asking:
-        assert asking.check(prepared.path)["Conv"] == 2
+        assert asking.check(prepared.path).operators["Conv"] == 2
         build = Build(
             model=prepared.path,
             target=f"llvm -mcpu={asking.hello['mcpu']}",
             threads=1,
             precision=Precision.F32,
+            rewrite=True,
             options=TunerOptions(),
         )
         found = asking.extract(build, tuner)

@@ -51,6 +51,8 @@ class Script:
     """Variants that compute nonsense, or ``variant-engine``."""
     poisoned: frozenset[tuple[str, int]] = frozenset()
     """Workload and index of schedules with which a build computes nonsense."""
+    rewritings: Mapping[str, int] = field(default_factory=dict)
+    """What models are rewritten by, and in how many places."""
     hellos: dict[str, dict[str, Any]] = field(default_factory=lambda: {"relay": HELLO, "reference": HELLO})
     """Of the engines that are installed."""
     speed: Mapping[str, float] = field(default_factory=dict)
@@ -135,7 +137,12 @@ class ScriptedEngine:
 
     def _check(self, params: dict[str, Any]) -> dict[str, Any]:
         assert Path(params["model"]).is_file()
-        return {"operators": {"Conv": 1}}
+        return {"operators": {"Conv": 1}, **({"lanes": 16} if "target" in params else {})}
+
+    def _rewrite(self, params: dict[str, Any]) -> dict[str, Any]:
+        if self._script.rewritings:
+            Path(params["out_path"]).write_bytes(b"rewritten " + Path(params["path"]).read_bytes())
+        return {"applied": dict(self._script.rewritings), "undone": {}}
 
     def _make_inputs(self, params: dict[str, Any]) -> dict[str, Any]:
         return {"paths": [_touch(Path(params["out_dir"]) / f"{seed}.npz") for seed in params["seeds"]]}

@@ -19,7 +19,7 @@ from tests.api.factories import AUTHORIZED, make_service
 from tests.worker.conftest import Bench
 from tests.worker.scripted import HELLO
 from tuner import hostinfo
-from tuner.inspection import Prepared
+from tuner.inspection import Prepared, Rewritten
 from worker import clock
 from worker.pipeline import placing
 
@@ -33,6 +33,11 @@ class BenchPlanner:
 
     def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path) -> Prepared:
         return self.bench.script.prepare(model, shapes, out, log=self.bench.home / "log")
+
+    def rewrite(self, prepared: Path, lanes: int, out: Path) -> Rewritten:
+        params = {"path": str(prepared), "lanes": lanes, "out_path": str(out)}
+        engine = self.bench.script.start("reference", log=self.bench.home / "log")
+        return Rewritten.of(engine.request("rewrite", params, timeout=None), out)
 
     def start(self, name: str, canceled: Callable[[], bool]) -> Engine:
         return self.bench.script.start(name, log=self.bench.home / "logs" / "plans.log", canceled=canceled)
@@ -91,6 +96,17 @@ def test_a_job_plans_what_its_plan_said(bench: Bench, client: TestClient) -> Non
     assert agree(bench, client, b"one", {"trials": 100}, n_trial=40) > 0
     bench.script.tasks = ("conv", "other")
     assert 0 < agree(bench, client, b"two", {"trials": 32}) < 32
+
+
+def test_a_job_extracts_what_its_plan_extracted_of_the_rewritten_model(bench: Bench, client: TestClient) -> None:
+    bench.script.rewritings = {"aligned": 3}
+    assert agree(bench, client, b"one", {"trials": 32}) == 32
+    (extracted,) = bench.script.asked("extract")
+    assert (Path(extracted["model"]).name, extracted["rewrite"]) == ("rewritten-16.onnx", True)
+    asked = len(bench.script.requests)
+    assert agree(bench, client, b"one", {"trials": 48}) == 16
+    assert {method for method, params in bench.script.requests[asked:]} >= {"compile", "tune"}
+    assert len(bench.script.asked("extract")) == 1
 
 
 def test_a_budget_of_seconds_is_planned_alike(bench: Bench, client: TestClient) -> None:

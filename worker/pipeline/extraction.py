@@ -1,7 +1,12 @@
-"""The tuning tasks that an engine finds in the model, found once for everybody."""
+"""The tuning tasks that an engine finds in the model, found once for everybody.
+
+They are kept under two keys: by the digest of the very file that the engine reads, as jobs look them up, and by that of
+the uploaded model, as plans do, which then need neither prepare nor rewrite it.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from domain.extractions import key_of
@@ -18,23 +23,29 @@ _EXTRACT_SECONDS = 1800.0
 def tasks(work: Work) -> list[ExtractedTask]:
     """Of the leading tuner. Raises EngineError, LeaseLost."""
     found = known(work)
-    return found if found is not None else _extract(work, _key(work))
+    return found if found is not None else _extract(work)
 
 
 def known(work: Work) -> list[ExtractedTask] | None:
     """Of the leading tuner, if anybody has extracted them."""
     with work.database.reading() as session:
-        return extractions.get(session, _key(work))
+        return extractions.get(session, _key(work, _digest(work.build_params(work.tuner)["model"])))
 
 
-def _key(work: Work) -> str:
+def _digest(path: str) -> str:
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _key(work: Work, model_digest: str) -> str:
     return key_of(
-        model_digest=work.model.digest,
+        model_digest=model_digest,
         input_shapes={spec["name"]: spec["shape"] for spec in work.outcomes[Stage.IMPORT]["inputs"]},
         target=work.target,
         toolchain=work.toolchains[work.engine],
         tuner=work.tuner,
         precision=work.request.precision,
+        rewrite=work.rewrites,
         options=work.request.tuner_options,
         plugins=work.plugins.get(work.engine, ()),
     )
@@ -53,7 +64,7 @@ def definition(work: Work, workload_key: str) -> str | None:
     return str(path)
 
 
-def _extract(work: Work, key: str) -> list[ExtractedTask]:
+def _extract(work: Work) -> list[ExtractedTask]:
     folder = work.folder / "extracted" / str(work.tuner)
     folder.mkdir(parents=True, exist_ok=True)
     params = {**work.build_params(work.tuner), "out_dir": str(folder)}
@@ -63,7 +74,8 @@ def _extract(work: Work, key: str) -> list[ExtractedTask]:
     with work.database.transaction() as session:
         work.keeper.require(jobs.holds(session, work.job.id, work.lease))
         workloads.put_many(session, texts, tuner=str(work.tuner))
-        extractions.put(session, key, found, now=clock.now())
+        for digest in (work.model.digest, _digest(params["model"])):
+            extractions.put(session, _key(work, digest), found, now=clock.now())
     return found
 
 

@@ -1,4 +1,4 @@
-"""Stage ``import``: static shapes, folded constants, and which engines can import what is left."""
+"""Stage ``import``: static shapes, folded constants, which engines can import what is left, and a rewritten model."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from domain import errors
-from worker.pipeline.work import Outcome, Work
-
-_CHECK_SECONDS = 600.0
+from worker.pipeline import rewriting
+from worker.pipeline.work import CHECK_SECONDS, Outcome, Work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,32 +29,41 @@ def run(work: Work) -> Outcome:
     prepared = work.engines.prepare(original, work.request.input_shapes, partial)
     partial.replace(final)
     work.keeper.check()
-    refusals = _check(work)
+    refusals, lanes = _check(work)
+    engines = [name for name in work.toolchains if name not in {refusal.engine for refusal in refusals}]
+    rewritten = rewriting.rewrite(work, engines, lanes)
     return {
-        "files": [final.name],
+        "files": [final.name, *rewritten.files],
         "inputs": [asdict(spec) for spec in prepared.inputs],
         "outputs": [asdict(spec) for spec in prepared.outputs],
         "operators": prepared.operators,
         "folded": prepared.folded,
-        "engines": [name for name in work.toolchains if name not in {refusal.engine for refusal in refusals}],
+        "engines": engines,
         "refused": {refusal.engine: refusal.facts for refusal in refusals},
-        "choice": [f"{refusal.engine} cannot import the model: {_short(refusal.error)}." for refusal in refusals],
+        "rewritings": rewritten.applied,
+        "rewritten": rewritten.engines,
+        "choice": [
+            *(f"{refusal.engine} cannot import the model: {_short(refusal.error)}." for refusal in refusals),
+            *rewritten.choice,
+        ],
     }
 
 
-def _check(work: Work) -> list[_Refusal]:
-    """The engines that do not import the model. Raises what the preferred one says when none does."""
-    refusals = []
+def _check(work: Work) -> tuple[list[_Refusal], int | None]:
+    """The engines that do not import the model, and the 32-bit lanes of the target's vectors, as the preferred one of
+    the others counts them. Raises what the preferred one says when none imports it."""
+    refusals, lanes = [], None
+    params = {"model": str(work.prepared), "target": work.target.text, "threads": work.threads}
     for name in work.toolchains:
         try:
-            work.ask(work.compiler(name), "check", {"model": str(work.prepared)}, timeout=_CHECK_SECONDS)
+            lanes = work.ask(work.compiler(name), "check", params, timeout=CHECK_SECONDS).get("lanes") or lanes
         except errors.TunesmithError as error:
             work.keeper.check()
             refusals.append(_Refusal(engine=name, error=error))
     if len(refusals) < len(work.toolchains):
         for refusal in refusals:
             work.note(f"the {refusal.engine} engine cannot import the model: {_short(refusal.error)}")
-        return refusals
+        return refusals, lanes
     first = refusals[0].error
     first.details["engines"] = {refusal.engine: refusal.facts for refusal in refusals}
     raise first

@@ -11,7 +11,7 @@ from domain import errors
 from domain.blobs import BlobStore
 from domain.events import EventKind
 from domain.jobs import Job, JobRequest, Lease, Placement, RunnerKind, Stage, Tuner
-from domain.models import Model
+from domain.models import Model, ModelFormat
 from domain.ports import Engine, OnEvent
 from domain.targets import Device, Target, Toolchain, kind_of
 from domain.tensors import TensorSpec
@@ -29,6 +29,7 @@ Outcome = dict[str, Any]
 INPUTS, EXPECTED, KINDS = "inputs", "expected", "kinds"
 UNTUNED, TUNED = "untuned", "tuned"
 RECORDS = "records.jsonl"
+CHECK_SECONDS = 600.0
 COMPILE_SECONDS = 3600.0
 
 
@@ -132,10 +133,22 @@ class Work:
     def prepared(self) -> Path:
         return self.folder / f"prepared{self.model.facts.format.suffix}"
 
+    @property
+    def rewrites(self) -> bool:
+        """Whether tuned builds may compute otherwise than the model says, operator by operator. IRModules stay."""
+        return self.request.tuner_options.rewrite and self.model.facts.format is ModelFormat.ONNX
+
+    @property
+    def rewritten(self) -> Path:
+        """Where the prepared model is kept as it was rewritten for tuning, if it was."""
+        return self.folder / "rewritten.onnx"
+
     def build_params(self, tuner: Tuner | None) -> dict[str, Any]:
         """Which model to build and what for, as the engines' methods take it; without a tuner, an untuned build."""
+        rewritten = self.outcomes[Stage.IMPORT].get("rewritten", ())
         return {
-            "model": str(self.prepared),
+            "model": str(self.rewritten if tuner is not None and tuner.engine in rewritten else self.prepared),
+            "rewrite": tuner is not None and self.rewrites,
             "target": self.target.text,
             "threads": self.threads,
             "precision": str(precisions.first(self.request)),

@@ -54,7 +54,10 @@ def _hello() -> Json:
 
 
 def _check(params: Json, _: serving.Emitter) -> Json:
-    return {"operators": reading.load(params["model"]).operators}
+    answer: Json = {"operators": reading.load(params["model"]).operators}
+    if params.get("target"):
+        answer["lanes"] = targets.lanes(params["target"], params["threads"])
+    return answer
 
 
 def _inspect(params: Json, _: serving.Emitter) -> Json:

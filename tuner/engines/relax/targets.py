@@ -55,6 +55,19 @@ def is_gpu(target: Any) -> bool:
     return target.kind.name == "cuda"
 
 
+def lanes(text: str, threads: int) -> int | None:
+    """32-bit lanes of a target's vectors; None of a GPU, and of what ``resolve`` refuses."""
+    try:
+        target = resolve(text, threads)
+    except EngineFailure:
+        return None
+    if is_gpu(target):
+        return None
+    if codegen.target_has_features(["avx512bw", "avx512f"], target):
+        return 16
+    return 8 if codegen.target_has_features("avx2", target) else 4
+
+
 def load_intrinsics(target: Any) -> None:
     """Import the tensor intrinsics that the search spaces of a target name."""
     name = "cuda" if is_gpu(target) else _INTRINSICS_OF.get(_machine(target))

@@ -57,7 +57,10 @@ def _hello() -> Json:
 
 
 def _check(params: Json, _: serving.Emitter) -> Json:
-    return {"operators": importing.load(params["model"]).operators}
+    answer: Json = {"operators": importing.load(params["model"]).operators}
+    if params.get("target"):
+        answer["lanes"] = targets.lanes(params["target"], params["threads"])
+    return answer
 
 
 def _compile(params: Json, emitter: serving.Emitter) -> Json:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 import tvm
-from tvm.target import codegen
+from tvm.target import codegen, x86
 
 from tuner.engines.protocol.serving import EngineFailure
 
@@ -70,6 +70,15 @@ def resolve(text: str, threads: int) -> Any:
     except Exception as error:
         # tvm.error.TVMError, ValueError and TypeError all come out of target parsing.
         raise _unknown(f"TVM refuses the target {text!r}: {_last_line(error)}", []) from error
+
+
+def lanes(text: str, threads: int) -> int | None:
+    """32-bit lanes of a target's vectors, as TVM's templates count them; None of what ``resolve`` refuses."""
+    try:
+        with resolve(text, threads):
+            return int(x86.get_simd_32bit_lanes())
+    except EngineFailure:
+        return None
 
 
 def _check_triple(triple: str) -> None:

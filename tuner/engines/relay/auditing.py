@@ -12,7 +12,7 @@ from tuner.engines.protocol import audits, children
 from tuner.engines.protocol.audits import Check
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.trials import Runner
-from tuner.engines.relay import choosing, environment, linking
+from tuner.engines.relay import choosing, environment, linking, tuners
 from tuner.engines.relay.ansor import choosing as ansor_choosing
 from tuner.engines.relay.ansor import extracting as ansor_extracting
 from tuner.engines.relay.ansor import workloads
@@ -36,7 +36,8 @@ def _autotvm(params: Json, target: Any) -> list[Check]:
     lines = _lines(params.get("records"))
     pairs = [(autotvm.record.decode(line), line) for line in lines if not line.startswith("#")]
     line_of = {id(pair): line for pair, line in pairs if pair is not None}
-    chosen = choosing.of_network(params, target, [pair for pair, _ in pairs if pair is not None])
+    known = [pair for pair, _ in pairs if pair is not None]
+    chosen = choosing.of_network(params, target, known, lambda: tuners.of(params).load(params))
     place = (params["target"], params["threads"])
     return [
         Check(line=line_of[id(pair)], function="compare_autotvm", arguments=(line_of[id(pair)], *place))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -12,7 +12,18 @@ from tvm.autotvm.task.space import FallbackConfigEntity
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.relay import defaults, soundness, workloads
+from tuner.engines.relay import (
+    defaults,
+    graph_layout,
+    graph_layout_reading,
+    graph_layout_states,
+    importing,
+    soundness,
+    transform_costs,
+    workloads,
+)
+from tuner.engines.relay.graph_layout import Network
+from tuner.engines.relay.templates import dispatching
 
 TRANSFORM_SECONDS = 1e-6
 """Of one layout transform, however small the tensor."""
@@ -26,12 +37,56 @@ Pair = Any
 GRAPH_LAYOUTS = ("dp", "none")
 
 
-def of_network(params: Json, _: Any, pairs: Sequence[Pair]) -> list[Pair]:
-    """What a request's network is built with. Raises EngineFailure ``invalid_option``."""
+def of_network(params: Json, target: Any, pairs: Sequence[Pair], load: Callable[[], importing.Imported]) -> list[Pair]:
+    """What a request's network is built with; ``load`` gives the network. Raises EngineFailure ``invalid_option``."""
     layout = (params.get("options") or {}).get("graph_layout") or GRAPH_LAYOUTS[0]
     if layout not in GRAPH_LAYOUTS:
         raise EngineFailure("invalid_option", f"graph_layout {layout!r} is none of {', '.join(GRAPH_LAYOUTS)}")
-    return choose(pairs)
+    pairs = [pair for pair in pairs if dispatching.is_allowed(pair[0].task.name, rewrite=bool(params.get("rewrite")))]
+    alone = choose(pairs)
+    if layout == "none" or not alone:
+        return alone
+    return together(pairs, alone, _network(load(), target), target, int(params["threads"]))
+
+
+def together(pairs: Sequence[Pair], alone: Sequence[Pair], network: Network, target: Any, threads: int) -> list[Pair]:
+    """One record for each convolution of the network, those that are fastest together, and ``alone`` for the rest.
+
+    Of implementations that compete for a convolution only the chosen one keeps its record, as TVM takes the fastest
+    that has any.
+    """
+    recorded = graph_layout_states.by_workload(pairs)
+    states = graph_layout_states.of_network(network, recorded, lambda key: _blocks_untuned(key, str(target)))
+    costs = transform_costs.of(target, threads)
+    found = graph_layout.assign(network, states, costs.seconds)
+    chosen = [pairs[int(state.name)] for state in found.states.values() if state.name is not None]  # type: ignore[call-overload]
+    decided = {key for group in states for key in group}
+    others = [pair for pair in alone if workloads.key(pair[0].task) not in decided]
+    return [*_distinct(chosen), *others]
+
+
+def _distinct(pairs: Sequence[Pair]) -> list[Pair]:
+    """Convolutions that differ in nothing that AutoTVM knows are several groups of one workload: the first decides."""
+    by_key: dict[str, Pair] = {}
+    for pair in pairs:
+        by_key.setdefault(workloads.key(pair[0].task), pair)
+    return list(by_key.values())
+
+
+_read: list[tuple[Any, str, Network]] = []
+
+
+def _network(imported: importing.Imported, target: Any) -> Network:
+    """The last one is kept: ``choose``, ``compile`` and ``audit`` ask for the same, and reading it takes seconds."""
+    if not _read or _read[0][0] is not imported.module or _read[0][1] != str(target):
+        _read[:] = [(imported.module, str(target), graph_layout_reading.read(imported, target))]
+    return _read[0][2]
+
+
+def _blocks_untuned(workload_key: str, target: str) -> tuple[int, int]:
+    found = _untuned_blocks(workload_key, target)
+    takes, gives = (found.get(knob, 0) for knob in defaults.LAYOUT_KNOBS)
+    return takes, gives
 
 
 def choose(pairs: Sequence[Pair]) -> list[Pair]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tvm.autotvm.task.space import FallbackConfigEntity, SplitEntity
+from tvm.target.x86 import get_simd_32bit_lanes
 
 LAYOUT_KNOBS = ("tile_ic", "tile_oc")
 """In the NCHWc templates these also decide how channels are blocked in memory, between operators too."""
@@ -13,9 +15,7 @@ LAYOUT_KNOBS = ("tile_ic", "tile_oc")
 
 def index(task: Any) -> int | None:
     """The place in the search space of the schedule that an untuned build uses; None when it lies outside."""
-    fallback = FallbackConfigEntity()
-    with task.target:
-        task.instantiate(fallback)
+    fallback = _fallback(task)
     knob = []
     for name, space in task.config_space.space_map.items():
         wanted = _knob(fallback[name])
@@ -27,12 +27,19 @@ def index(task: Any) -> int | None:
     return place if task.config_space.is_index_valid(place) else None
 
 
+def _fallback(task: Any) -> Any:
+    fallback = FallbackConfigEntity()
+    with task.target:
+        task.instantiate(fallback)
+    return fallback
+
+
 def _knob(entity: Any) -> str:
     # A split of the search space leaves its outermost factor open (-1), the fallback's computes it.
     return str(entity.size[1:]) if isinstance(entity, SplitEntity) else str(entity)
 
 
-def same_layout(task: Any, default: int | None) -> frozenset[int] | None:
+def same_layout(task: Any) -> frozenset[int] | None:
     """The schedules whose inputs and outputs lie in memory as in an untuned build.
 
     Neighbours that are tuned each for itself end up with other blocks, and the layout transforms between them cost
@@ -40,19 +47,46 @@ def same_layout(task: Any, default: int | None) -> frozenset[int] | None:
     best of 24 trials a task in the whole space 1.40 ms, of 16 in the untuned layout 0.94 ms (ONNX Runtime 1.62 ms).
     None: the template has no such blocks, so every schedule keeps the layout.
     """
-    space = task.config_space
-    if "NCHWc" not in task.name or default is None:
-        return None
-    kept = space.point2knob(default)
-    choices = [
-        [kept[axis]] if name in LAYOUT_KNOBS else range(size)
-        for axis, (name, size) in enumerate(zip(space.space_map, space.dims, strict=True))
-    ]
-    places = (int(space.knob2point(list(knob))) for knob in itertools.product(*choices))
-    return frozenset(place for place in places if space.is_index_valid(place))
+    return _restricted(task, lambda block, _: {block})
+
+
+def consistent(task: Any) -> frozenset[int] | None:
+    """The schedules whose blocks neighbours can agree on: ``same_layout``'s, and those of blocks of half a vector.
+
+    Which blocks depends on nothing but the number of channels, so that both operators beside a tensor try the same
+    ones; a build then decides for the graph as a whole (``graph_layout``). None as there.
+    """
+    with task.target:
+        lanes = int(get_simd_32bit_lanes())
+    return _restricted(task, lambda block, channels: sensible_blocks(channels, block, lanes))
+
+
+def sensible_blocks(channels: int, untuned: int, lanes: int) -> set[int]:
+    """An untuned build takes the largest divisor of the channels that a vector of ``lanes`` holds: of 24 channels 12,
+    of 88 eleven. One that fills no half vectors leaves lanes idle, so those are tried as well: on a Zen 4, eight for
+    twelve were 1.3 times as fast, for ten 1.4 times.
+    """
+    half = max(1, lanes // 2)
+    return {untuned, half} if untuned % half and channels % half == 0 else {untuned}
 
 
 def searched(task: Any) -> int:
-    """The number of schedules that a search in the untuned build's layout can choose from."""
-    kept = same_layout(task, index(task))
+    """The number of schedules that a search in ``consistent`` blocks can choose from."""
+    kept = consistent(task)
     return len(task.config_space) if kept is None else len(kept)
+
+
+def _restricted(task: Any, allowed: Callable[[int, int], set[int]]) -> frozenset[int] | None:
+    """Of a blocked template the schedules with blocks in ``allowed(untuned block, channels)``."""
+    if "NCHWc" not in task.name:
+        return None
+    space, fallback = task.config_space, _fallback(task)
+    choices: list[Iterable[int]] = []
+    for name, size in zip(space.space_map, space.dims, strict=True):
+        choices.append(range(size))
+        if name in LAYOUT_KNOBS:
+            split = space.space_map[name]
+            blocks = allowed(int(fallback[name].size[-1]), split.product)
+            choices[-1] = [place for place in range(size) if int(split[place].size[-1]) in blocks]
+    places = (int(space.knob2point(list(knob))) for knob in itertools.product(*choices))
+    return frozenset(place for place in places if space.is_index_valid(place))

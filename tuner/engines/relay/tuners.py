@@ -68,14 +68,17 @@ def _build(params: Json, config: Any) -> measuring.Build:
 
 
 def _prepare(params: Json, target: Any) -> tuple[importing.Imported, compiling.Schedules]:
-    chosen = choosing.of_network(params, target, compiling.load_records(params.get("records")))
+    chosen = _chosen(params, target)
     lines = [autotvm.record.encode(*pair) for pair in chosen]
     return _load(params), compiling.Schedules(dispatch=lambda: compiling.dispatch(chosen), lines=lambda: lines)
 
 
 def _choose(params: Json, target: Any) -> list[str]:
-    chosen = choosing.of_network(params, target, compiling.load_records(params.get("records")))
-    return [autotvm.record.encode(*pair) for pair in chosen]
+    return [autotvm.record.encode(*pair) for pair in _chosen(params, target)]
+
+
+def _chosen(params: Json, target: Any) -> list[choosing.Pair]:
+    return choosing.of_network(params, target, compiling.load_records(params.get("records")), lambda: _load(params))
 
 
 def _ansor_start(params: Json, target: Any) -> Search:

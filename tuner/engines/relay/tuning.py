@@ -44,7 +44,7 @@ class Options:
     loss_type: str = "rank-binary"
     feature_type: str = "knob"
     keep_layout: bool = True
-    """Search only what keeps the untuned build's memory layout; else that first, then the whole space."""
+    """Search only layouts that neighbours can agree on (``defaults.consistent``); else those first, then any."""
     transfer: bool = True
     """Teach the cost model with the history of other workloads."""
 
@@ -83,7 +83,7 @@ class TaskTuner:
         self.options = options
         self.task = workloads.task(workload_key, target)
         self._default = defaults.index(self.task)
-        self._same_layout = defaults.same_layout(self.task, self._default)
+        self._same_layout = defaults.same_layout(self.task)
         self._measured: set[int] = set()
         self._best = float("inf")
         self._best_at = 0
@@ -93,7 +93,7 @@ class TaskTuner:
         seed = int.from_bytes(hashlib.sha256(f"{workload_key}{len(past)}".encode()).digest()[:4], "big")
         random.seed(seed)
         np.random.seed(seed)
-        self._search = _search(self.task, self._same_layout, options)
+        self._search = _search(self.task, defaults.consistent(self.task), options)
         if options.transfer:
             self._search.teach([pair for pair in records if workloads.key(pair[0].task) != workload_key])
         self._learn(past)
@@ -116,8 +116,8 @@ class TaskTuner:
     def propose(self, count: int) -> list[Any]:
         """Up to ``count`` configurations that were never measured.
 
-        The untuned default comes first of all, so that gains are known; then what keeps the untuned build's memory
-        layout; then, unless the layout is held, the search's choice from the whole space.
+        The untuned default comes first of all, so that gains are known; then layouts that neighbours can agree on;
+        then, unless the layout is held, the search's choice from the whole space.
         """
         if self.options.n_trial is not None:
             count = max(0, min(count, self.options.n_trial - self._done))
@@ -172,17 +172,17 @@ class TaskTuner:
         self._search.learn(own)
 
 
-def _search(task: Any, same_layout: frozenset[int] | None, options: Options) -> searching.Search:
+def _search(task: Any, consistent: frozenset[int] | None, options: Options) -> searching.Search:
     if options.search == "xgb":
         return searching.ModelSearch(
             task,
-            same_layout,
+            consistent,
             only=options.keep_layout,
             loss_type=options.loss_type,
             feature_type=options.feature_type,
         )
     make = searching.MODEL_FREE[options.search]
-    return searching.ModelFreeSearch(task, same_layout, only=options.keep_layout, make=make)
+    return searching.ModelFreeSearch(task, consistent, only=options.keep_layout, make=make)
 
 
 def _digest(task: Any, config: Any) -> str:

@@ -75,7 +75,7 @@ told = {}
 for search in ("xgb", "ga", "random", "gridsearch"):
     for held in (True, False):
         whole = tuner(key(14, 32), search=search, keep_layout=held)
-        kept = defaults.same_layout(whole.task, defaults.index(whole.task))
+        kept = defaults.same_layout(whole.task)
         order, lines = rounds(whole, 10_000)
         history = keep(f"{sys.argv[1]}/{search}-{held}.jsonl", lines[: len(lines) // 2])
         rest, _ = rounds(tuner(key(14, 32), history, search=search, keep_layout=held), 10_000)
@@ -154,7 +154,7 @@ for name, options in OPTIONS.items():
     order, _ = rounds(taught, 100)
     costs = sorted(cost(space.get(place)) for place in order)
     ranks = [costs.index(cost(space.get(place))) for place in order]
-    told[name] = {"before": before, "ranks": ranks, "kept": sorted(defaults.same_layout(taught.task, taught._default))}
+    told[name] = {"before": before, "ranks": ranks, "kept": sorted(defaults.same_layout(taught.task))}
     told[name]["order"] = order
 print(json.dumps(told))
 """

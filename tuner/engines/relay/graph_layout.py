@@ -1,0 +1,229 @@
+"""Which schedule each convolution of a network takes, so that all together are fastest: transforms of layout counted.
+
+A schedule of a blocked template (``NCHWc``) wants its input in blocks of so many channels and leaves its output in
+others; between two that disagree the whole tensor is rearranged. After Y. Liu et al., Optimizing CNN Model Inference
+on CPUs, USENIX ATC 2019, section 3.3, and TVM's ``autotvm.graph_tuner``, with two differences: operators in between
+(concatenations, sums of branches) propagate layouts as TVM's ``AlterOpLayout`` does, and convolutions of one workload
+are one choice, since a build knows one schedule for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tuner.engines.relay.graph_layout_solving import Problem
+
+PLAIN = 0
+"""The block of a tensor whose channels are not blocked (``NCHW``, and whatever has no channels)."""
+_FORBIDDEN = float("inf")
+_SWEEPS = 4
+
+Transform = Callable[[int, int, int], float]
+"""Seconds to rearrange so many elements from blocks of one size into blocks of another; 0 between equal ones."""
+
+
+class Kind(StrEnum):
+    SOURCE = "source"  # an input of the network: not blocked
+    CHOSEN = "chosen"  # a convolution: its state tells both layouts
+    FOLLOWS = "follows"  # the first input's layout goes through, the others are brought into it
+    JOINS = "joins"  # a concatenation: the inputs' layout if they agree, else not blocked
+    OPAQUE = "opaque"  # takes and gives what is not blocked
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operator:
+    kind: Kind
+    elements: int
+    """Of its output."""
+    inputs: tuple[int, ...] = ()
+    """Positions in the network, earlier than its own; constants are left out."""
+    group: Hashable = None
+    """Of a convolution: those of one group have one state."""
+    divisor: int = 0
+    """Of what follows: only blocks that divide it go through, 0 any. Slices of channels have one."""
+    strict: bool = False
+    """Blocks that do not divide it are not brought out of the way either: the build would fail."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    operators: tuple[Operator, ...]
+    """Each after its inputs."""
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """One way to compute a convolution, of whichever implementation; only the layouts matter to its neighbours."""
+
+    takes: int
+    """Block of its input's channels, or ``PLAIN``."""
+    gives: int
+    seconds: float
+    """Per run of one convolution."""
+    name: Hashable = None
+    """Whatever tells the caller which schedule it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assignment:
+    states: dict[Hashable, State]
+    seconds: float
+    """Of the convolutions and the transforms between them."""
+    exact: bool
+    """Whether the solver guessed nowhere; a tensor that several operators want rearranged alike is rearranged once,
+    which the solver does not see and a last descent does."""
+
+
+def assign(network: Network, states: Mapping[Hashable, Sequence[State]], transform: Transform) -> Assignment:
+    """The best state of each group; every group of the network has one at least."""
+    used = {operator.group: list(states[operator.group]) for operator in network.operators if operator.kind == "chosen"}
+    problem = _Formulation(network, used, transform).problem
+    solution = problem.solve()
+    chosen = {group: found[solution.states[group]] for group, found in used.items()}
+    start = {group: min(found, key=lambda state: state.seconds) for group, found in used.items()}
+    best = min(
+        (_descend(network, used, each, transform) for each in (chosen, start)),
+        key=lambda each: seconds(network, each, transform),
+    )
+    return Assignment(states=best, seconds=seconds(network, best, transform), exact=solution.exact)
+
+
+def seconds(network: Network, chosen: Mapping[Hashable, State], transform: Transform) -> float:
+    """Of all convolutions and all transforms that ``AlterOpLayout`` would insert."""
+    total = 0.0
+    layouts: list[int] = []
+    moved: set[tuple[int, int]] = set()
+
+    def bring(position: int, block: int) -> float:
+        if layouts[position] == block or (position, block) in moved:
+            return 0.0
+        moved.add((position, block))
+        return transform(network.operators[position].elements, layouts[position], block)
+
+    for operator in network.operators:
+        wanted = given = PLAIN
+        if operator.kind == Kind.CHOSEN:
+            state = chosen[operator.group]
+            wanted, given = state.takes, state.gives
+            total += state.seconds
+        elif operator.kind == Kind.FOLLOWS:
+            first = layouts[operator.inputs[0]]
+            wanted = given = _through(first, operator.divisor)
+            total += _FORBIDDEN if operator.strict and wanted != first else 0.0
+        elif operator.kind == Kind.JOINS:
+            blocks = {layouts[position] for position in operator.inputs}
+            wanted = given = blocks.pop() if len(blocks) == 1 else PLAIN
+        total += sum(bring(position, wanted) for position in operator.inputs)
+        layouts.append(given)
+    return total + sum(bring(position, PLAIN) for position in network.outputs)
+
+
+def _through(block: int, divisor: int) -> int:
+    return PLAIN if block and divisor % block else block
+
+
+def _descend(
+    network: Network, states: Mapping[Hashable, Sequence[State]], start: dict[Hashable, State], transform: Transform
+) -> dict[Hashable, State]:
+    """Change one group at a time, by the network's own cost, until nothing gains."""
+    best, least = dict(start), seconds(network, start, transform)
+    for _ in range(_SWEEPS):
+        before = least
+        for group, found in states.items():
+            for state in found:
+                changed = {**best, group: state}
+                cost = seconds(network, changed, transform)
+                if cost < least:
+                    best, least = changed, cost
+        if least == before:
+            break
+    return best
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Layout:
+    """A tensor's block: always the same one, or by the state of a node of the problem."""
+
+    node: Hashable
+    blocks: tuple[int, ...]
+
+
+_UNBLOCKED = _Layout(node=None, blocks=(PLAIN,))
+
+
+class _Formulation:
+    """The network as nodes and edges: a node for each group of convolutions and for each concatenation."""
+
+    def __init__(self, network: Network, states: Mapping[Hashable, Sequence[State]], transform: Transform) -> None:
+        self.problem = Problem()
+        self._transform = transform
+        self._states = states
+        self._operators = network.operators
+        self._layouts: list[_Layout] = []
+        for group, found in states.items():
+            self.problem.add_node(group, [0.0] * len(found))
+        for position in range(len(network.operators)):
+            self._layouts.append(self._add(position))
+        for position in network.outputs:
+            self._bring(position, _UNBLOCKED)
+
+    def _add(self, position: int) -> _Layout:
+        """Returns the layout of the operator's output."""
+        operator = self._operators[position]
+        if operator.kind == Kind.JOINS:
+            return self._join(position)
+        wanted = given = _UNBLOCKED
+        if operator.kind == Kind.CHOSEN:
+            found = self._states[operator.group]
+            costs = self.problem.costs[operator.group]
+            for index, state in enumerate(found):
+                costs[index] += state.seconds
+            wanted = _Layout(node=operator.group, blocks=tuple(state.takes for state in found))
+            given = _Layout(node=operator.group, blocks=tuple(state.gives for state in found))
+        elif operator.kind == Kind.FOLLOWS:
+            first = self._layouts[operator.inputs[0]]
+            blocks = tuple(_through(block, operator.divisor) for block in first.blocks)
+            wanted = given = _Layout(node=first.node, blocks=blocks)
+            if operator.strict and first.node is not None:
+                self._forbid(first, blocks)
+        for source in operator.inputs:
+            self._bring(source, wanted)
+        return given
+
+    def _forbid(self, layout: _Layout, allowed: tuple[int, ...]) -> None:
+        costs = self.problem.costs[layout.node]
+        for index, pair in enumerate(zip(layout.blocks, allowed, strict=True)):
+            costs[index] = costs[index] if len(set(pair)) == 1 else _FORBIDDEN
+
+    def _join(self, position: int) -> _Layout:
+        inputs = self._operators[position].inputs
+        shared = set.intersection(*(set(self._layouts[source].blocks) for source in inputs))
+        blocks = (PLAIN, *sorted(shared - {PLAIN}))
+        joined = _Layout(node=("join", position), blocks=blocks)
+        self.problem.add_node(joined.node, [0.0] * len(blocks))
+        for source in inputs:
+            # Blocked only where every input comes in these blocks.
+            self._bring(source, joined, into_blocks=False)
+        return joined
+
+    def _bring(self, source: int, wanted: _Layout, *, into_blocks: bool = True) -> None:
+        layout = self._layouts[source]
+        elements = self._operators[source].elements
+
+        def cost(block: int, other: int) -> float:
+            if block != other and other != PLAIN and not into_blocks:
+                return _FORBIDDEN
+            return 0.0 if block == other else self._transform(elements, block, other)
+
+        matrix = [[cost(block, other) for other in wanted.blocks] for block in layout.blocks]
+        if layout.node is not None and wanted.node is not None:
+            self.problem.add_edge(layout.node, wanted.node, matrix)
+            return
+        node = layout.node if wanted.node is None else wanted.node
+        if node is not None:
+            own = self.problem.costs[node]
+            flat = [row[0] for row in matrix] if wanted.node is None else matrix[0]
+            self.problem.costs[node] = [a + b for a, b in zip(own, flat, strict=True)]

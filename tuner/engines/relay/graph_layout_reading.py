@@ -1,0 +1,158 @@
+"""Relay modules as ``graph_layout.Network``: which operator lets which layout through, as ``AlterOpLayout`` sees it.
+
+Each operator's rule is its ``FInferCorrectLayout`` in TVM's ``src/relay/op``; one without lets nothing through.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tvm
+from tvm import relay
+
+from tuner.engines.relay import compiling, extracting, importing, speedups
+from tuner.engines.relay.graph_layout import Kind, Network, Operator
+
+_CHANNELS = 1
+_RANK = 4
+_NEVER = ("transpose", "reshape", "squeeze", "expand_dims", "layout_transform", "nn.dense", "nn.batch_flatten")
+"""They have a rule, and none that lets blocked channels through."""
+
+_first_passes = tvm.get_global_func("relay.backend.GetPassPrefixSeq")
+"""What ``relay.build`` begins with, by whether there is one target and whether it is for the virtual machine."""
+
+
+def read(imported: importing.Imported, target: Any) -> Network:
+    """The network as ``relay.build`` has it just before ``AlterOpLayout``.
+
+    A convolution's group is the tuple of the workload keys of its implementations, as ``extracting`` names them; only
+    operators that TVM brings into blocked layouts are such: the others take and give what they always do.
+    """
+    speedups.use_threads(1)
+    context = tvm.transform.PassContext(opt_level=3, disabled_pass={"AlterOpLayout"})
+    main = relay.build_module.bind_params_by_name(imported.module["main"], imported.params)
+    with compiling.dispatch([]), target, context:
+        body = _first_passes(True, False)(tvm.IRModule.from_expr(main))["main"].body
+    reader = _Reader(target)
+    relay.analysis.post_order_visit(body, reader.visit)
+    return Network(operators=tuple(reader.operators), outputs=tuple(reader.positions(body)))
+
+
+class _Reader:
+    def __init__(self, target: Any) -> None:
+        self.operators: list[Operator] = []
+        self._target = target
+        self._positions: dict[Any, int] = {}
+        self._groups: dict[Any, tuple[str, ...]] = {}
+
+    def visit(self, node: Any) -> None:
+        if isinstance(node, relay.Constant | relay.Tuple | tvm.ir.Op):
+            return
+        if isinstance(node, relay.Call):
+            operator = self._call(node)
+        elif isinstance(node, relay.TupleGetItem):
+            operator = self._like(node, Kind.FOLLOWS, self.positions(node.tuple_value))
+        elif isinstance(node, relay.Var):
+            operator = self._like(node, Kind.SOURCE, [])
+        else:
+            # Functions, branches, matches: nothing goes through what is not understood.
+            operator = self._like(node, Kind.SOURCE, [])
+        self._positions[node] = len(self.operators)
+        self.operators.append(operator)
+
+    def positions(self, node: Any) -> list[int]:
+        """Of what a value is made of: constants are of nothing."""
+        if isinstance(node, relay.Tuple):
+            return [position for each in node.fields for position in self.positions(each)]
+        return [self._positions[node]] if node in self._positions else []
+
+    def _call(self, call: Any) -> Operator:
+        inputs = [position for argument in call.args for position in self.positions(argument)]
+        name = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
+        if name == "nn.conv2d":
+            group = self._group(call)
+            # Weights that are computed, as FoldScaleAxis makes of gates, are packed whatever their blocks.
+            if group and (data := self.positions(call.args[0])):
+                return self._like(call, Kind.CHOSEN, data, group=group)
+        if not inputs or name in _NEVER or not _has_rule(call):
+            return self._like(call, Kind.OPAQUE, inputs)
+        if name == "concatenate":
+            shared = all(rank == _RANK for rank in _ranks(call.args[0].checked_type))
+            return self._like(call, Kind.JOINS if shared else Kind.OPAQUE, inputs)
+        return self._through(call, name)
+
+    def _through(self, call: Any, name: str) -> Operator:
+        """An operator that one of its inputs leads: the first with all four axes."""
+        found = [(position, argument) for argument in call.args for position in self.positions(argument)]
+        # Vectors that are broadcast are too small to matter.
+        shaped = [position for position, argument in found if _ranks(argument.checked_type) == [_RANK]]
+        if not shaped:
+            return self._like(call, Kind.OPAQUE, [position for position, _ in found])
+        divisor = _DIVISORS[name](call) if name in _DIVISORS else 0
+        return self._like(call, Kind.FOLLOWS, shaped, divisor=divisor, strict=name == "split" and _even(call))
+
+    def _group(self, call: Any) -> tuple[str, ...]:
+        signature = (str(call.attrs), *(str(argument.checked_type) for argument in call.args))
+        if signature not in self._groups:
+            self._groups[signature] = tuple(extracting.implementations(call, self._target))
+        return self._groups[signature]
+
+    def _like(self, node: Any, kind: Kind, inputs: Sequence[int], **more: Any) -> Operator:
+        return Operator(kind=kind, elements=_elements(node.checked_type), inputs=tuple(inputs), **more)
+
+
+def _has_rule(call: Any) -> bool:
+    return isinstance(call.op, tvm.ir.Op) and call.op.get_attr("FInferCorrectLayout") is not None
+
+
+def _ranks(kind: Any) -> list[int]:
+    if isinstance(kind, relay.TupleType):
+        return [rank for field in kind.fields for rank in _ranks(field)]
+    return [len(kind.shape)] if isinstance(kind, relay.TensorType) else [0]
+
+
+def _elements(kind: Any) -> int:
+    if isinstance(kind, relay.TupleType):
+        return sum(_elements(field) for field in kind.fields)
+    if not isinstance(kind, relay.TensorType):
+        return 0
+    return math.prod(int(size) for size in kind.shape if isinstance(size, tvm.tir.IntImm))
+
+
+def _even(call: Any) -> bool:
+    """A split into so many equal parts: TVM 0.19 blocks it whether or not the block divides a part."""
+    return isinstance(call.attrs.indices_or_sections, int | tvm.tir.IntImm)
+
+
+def _split(call: Any) -> int:
+    if int(call.attrs.axis) % _RANK != _CHANNELS:
+        return 0
+    sections = call.attrs.indices_or_sections
+    if _even(call):
+        return int(call.args[0].checked_type.shape[_CHANNELS]) // int(sections)
+    return math.gcd(*(int(index) for index in sections))
+
+
+def _slice(call: Any) -> int:
+    attributes = call.attrs
+    axes = [int(axis) % _RANK for axis in attributes.axes] if attributes.axes else list(range(len(attributes.begin)))
+    if _CHANNELS not in axes:
+        return 0
+    place = axes.index(_CHANNELS)
+    channels = int(call.args[0].checked_type.shape[_CHANNELS])
+    begin, end = int(attributes.begin[place]), int(attributes.end[place])
+    if len(attributes.strides) > place and int(attributes.strides[place]) != 1:
+        return 1
+    if (begin, end) == (0, channels):
+        return 0
+    return math.gcd(begin, end) or 1
+
+
+def _pad(call: Any) -> int:
+    return 1 if any(int(width) for width in call.attrs.pad_width[_CHANNELS]) else 0
+
+
+_DIVISORS: dict[str, Callable[[Any], int]] = {"split": _split, "strided_slice": _slice, "nn.pad": _pad}
+"""For operators that cut channels, what blocks must divide; 0 where they do not cut, 1 where no block fits."""

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from domain import errors, targets
-from domain.jobs import JobRequest, Precision, RpcOptions, RunnerKind, Tuner
+from domain.jobs import AccuracyGate, JobRequest, Precision, RpcOptions, RunnerKind, Tuner
 from domain.targets import Device
 
 _TRACKER = re.compile(r"(?P<host>\[[0-9A-Fa-f:]+\]|[A-Za-z0-9][A-Za-z0-9_.-]*):(?P<port>[0-9]{1,5})")
@@ -20,6 +20,11 @@ _ONLY: dict[str, tuple[Tuner, ...]] = {
     "layout": (Tuner.ANSOR, Tuner.METASCHEDULE),
 }
 """Options that not every tuner has. With ``auto`` they hold for the tuners that do."""
+_TUNERS_OF: dict[Precision, tuple[Tuner, ...]] = {
+    Precision.BF16: (Tuner.AUTOTVM,),
+    Precision.INT8: (Tuner.AUTOTVM,),
+}
+"""Whose templates use the CPU's instructions for a precision; others compile for any."""
 _OF_COST_MODEL = ("loss_type", "feature_type", "transfer")
 _LEARNING = "xgb"
 
@@ -33,11 +38,38 @@ def check(request: JobRequest, *, tuner_options: Collection[str], measure: Colle
     _check_target(request)
     _check_rpc(request)
     _check_device(request)
+    _check_precision(request)
     if request.runner is RunnerKind.NONE and (budget or measure):
         what = "a budget" if budget else "measure options"
         raise errors.InvalidOption(
             f"runner 'none' measures nothing, so {what} would have no effect",
             hint="Leave them out to build with the records there are, or use runner 'local' or 'rpc'.",
+        )
+
+
+def _check_precision(request: JobRequest) -> None:
+    precision = request.precision
+    if request.accuracy != AccuracyGate():
+        if precision is Precision.F32:
+            raise errors.InvalidOption(
+                "accuracy would have no effect: f32 is what other precisions are measured by",
+                hint="Leave it out, or use precision 'auto'.",
+            )
+        if request.runner is RunnerKind.NONE:
+            raise errors.InvalidOption(
+                "accuracy would have no effect: runner 'none' compares nothing",
+                hint="Leave it out, or use runner 'local' or 'rpc'.",
+            )
+    if request.tuner is not Tuner.AUTO and request.tuner not in _TUNERS_OF.get(precision, tuple(Tuner)):
+        names = _TUNERS_OF[precision]
+        raise errors.InvalidOption(
+            f"{request.tuner} has no schedules for {precision}",
+            hint=f"Use tuner {' or '.join(map(repr, map(str, names)))} or 'auto'.",
+            details={"option": "precision", "tuners": [str(one) for one in names]},
+        )
+    if precision in _TUNERS_OF and targets.kind_of(request.target) == "cuda":
+        raise errors.UnsupportedTarget(
+            f"{precision} is for CPUs here, not for cuda", hint="Use precision 'f32', 'fp16' or 'auto'."
         )
 
 

@@ -10,6 +10,7 @@ from api import choices, fitting, shapes
 from api.settings import ApiSettings
 from domain import errors, targets
 from domain.jobs import (
+    AccuracyGate,
     Budget,
     BundleFormat,
     JobRequest,
@@ -92,6 +93,23 @@ class TunerDraft(Draft):
     )
 
 
+class AccuracyDraft(Draft):
+    """What a narrower precision must keep to be published; null leaves a limit at the precision's own default."""
+
+    max_rel: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="Largest error of any element, as a share of its output's largest magnitude: 0.01 is 1 %.",
+    )
+    top1: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="Least share of a classifier's rows whose largest element stays at its place.",
+    )
+
+
 class RpcDraft(Draft):
     """Where devices are found; names and meaning as in tvm.autotvm.RPCRunner."""
 
@@ -122,9 +140,11 @@ class JobDraft(Draft):
     precision: str = Field(
         default=Precision.F32,
         max_length=100,
-        description="fp16: mixed precision inside; inputs and outputs keep their dtypes.",
+        description="What the build computes with inside; inputs and outputs keep their dtypes. auto: the fastest that "
+        "passes the accuracy gate, which f32 always does.",
         json_schema_extra={"enum": list(Precision)},
     )
+    accuracy: AccuracyDraft = Field(default_factory=AccuracyDraft)
     bundle_format: str = Field(
         default=BundleFormat.SHARED,
         max_length=100,
@@ -157,6 +177,7 @@ def job_request(draft: JobDraft, model: Model, settings: ApiSettings) -> JobRequ
         rpc=RpcOptions(**draft.rpc.model_dump()) if draft.rpc else None,
         device=draft.device,
         precision=choices.member(Precision, draft.precision, "precision", errors.UnknownPrecision),
+        accuracy=AccuracyGate(**draft.accuracy.model_dump()),
         bundle_format=choices.member(BundleFormat, draft.bundle_format, "bundle_format", errors.InvalidOption),
         input_shapes={name: tuple(shape) for name, shape in draft.input_shapes.items()},
         measure=MeasureOptions(**draft.measure.model_dump()),

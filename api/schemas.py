@@ -67,6 +67,13 @@ class Rpc(BaseModel):
     session_timeout: float
 
 
+class Accuracy(BaseModel):
+    """What a narrower precision must keep to be published; null: the precision's own default."""
+
+    max_rel: float | None
+    top1: float | None
+
+
 class Job(BaseModel):
     id: str
     state: JobState
@@ -81,6 +88,7 @@ class Job(BaseModel):
     rpc: Rpc | None
     device: str | None = Field(description="With runner 'none', the key of the device whose records it builds with.")
     precision: Precision
+    accuracy: Accuracy
     bundle_format: BundleFormat
     budget: Budget
     measure: dict[str, Any] = Field(description="How trials are measured, as it was asked for or by default.")
@@ -223,12 +231,18 @@ class OutputError(BaseModel):
     atol: float
     rtol: float
     passed: bool
+    top1: float | None = Field(
+        description="Share of rows whose largest element is at the reference's place; null of what is no classifier's."
+    )
+    least_top1: float | None = Field(description="The share that was asked for.")
+    not_finite: int = Field(description="Elements that are NaN or infinite where the reference's are not.")
 
 
 class Verification(BaseModel):
     passed: bool
     precision: str = Field(description="What the build computes with, which decides the tolerances.")
     seeds: list[int]
+    inputs: dict[str, str] = Field(description="Kind of values that each input was given: image, ids, mask, …")
     outputs: list[OutputError]
 
 
@@ -254,6 +268,7 @@ class Report(BaseModel):
     failed_tasks: list[FailedTask]
     choice: list[str] = Field(description="Why this engine and tuner: a sentence for each that was considered.")
     compared_with: str = Field(description="What the reference is: ONNX Runtime, or an IRModule's unscheduled build.")
+    precision: str = Field(description="What the published variant computes with.")
 
 
 class Artifact(BaseModel):

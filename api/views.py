@@ -53,6 +53,7 @@ def job(value: Job, of: Model, *, now: datetime, living: Sequence[Worker]) -> sc
         rpc=schemas.Rpc(**asdict(request.rpc)) if request.rpc else None,
         device=request.device,
         precision=request.precision,
+        accuracy=schemas.Accuracy(**asdict(request.accuracy)),
         bundle_format=request.bundle_format,
         budget=schemas.Budget(trials=request.budget.trials, seconds=request.budget.seconds),
         measure=asdict(request.measure),
@@ -110,6 +111,7 @@ def report(value: Report) -> schemas.Report:
                 passed=verification.passed,
                 precision=verification.precision,
                 seeds=list(verification.seeds),
+                inputs=verification.inputs,
                 outputs=[schemas.OutputError(**asdict(output)) for output in verification.outputs],
             )
             for variant, verification in value.verifications.items()
@@ -122,6 +124,7 @@ def report(value: Report) -> schemas.Report:
         failed_tasks=[schemas.FailedTask(**asdict(task)) for task in value.failed_tasks],
         choice=list(value.choice),
         compared_with=value.compared_with,
+        precision=value.precision,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from domain.artifacts import Report, Timing, Variant
+from domain.artifacts import OutputError, Report, Timing, Variant
 from domain.tensors import TensorSpec
 from tuner.manifest import Manifest
 
@@ -195,10 +195,10 @@ Milliseconds per run, all variants in turns in one benchmark; the samples stand 
 |---|---|---|---|---|---|---|
 {_timings(report)}
 
-Largest errors against {report.compared_with} on {_seeds(report)} random inputs:
+Largest errors against {report.compared_with} on {_seeds(report)} seeded inputs{_kinds(report)}:
 
-| variant | output | absolute | relative to the largest magnitude | tolerance | |
-|---|---|---|---|---|---|
+| variant | precision | output | absolute | relative to the largest magnitude | tolerance | top-1 agreement | |
+|---|---|---|---|---|---|---|---|
 {_errors(report)}"""
 
 
@@ -230,14 +230,33 @@ def _timing(name: str, timing: Timing) -> str:
     return f"| {name} | " + " | ".join(f"{value * 1000:.4f}" for value in values) + " |"
 
 
+def _agreement(error: OutputError) -> str:
+    if error.top1 is None:
+        return ""
+    return f"{error.top1:.1%}" + ("" if error.least_top1 is None else f" (at least {error.least_top1:.1%})")
+
+
+def _verdict(error: OutputError) -> str:
+    if error.not_finite:
+        return f"FAILED: {error.not_finite} not finite"
+    return "passed" if error.passed else "FAILED"
+
+
+def _kinds(report: Report) -> str:
+    """Of values that the inputs were given; the same for every variant."""
+    kinds = next((verification.inputs for verification in report.verifications.values()), {})
+    shown = ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
+    return f" ({shown})" if shown else ""
+
+
 def _seeds(report: Report) -> int:
     return max((len(verification.seeds) for verification in report.verifications.values()), default=0)
 
 
 def _errors(report: Report) -> str:
     return "\n".join(
-        f"| {_NAMES[variant]} | `{error.output}` | {error.max_abs:.3g} | {error.max_rel:.3g} "
-        f"| {error.atol:g} + {error.rtol:g} × | {'passed' if error.passed else 'FAILED'} |"
+        f"| {_NAMES[variant]} | {verification.precision} | `{error.output}` | {error.max_abs:.3g} "
+        f"| {error.max_rel:.3g} | {error.atol:g} + {error.rtol:g} × | {_agreement(error)} | {_verdict(error)} |"
         for variant, verification in report.verifications.items()
         for error in verification.outputs
     )

@@ -27,7 +27,9 @@ class Options(TypedDict, total=False):
     device: str | None
     """With runner ``none``: key of the device whose records to build with, such as ``rpc/pi4/t4``."""
     precision: str
-    """``f32`` or ``fp16``."""
+    """``f32``, ``bf16``, ``fp16``, ``int8``, or ``auto``: the fastest that passes ``accuracy``."""
+    accuracy: Mapping[str, float] | None
+    """What a narrower precision must keep: ``max_rel``, ``top1``."""
     bundle_format: str
     """``shared``, ``object`` or ``system-lib``."""
     measure: Mapping[str, Any]

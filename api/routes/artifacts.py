@@ -78,7 +78,7 @@ def best(
         str,
         Query(
             max_length=100,
-            description="f32 unless a narrower one is asked for.",
+            description="f32 unless a narrower one is asked for; auto: the fastest of any.",
             json_schema_extra={"enum": list(Precision)},
         ),
     ] = Precision.F32,
@@ -100,7 +100,7 @@ def best(
             model_digest=digest,
             target=wanted,
             device_key=device,
-            precision=wanted_precision.value,
+            precision=None if wanted_precision is Precision.AUTO else wanted_precision.value,
             input_shapes=wanted_shapes,
         )
     return schemas.Best(artifact=views.artifact(found), why=_why(found, wanted, device))

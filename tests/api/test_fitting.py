@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from domain.jobs import AccuracyGate, Precision
 from storage import jobs
 from tests.api.factories import Service
 
@@ -27,6 +28,9 @@ RPC = {"tracker": "boards.local:9190", "key": "rk3588"}
         {**BOARD, "rpc": {**RPC, "tracker": "[::1]:9190"}},
         {"runner": "none", "target": "llvm -mtriple=aarch64-linux-gnu", "bundle_format": "object"},
         {"precision": "fp16", "bundle_format": "system-lib"},
+        {"precision": "int8", "tuner": "autotvm", "accuracy": {"max_rel": 0.05}},
+        {"precision": "auto", "accuracy": {"max_rel": 0.01, "top1": 1}},
+        {"precision": "bf16", "accuracy": {"max_rel": None, "top1": None}},
         {"tuner_options": {"search": None, "loss_type": None, "keep_layout": None, "layout": None, "transfer": None}},
     ],
 )
@@ -75,6 +79,15 @@ def test_what_goes_together(client: TestClient, model: str, request_: dict[str, 
         ({"bundle_format": "systemlib"}, "invalid_option", "systemlib"),
         ({"tuner": "metaschedul"}, "unknown_tuner", "metaschedul"),
         ({"precision": "f16"}, "unknown_precision", "f16"),
+        ({"accuracy": {"max_rel": 0.01}}, "invalid_option", "f32 is what other precisions are measured by"),
+        ({"precision": "int8", "runner": "none", "accuracy": {"top1": 0.9}}, "invalid_option", "compares nothing"),
+        ({"precision": "int8", "tuner": "ansor"}, "invalid_option", "no schedules for int8"),
+        ({"precision": "bf16", "tuner": "metaschedule"}, "invalid_option", "no schedules for bf16"),
+        ({"precision": "int8", "target": "cuda -arch=sm_90"}, "unsupported_target", "for CPUs"),
+        ({"precision": "int8", "accuracy": {"max_rel": 0}}, "invalid_request", "max_rel"),
+        ({"precision": "int8", "accuracy": {"max_rel": 1.5}}, "invalid_request", "max_rel"),
+        ({"precision": "int8", "accuracy": {"top1": 99}}, "invalid_request", "top1"),
+        ({"precision": "int8", "accuracy": {"top5": 0.9}}, "invalid_request", "top5"),
     ],
 )
 def test_what_does_not_go_together_is_refused_with_a_hint(
@@ -111,3 +124,17 @@ def test_what_was_asked_for_reaches_the_worker(client: TestClient, service: Serv
     assert {name: getattr(stored.tuner_options, name) for name in options} == options
     assert options.items() <= job["tuner_options"].items()
     assert stored.tuner_options.layout is None
+
+
+def test_the_accuracy_gate_reaches_the_worker(client: TestClient, service: Service, model: str) -> None:
+    asked = {"precision": "auto", "accuracy": {"max_rel": 0.01}}
+    job = client.post("/v1/jobs", json={"model": model, "input_shapes": SHAPES, **asked}).json()
+    assert job["accuracy"] == {"max_rel": 0.01, "top1": None}
+    with service.database.reading() as session:
+        stored = jobs.get(session, job["id"]).request
+    assert (stored.precision, stored.accuracy) == (Precision.AUTO, AccuracyGate(max_rel=0.01))
+
+
+def test_f32_is_the_default(client: TestClient, service: Service, model: str) -> None:
+    job = client.post("/v1/jobs", json={"model": model, "input_shapes": SHAPES}).json()
+    assert (job["precision"], job["accuracy"]) == ("f32", {"max_rel": None, "top1": None})

@@ -15,7 +15,7 @@ import pytest
 from domain import errors
 from domain.artifacts import FailedTask, OutputError, Report, Variant, Verification
 from domain.tensors import TensorSpec
-from tuner import bundle
+from tuner import bundle, bundle_texts
 from tuner.bundle import Manifest
 from tuner.timing import of_samples
 
@@ -317,3 +317,19 @@ def test_a_bundle_that_nothing_was_run_of_says_so(compiled: Path, tmp_path: Path
     assert "Nothing: it was built without being run" in readme
     assert "| measured on | nothing |" in readme
     assert "| variant | mean |" not in readme
+
+
+def test_a_readme_tells_the_limits_and_what_was_fed() -> None:
+    error = dataclasses.replace(ERROR, max_rel=0.04, rtol=0.1, top1=0.9375, least_top1=0.9)
+    checked = Verification(
+        variant=Variant.TUNED, seeds=tuple(range(16)), outputs=(error,), precision="int8", inputs={"x": "image"}
+    )
+    broken = dataclasses.replace(
+        checked, variant=Variant.UNTUNED, outputs=(dataclasses.replace(error, not_finite=2, passed=False),)
+    )
+    report = dataclasses.replace(REPORT, verifications={Variant.TUNED: checked, Variant.UNTUNED: broken})
+    text = bundle_texts.readme(MANIFEST, report, ["mod.so"])
+    assert "on 16 seeded inputs (`x` image)" in text
+    assert "| TVM, tuned | int8 | `y` | 1e-07 | 0.04 | 1e-05 + 0.1 × | 93.8% (at least 90.0%) | passed |" in text
+    assert "FAILED: 2 not finite" in text
+    assert bundle.evidence(report)["verification"]["tuned"]["outputs"][0]["top1"] == 0.9375

@@ -35,6 +35,7 @@ def test_every_option_reaches_the_server(capsys: pytest.CaptureFixture[str], onn
         "keep_layout": False,
         "transfer": False,
         "layout": None,
+        "rewrite": True,
     }
     assert (job["measure"]["number"], job["measure"]["n_parallel"]) == (2, 3)
     assert job["measure"]["enable_cpu_cache_flush"] is True
@@ -67,6 +68,10 @@ def test_a_build_with_a_boards_records(capsys: pytest.CaptureFixture[str], onnx:
         (["--target", "cuda -arch=sm_91"], 5, "unknown_target"),
         (["--runner", "none", "--trials", 3], 5, "invalid_option"),
         (["--precision", "f16"], 5, "unknown_precision"),
+        (["--max-error", "1%"], 5, "invalid_option"),
+        (["--precision", "int8", "--max-error", "much"], 2, "usage"),
+        (["--precision", "int8", "--min-top1", "120%"], 5, "invalid_request"),
+        (["--precision", "int8", "--tuner", "ansor"], 5, "invalid_option"),
     ],
 )
 def test_options_that_do_not_fit(
@@ -97,6 +102,20 @@ def test_a_report_says_which_engine_and_why(capsys: pytest.CaptureFixture[str], 
 
 
 @pytest.mark.usefixtures("url")
+def test_an_accuracy_gate(capsys: pytest.CaptureFixture[str], onnx: Path) -> None:
+    job = parsed(capsys, "tune", onnx, "--no-wait", "--precision", "auto", "--max-error", "1%", "--min-top1", "0.995")
+    assert (job["precision"], job["accuracy"]) == ("auto", {"max_rel": 0.01, "top1": 0.995})
+
+
+@pytest.mark.usefixtures("url", "worker")
+def test_a_report_says_what_was_compared(capsys: pytest.CaptureFixture[str], onnx: Path) -> None:
+    _, out, _ = run(capsys, "tune", onnx)
+    told = " ".join(out.split())
+    assert "checked tuned: f32 on 3 inputs (x image); y off by 4e-05 % of its largest value, 0.01 % allowed" in told
+    assert "top-1 agreement 100 %" in told
+
+
+@pytest.mark.usefixtures("url")
 def test_the_best_of_a_precision(
     capsys: pytest.CaptureFixture[str], onnx: Path, worker: ScriptedWorker, tmp_path: Path
 ) -> None:
@@ -105,6 +124,8 @@ def test_the_best_of_a_precision(
     assert (status, "error[artifact_not_found]" in err) == (5, True)
     status, out, _ = run(capsys, "pull", "--model", onnx, "--precision", "fp16", "-o", tmp_path / "half.tar")
     assert (status, Path(out.strip()).name) == (0, "half.tar")
+    status, _, _ = run(capsys, "pull", "--model", onnx, "--precision", "auto", "-o", tmp_path / "any.tar")
+    assert (status, (tmp_path / "any.tar").read_bytes()) == (0, (tmp_path / "half.tar").read_bytes())
 
 
 def test_help_is_in_groups() -> None:

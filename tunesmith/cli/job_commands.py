@@ -123,7 +123,7 @@ def pull(
         str | None, typer.Option(metavar="FILE|DIGEST", help="The best bundle of this model, whichever job made it.")
     ] = None,
     target: Annotated[str, typer.Option(help="With --model: what it is to run on.")] = "native",
-    precision: Annotated[str, typer.Option(help="With --model: f32 or fp16.")] = "f32",
+    precision: Annotated[str, typer.Option(help="With --model: f32, bf16, fp16, int8, or auto for any.")] = "f32",
     input_shape: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME:1,3,224,224", help="With --model: only bundles for this shape; repeatable."),

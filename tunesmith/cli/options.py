@@ -29,6 +29,16 @@ def input_shapes(texts: Sequence[str]) -> dict[str, list[int]]:
     return shapes
 
 
+def share(text: str | None, option: str) -> float | None:
+    """``1%`` or ``0.01``, as a number; the server knows what it may be."""
+    if text is None:
+        return None
+    try:
+        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{option} is a share such as 1% or 0.01, not {text!r}") from None
+
+
 def labels(texts: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for text in texts:

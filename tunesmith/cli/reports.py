@@ -21,6 +21,8 @@ def comparison(report: Mapping[str, Any], *, precision: str) -> None:
     """The table in the spirit of TVMC's ``Execution time summary``, the summary line, and why it came so."""
     _timings(report, precision)
     output.line(str(report["summary"]))
+    for variant, verification in report["verifications"].items():
+        _fact("checked", f"{variant}: {_checked(verification)}", indent=10)
     for toolchain, variants in _by_toolchain(report["engines"]).items():
         _fact(" and ".join(variants), toolchain, indent=10)
     for sentence in report["choice"]:
@@ -44,7 +46,9 @@ def _timings(report: Mapping[str, Any], precision: str) -> None:
     ]
     if not rows:
         return
-    output.line(f"Execution time summary (ms; {precision}; errors against {report['compared_with']}):")
+    output.line(
+        f"Execution time summary (ms; {report.get('precision', precision)}; errors against {report['compared_with']}):"
+    )
     lines = output.table(headers, rows, right=True)
     if max(map(len, lines)) + 2 > output.width():
         columns = list(zip(headers, *rows, strict=True))
@@ -52,6 +56,28 @@ def _timings(report: Mapping[str, Any], precision: str) -> None:
     for text in lines:
         output.line(f"  {text}")
     output.line()
+
+
+def _checked(verification: Mapping[str, Any]) -> str:
+    """What a build was compared on, and by which limits."""
+    kinds = ", ".join(f"{name} {kind}" for name, kind in verification["inputs"].items())
+    said = f"{verification['precision']} on {len(verification['seeds'])} inputs{f' ({kinds})' if kinds else ''}"
+    return "; ".join([said, *(_limits(error) for error in verification["outputs"])])
+
+
+def _limits(error: Mapping[str, Any]) -> str:
+    off, allowed = _percent(error["max_rel"]), _percent(error["rtol"])
+    parts = [f"{error['output']} off by {off} of its largest value, {allowed} allowed"]
+    if error["top1"] is not None:
+        asked = "" if error["least_top1"] is None else f", {_percent(error['least_top1'])} asked for"
+        parts.append(f"top-1 agreement {_percent(error['top1'])}{asked}")
+    if error["not_finite"]:
+        parts.append(f"{error['not_finite']} elements not finite")
+    return ", ".join(parts)
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.3g} %" if share <= 10 else "more than 1000 %"
 
 
 def _label(report: Mapping[str, Any], variant: str) -> str:

@@ -24,7 +24,17 @@ class Build:
         ),
     ] = "native"
     threads: Annotated[int | None, typer.Option(help="Threads to run with.  [default: every core]")] = None
-    precision: Annotated[str, typer.Option(help="f32, or fp16: mixed precision inside.")] = "f32"
+    precision: Annotated[
+        str, typer.Option(help="Inside: f32, bf16, fp16 or int8; auto: the fastest that is accurate enough.")
+    ] = "f32"
+    max_error: Annotated[
+        str | None,
+        typer.Option(metavar="1%|0.01", help="Of a narrower precision: largest error, of an output's largest value."),
+    ] = None
+    min_top1: Annotated[
+        str | None,
+        typer.Option(metavar="99%|0.99", help="Of a narrower precision: rows of a classifier that keep their answer."),
+    ] = None
     bundle_format: Annotated[str, typer.Option(help="shared, object or system-lib.")] = "shared"
     input_shape: Annotated[
         _Texts, typer.Option(metavar="NAME:1,3,224,224", help="For dynamic dimensions; repeatable.")
@@ -35,9 +45,17 @@ class Build:
             "target": self.target,
             "threads": self.threads,
             "precision": self.precision,
+            "accuracy": self._accuracy(),
             "bundle_format": self.bundle_format,
             "input_shapes": options.input_shapes(self.input_shape or []),
         }
+
+    def _accuracy(self) -> dict[str, float] | None:
+        limits = {
+            "max_rel": options.share(self.max_error, "--max-error"),
+            "top1": options.share(self.min_top1, "--min-top1"),
+        }
+        return _given(limits) or None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -79,7 +79,7 @@ class TunerDraft(Draft):
     )
     keep_layout: bool | None = Field(
         default=None,
-        description="AutoTVM: search only schedules that keep the memory layout of the untuned build (the default); "
+        description="AutoTVM: search only memory layouts that neighbouring operators can agree on (the default); "
         "else those first.",
     )
     transfer: bool | None = Field(

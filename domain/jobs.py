@@ -130,7 +130,7 @@ class TunerOptions:
     """``reg``, ``rank`` or ``rank-binary``, as TVM's XGBoostCostModel has them."""
     feature_type: str = "knob"
     keep_layout: bool = True
-    """Search only schedules that keep the memory layout of the untuned build; else those, then any."""
+    """Search only memory layouts that neighbouring operators can agree on; else those, then any."""
     transfer: bool = True
     """Teach the cost model with stored records of other workloads of the same kind before the first trial."""
     rewrite: bool = True

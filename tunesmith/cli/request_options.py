@@ -77,7 +77,7 @@ class Search:
     keep_layout: Annotated[
         bool | None,
         typer.Option(
-            "--keep-layout/--free-layout", help="AutoTVM: hold to layouts that neighbours agree on (the default), or not."
+            "--keep-layout/--free-layout", help="AutoTVM: hold to layouts that neighbours agree on (default), or not."
         ),
     ] = None
     layout: Annotated[str | None, typer.Option(help="Ansor, MetaSchedule: NCHW or NHWC convolutions.")] = None

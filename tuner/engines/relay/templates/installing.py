@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from tuner.engines.relay.templates import bf16_conv2d, bf16_dense, dispatching, winograd_calls
+from tuner.engines.relay.templates import bf16_conv2d, bf16_dense, dispatching, grouped, winograd_calls
 
-_TEMPLATES: tuple[dispatching.Template, ...] = (bf16_conv2d.TEMPLATE, bf16_dense.TEMPLATE, winograd_calls.TEMPLATE)
+_TEMPLATES: tuple[dispatching.Template, ...] = (
+    bf16_conv2d.TEMPLATE,
+    bf16_dense.TEMPLATE,
+    grouped.TEMPLATE,
+    winograd_calls.TEMPLATE,
+)
 
 
 def install() -> None:

@@ -1,0 +1,188 @@
+"""Grouped convolutions of blocked channels: ``group_conv2d_NCHWc.x86``.
+
+TVM computes them from the model's own layout, packs and unpacks both sides at every run, and needs two layout
+transforms more for what stands around them. Here a block of output channels reads the blocks of its own group, with
+the loops and schedules of TVM's ``conv2d_NCHWc`` (Liu et al., USENIX ATC 2019).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import autotvm, relay, te
+from tvm.autotvm.task.space import OtherOptionEntity, SplitEntity
+from tvm.relay.op.strategy.generic import wrap_compute_conv2d, wrap_topi_schedule
+from tvm.target.x86 import get_simd_32bit_lanes
+from tvm.topi import nn
+from tvm.topi.nn.conv2d import unpack_NCHWc_to_nchw
+from tvm.topi.nn.utils import get_pad_tuple
+from tvm.topi.utils import get_const_tuple, traverse_inline
+from tvm.topi.x86 import conv2d_avx_1x1, conv2d_avx_common
+
+from tuner.engines.relay.templates import dispatching
+
+TASK = "group_conv2d_NCHWc.x86"
+_TAG = "conv2d_NCHWc"
+_PLANAR, _BLOCKED = "nn.conv2d", "nn.contrib_conv2d_NCHWc"
+_TILE = 28
+"""Vectors of sums that fit the registers of AVX-512 beside what they are summed from."""
+_SMALLEST_BLOCK = 4
+_LEVEL = 5
+"""Below TVM's own 10: only builds with a record of it take this template."""
+
+
+@autotvm.register_topi_compute(TASK)
+def grouped(
+    cfg: Any,
+    data: Any,
+    kernel: Any,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    layout: str,
+    out_layout: str,
+    out_dtype: str,
+) -> Any:
+    """Data ``(n, c, h, w)`` or ``(n, c / b, h, w, b)`` and kernel ``(o, c / groups, h, w)`` or
+    ``(o / k, c / groups / b, h, w, b, k)``; the result is ``(n, o / k, h, w, k)``.
+    """
+    image, weights = _sizes(data, kernel)
+    batch, *_ = image
+    filters, depth, down, across = weights
+    sides = get_pad_tuple(padding, ((down - 1) * dilation[0] + 1, (across - 1) * dilation[1] + 1))
+    out_height, out_width = _output(image, weights, strides, sides, dilation)
+    cfg.define_split("tile_ic", depth, num_outputs=2)
+    cfg.define_split("tile_oc", filters // groups, num_outputs=2, filter=lambda entity: entity.size[-1] <= 32)
+    cfg.define_split("tile_ow", out_width, num_outputs=2, filter=lambda entity: entity.size[-1] <= 64)
+    if down == across == 1:
+        cfg.define_knob("tile_oh", [1, 2] if out_height > 1 else [1])
+    else:
+        cfg.define_knob("unroll_kw", [True, False])
+    cfg.add_flop(2 * batch * filters * out_height * out_width * depth * down * across)
+    if cfg.is_fallback:
+        _set_default(cfg, depth, filters // groups, (out_height, out_width), is_point=down == across == 1)
+    if len(data.shape) == 4:
+        data, kernel = _packed(data, kernel, cfg["tile_ic"].size[-1], cfg["tile_oc"].size[-1])
+    return nn.conv2d_NCHWc(data, kernel, strides, padding, dilation, layout, out_layout, out_dtype)
+
+
+@autotvm.register_topi_schedule(TASK)
+def schedule_grouped(cfg: Any, outs: Any) -> Any:
+    """Of what ``grouped`` computes, and whatever elementwise operators follow it."""
+    outs = [outs] if isinstance(outs, te.Tensor) else outs
+    schedule = te.create_schedule([each.op for each in outs])
+
+    def visit(op: Any) -> None:
+        if op.tag == _TAG:
+            data, kernel = op.input_tensors
+            is_point = all(int(size) == 1 for size in kernel.shape[2:4])
+            loops = conv2d_avx_1x1 if is_point else conv2d_avx_common
+            loops._schedule_conv_NCHWc(schedule, cfg, data, kernel, op.output(0), outs[0])
+
+    traverse_inline(schedule, outs[0].op, visit)
+    return schedule
+
+
+def _sizes(data: Any, kernel: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """As if neither were blocked."""
+    image, weights = get_const_tuple(data.shape), get_const_tuple(kernel.shape)
+    if len(image) == 5:
+        image = (image[0], image[1] * image[4], *image[2:4])
+        weights = (weights[0] * weights[5], weights[1] * weights[4], *weights[2:4])
+    return image, weights
+
+
+def _output(image: Any, weights: Any, strides: Any, sides: Any, dilation: Any) -> tuple[int, int]:
+    """Height and width."""
+    height, width = (
+        (image[2 + at] + sides[at] + sides[at + 2] - (weights[2 + at] - 1) * dilation[at] - 1) // strides[at] + 1
+        for at in (0, 1)
+    )
+    return int(height), int(width)
+
+
+def _set_default(cfg: Any, depth: int, filters: int, output: tuple[int, int], *, is_point: bool) -> None:
+    outer = _largest(filters, get_simd_32bit_lanes())
+    inner = _largest(depth, outer)
+    columns = _largest(output[1], _TILE)
+    cfg["tile_ic"] = SplitEntity([depth // inner, inner])
+    cfg["tile_oc"] = SplitEntity([filters // outer, outer])
+    cfg["tile_ow"] = SplitEntity([output[1] // columns, columns])
+    if is_point:
+        cfg["tile_oh"] = OtherOptionEntity(_largest(output[0], _TILE // columns))
+    else:
+        cfg["unroll_kw"] = OtherOptionEntity(False)
+
+
+def _largest(size: int, limit: int) -> int:
+    return next(part for part in range(max(1, min(size, limit)), 0, -1) if size % part == 0)
+
+
+def _packed(data: Any, kernel: Any, inner: int, outer: int) -> tuple[Any, Any]:
+    """Tensors blocked here: inside a network they already are, so while tuning they are taken as if they were."""
+    batch, channels, height, width = get_const_tuple(data.shape)
+    filters, depth, down, across = get_const_tuple(kernel.shape)
+    image = (batch, channels // inner, height, width, inner)
+    weights = (filters // outer, depth // inner, down, across, inner, outer)
+    if autotvm.GLOBAL_SCOPE.in_tuning:
+        return te.placeholder(image, data.dtype, name="data"), te.placeholder(weights, kernel.dtype, name="kernel")
+    return (
+        te.compute(image, lambda n, c, y, x, i: data[n, c * inner + i, y, x], name="data_vec"),
+        te.compute(weights, lambda o, c, y, x, i, k: kernel[o * outer + k, c * inner + i, y, x], name="kernel_vec"),
+    )
+
+
+def _takes(attrs: Any, tensors: list[Any], _: Any) -> bool:
+    data, kernel = tensors[:2]
+    groups = int(attrs.groups)
+    if groups == 1 or data.dtype != "float32" or kernel.dtype != "float32":
+        return False
+    if len(data.shape) == 5:
+        return len(kernel.shape) == 6
+    if attrs.data_layout != "NCHW" or attrs.kernel_layout != "OIHW" or attrs.out_layout not in ("", "NCHW"):
+        return False
+    filters, depth = (int(size) for size in kernel.shape[:2])
+    # One channel a group is depthwise, for which TVM has a template.
+    return depth > 1 and _largest(filters // groups, get_simd_32bit_lanes()) >= _SMALLEST_BLOCK
+
+
+def _planar(data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any, groups: Any, out_dtype: str) -> Any:
+    blocked = grouped(data, kernel, strides, padding, dilation, int(groups), "NCHW", "NCHW", out_dtype)
+    return unpack_NCHWc_to_nchw(blocked, out_dtype)
+
+
+def _offer(_attrs: Any, inputs: list[Any], _out_type: Any, _target: Any, strategy: Any) -> Any:
+    if len(inputs[0].shape) == 4:
+        compute, level = wrap_compute_conv2d(_planar, has_groups=True), _LEVEL
+    else:
+        # TVM has no other of that operator, and would compute something else.
+        strategy = relay.op.OpStrategy()
+        compute, level = wrap_compute_conv2d(grouped, has_groups=True, need_data_layout=True, need_out_layout=True), 10
+    strategy.add_implementation(compute, wrap_topi_schedule(schedule_grouped), name=TASK, plevel=level)
+    return strategy
+
+
+def _alter(attrs: Any, inputs: list[Any], tinfos: list[Any], out_type: Any, workload: Any) -> Any:
+    target, context = dispatching.target(), autotvm.task.DispatchContext.current
+    cfg = context.query(target, workload)
+    data, kernel = tinfos
+    how = [get_const_tuple(attrs[name]) for name in ("strides", "padding", "dilation")]
+    groups, (image, weights) = int(attrs.groups), _sizes(data, kernel)
+    if cfg.is_fallback:
+        sides = get_pad_tuple(how[1], ((weights[2] - 1) * how[2][0] + 1, (weights[3] - 1) * how[2][1] + 1))
+        output = _output(image, weights, how[0], sides, how[2])
+        _set_default(cfg, weights[1], weights[0] // groups, output, is_point=weights[2] == weights[3] == 1)
+    inner, outer = cfg["tile_ic"].size[-1], cfg["tile_oc"].size[-1]
+    layouts = {"data_layout": f"NCHW{inner}c", "out_layout": f"NCHW{outer}c"}
+    blocked = te.placeholder((image[0], image[1] // inner, *image[2:], inner), data.dtype)
+    blocks = (weights[0] // outer, weights[1] // inner, *weights[2:], inner, outer)
+    arguments = [blocked, te.placeholder(blocks, kernel.dtype), *how, groups, *layouts.values(), out_type.dtype]
+    context.update(target, autotvm.task.args_to_workload(arguments, TASK), cfg)
+    kept = {name: attrs[name] for name in ("strides", "padding", "dilation", "groups", "channels", "kernel_size")}
+    return relay.nn.contrib_conv2d_nchwc(
+        *inputs, **kept, **layouts, kernel_layout=f"OIHW{inner}i{outer}o", out_dtype=out_type.dtype
+    )
+
+
+TEMPLATE = dispatching.Template(operators=(_PLANAR, _BLOCKED), task=TASK, takes=_takes, offer=_offer, alter=_alter)

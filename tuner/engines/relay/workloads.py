@@ -39,7 +39,7 @@ def _tuples(value: Any) -> Any:
 
 def describe(task: Any) -> str:
     """For people: ``conv2d 1×3×224×224 ∗ 64×3×7×7 /2``."""
-    name = task.name.split(".")[0].removesuffix("_NCHWc").replace("depthwise_", "depthwise ")
+    name = task.name.split(".")[0].replace("_NCHWc", "").replace("depthwise_", "depthwise ")
     shapes = [argument[1] for argument in task.args if isinstance(argument, tuple) and argument[:1] == ("TENSOR",)]
     text = f"{name} " + " ∗ ".join("×".join(map(str, shape)) for shape in shapes)
     strides = task.args[2] if "conv" in name and len(task.args) > 2 else None

@@ -151,7 +151,7 @@ def test_a_build_takes_records_of_bfloat16(
     ("changed", "told"),
     [
         ({"target": "llvm -mcpu=znver3"}, "no instructions for bfloat16"),
-        ({"target": "llvm -mcpu=znver4", "tuner": "ansor"}, "ansor tuner has no schedules for bfloat16"),
+        ({"target": "llvm -mcpu=znver4", "tuner": "ansor"}, "ansor tuner has no schedules for b"),
     ],
 )
 def test_bfloat16_is_refused_where_nothing_multiplies_it(

@@ -22,8 +22,8 @@ from tuner import catalogue, environments, hostinfo
 from tuner.inspection import Inspector
 
 ENGINES = {"autotvm": "relay", "ansor": "relay", "metaschedule": "relax"}
-_OPTIONS: Json = {"keep_layout": False}
-"""AutoTVM's stock search knows no other; Ansor and MetaSchedule have no such choice."""
+_OPTIONS: Json = {"keep_layout": False, "rewrite": False}
+"""The search space of stock TVM: any layout (AutoTVM's choice alone), and TVM's own templates."""
 _TIMED = 30
 """Times that each side's best is timed."""
 
@@ -82,7 +82,7 @@ def _setting(options: argparse.Namespace, home: Path, folder: Path) -> trials_si
         model=prepared.path,
         mcpu=options.mcpu,
         threads=options.threads,
-        options=_OPTIONS if options.tuner == "autotvm" else {},
+        options=_OPTIONS,
     )
 
 

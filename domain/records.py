@@ -47,6 +47,9 @@ class Record:
     job_id: str
     worker_id: str
     finished_at: datetime
+    calibration: float | None = None
+    """Seconds that a kernel, always the same, took on the device just before; None where it was not run. What differs
+    in it drifted in between."""
 
     @property
     def latency(self) -> float | None:

@@ -328,6 +328,7 @@ def _values(record: Record) -> dict[str, Any]:
         "trial_number": record.trial_number,
         "worker_id": record.worker_id,
         "finished_at": record.finished_at,
+        "calibration": record.calibration,
     }
 
 
@@ -346,4 +347,5 @@ def from_row(row: RecordRow | Row[Any]) -> Record:
         job_id=row.job_id,
         worker_id=row.worker_id,
         finished_at=row.finished_at,
+        calibration=row.calibration,
     )

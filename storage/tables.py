@@ -177,6 +177,8 @@ class RecordRow(Base):
     trial_number: Mapped[int]
     worker_id: Mapped[str] = mapped_column(Text)
     finished_at: Mapped[datetime]
+    calibration: Mapped[float | None]
+    """Seconds of the calibration kernel with the batch that the trial was measured in."""
 
 
 class EventRow(Base):

@@ -61,6 +61,7 @@ def record(
     job_id: str = "j-1",
     trial_number: int = 0,
     tuner: str = "autotvm",
+    calibration: float | None = None,
     **changes: str,
 ) -> Record:
     return Record(
@@ -75,6 +76,7 @@ def record(
         job_id=job_id,
         worker_id="host:1:2",
         finished_at=NOW,
+        calibration=calibration,
     )
 
 

@@ -47,7 +47,7 @@ def fill(session: Session) -> None:
     workloads.put_many(session, {"dense": '["dense", "a module"]'}, tuner="metaschedule")
     extractions.put(session, "0" * 64, [task(job_id).extracted], now=NOW)
     quarantine.add(session, "tracker:9190/board/device:9090", job_id=job_id, reason="gone", now=NOW, seconds=600)
-    worked = record("dense", 1e-3, 2e-3, schedule="a", job_id=job_id)
+    worked = record("dense", 1e-3, 2e-3, schedule="a", job_id=job_id, calibration=9.1e-5)
     records.add(session, [worked, record("dense", schedule="b", error=TrialError.BUILD_ERROR, job_id=job_id)])
     published = artifacts.add(session, artifact(job_id))
     jobs.finish(session, job_id, job.lease, state=JobState.SUCCEEDED, artifact_id=published.id, now=NOW)

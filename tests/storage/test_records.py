@@ -121,6 +121,12 @@ def test_a_new_plan_replaces_the_old_one(session: Session) -> None:
     assert [planned.trials_planned for planned in tuning_tasks.of_job(session, job_id)] == [99]
 
 
+def test_a_record_keeps_the_calibration_of_its_batch(session: Session) -> None:
+    drifted, unknown = record("dense", 1e-3, schedule="a", calibration=1.2e-4), record("dense", 1e-3, schedule="b")
+    records.add(session, [drifted, unknown])
+    assert [stored.calibration for stored in records.of_job(session, "j-1")] == [1.2e-4, None]
+
+
 @pytest.fixture
 def many_records(sqlite_database: Database) -> Database:
     """100 000 records of 200 workloads under two targets."""

@@ -50,6 +50,13 @@ def test_whichever_limit_comes_first(bench: Bench) -> None:
     assert len(bench.records(job_id)) == 8
 
 
+def test_trials_keep_the_calibration_of_their_batch(bench: Bench) -> None:
+    bench.script.trial_details = {"calibration": 9.1e-5}
+    job_id = bench.job(trials=2)
+    bench.runtime().run_job(job_id)
+    assert {record.calibration for record in bench.records(job_id)} == {9.1e-5}
+
+
 def test_a_failing_task_does_not_stop_the_others(bench: Bench) -> None:
     bench.script.failing = frozenset({'["dense"]'})
     job_id = bench.job(trials=32)

@@ -48,6 +48,7 @@ def record(work: Work, data: dict[str, Any]) -> Record:
         job_id=work.job.id,
         worker_id=work.lease.worker_id,
         finished_at=datetime.fromtimestamp(data["finished_at"], UTC),
+        calibration=data.get("calibration"),
     )
 
 

@@ -21,7 +21,7 @@ from tvm.topi.x86 import conv2d_alter_op, dense_alter_op
 Offer = Callable[[Any, list[Any], Any, Any, Any], Any]
 """From ``(attrs, inputs, out_type, target, strategy)`` to the ``OpStrategy`` to use in place of that strategy."""
 Alter = Callable[[Any, list[Any], list[Any], Any, Any], Any]
-"""From ``(attrs, inputs, tinfos, out_type, workload)`` to the call that replaces the operator, or None for none."""
+"""From ``(attrs, inputs, tinfos, out_type, workload)`` to the call in the operator's place; None: TVM's own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +101,9 @@ def _alter(operator: str) -> Callable[..., Any]:
             _, outs = relay.backend.te_compiler.select_implementation(chosen, attrs, tinfos, out_type, target())
             workload = autotvm.task.get_workload(outs)
             if workload and workload[0] in fitting:
-                return fitting[workload[0]].alter(attrs, list(inputs), list(tinfos), out_type, workload)
+                altered = fitting[workload[0]].alter(attrs, list(inputs), list(tinfos), out_type, workload)
+                if altered is not None:
+                    return altered
         return _ALTERED[operator](attrs, inputs, tinfos, out_type)
 
     return alter

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tvm import autotvm, relay, te
+from tvm.autotvm.task.space import FallbackConfigEntity
 from tvm.relay.op.strategy import generic as strategies
 from tvm.topi import utils
 from tvm.topi.nn.conv2d import unpack_NCHWc_to_nchw
@@ -81,9 +82,11 @@ def _blocked(_: Any, __: Any, ___: Any, ____: Any) -> Any:
 def _alter(attrs: Any, inputs: list[Any], tensors: list[Any], out_type: Any, workload: Any) -> Any:
     """None for weights that are no constants: they would be transformed in every run."""
     data, kernel = inputs
-    if not isinstance(kernel, relay.Constant):
-        return None
     target, context = dispatching.target(), autotvm.task.DispatchContext.current
+    if not isinstance(kernel, relay.Constant):
+        # As if there were no record.
+        context.update(target, workload, FallbackConfigEntity())
+        return None
     config = context.query(target, workload)
     inner, outer = (int(config[knob].size[-1]) for knob in ("tile_ic", "tile_oc"))
     outputs = int(config["tiles"].size[1])

@@ -3,7 +3,7 @@
 What a convolution takes is kept as bfloat16 for whoever reads it, so that each image is written once, in half the
 bytes: the conversion is the last of the elementwise operators that are fused into its producer. Other tensors are small
 beside the weights they meet, and stay float32 for what adds to them: a text encoder errs a third less so. Through
-operators that only move numbers, or pick the largest, the conversion goes on to what they take: no result changes.
+operators that only move numbers the conversion goes on to what they take, which changes no result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ _CHANNELS = 1
 _IMAGE = 4
 """Dimensions of NCHW data."""
 _MOVING = {
-    "nn.max_pool2d",
     "nn.batch_flatten",
     "concatenate",
     "expand_dims",
@@ -32,7 +31,7 @@ _MOVING = {
     "strided_slice",
     "transpose",
 }
-"""Operators that commute with rounding: what they return was among what they took."""
+"""Operators that only move numbers. Pools pick them, but TVM would round again with each that it compares."""
 
 
 class ControlFlow(Exception):

@@ -69,7 +69,7 @@ def _objection(error: OutputError, gate: AccuracyGate) -> str | None:
     if gate.top1 is not None and error.top1 is not None and error.top1 < gate.top1:
         agreed, asked = f"{error.top1:.1%}", f"{gate.top1:.1%}"
         return f"the largest element of {name} stays at its place in {agreed} of rows, {asked} are asked for"
-    if not error.passed or (gate.max_rel is not None and error.max_rel > gate.max_rel and error.max_abs > error.atol):
+    if not error.passed or (gate.max_rel is not None and gate.max_rel < error.rtol and error.max_rel > gate.max_rel):
         return f"{name} is off by {_share(error.max_rel)} of its largest magnitude, {_share(allowed)} are allowed"
     return None
 

@@ -88,8 +88,9 @@ def test_outputs_without_classes_need_no_agreement() -> None:
     assert precisions.passes(found(top1=None), AccuracyGate(top1=1.0), BF16)[0]
 
 
-def test_tiny_values_are_not_measured_by_shares() -> None:
+def test_what_the_comparison_passed_within_the_gate_passes() -> None:
     assert precisions.passes(found(max_abs=1e-4, max_rel=0.5), AccuracyGate(max_rel=0.1), BF16)[0]
+    assert precisions.passes(found(max_abs=1e-4, max_rel=0.5), AccuracyGate(), BF16)[0]
 
 
 def test_what_did_not_run_does_not_pass() -> None:

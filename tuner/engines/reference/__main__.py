@@ -10,7 +10,17 @@ import onnxruntime
 
 from tuner.engines.protocol import serving, settling
 from tuner.engines.protocol.messages import Json
-from tuner.engines.reference import arrays, classifiers, comparing, models, operators, preparing, profiling, sessions
+from tuner.engines.reference import (
+    arrays,
+    classifiers,
+    comparing,
+    models,
+    operators,
+    preparing,
+    profiling,
+    quantizing,
+    sessions,
+)
 from tuner.engines.reference.rewriting import applying
 
 
@@ -32,6 +42,10 @@ def _prepare(params: Json, _: serving.Emitter) -> Json:
 
 def _rewrite(params: Json, _: serving.Emitter) -> Json:
     return applying.rewrite(params["path"], params["lanes"], params["out_path"])
+
+
+def _quantize(params: Json, _: serving.Emitter) -> Json:
+    return quantizing.quantize(params["path"], params["inputs"], params["out_path"])
 
 
 def _make_operator(params: Json, _: serving.Emitter) -> Json:
@@ -81,6 +95,7 @@ HANDLERS: dict[str, serving.Handler] = {
     "inspect": _inspect,
     "prepare": _prepare,
     "rewrite": _rewrite,
+    "quantize": _quantize,
     "make_operator": _make_operator,
     "make_inputs": _make_inputs,
     "run": _run,

@@ -45,6 +45,9 @@ def of_graph(graph: onnx.GraphProto) -> frozenset[str]:
 
 def _has_classes(value: Any) -> bool:
     shape = models.spec(value)["shape"]
+    if shape[2:] == [1, 1]:
+        # Of a picture one pixel is left.
+        shape = shape[:2]
     return len(shape) in _RANKS and isinstance(shape[-1], int) and shape[-1] >= 2
 
 

@@ -28,6 +28,8 @@ layers add up like a random walk, to about 5e-3 of the largest output. bf16 has 
 operands are rounded. Of int8 a rounding is 4e-3 of the largest value in the whole tensor. Wrong results were seen off
 by 1e-1 and more; with int8 the place of the largest element says more.
 """
+CLASSIFIER_TOLERANCE = 2e-1
+"""Relative, of a classifier's outputs in int8: a softmax makes much of little, and its largest element is looked at."""
 LARGEST = 1e308
 """Stands for an infinite or undefined error, which JSON cannot carry."""
 
@@ -44,26 +46,36 @@ def compare(
 
     ``precision`` is what ``actual`` was computed with, and decides the tolerances; ``max_rel`` replaces the relative
     one of floating-point outputs. Of the outputs that ``classifiers`` names, ``rows`` counts the vectors over the last
-    axis and ``agreed`` those whose largest element is at the expected place; both are 0 of other outputs.
+    axis longer than one and ``agreed`` those whose largest element is at the expected place; of others both are 0.
     """
     return [
-        _compare(name, array, actual.get(name), _tolerances(array, precision, max_rel), name in classifiers)
+        _compare(
+            name,
+            array,
+            actual.get(name),
+            _tolerances(array, precision, max_rel, name in classifiers),
+            name in classifiers,
+        )
         for name, array in expected.items()
     ]
 
 
-def _tolerances(expected: Any, precision: str, max_rel: float | None) -> tuple[float, float]:
+def _tolerances(expected: Any, precision: str, max_rel: float | None, classifies: bool) -> tuple[float, float]:
     dtype = expected.dtype.name
     if dtype not in TOLERANCES:
         return 0.0, 0.0
     atol, rtol = NARROW_TOLERANCES.get(precision, TOLERANCES[dtype])
+    if classifies and precision == "int8":
+        rtol = CLASSIFIER_TOLERANCE
     return atol, rtol if max_rel is None else max_rel
 
 
 def _compare(name: str, expected: Any, actual: Any, tolerances: tuple[float, float], classifies: bool) -> Json:
     atol, rtol = tolerances
     max_abs, scale = _errors(expected, actual)
-    max_rel = max_abs / scale if scale > 0 else (0.0 if max_abs == 0 else LARGEST)
+    # Beside an output of zeros any rounding is infinitely large.
+    least = max(scale, atol)
+    max_rel = max_abs / least if least > 0 else (0.0 if max_abs == 0 else LARGEST)
     not_finite = _not_finite(expected, actual)
     rows, agreed = _agreement(expected, actual) if classifies else (0, 0)
     return {
@@ -109,9 +121,13 @@ def _not_finite(expected: Any, actual: Any) -> int:
 
 def _agreement(expected: Any, actual: Any) -> tuple[int, int]:
     """Rows over the last axis, and those that agree: of equal largest elements in ``expected`` any place will do."""
-    if expected.ndim < 1 or expected.size == 0 or expected.shape[-1] < 2:
+    shape = list(expected.shape)
+    while len(shape) > 2 and shape[-1] == 1:
+        # What a convolution left of a picture.
+        shape.pop()
+    if not shape or expected.size == 0 or shape[-1] < 2:
         return 0, 0
-    rows = expected.reshape(-1, expected.shape[-1])
+    rows = expected.reshape(-1, shape[-1])
     if not _fits(expected, actual):
         return len(rows), 0
     chosen = actual.reshape(rows.shape).argmax(axis=1)

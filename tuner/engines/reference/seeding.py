@@ -16,6 +16,8 @@ _GRID = 6
 """Cells of a picture's coarse light and shade, each way."""
 _SHAPES = 6
 """Rectangles of one color in a picture: networks look for edges."""
+_LINES = 3
+"""Of something like writing: rows of dark and light strokes."""
 _GRAIN = 0.02
 _MEAN, _STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
 """Of ImageNet's pictures, whose training scripts made this the usual normalization; the first of gray ones."""
@@ -90,9 +92,23 @@ def _picture(generator: Any, channels: int, height: int, width: int) -> Any:
         bottom, right = top + generator.integers(1, height), left + generator.integers(1, width)
         color = generator.standard_normal((channels, 1, 1))
         picture[:, top:bottom, left:right] = 0.3 * picture[:, top:bottom, left:right] + 0.7 * color
+    for _ in range(_LINES):
+        _write(picture, generator)
     picture += _GRAIN * generator.standard_normal(picture.shape)
     lowest, highest = picture.min(), picture.max()
     return (picture - lowest) / (highest - lowest)
+
+
+def _write(picture: Any, generator: Any) -> None:
+    """Strokes one or two pixels wide on a plain ground, in a line across part of the picture."""
+    _, height, width = picture.shape
+    tall, wide = max(4, height // 16), max(4, width // 2)
+    top, left = generator.integers(0, max(1, height - tall)), generator.integers(0, max(1, width - wide))
+    strokes = generator.random((4, (wide + 1) // 2)) < 0.5
+    line = np.kron(strokes, np.ones((-(-tall // 4), 2)))[:tall, :wide]
+    ground = generator.standard_normal()
+    part = picture[:, top : top + tall, left : left + wide]
+    part[...] = (ground + 3.0 * line - 1.5)[: part.shape[1], : part.shape[2]]
 
 
 def _smooth(generator: Any, height: int, width: int) -> Any:

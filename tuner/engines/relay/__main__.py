@@ -60,6 +60,7 @@ def _check(params: Json, _: serving.Emitter) -> Json:
     answer: Json = {"operators": importing.load(params["model"]).operators}
     if params.get("target"):
         answer["lanes"] = targets.lanes(params["target"], params["threads"])
+        answer["precisions"] = mixed_precision.of_target(targets.resolve(params["target"], params["threads"]))
     return answer
 
 

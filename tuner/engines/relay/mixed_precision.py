@@ -1,14 +1,15 @@
 """Networks that compute in narrower numbers inside and keep the dtypes of their inputs and outputs.
 
 float16 is TVM's own conversion of a network, for any processor. bfloat16 is ours (``templates.bf16_narrowing``): of
-large products alone, for processors with an instruction for them, scheduled by AutoTVM's templates alone.
+large products alone, for processors with an instruction for them, scheduled by AutoTVM's templates alone. int8 is what
+a quantized model says (``quantized``), likewise.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -17,11 +18,12 @@ from typing import Any
 import tvm
 from tvm import relay
 from tvm.relay.transform import mixed_precision as conversion
+from tvm.target.codegen import llvm_cpu_has_features
 
 from tuner.engines.protocol import faults
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.relay import fast_math, importing, speedups
+from tuner.engines.relay import fast_math, importing, quantized, speedups
 from tuner.engines.relay.templates import bf16_narrowing, bf16_products
 
 _SUMMING = (
@@ -37,7 +39,15 @@ _SUMMING = (
 """Operators that add up many products."""
 _OVER_DEFAULT = 11
 """Level of a registration that replaces TVM's own, which has 10."""
-PRECISIONS = ("f32", "bf16", "fp16")
+PRECISIONS = ("f32", "bf16", "fp16", "int8")
+_NATIVE: dict[str, Callable[[Any], bool]] = {
+    "bf16": bf16_products.available,
+    "fp16": lambda target: target.kind.name == "llvm" and bool(llvm_cpu_has_features("avx512fp16", target)),
+    "int8": quantized.available,
+}
+"""Whether a target has instructions for a precision."""
+_INSTRUCTIONS = {"bf16": "bfloat16 (AVX512-BF16)", "int8": "products of bytes (AVX512-VNNI)"}
+"""Without which a precision is not built at all."""
 _ABOUT_DTYPES = re.compile(r"float16|dtype|data type|\bhalf\b", re.IGNORECASE)
 _AS_IT_IS = 1
 """What ``ToMixedPrecision`` does with an operator that has no rule: leave its dtype, and convert around it."""
@@ -63,6 +73,8 @@ def load(path: str, precision: str, *, rewrite: bool = False) -> importing.Impor
     modified_ns = Path(path).stat().st_mtime_ns
     if precision == "bf16":
         return _bf16(path, modified_ns, rewrite)
+    if precision == "int8":
+        return _int8(path, modified_ns, rewrite)
     if rewrite:
         return _rewritten(path, modified_ns, precision)
     return imported if precision == "f32" else _fp16(path, modified_ns)
@@ -75,26 +87,33 @@ def _rewritten(path: str, modified_ns: int, precision: str) -> importing.Importe
 
 
 def of_target(target: Any) -> list[str]:
-    """The precisions that a ``tvm.target.Target`` gains something from, or can at least compute in."""
-    return [each for each in PRECISIONS if each != "bf16" or bf16_products.available(target)]
+    """The precisions that a ``tvm.target.Target`` has instructions for, ``f32`` first."""
+    return [each for each in PRECISIONS if each not in _NATIVE or _NATIVE[each](target)]
 
 
 def require(params: Json, target: Any) -> None:
     """Raises EngineFailure ``unsupported_dtype`` where the request's precision is not for its target, or its tuner."""
-    if params.get("precision") != "bf16":
+    precision = str(params.get("precision"))
+    if precision not in _INSTRUCTIONS:
         return
-    if "bf16" not in of_target(target):
+    if precision not in of_target(target):
         raise EngineFailure(
             "unsupported_dtype",
-            f"{params['target']!r} has no instructions for bfloat16 (AVX512-BF16)",
+            f"{params['target']!r} has no instructions for {_INSTRUCTIONS[precision]}",
             hint="Use precision f32, or a target that has them, as 'llvm -mcpu=znver4' or 'llvm -mcpu=sapphirerapids'.",
         )
     if (params.get("tuner") or "autotvm") != "autotvm":
         raise EngineFailure(
             "unsupported_dtype",
-            f"the {params['tuner']} tuner has no schedules for bfloat16",
+            f"the {params['tuner']} tuner has no schedules for {precision}",
             hint="Use the autotvm tuner, or precision f32.",
         )
+
+
+@lru_cache(maxsize=2)
+def _int8(path: str, modified_ns: int, rewrite: bool) -> importing.Imported:  # noqa: ARG001 - part of the key
+    imported = quantized.load(path)
+    return dataclasses.replace(imported, module=fast_math.apply(imported.module)) if rewrite else imported
 
 
 @contextmanager

@@ -166,6 +166,7 @@ told = [
     ends(node("Softmax", ["x"], ["y"])),
     ends(node("MatMul", ["x", "w"], ["m"]), node("Add", ["m", "b"], ["y"]), tensors=[bias], shape=(1, 4, 10)),
     ends(node("GlobalAveragePool", ["x"], ["p"]), node("Flatten", ["p"], ["y"])),
+    ends(node("Softmax", ["x"], ["y"]), shape=(1, 10, 1, 1)),
     ends(node("Softmax", ["x"], ["y"]), shape=(1, 10, 4, 4)),
     ends(node("Softmax", ["x"], ["y"]), shape=(4, 1)),
     ends(node("LayerNormalization", ["x", "s"], ["y"]), shape=(1, 4, 10)),
@@ -173,4 +174,4 @@ told = [
     ends(node("Sigmoid", ["x"], ["y"])),
 ]
 """
-    assert inside.run(NETWORK + program) == [["y"], ["y"], ["y"], [], [], [], [], []]
+    assert inside.run(NETWORK + program) == [["y"], ["y"], ["y"], ["y"], [], [], [], [], []]

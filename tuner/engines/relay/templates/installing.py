@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.engines.relay.templates import bf16_conv2d, bf16_dense, dispatching, grouped, winograd_calls
+from tuner.engines.relay.templates import bf16_conv2d, bf16_dense, byte_products, dispatching, grouped, winograd_calls
 
 _TEMPLATES: tuple[dispatching.Template, ...] = (
     bf16_conv2d.TEMPLATE,
@@ -14,5 +14,6 @@ _TEMPLATES: tuple[dispatching.Template, ...] = (
 
 def install() -> None:
     """A second call changes nothing. Processes that build candidates or compare schedules need it too."""
+    byte_products.install()
     for template in _TEMPLATES:
         dispatching.add(template)

@@ -1,0 +1,60 @@
+"""Quantized ONNX models (QDQ) as networks that compute in int8 between their outer conversions.
+
+TVM's ``FakeQuantizationToInteger`` replaces what stands between DequantizeLinear and QuantizeLinear by operators on
+integers: products of bytes with sums in int32 (``templates.byte_products``), and rescaling in fixed point. What it has
+no integer form of stays in float32, conversions around it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relay
+from tvm.target.codegen import llvm_cpu_has_features
+
+from tuner.engines.protocol import faults
+from tuner.engines.protocol.serving import EngineFailure
+from tuner.engines.relay import importing, speedups
+
+_FEATURES = ("avx512f", "avx512vnni")
+"""Of the instruction that ``templates.byte_products`` calls."""
+_CONVERSIONS = ("DequantizeLinear", "QuantizeLinear")
+
+
+def available(target: Any) -> bool:
+    """Whether a ``tvm.target.Target`` has the instruction."""
+    return target.kind.name == "llvm" and bool(llvm_cpu_has_features(list(_FEATURES), target))
+
+
+def load(path: str) -> importing.Imported:
+    """``importing.load`` of a quantized model. Raises EngineFailure as that, and ``unsupported_dtype``."""
+    imported = importing.load(path)
+    if not any(imported.operators.get(name) for name in _CONVERSIONS):
+        raise EngineFailure("unsupported_dtype", "an int8 build takes a quantized model, and this one is not quantized")
+    return _integer(path, Path(path).stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=2)
+def _integer(path: str, modified_ns: int) -> importing.Imported:  # noqa: ARG001 - part of the key
+    imported = importing.load(path)
+    speedups.use_threads(1)
+    passes = tvm.transform.Sequential(
+        [
+            relay.transform.InferType(),
+            # Kernels and their scales are constants behind reshapes and transpositions of the importer's.
+            relay.transform.FoldConstant(),
+            relay.transform.FakeQuantizationToInteger(hard_fail=False, use_qat=False),
+            relay.transform.InferType(),
+        ]
+    )
+    try:
+        with tvm.transform.PassContext(opt_level=3):
+            return dataclasses.replace(imported, module=passes(imported.module))
+    except Exception as error:
+        # Type relations raise TVMError, ValueError or DiagnosticError.
+        message = f"TVM cannot convert the quantized model: {faults.told(error)}"
+        raise EngineFailure("unsupported_dtype", message, hint="Use precision f32.") from error

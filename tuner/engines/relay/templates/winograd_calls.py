@@ -6,6 +6,7 @@ from typing import Any
 
 from tvm import autotvm, relay, te
 from tvm.autotvm.task.space import FallbackConfigEntity
+from tvm.autotvm.task.topi_integration import TaskExtractEnv
 from tvm.relay.op.strategy import generic as strategies
 from tvm.topi import utils
 from tvm.topi.nn.conv2d import unpack_NCHWc_to_nchw
@@ -15,9 +16,9 @@ from tuner.engines.relay.templates import dispatching, winograd
 from tuner.engines.relay.templates.interpolation import FILTERINGS, KERNEL
 
 _OPERATOR = "nn.conv2d"
-_FEWEST_CHANNELS = 32
-"""On either side; with fewer the transforms take what the multiplications save."""
-_FEWEST_OUTPUTS = 49
+_FEWEST_CHANNELS = 16
+"""On either side."""
+_FEWEST_OUTPUTS = 25
 """Of a filter, over the batch."""
 _LANES = 8
 """Channels on either side are a multiple of it: blocks of TVM's defaults then fill vectors."""
@@ -51,9 +52,25 @@ def _strip(padding: Any) -> tuple[int, int]:
     return top + bottom - KERNEL + 1, left + right - KERNEL + 1
 
 
-def _offer(_: Any, __: list[Any], ___: Any, ____: Any, strategy: Any) -> Any:
-    strategy.add_implementation(_compute, _schedule, name=winograd.TASK, plevel=_UNDER_DEFAULT)
+def _offer(attrs: Any, inputs: list[Any], out_type: Any, target: Any, strategy: Any) -> Any:
+    # Describing the computation takes 60 ms, and a build asks for every convolution several times.
+    workload = autotvm.task.args_to_workload(_arguments(attrs, inputs, out_type), winograd.TASK)
+    if _is_traced() or _is_recorded(workload, target):
+        strategy.add_implementation(_compute, _schedule, name=winograd.TASK, plevel=_UNDER_DEFAULT)
     return strategy
+
+
+def _is_traced() -> bool:
+    return TaskExtractEnv.current is not None and TaskExtractEnv.current.tracing
+
+
+def _is_recorded(workload: Any, target: Any) -> bool:
+    context, scope = autotvm.task.DispatchContext.current, autotvm.GLOBAL_SCOPE
+    was_silent, scope.silent = scope.silent, True
+    try:
+        return not context.query(target, workload).is_fallback
+    finally:
+        scope.silent = was_silent
 
 
 def _compute(attrs: Any, inputs: Any, out_type: Any) -> list[Any]:
@@ -61,9 +78,14 @@ def _compute(attrs: Any, inputs: Any, out_type: Any) -> list[Any]:
 
 
 def _convolved(attrs: Any, inputs: Any, out_type: Any) -> Any:
+    return winograd.convolve(*_arguments(attrs, inputs, out_type))
+
+
+def _arguments(attrs: Any, inputs: Any, out_type: Any) -> list[Any]:
+    """Of the template, as workloads have them."""
     sizes = (utils.get_const_tuple(each) for each in (attrs.strides, attrs.padding, attrs.dilation))
     layouts = (attrs.data_layout, attrs.out_layout or attrs.data_layout)
-    return winograd.convolve(*inputs, *sizes, *layouts, out_type.dtype)
+    return [*inputs, *sizes, *layouts, out_type.dtype]
 
 
 def _schedule(_: Any, outs: Any, target: Any) -> Any:

@@ -35,7 +35,7 @@ def check(request: JobRequest, *, tuner_options: Collection[str], measure: Colle
     Raises InvalidOption and UnsupportedTarget.
     """
     _check_tuner(request, tuner_options)
-    _check_target(request)
+    _check_target(request, tuner_options)
     _check_rpc(request)
     _check_device(request)
     _check_precision(request)
@@ -73,10 +73,10 @@ def _check_precision(request: JobRequest) -> None:
         )
 
 
-def for_module(request: JobRequest) -> JobRequest:
-    """The request of an IRModule, which MetaSchedule alone tunes: ``auto`` has nothing to choose.
+def for_module(request: JobRequest, *, tuner_options: Collection[str]) -> JobRequest:
+    """The request of an IRModule, which MetaSchedule alone tunes as it is: ``auto`` has nothing to choose.
 
-    Raises InvalidOption.
+    ``tuner_options`` names what was given. Raises InvalidOption.
     """
     if request.tuner not in (Tuner.AUTO, Tuner.METASCHEDULE):
         raise errors.InvalidOption(
@@ -91,7 +91,11 @@ def for_module(request: JobRequest) -> JobRequest:
         raise errors.InvalidOption(
             "layout would have no effect: a tensor function has a layout of its own", hint="Leave it out."
         )
-    return replace(request, tuner=Tuner.METASCHEDULE)
+    if "rewrite" in tuner_options and request.tuner_options.rewrite:
+        raise errors.InvalidOption(
+            "rewrite would have no effect: tensor functions are tuned as they are", hint="Leave it out."
+        )
+    return replace(request, tuner=Tuner.METASCHEDULE, tuner_options=replace(request.tuner_options, rewrite=False))
 
 
 def _check_tuner(request: JobRequest, given: Collection[str]) -> None:
@@ -115,9 +119,14 @@ def _check_tuner(request: JobRequest, given: Collection[str]) -> None:
             )
 
 
-def _check_target(request: JobRequest) -> None:
+def _check_target(request: JobRequest, given: Collection[str]) -> None:
     if targets.kind_of(request.target) != "cuda":
         return
+    if "rewrite" in given and request.tuner_options.rewrite:
+        raise errors.InvalidOption(
+            "rewrite would have no effect: networks are rewritten for the vectors of CPUs",
+            hint="Leave it out for cuda targets.",
+        )
     if request.tuner in (Tuner.AUTOTVM, Tuner.ANSOR):
         raise errors.UnsupportedTarget(
             f"{request.tuner} compiles for llvm here, not for cuda", hint="Use tuner 'metaschedule' or 'auto'."

@@ -86,6 +86,11 @@ class TunerDraft(Draft):
         default=None,
         description="AutoTVM's xgb: teach the cost model with stored records of similar workloads first (the default).",
     )
+    rewrite: bool | None = Field(
+        default=None,
+        description="Tune a rewritten network of the same function, such as with channels padded to vectors (the "
+        "default); what is published is compared with the network as it was.",
+    )
     layout: _Word | None = Field(
         default=None,
         description="Ansor and MetaSchedule: the layout in which they see convolutions.",
@@ -186,7 +191,7 @@ def job_request(draft: JobDraft, model: Model, settings: ApiSettings) -> JobRequ
         labels=dict(draft.labels),
     )
     if model.facts.format is ModelFormat.IRMODULE:
-        request = fitting.for_module(request)
+        request = fitting.for_module(request, tuner_options=_given(draft.tuner_options))
     fitting.check(
         request,
         tuner_options=_given(draft.tuner_options),

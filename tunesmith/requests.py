@@ -35,8 +35,8 @@ class Options(TypedDict, total=False):
     measure: Mapping[str, Any]
     """As TVM's LocalRunner: ``number``, ``repeat``, ``min_repeat_ms``, ``timeout``, …"""
     tuner_options: Mapping[str, Any]
-    """``search``, ``early_stopping``, ``n_trial``, ``loss_type``, ``feature_type``, ``keep_layout``, ``transfer`` and
-    ``layout``; what the tuner does not have is refused."""
+    """``search``, ``early_stopping``, ``n_trial``, ``loss_type``, ``feature_type``, ``keep_layout``, ``transfer``,
+    ``layout`` and ``rewrite``; what the tuner does not have is refused."""
     priority: int | None
     labels: Mapping[str, str]
 

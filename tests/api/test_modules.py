@@ -46,6 +46,7 @@ def test_auto_has_only_metaschedule_to_choose(client: TestClient, module: str, t
         ({"tuner": "ansor"}, "takes ONNX models"),
         ({"precision": "fp16"}, "dtypes of its own"),
         ({"tuner_options": {"layout": "NHWC"}}, "a layout of its own"),
+        ({"tuner_options": {"rewrite": True}}, "tuned as they are"),
         ({"tuner_options": {"search": "ga"}}, "metaschedule has no option search"),
     ],
 )

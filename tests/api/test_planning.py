@@ -57,6 +57,7 @@ def test_the_second_plan_asks_no_engine(client: TestClient, service: Service, mo
     first = plan(client, model)
     assert plan(client, model) == first
     assert (service.planner.started, service.planner.prepared) == (["relay", "relax"], 1)
+    assert service.planner.rewritten == 1, "for all engines and tuners"
     with service.database.reading() as session:
         known = workloads.definitions(session, ["ansor-fused_conv2d", "autotvm-conv2d"])
     assert known == {"ansor-fused_conv2d": "definition of fused_conv2d"}

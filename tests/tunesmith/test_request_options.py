@@ -20,9 +20,10 @@ def test_every_option_reaches_the_server(capsys: pytest.CaptureFixture[str], onn
     job = parsed(
         capsys, "tune", onnx, "--no-wait", "--tuner", "autotvm", "--runner", "rpc", "--rpc-tracker", "boards:9190",
         "--rpc-key", "pi4", "--rpc-session-timeout", 7, "--precision", "fp16", "--search", "xgb", "--loss", "reg",
-        "--feature-type", "curve", "--no-transfer", "--free-layout", "--bundle-format", "object", "--n-trial", 9,
-        "--early-stopping", 5, "--target", "llvm -mtriple=aarch64-linux-gnu", "--threads", 4, "--number", 2,
-        "--n-parallel", 3, "--enable-cpu-cache-flush", "--trials", 32, "--seconds", 60, "--priority", 3,
+        "--feature-type", "curve", "--no-transfer", "--free-layout", "--no-rewrite", "--bundle-format", "object",
+        "--n-trial", 9, "--early-stopping", 5, "--target", "llvm -mtriple=aarch64-linux-gnu", "--threads", 4,
+        "--number", 2, "--n-parallel", 3, "--enable-cpu-cache-flush", "--trials", 32, "--seconds", 60,
+        "--priority", 3,
     )  # fmt: skip
     assert (job["tuner"], job["runner"], job["precision"], job["bundle_format"]) == ("autotvm", "rpc", "fp16", "object")
     assert job["rpc"] == {"tracker": "boards:9190", "key": "pi4", "session_timeout": 7.0}
@@ -35,7 +36,7 @@ def test_every_option_reaches_the_server(capsys: pytest.CaptureFixture[str], onn
         "keep_layout": False,
         "transfer": False,
         "layout": None,
-        "rewrite": True,
+        "rewrite": False,
     }
     assert (job["measure"]["number"], job["measure"]["n_parallel"]) == (2, 3)
     assert job["measure"]["enable_cpu_cache_flush"] is True

@@ -85,6 +85,10 @@ class Search:
         bool | None,
         typer.Option("--transfer/--no-transfer", help="AutoTVM's xgb: learn from records of similar tasks, or not."),
     ] = None
+    rewrite: Annotated[
+        bool | None,
+        typer.Option("--rewrite/--no-rewrite", help="Tune a rewritten network of the same function (the default)."),
+    ] = None
 
     def request(self) -> dict[str, Any]:
         chosen = {
@@ -96,6 +100,7 @@ class Search:
             "keep_layout": self.keep_layout,
             "transfer": self.transfer,
             "layout": self.layout,
+            "rewrite": self.rewrite,
         }
         return {
             "tuner": self.tuner,

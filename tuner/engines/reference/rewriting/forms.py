@@ -22,6 +22,9 @@ BROADCASTING = ("Add", "Clip", "Div", "Max", "Min", "Mul", "PRelu", "Pow", "Sub"
 ELEMENTWISE = (*UNARY, *BROADCASTING)
 """Compute each element of the result from one of each input."""
 
+_BOUNDS_OF_SLICES_AS_INPUTS, _BOUNDS_OF_PADS_AS_INPUTS = 10, 11
+"""Operator sets before which they were attributes."""
+
 
 class Walk(ABC, Generic[Form]):
     """Nodes are visited in order, so that a form reaches from what makes it to what can do nothing with it."""
@@ -33,6 +36,7 @@ class Walk(ABC, Generic[Form]):
         self.constants = {tensor.name: tensor for tensor in graph.initializer}
         self.names = graphs.Names(graph)
         self.forms: dict[str, Form] = {}
+        self._opset = max((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=1)
         self._graph = graph
         self._nodes: list[onnx.NodeProto] = []
         self._added: list[onnx.TensorProto] = []
@@ -95,6 +99,23 @@ class Walk(ABC, Generic[Form]):
 
     def reshaped(self, name: str, shape: Sequence[int], output: str) -> str:
         return self.emit("Reshape", [name, self.integers(f"{output}_shape", shape)], output)
+
+    def cut(self, name: str, axis: int, end: int) -> str:
+        """What lies before ``end`` along an axis."""
+        output = self.names.new(f"{name}_cut")
+        if self._opset < _BOUNDS_OF_SLICES_AS_INPUTS:
+            return self.emit("Slice", [name], output, starts=[0], ends=[end], axes=[axis])
+        bounds = [
+            self.integers(f"{output}_{word}", [value]) for word, value in (("start", 0), ("end", end), ("axis", axis))
+        ]
+        return self.emit("Slice", [name, *bounds], output)
+
+    def filled(self, name: str, pads: Sequence[int]) -> str:
+        """With zeros around, as ``Pad`` counts them."""
+        output = self.names.new(f"{name}_filled")
+        if self._opset < _BOUNDS_OF_PADS_AS_INPUTS:
+            return self.emit("Pad", [name], output, pads=pads)
+        return self.emit("Pad", [name, self.integers(f"{output}_pads", pads)], output)
 
     def integers(self, stem: str, values: Sequence[int]) -> str:
         name = self.names.new(stem)

@@ -8,7 +8,6 @@ good divisors is padded, and what is too much is cut off at the end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import onnx
@@ -20,16 +19,12 @@ _LARGEST_TILE = 31
 _MOST_PADDING = 32
 _WORTH = 0.95
 """Padding must bring the cost below this share: what it adds is copied once more."""
-_OLDEST_OPSET = 10
-"""From here on a ``Slice`` takes its bounds as inputs."""
 _VIEWS = ("Reshape", "Slice", "Squeeze", "Unsqueeze")
 _POOLS = {"GlobalMaxPool": "MaxPool", "GlobalAveragePool": "AveragePool"}
 
 
 def apply(model: onnx.ModelProto, lanes: int) -> int:  # noqa: ARG001 - every pass is given them
     """Returns how many convolutions were turned or padded."""
-    if any(entry.domain in ("", "ai.onnx") and entry.version < _OLDEST_OPSET for entry in model.opset_import):
-        return 0
     return _Turning(model).run()
 
 
@@ -52,10 +47,6 @@ class _Line:
     name: str
     length: int
     width: int
-
-    @property
-    def bounds(self) -> Sequence[tuple[str, int]]:
-        return (("begin", 0), ("end", self.length), ("axis", 3))
 
 
 class _Turning(forms.Walk[_Line]):
@@ -110,8 +101,9 @@ class _Turning(forms.Walk[_Line]):
     def _is_view(self, node: onnx.NodeProto, shape: tuple[int, ...], line: _Line) -> bool:
         source = self.shapes[node.input[0]]
         if node.op_type == "Slice":
-            steps = self.constants.get(node.input[4]) if len(node.input) > 4 else None
-            is_forward = len(node.input) < 5 or (steps is not None and all(self.array(steps.name) == 1))
+            is_forward = len(node.input) < 5 or (
+                node.input[4] in self.constants and all(self.array(node.input[4]) == 1)
+            )
             return is_forward and shape == source
         plain = (*source[:2], line.length)
         return shape in (plain, (*plain, 1), (*source[:2], 1, line.length))
@@ -154,10 +146,7 @@ class _Turning(forms.Walk[_Line]):
         return name if self.shapes[name] == shape else self.reshaped(name, shape, self.names.new(f"{name}_turned"))
 
     def _cut(self, line: _Line) -> str:
-        if line.length == line.width:
-            return line.name
-        bounds = [self.integers(f"{line.name}_{word}", [value]) for word, value in line.bounds]
-        return self.emit("Slice", [line.name, *bounds], self.names.new(f"{line.name}_cut"))
+        return line.name if line.length == line.width else self.cut(line.name, axis=3, end=line.length)
 
 
 def _line_axis(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from tuner.engines.reference.rewriting import lines, transposed
+from tuner.engines.reference.rewriting import groups, lines, transposed
 from tuner.engines.reference.rewriting.aligned import padding
 
 
@@ -26,6 +26,7 @@ class Pass:
 
 PASSES: tuple[Pass, ...] = (
     Pass(name="lines", apply=lines.apply),
+    Pass(name="groups", apply=groups.apply),
     Pass(name="transposed", apply=transposed.apply),
     Pass(name="aligned", apply=padding.apply),
 )  # fmt: skip

@@ -103,8 +103,7 @@ def _output(image: Any, weights: Any, strides: Any, sides: Any, dilation: Any) -
 
 
 def _set_default(cfg: Any, depth: int, filters: int, output: tuple[int, int], *, is_point: bool) -> None:
-    outer = _largest(filters, get_simd_32bit_lanes())
-    inner = _largest(depth, outer)
+    outer, inner = _block(filters), _block(depth)
     columns = _largest(output[1], _TILE)
     cfg["tile_ic"] = SplitEntity([depth // inner, inner])
     cfg["tile_oc"] = SplitEntity([filters // outer, outer])
@@ -113,6 +112,12 @@ def _set_default(cfg: Any, depth: int, filters: int, output: tuple[int, int], *,
         cfg["tile_oh"] = OtherOptionEntity(_largest(output[0], _TILE // columns))
     else:
         cfg["unroll_kw"] = OtherOptionEntity(False)
+
+
+def _block(channels: int) -> int:
+    """A whole vector or half of one, where they divide the channels; otherwise as many as fit one."""
+    lanes = get_simd_32bit_lanes()
+    return next((block for block in (lanes, lanes // 2) if channels % block == 0), _largest(channels, lanes))
 
 
 def _largest(size: int, limit: int) -> int:

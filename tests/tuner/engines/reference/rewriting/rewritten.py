@@ -17,8 +17,8 @@ rewriting = importlib.import_module("tuner.engines.reference.rewriting." + sys.a
 rng = np.random.default_rng(0)
 
 class Network:
-    def __init__(self, shape, kind=TensorProto.FLOAT):
-        self.shape, self.kind, self.nodes, self.weights, self.outputs = shape, kind, [], [], []
+    def __init__(self, shape, kind=TensorProto.FLOAT, opset=17):
+        self.opset, self.shape, self.kind, self.nodes, self.weights, self.outputs = opset, shape, kind, [], [], []
 
     def weight(self, array):
         array = np.asarray(array)
@@ -37,7 +37,7 @@ class Network:
         value = lambda name: helper.make_empty_tensor_value_info(name)
         source = helper.make_tensor_value_info("x", self.kind, self.shape)
         graph = helper.make_graph(self.nodes, "g", [source], [value(name) for name in outputs], self.weights)
-        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=9)
         inferred = onnx.shape_inference.infer_shapes(made, strict_mode=True)
         del inferred.graph.value_info[:]
         return inferred
@@ -63,10 +63,10 @@ def told_of(model, data=None):
 """
 
 
-def told(rewriting: str, networks: str) -> list[dict[str, Any]]:
+def told(rewriting: str, networks: str, *arguments: Any) -> list[dict[str, Any]]:
     """``{count, error, operators}`` of each model that ``networks`` gives to ``told_of`` in a list ``told``.
 
     ``error`` is ONNX Runtime's largest difference before and after, as a share of the largest output.
     """
-    found: list[dict[str, Any]] = inside.run(_PROGRAM + networks, rewriting)
+    found: list[dict[str, Any]] = inside.run(_PROGRAM + networks, rewriting, *arguments)
     return found

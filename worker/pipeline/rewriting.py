@@ -12,12 +12,12 @@ from worker.pipeline.work import CHECK_SECONDS, Work
 
 _REWRITE_SECONDS = 900.0
 _SAID = {
-    "lines": "convolutions turned along their lines",
-    "groups": "grouped convolutions made plain",
-    "transposed": "transposed convolutions made plain",
-    "aligned": "layers padded to whole vectors",
+    "lines": ("convolution", "turned along its line", "turned along their lines"),
+    "groups": ("grouped convolution", "padded to whole vectors", "padded to whole vectors"),
+    "transposed": ("transposed convolution", "made a plain one", "made plain ones"),
+    "aligned": ("layer", "padded to whole vectors", "padded to whole vectors"),
 }
-"""What each rewriting did, after the number of places."""
+"""What a rewriting changed, and what it did to one of them and to several."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,4 +77,9 @@ def _imports(work: Work, engine: str) -> bool:
 
 def said(applied: Mapping[str, int]) -> str:
     """The user's words for what rewritings did."""
-    return ", ".join(f"{count} {_SAID.get(name, f'× {name}')}" for name, count in applied.items())
+    return ", ".join(_said(name, count) for name, count in applied.items())
+
+
+def _said(name: str, count: int) -> str:
+    noun, once, often = _SAID.get(name, ("place", f"by {name}", f"by {name}"))
+    return f"{count} {noun} {once}" if count == 1 else f"{count} {noun}s {often}"

@@ -226,9 +226,8 @@ def _ask(process: subprocess.Popen[str], request: Json) -> Json:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None  # noqa: S101 - asked for
-    process.stdin.close()
-    process.wait(timeout=60)
+    # Closes its pipes, and waits for it.
+    process.communicate(timeout=60)
 
 
 def _cpu_of_children() -> float:

@@ -21,8 +21,11 @@ from tuner.engines.relax import environment, measuring, records, schedules, targ
 
 BATCH = 16
 """Candidates of one generation: TVM's 64 would leave a small budget to chance."""
-_POPULATION = 96
-"""TVM's 512 take 10 to 30 s a generation on two cores, these 1 to 3 s."""
+_POPULATION_PER_CORE, _MOST_POPULATION = 16, 128
+_MUTATIONS = 2
+"""Rounds of them in a generation. Replaying and predicting one schedule takes some 20 ms of a core, building and
+measuring a candidate some 200 ms: so the search takes less than what it searches for. TVM's 512, mutated four times,
+take 10 to 30 s a generation on two cores."""
 _WARM_UP = 16
 _BARREN = 3
 """Generations without a new candidate after which a search has nothing left."""
@@ -89,6 +92,7 @@ class TaskSearch:
         self._context = self._start(seed)
         self._seen: set[str] = set()
         self._pending: list[Candidate] = []
+        self._untaught: list[tuple[Any, Any]] = []
         self._ended = False
         self._done, self._best, self._best_at = 0, math.inf, 0
         self._offer_default()
@@ -134,7 +138,8 @@ class TaskSearch:
     def update(self, trials: Sequence[Trial]) -> None:
         natives = [trial.candidate.native for trial in trials]
         results = [_result(trial.measurement.latencies, trial.measurement.message) for trial in trials]
-        self._teach(natives, results)
+        # The model is asked once a generation: to train it oftener would take as long as to measure.
+        self._untaught += zip(natives, results, strict=True)
         if natives:
             self._context.notify_runner_results(natives, results)
         for trial in trials:
@@ -143,7 +148,9 @@ class TaskSearch:
 
     def _start(self, seed: int) -> Any:
         strategy = meta_schedule.search_strategy.EvolutionarySearch(
-            population_size=_POPULATION, init_min_unmeasured=BATCH, genetic_num_iters=3
+            population_size=min(_MOST_POPULATION, _POPULATION_PER_CORE * max(2, environment.cores())),
+            init_min_unmeasured=BATCH,
+            genetic_num_iters=_MUTATIONS,
         )
         context = meta_schedule.TuneContext(
             mod=self._work.mod,
@@ -166,6 +173,8 @@ class TaskSearch:
 
     def _generate(self) -> bool:
         """Whether the next generation has anything new."""
+        self._teach([native for native, _ in self._untaught], [result for _, result in self._untaught])
+        self._untaught.clear()
         found = self._context.generate_measure_candidates()
         if found is None:
             self._ended = True

@@ -113,7 +113,7 @@ def test_equal_layers_of_other_models_are_the_same_task(
 
 def test_a_round_measures_the_default_first(first_round: tuple[dict[str, Any], Trials]) -> None:
     answer, trials = first_round
-    assert answer == {"trials": 8, "exhausted": False, "reason": "trials"}
+    assert answer == {"trials": 8, "exhausted": False, "reason": "trials", "spent": answer["spent"]}
     assert [trial["default"] for trial in trials] == [True] + [False] * 7
     assert [trial["trial_number"] for trial in trials] == list(range(8))
     assert len({trial["schedule_digest"] for trial in trials}) == 8
@@ -148,7 +148,7 @@ def test_a_fresh_engine_measures_nothing_again(
             engine, convolution, tmp_path / "j", history=str(history), first_trial=8, trials=20, options={"n_trial": 14}
         )
     # Those of the history count.
-    assert answer == {"trials": 6, "exhausted": True, "reason": "n_trial"}
+    assert answer == {"trials": 6, "exhausted": True, "reason": "n_trial", "spent": answer["spent"]}
     assert not {trial["schedule_digest"] for trial in first_round[1]} & {trial["schedule_digest"] for trial in trials}
     assert not any(trial["default"] for trial in trials)
 

@@ -291,7 +291,7 @@ def test_steps_that_do_not_fit_are_an_invalid_schedule(nhwc: Tuned, target: str,
 def test_n_trial_and_early_stopping_end_a_task(relay: EngineSession, nhwc: Tuned, tmp_path: Path) -> None:
     options = {**nhwc.place["options"], "n_trial": 2}
     answer, _ = _tune(relay, nhwc.task("dense"), tmp_path / "a", trials=9, options=options)
-    assert answer == {"trials": 2, "exhausted": True, "reason": "n_trial"}
+    assert answer == {"trials": 2, "exhausted": True, "reason": "n_trial", "spent": answer["spent"]}
     options = {**nhwc.place["options"], "early_stopping": 3}
     answer, trials = _tune(relay, nhwc.task("dense"), tmp_path / "b", trials=60, options=options)
     assert answer["exhausted"]

@@ -67,7 +67,7 @@ def test_tasks_are_extracted_with_weights(tasks: list[dict[str, Any]]) -> None:
 
 def test_a_round_measures_the_default_first(first_round: tuple[dict[str, Any], Trials]) -> None:
     answer, trials = first_round
-    assert answer == {"trials": 6, "exhausted": False, "reason": "trials"}
+    assert answer == {"trials": 6, "exhausted": False, "reason": "trials", "spent": answer["spent"]}
     assert [trial["default"] for trial in trials] == [True] + [False] * 5
     assert [trial["trial_number"] for trial in trials] == list(range(6))
     assert len({trial["schedule_digest"] for trial in trials}) == 6
@@ -123,14 +123,14 @@ def test_a_space_is_exhausted(
     smallest = min(tasks, key=lambda task: int(task["space_size"]))
     round_ = {**place, "workload_key": smallest["workload_key"]}
     answer, trials = _tune(relay, round_, tmp_path / "j", trials=1000)
-    assert answer == {"trials": smallest["space_size"], "exhausted": True, "reason": "space"}
+    assert answer == {"trials": smallest["space_size"], "exhausted": True, "reason": "space", "spent": answer["spent"]}
     again, more = _tune(relay, round_, tmp_path / "j", trials=1000, first_trial=len(trials))
     assert (again["trials"], again["exhausted"], more) == (0, True, [])
 
 
 def test_n_trial_and_seconds_end_a_round(relay: EngineSession, convolution: dict[str, Any], tmp_path: Path) -> None:
     answer, _ = _tune(relay, convolution, tmp_path / "a", trials=50, options={"n_trial": 3})
-    assert answer == {"trials": 3, "exhausted": True, "reason": "n_trial"}
+    assert answer == {"trials": 3, "exhausted": True, "reason": "n_trial", "spent": answer["spent"]}
     answer, _ = _tune(relay, convolution, tmp_path / "b", trials=500, options={"n_trial": 500}, seconds=0.01)
     assert (answer["exhausted"], answer["reason"]) == (False, "seconds")
     assert 0 < answer["trials"] < 50

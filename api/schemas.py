@@ -255,6 +255,22 @@ class FailedTask(BaseModel):
     hint: str
 
 
+class Contender(BaseModel):
+    """One build that raced for publication."""
+
+    name: str
+    tuner: str | None
+    engine: str
+    precision: str
+    rewritten: bool = Field(description="Whether the network was rewritten for compilers before it was built.")
+    records: int = Field(description="Tuning records that it was built with.")
+    trials: int = Field(description="Trials of this job that searched for it.")
+    seconds_tuned: float
+    seconds: float | None = Field(description="Median of a run in the race; null of what was not timed.")
+    verified: bool
+    verdict: str = Field(description="Why it was left, or that it won.")
+
+
 class Report(BaseModel):
     """The comparison that a job ends with."""
 
@@ -269,6 +285,7 @@ class Report(BaseModel):
     choice: list[str] = Field(description="Why this engine and tuner: a sentence for each that was considered.")
     compared_with: str = Field(description="What the reference is: ONNX Runtime, or an IRModule's unscheduled build.")
     precision: str = Field(description="What the published variant computes with.")
+    portfolio: list[Contender] = Field(description="Every build that raced, the fastest first.")
 
 
 class Artifact(BaseModel):

@@ -125,6 +125,7 @@ def report(value: Report) -> schemas.Report:
         choice=list(value.choice),
         compared_with=value.compared_with,
         precision=value.precision,
+        portfolio=[schemas.Contender(**asdict(contender)) for contender in value.portfolio],
     )
 
 

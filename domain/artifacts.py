@@ -85,7 +85,7 @@ class Contender:
     """One build that raced for publication."""
 
     name: str
-    """``untuned relay``, ``autotvm``, ``autotvm, graph layout``, ``ansor``, ``metaschedule NHWC``, ``autotvm bf16``…"""
+    """``untuned relay``, ``rewritten``, ``autotvm``, ``autotvm, operators alone``, ``metaschedule NCHW``…"""
     tuner: str | None
     engine: str
     precision: str = "f32"

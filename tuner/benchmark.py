@@ -12,6 +12,8 @@ from tuner.timing import SAMPLES_PER_ROUND
 
 _CLEAR_GAIN = 0.005
 """Tuned must be faster by half a percent: below, the next benchmark may well turn it around."""
+_LEVEL = 0.98, 1.02
+"""Ratios of times between which two are called level."""
 
 
 def judge(
@@ -109,16 +111,24 @@ def _wrong(verifications: Mapping[Variant, Verification]) -> dict[str, Any]:
 
 
 def _summary(medians: Mapping[Variant, float], correct: set[Variant], published: Variant, reference: str) -> str:
+    """What was gained, then how the reference does; where that is still faster, people are told so first."""
     parts = [_gain(medians, correct, published)]
     if Variant.REFERENCE in medians:
-        parts.append(_against_reference(medians[Variant.REFERENCE] / medians[published], str(published), reference))
-    return "; ".join(parts) + "."
+        ratio = medians[Variant.REFERENCE] / medians[published]
+        place = 0 if ratio < _LEVEL[0] else 1
+        parts.insert(place, _against_reference(ratio, str(published), reference))
+    first, *others = parts
+    return "; ".join([first[0].upper() + first[1:], *(_lowered(part) for part in others)]) + "."
 
 
 def _noise(conditions: Conditions | None) -> str:
     if conditions is None or not conditions.noisy:
         return ""
     return f" The machine was busy ({'; '.join(conditions.reasons)}): take the milliseconds as rough."
+
+
+def _lowered(part: str) -> str:
+    return part[0].lower() + part[1:] if part.startswith(("Tun", "Nothing")) else part
 
 
 def _gain(medians: Mapping[Variant, float], correct: set[Variant], published: Variant) -> str:
@@ -139,7 +149,7 @@ def _gain(medians: Mapping[Variant, float], correct: set[Variant], published: Va
 
 
 def _against_reference(ratio: float, name: str, reference: str) -> str:
-    if 0.98 <= ratio <= 1.02:
+    if _LEVEL[0] <= ratio <= _LEVEL[1]:
         return f"{name} is level with {reference}"
     if ratio > 1:
         return f"{name} is {ratio:.2f}× as fast as {reference}"

@@ -135,6 +135,7 @@ def evidence(report: Report) -> dict[str, Any]:
         "compared_with": report.compared_with,
         "engines": {str(variant): toolchain for variant, toolchain in report.engines.items()},
         "choice": list(report.choice),
+        "portfolio": [dataclasses.asdict(contender) for contender in report.portfolio],
         "failed_tasks": [dataclasses.asdict(task) for task in report.failed_tasks],
     }
 

@@ -199,7 +199,25 @@ Largest errors against {report.compared_with} on {_seeds(report)} seeded inputs{
 
 | variant | precision | output | absolute | relative to the largest magnitude | tolerance | top-1 agreement | |
 |---|---|---|---|---|---|---|---|
-{_errors(report)}"""
+{_errors(report)}{_raced(report)}"""
+
+
+def _raced(report: Report) -> str:
+    """Every build that might have been this one."""
+    if not report.portfolio:
+        return ""
+    medians = ["" if each.seconds is None else f"{each.seconds * 1000:.4f}" for each in report.portfolio]
+    rows = "\n".join(
+        f"| {each.name} | {median} | {each.trials} | {each.verdict} |"
+        for each, median in zip(report.portfolio, medians, strict=True)
+    )
+    return f"""
+
+Builds that raced to be published, in a shorter run:
+
+| build | median | trials | |
+|---|---|---|---|
+{rows}"""
 
 
 def _plain(manifest: Manifest) -> str:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from domain import ids
-from domain.artifacts import Artifact, FailedTask, OutputError, Report, Timing, Variant, Verification
+from domain.artifacts import Artifact, Contender, FailedTask, OutputError, Report, Timing, Variant, Verification
 from domain.events import EventKind
 from domain.jobs import Failure, Job, JobState, Lease, Placement, Stage
 from domain.records import Record, RecordKey, TrialError
@@ -258,7 +258,15 @@ def report(gain: float) -> Report:
             FailedTask(position=3, name="dense_pack.x86", failures={"run_timeout": 4}, hint="Allow more time."),
         ),
         choice=("relay imports the model and agrees with ONNX Runtime: its tuner autotvm led.",),
-    )
+        portfolio=(
+            Contender(
+                name="autotvm", tuner="autotvm", engine="relay", records=3, trials=64, seconds_tuned=9.5,
+                seconds=untuned / gain, verified=True, verdict="published" if gained else "no gain",
+            ),
+            Contender(name="untuned relay", tuner=None, engine="relay", seconds=untuned, verdict="slower"),
+            Contender(name="ansor", tuner="ansor", engine="relay", trials=16, verdict="could not catch up"),
+        ),
+    )  # fmt: skip
 
 
 def _timing(median: float) -> Timing:

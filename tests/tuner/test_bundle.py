@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from domain import errors
-from domain.artifacts import FailedTask, OutputError, Report, Variant, Verification
+from domain.artifacts import Contender, FailedTask, OutputError, Report, Variant, Verification
 from domain.tensors import TensorSpec
 from tuner import bundle, bundle_texts
 from tuner.bundle import Manifest
@@ -42,6 +42,12 @@ REPORT = Report(
     summary="Tuning made it 1.50× as fast.",
     engines={Variant.TUNED: "relay/tvm-0.19.0/llvm-22.1.8"},
     choice=("autotvm leads.",),
+    portfolio=(
+        Contender(
+            name="ansor", tuner="ansor", engine="relay", seconds=1e-3, trials=64, verdict="published"
+        ),
+        Contender(name="autotvm", tuner="autotvm", engine="relay", verdict="wrong results"),
+    ),
     failed_tasks=(FailedTask(position=3, name="conv2d.x86", failures={"build_error": 8}, hint="See the log."),),
 )
 SHARED = bundle.FILES - {"mod.tar", "mod.a"}
@@ -111,11 +117,16 @@ def test_the_evidence_and_the_records_are_inside(tar: Path, tmp_path: Path) -> N
     assert evidence["published"] == "tuned"
     assert evidence["engines"] == {"tuned": "relay/tvm-0.19.0/llvm-22.1.8"}
     assert evidence["choice"] == ["autotvm leads."]
+    assert [(each["name"], each["seconds"], each["verdict"]) for each in evidence["portfolio"]] == [
+        ("ansor", 1e-3, "published"),
+        ("autotvm", None, "wrong results"),
+    ]
     (failed,) = evidence["failed_tasks"]
     assert (failed["name"], failed["failures"]) == ("conv2d.x86", {"build_error": 8})
     assert json.loads((tmp_path / "out" / "records.json").read_text()) == {"tuner": "autotvm", "records": RECORDS}
     readme = (tmp_path / "out" / "README.md").read_text()
     assert REPORT.summary in readme
+    assert "| ansor | 1.0000 | 64 | published |\n| autotvm |  | 0 | wrong results |" in readme
     assert "`x` float32[1, 3, 48, 192]" in readme
     ast.parse((tmp_path / "out" / "example.py").read_text())
 

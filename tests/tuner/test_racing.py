@@ -49,7 +49,7 @@ def test_the_faster_arm_gets_the_budget() -> None:
     race = run({"quick": falling(10, 5, 0.1), "slow": falling(10, 9, 0.1)})
     assert spent(race)["quick"] >= 0.85
     assert race.verdict("quick") == ""
-    assert race.verdict("slow").startswith("could not catch up: 9.5 ms expected against 5.31 ms")
+    assert race.verdict("slow").startswith("could not catch up: 9.5 ms expected against 6.25 ms")
 
 
 def test_a_late_arm_that_gains_more_overtakes() -> None:
@@ -82,22 +82,23 @@ def test_slices_double() -> None:
         race.begin(name, 1e-2)
     sizes = []
     done = {"a": 0.0, "b": 0.0}
-    for _ in range(4):
+    for _ in range(6):
         chosen = race.next_slice(1 - sum(done.values()))
         assert chosen is not None
         sizes.append((chosen.arm, round(chosen.share, 6)))
         done[chosen.arm] += chosen.share
         race.tell(chosen.arm, spent=done[chosen.arm], seconds=1e-2)
-    # Nothing gains: the arm named first is preferred, and none is left for it to lose to.
-    assert sizes == [("a", 0.1), ("b", 0.1), ("a", 0.1), ("a", 0.2)]
+    # Nothing gains: the arm named first is preferred.
+    assert sizes == [("a", 0.05), ("a", 0.05), ("b", 0.05), ("b", 0.05), ("a", 0.1), ("a", 0.2)]
 
 
 def test_an_arm_without_a_valid_trial_stays_where_it_began() -> None:
     race = Race(["a", "b"], impression=0.1)
     for name in ("a", "b"):
         race.begin(name, 1e-2)
-    race.tell("a", spent=0.1, seconds=None)
-    race.tell("b", spent=0.1, seconds=5e-3)
+    for share in (0.05, 0.1):
+        race.tell("a", spent=share, seconds=None)
+        race.tell("b", spent=share, seconds=5e-3)
     chosen = race.next_slice(0.8)
     assert chosen is not None
     assert chosen.arm == "b"
@@ -167,15 +168,12 @@ def test_arms_near_the_fastest_are_worth_a_build() -> None:
 
 
 def test_builds_take_a_small_part_of_the_budget() -> None:
-    def affords(seconds: float | None, built: int, spent: float = 0.0) -> bool:
-        return racing.affords(
-            Budget(seconds=seconds, trials=None if seconds else 8), built=built, spent=spent, next_seconds=20.0
-        )
+    def affords(seconds: float, built: int, spent: float = 0.0) -> bool:
+        return racing.affords(seconds, built=built, spent=spent, next_seconds=20.0)
 
-    assert affords(10, 0)
+    assert affords(0, 0)
     assert not affords(100, 1)
     assert affords(300, 1)
     assert affords(300, 2, 20.0)
     assert not affords(300, 3, 50.0)
-    assert affords(None, 3, 1e6)
-    assert not affords(None, 4)
+    assert not affords(1e6, 4)

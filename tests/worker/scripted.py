@@ -49,6 +49,10 @@ class Script:
     """Workloads whose every round crashes the engine at its second trial."""
     wrong: frozenset[str] = frozenset()
     """Variants that compute nonsense, or ``variant-engine``."""
+    precisions: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """What each engine says that the target has instructions for."""
+    inaccurate: frozenset[str] = frozenset()
+    """Precisions in which builds are too far from the reference."""
     poisoned: frozenset[tuple[str, int]] = frozenset()
     """Workload and index of schedules with which a build computes nonsense."""
     rewritings: Mapping[str, int] = field(default_factory=dict)
@@ -63,6 +67,8 @@ class Script:
     """What each round says that it waited at a tracker."""
     lost: str | None = None
     """A device that every round tells as lost."""
+    choices: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Records that builds with a ``graph_layout`` would use."""
     seconds_per_trial: float = 0.0
     run_seconds: Mapping[str, float] = field(
         default_factory=lambda: {"reference": 3e-3, "untuned": 2e-3, "tuned": 1e-3}
@@ -137,7 +143,14 @@ class ScriptedEngine:
 
     def _check(self, params: dict[str, Any]) -> dict[str, Any]:
         assert Path(params["model"]).is_file()
-        return {"operators": {"Conv": 1}, **({"lanes": 16} if "target" in params else {})}
+        offered = self._script.precisions.get(self._hello["engine"], ["f32"])
+        told = {"lanes": 16, "precisions": list(offered)} if "target" in params else {}
+        return {"operators": {"Conv": 1}, **told}
+
+    def _quantize(self, params: dict[str, Any]) -> dict[str, Any]:
+        assert all(Path(path).is_file() for path in params["inputs"])
+        Path(params["out_path"]).write_bytes(b"quantized " + Path(params["path"]).read_bytes())
+        return {"quantized": {"Conv": 1}}
 
     def _rewrite(self, params: dict[str, Any]) -> dict[str, Any]:
         if self._script.rewritings:
@@ -155,15 +168,21 @@ class ScriptedEngine:
         return {"seconds": 0.001, "outputs": [], "samples": []}
 
     def _time(self, params: dict[str, Any]) -> dict[str, Any]:
-        variant = Path(params["bundle"]).name.split("-")[0] if "bundle" in params else "reference"
-        factor = self._script.speed.get(self._hello["engine"], 1.0)
-        return {"samples": [self._script.run_seconds.get(variant, 1.5e-3) * factor] * params["repeat"]}
+        folder = Path(params["bundle"]).name if "bundle" in params else "reference"
+        known = self._script.run_seconds
+        seconds = known.get(folder, known.get(folder.split("-")[0], 1.5e-3))
+        return {"samples": [seconds * self._script.speed.get(self._hello["engine"], 1.0)] * params["repeat"]}
+
+    def _choose(self, params: dict[str, Any]) -> dict[str, Any]:
+        return {"lines": self._script.choices.get(str(params["options"].get("graph_layout")), ["usual"])}
 
     def _compare(self, params: dict[str, Any]) -> dict[str, Any]:
         variant = Path(params["actual"]).name.split("-")[0]
         engine = Path(params["actual"]).read_text()
-        passed = engine != "poisoned" and not {variant, f"{variant}-{engine}"} & self._script.wrong
-        output = {"output": "y", "dtype": "float32", "max_abs": 0.0 if passed else 1e308, "max_rel": 0.0}
+        accurate = params["precision"] not in self._script.inaccurate
+        passed = accurate and engine != "poisoned" and not {variant, f"{variant}-{engine}"} & self._script.wrong
+        error = {"max_abs": 0.0 if passed else 1e308, "max_rel": 0.0 if accurate else 0.4}
+        output = {"output": "y", "dtype": "float32", **error}
         return {"outputs": [{**output, "atol": 1e-5, "rtol": 1e-4, "passed": passed}]}
 
     def _compile(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -188,10 +207,11 @@ class ScriptedEngine:
 
     def _extract(self, params: dict[str, Any]) -> dict[str, Any]:
         prefix = _KEYS[params["tuner"]]
+        narrow = f"{params['precision']}:" if params["precision"] in ("bf16", "int8") else ""
         tasks = [
             {
                 "position": position, "name": f"{name}.x86", "description": name,
-                "workload_key": f'["{prefix}{self._script.renamed.get(name, name)}"]',
+                "workload_key": f'["{prefix}{narrow}{self._script.renamed.get(name, name)}"]',
                 "weight": 1, "flop": 1e6, "space_size": self._script.space_size,
                 "definition": self._define(params, name) if prefix else None,
             }

@@ -11,12 +11,11 @@ from domain.artifacts import Artifact, Report, Variant
 from domain.events import EventKind
 from domain.jobs import BundleFormat, JobState, Precision, RpcOptions, RunnerKind, Stage, Tuner, TunerOptions
 from domain.targets import Device
-from storage import artifacts, quarantine, stages
+from storage import artifacts, quarantine
 from tests.worker.conftest import Bench
 from tests.worker.scripted import HELLO, RELAX
-from tuner import hostinfo
+from tuner import hostinfo, racing
 from worker import clock
-from worker.pipeline import scouting
 
 BOTH = {"relay": HELLO, "relax": RELAX, "reference": HELLO}
 THREE = {**BOTH, "relay": {**HELLO, "tuners": ["ansor", "autotvm"]}}
@@ -25,8 +24,8 @@ ARM = "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"
 
 
 @pytest.fixture(autouse=True)
-def _scout_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scouting, "LEAST_TRIALS", 200)
+def _race_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(racing, "IMPRESSION_TRIALS", 16)
 
 
 def artifact(bench: Bench, job_id: str) -> Artifact:
@@ -158,72 +157,6 @@ def test_a_small_job_follows_what_earlier_searches_cover(bench: Bench) -> None:
     second = run(bench, trials=16)
     assert {record.tuner for record in bench.records(first)} == {"autotvm"}
     assert bench.records(second) == []
-
-
-@pytest.mark.parametrize("winner", [Tuner.AUTOTVM, Tuner.ANSOR, Tuner.METASCHEDULE])
-def test_the_most_promising_tuner_gets_the_rest_of_a_large_budget(bench: Bench, winner: Tuner) -> None:
-    bench.script.hellos = THREE
-    bench.script.space_size = 80
-    _make_promising(bench, winner)
-    job_id = run(bench, trials=200)
-    trials = dict.fromkeys((Tuner.AUTOTVM, Tuner.ANSOR, Tuner.METASCHEDULE), 0)
-    for record in bench.records(job_id):
-        trials[Tuner(record.tuner)] += 1
-    assert trials[winner] >= 110
-    assert all(count <= 30 for tuner, count in trials.items() if tuner is not winner)
-    assert sum(trials.values()) <= 200
-    job = bench.get(job_id)
-    assert job.trials_done == sum(trials.values()) == job.trials_planned
-    said = report(bench, job_id).choice
-    assert sum("heaviest tasks" in line for line in said) == 3
-    assert said[-1] == f"{winner} promises most and gets the rest of the budget."
-    assert len(set(bench.script.measured)) == len(bench.script.measured)
-
-
-def _make_promising(bench: Bench, winner: Tuner) -> None:
-    """AutoTVM's promise is worked out from its gains over the default, the others' is timed."""
-    bench.script.run_seconds = {"reference": 3e-3, "untuned": 4e-3, "tuned": 1e-3, "scouted": 3e-3}
-    if winner is Tuner.AUTOTVM:
-        return
-    scouted = dict(bench.script.run_seconds)
-
-    def refuse(method: str, params: dict[str, Any]) -> None:
-        bundle = str(params.get("bundle", ""))
-        if method == "time" and "scouted-" in bundle:
-            scouted["scouted"] = 1e-3 if bundle.endswith(f"scouted-{winner}") else 3e-3
-            bench.script.run_seconds = dict(scouted)
-
-    bench.script.refuse = refuse
-
-
-def test_the_second_auto_job_scouts_nothing(bench: Bench) -> None:
-    bench.script.hellos = THREE
-    bench.script.space_size = 80
-    bench.script.run_seconds = {"reference": 3e-3, "untuned": 4e-3, "tuned": 1e-3, "scouted": 1e-3}
-    first = run(bench, trials=200)
-    paid = len(bench.script.measured)
-    second = run(bench, trials=200)
-    assert paid == len(bench.script.measured) == len(bench.records(first))
-    assert bench.get(second).state is JobState.SUCCEEDED
-    # The two bundles are the same, and so is their artifact: the job's own outcome tells of its choice.
-    with bench.database.reading() as session:
-        planned = stages.outcome(session, second, Stage.PLAN)
-    assert planned is not None
-    assert any("earlier searches cover" in line for line in planned["choice"])
-
-
-def test_a_job_that_lost_its_worker_while_scouting_goes_on(bench: Bench, kill: Any) -> None:
-    bench.script.hellos = THREE
-    bench.script.space_size = 80
-    bench.script.on_trial = lambda count: kill() if count == 40 else None
-    job_id = bench.job(trials=200)
-    with pytest.raises(BaseException):  # noqa: B017, PT011 - as kill -9 ends it
-        bench.runtime().run_job(job_id)
-    bench.bury(job_id)
-    bench.runtime().run_job(job_id)
-    assert bench.get(job_id).state is JobState.SUCCEEDED
-    assert len(set(bench.script.measured)) == len(bench.script.measured)
-    assert len(bench.records(job_id)) <= 200
 
 
 def test_rpc_measures_where_the_request_says(bench: Bench) -> None:

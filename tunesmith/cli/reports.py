@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _VARIANTS = ("reference", "untuned", "tuned")
 _LONGEST = 20
+_WORTH_A_TABLE = 3
 _STATISTICS = ("mean", "median", "p90", "max", "min", "std")
 
 
@@ -23,6 +24,7 @@ def comparison(report: Mapping[str, Any], *, precision: str) -> None:
     output.line(str(report["summary"]))
     for variant, verification in report["verifications"].items():
         _fact("checked", f"{variant}: {_checked(verification)}", indent=10)
+    _portfolio(report.get("portfolio", []))
     for toolchain, variants in _by_toolchain(report["engines"]).items():
         _fact(" and ".join(variants), toolchain, indent=10)
     for sentence in report["choice"]:
@@ -78,6 +80,25 @@ def _limits(error: Mapping[str, Any]) -> str:
 
 def _percent(share: float) -> str:
     return f"{share * 100:.3g} %" if share <= 10 else "more than 1000 %"
+
+
+def _portfolio(contenders: list[dict[str, Any]]) -> None:
+    """Every build that raced, where more than untuned and one tuned build did."""
+    if len(contenders) < _WORTH_A_TABLE:
+        return
+    rows = [
+        [
+            contender["name"],
+            _milliseconds(contender["seconds"]) if contender["seconds"] is not None else "-",
+            str(contender["trials"] or "-"),
+            contender["verdict"],
+        ]
+        for contender in contenders
+    ]
+    output.line()
+    for text in output.table(["BUILD", "MS", "TRIALS", "VERDICT"], rows):
+        output.line(text[: output.width()])
+    output.line()
 
 
 def _label(report: Mapping[str, Any], variant: str) -> str:

@@ -10,7 +10,8 @@ from domain import errors
 from domain.records import Record, TrialError
 from storage import records
 from tuner.native import failing
-from worker.pipeline import compiling
+from worker.pipeline import building, compiling
+from worker.pipeline.builds import Build
 from worker.pipeline.work import COMPILE_SECONDS, Work
 
 _ROUNDS = 4
@@ -28,35 +29,37 @@ class _Blamed:
         return _identity(record) in self.wrong or _identity(record) in self.failed
 
 
-def rebuild(work: Work) -> bool:
-    """Compile again without the records whose operators compute something else; whether there is such a build.
+def rebuild(work: Work, build: Build) -> Build | None:
+    """Compile again without the records whose operators compute something else; None where there is no such build.
 
     Nobody gets those records again. Raises EngineError and the caller's errors when the second build fails.
     """
-    candidates = compiling.candidate_records(work)
+    candidates = compiling.candidate_records(work, build)
+    if not candidates:
+        work.note(f"the tuned build is wrong ({build.name}), and has no record to blame")
+        return None
     try:
-        blamed, kept = _audit(work, candidates)
+        blamed, kept = _audit(work, build, candidates)
     except errors.EngineError as error:
         work.keeper.check()
         work.note(f"the tuned build is wrong, and its records could not be audited: {error.message[:500]}")
-        return False
+        return None
     if not blamed.wrong and not blamed.failed:
         work.note("the tuned build is wrong, though each of its operators is right alone; the untuned one is left")
-        return False
+        return None
     _condemn(work, candidates, blamed)
     if not kept:
         work.note("no record is left: the untuned build is the only one")
-        return False
-    compiling.build(work, kept)
-    return True
+        return None
+    return compiling.rebuild(work, build, kept)
 
 
-def _audit(work: Work, candidates: Sequence[Record]) -> tuple[_Blamed, list[Record]]:
+def _audit(work: Work, build: Build, candidates: Sequence[Record]) -> tuple[_Blamed, list[Record]]:
     """What is to blame, and the records that are left. Raises EngineError."""
     blamed = _Blamed()
     kept = suspects = list(candidates)
     for _ in range(_ROUNDS):
-        found = _ask(work, suspects, blamed)
+        found = _ask(work, build, suspects, blamed)
         if not found:
             return blamed, kept
         kept = [record for record in kept if record not in blamed]
@@ -66,12 +69,12 @@ def _audit(work: Work, candidates: Sequence[Record]) -> tuple[_Blamed, list[Reco
     return blamed, [record for record in kept if record not in suspects]
 
 
-def _ask(work: Work, suspects: Sequence[Record], blamed: _Blamed) -> set[str]:
+def _ask(work: Work, build: Build, suspects: Sequence[Record], blamed: _Blamed) -> set[str]:
     """Add what the engine blames of what it would choose; returns the workloads concerned."""
     path = work.folder / "suspects.jsonl"
-    compiling.write(path, [record.schedule for record in suspects])
-    params = {**work.build_params(work.tuner), "records": str(path), "runner": work.runner}
-    answer = work.ask(work.compiler(), "audit", params, timeout=COMPILE_SECONDS)
+    building.write(path, [record.schedule for record in suspects])
+    params = {**build.params(work), "records": str(path), "runner": work.runner}
+    answer = work.ask(work.compiler(build.engine), "audit", params, timeout=COMPILE_SECONDS)
     by_line = {record.schedule.strip(): _identity(record) for record in suspects}
     wrong = {by_line[each["line"].strip()]: float(each["max_rel"]) for each in answer["wrong"]}
     failed = {by_line[each["line"].strip()] for each in answer["failed"]}

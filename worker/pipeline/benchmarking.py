@@ -8,21 +8,24 @@ from dataclasses import replace
 from domain.artifacts import Conditions, FailedTask, Report, Timing, Variant
 from domain.jobs import RunnerKind, Stage
 from storage import codec
-from tuner import benchmark, conditions, timing
+from tuner import benchmark, conditions, precisions, timing
 from tuner.conditions import Watch
 from tuner.timing import Timed
-from worker.pipeline import hints, measuring, referring, variants, verifying
+from worker.pipeline import finals, hints, measuring, referring, variants, verifying
 from worker.pipeline.work import INPUTS, Outcome, Work
 
 
 def run(work: Work) -> Outcome:
     report = _measured(work) if work.measures else _unproven(work)
     engines = {variant: work.toolchains[variants.engine_name(work, variant)] for variant in variants.compiled(work)}
+    medians = {variant: measured.median for variant, measured in report.timings.items()}
     complete = replace(
         report,
+        precision=_precision(work, report),
         engines={variant: toolchain.identity for variant, toolchain in engines.items()},
         choice=_choice(work),
         failed_tasks=_failed_tasks(work),
+        portfolio=finals.settled(work, report.published, medians),
     )
     return {"report": codec.dump(complete)}
 
@@ -55,15 +58,22 @@ def _time(work: Work, timed: Sequence[Timed[Variant]]) -> tuple[dict[Variant, Ti
     return conditions.until_quiet(measure, work.device)
 
 
+def _precision(work: Work, report: Report) -> str:
+    """What the published build computes with."""
+    proven = report.verifications.get(report.published)
+    return proven.precision if proven else str(precisions.first(work.request))
+
+
 def _unproven(work: Work) -> Report:
-    records = work.outcomes[Stage.COMPILE]["records"]
+    tuned = variants.tuned(work)
+    records = tuned.records if tuned else 0
     published = Variant.TUNED if Variant.TUNED in variants.compiled(work) else Variant.UNTUNED
     return benchmark.unproven(published, records=records, target=work.target.text)
 
 
 def _choice(work: Work) -> tuple[str, ...]:
     said = [*work.unavailable]
-    for stage in (Stage.IMPORT, Stage.BASELINE, Stage.PLAN):
+    for stage in (Stage.IMPORT, Stage.BASELINE, Stage.PLAN, Stage.TUNE):
         said += work.outcomes[stage].get("choice", [])
     return tuple(said)
 

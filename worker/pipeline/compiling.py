@@ -1,60 +1,210 @@
-"""Stage ``compile``: the model once more, with the best records that anybody has for its tuning tasks."""
+"""Stage ``compile``: the builds that may be published, each with the best records that anybody has for it."""
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from domain import errors
+from domain.jobs import Stage, Tuner
 from domain.records import Record
-from storage import records, tuning_tasks
-from worker.pipeline import building
+from storage import records
+from tuner import precisions, racing
+from worker.pipeline import arms, building, extraction
+from worker.pipeline.arms import Arm
+from worker.pipeline.builds import REWRITTEN, Build
 from worker.pipeline.covering import record_identity
-from worker.pipeline.work import RECORDS, TUNED, Outcome, Work
+from worker.pipeline.work import COMPILE_SECONDS, UNTUNED, Outcome, Work
 
 CANDIDATES = 128
 """Records a tuning task from which the engine chooses: the fastest operator is not always the best in its network."""
+_REWRITING_ENGINE = "relay"
+_NO_RECORD = "no tuning task has a valid record: the untuned build is the only one"
 
 
 def run(work: Work) -> Outcome:
-    """``tuned`` tells whether there is a tuned build; without records, or when it cannot be built, there is none."""
-    candidates = candidate_records(work)
-    if not candidates:
-        work.note("no tuning task has a valid record: the untuned build is the only one")
-        return {"tuned": False, "records": 0, "files": []}
-    try:
-        compiled = build(work, candidates)
-    except errors.EngineError as error:
-        work.keeper.check()
-        work.note(f"the tuned build failed, the untuned one is left: {error.message[:500]}")
-        return {"tuned": False, "records": 0, "files": []}
-    return {"tuned": True, "records": len(compiled.records), "files": [RECORDS, *compiled.files]}
+    """``builds`` are the tuned ones, the most promising first; without any, untuned is all there is."""
+    planned = _plan(work)
+    made = _Maker(work).make(planned)
+    if not made.builds and not any(each.tuner for each in planned):
+        work.note(_NO_RECORD)
+    return {
+        "tuned": bool(made.builds),
+        "records": made.builds[0].records if made.builds else 0,
+        "builds": [build.dump() for build in made.builds],
+        "left": [{"build": build.dump(), "verdict": verdict} for build, verdict in made.left],
+        "files": made.files,
+    }
 
 
-def build(work: Work, candidates: Sequence[Record]) -> building.Compiled:
-    """The tuned build with the best of ``candidates``. Raises EngineError and the caller's errors."""
-    path = work.folder / "candidates.jsonl"
-    write(path, [record.schedule for record in candidates])
-    compiled = building.tuned(work, TUNED, path)
-    write(work.folder / RECORDS, compiled.records)
-    return compiled
+def rebuild(work: Work, build: Build, kept: Sequence[Record]) -> Build:
+    """Again, with the best of ``kept``. Raises EngineError and the caller's errors."""
+    compiled = building.tuned(work, build, [record.schedule for record in kept])
+    return replace(build, records=len(compiled.records))
 
 
-def candidate_lines(work: Work) -> list[str]:
-    """Of ``candidate_records``, the native lines."""
-    return [record.schedule for record in candidate_records(work)]
-
-
-def candidate_records(work: Work) -> list[Record]:
-    """Anybody's best records of the leading tuner for the job's tuning tasks, fastest first for each."""
+def candidate_records(work: Work, build: Build) -> list[Record]:
+    """Anybody's best records of the build's tuner for its tuning tasks, fastest first for each."""
+    if build.tuner is None:
+        return []
+    view = build.view(work)
+    keys = [task.workload_key for task in extraction.known(view) or ()]
     with work.database.reading() as session:
-        keys = [task.extracted.workload_key for task in tuning_tasks.of_job(session, work.job.id)]
-        found = records.top_of_many(session, keys, **record_identity(work), tuner=str(work.tuner), top=CANDIDATES)
+        found = records.top_of_many(session, keys, **record_identity(view), tuner=build.tuner, top=CANDIDATES)
     return [record for key in keys for record in found.get(key, ())]
 
 
-def write(path: Path, lines: Sequence[str]) -> None:
-    """All of the lines, or none."""
-    partial = path.with_suffix(".partial")
-    partial.write_text("".join(line.rstrip("\n") + "\n" for line in lines))
-    partial.replace(path)
+def _plan(work: Work) -> list[Build]:
+    """The most promising first: of every arm that anybody has records for, and of the rewritten network."""
+    led = [arms.load(arm) for arm in work.outcomes[Stage.TUNE]["arms"]]
+    tried = {arm.name: told for arm, told in zip(led, work.outcomes[Stage.TUNE]["arms"], strict=True)}
+    known = [*led, *(arm for arm in arms.of_job(work) if arm.name not in tried)] if work.measures else led
+    found: dict[tuple[str, ...], Build] = {}
+    for arm in known:
+        build, lines = _of_arm(work, arm, tried.get(arm.name))
+        if lines:
+            # Of a network without convolutions all layouts are one.
+            found.setdefault((build.engine, *lines), build)
+    builds = [*found.values(), *_without_records(work)]
+    # Of each precision its most promising one first: a narrower one may yet fail its accuracy gate.
+    places: Counter[str] = Counter()
+    ranked = []
+    for build in sorted(builds, key=_promise):
+        ranked.append((places[build.precision], build))
+        places[build.precision] += 1
+    return [build for _, build in sorted(ranked, key=lambda entry: entry[0])]
+
+
+def _promise(build: Build) -> tuple[bool, float]:
+    """Without an estimate behind those that have one."""
+    return build.estimate is None, build.estimate or 0.0
+
+
+def _of_arm(work: Work, arm: Arm, told: dict[str, Any] | None) -> tuple[Build, list[str]]:
+    """The build with the arm's best records, and these; ``told``: what the search of the arm came to, if it had one."""
+    view = arms.view(work, arm)
+    build = Build(
+        name=arm.name,
+        engine=arm.tuner.engine,
+        tuner=str(arm.tuner),
+        layout=arm.layout,
+        precision=view.build_params(arm.tuner)["precision"],
+        rewritten=work.rewrites,
+        estimate=told["estimate"] if told else arms.estimate(view, extraction.known(view) or [], {}),
+        trials=told["trials"] if told else 0,
+        seconds_tuned=told["seconds"] if told else 0.0,
+    )
+    return build, [record.schedule for record in candidate_records(work, build)]
+
+
+def _without_records(work: Work) -> list[Build]:
+    """The rewritten network, in every precision that the job considers."""
+    if not work.measures or _REWRITING_ENGINE not in work.outcomes[Stage.BASELINE]["engines"]:
+        return []
+    usual = str(precisions.first(work.request))
+    found = []
+    for precision in arms.considered(work):
+        name = REWRITTEN if work.rewrites else UNTUNED
+        if precision != usual or work.rewrites:
+            found.append(
+                Build(
+                    name=name if precision == usual else f"{name} {precision}",
+                    engine=_REWRITING_ENGINE,
+                    precision=str(precision),
+                    rewritten=work.rewrites,
+                )
+            )
+    return found
+
+
+@dataclass(kw_only=True)
+class _Made:
+    builds: list[Build] = field(default_factory=list)
+    left: list[tuple[Build, str]] = field(default_factory=list)
+    """Those that were not made, and why."""
+    files: list[str] = field(default_factory=list)
+
+
+class _Maker:
+    """Makes builds while the budget bears it; one that fails costs itself."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._made = _Made()
+        self._spent = 0.0
+        self._longest = 0.0
+
+    def make(self, planned: Sequence[Build]) -> _Made:
+        near: dict[str, bool] = {}
+        for precision in {build.precision for build in planned}:
+            alike = [build for build in planned if build.precision == precision]
+            near |= racing.near({build.name: build.estimate for build in alike if build.estimate is not None})
+        for build in planned:
+            if not near.get(build.name, True):
+                self._leave(build, f"its operators promise {_ms(build.estimate)}, too far behind")
+            elif not self._affords(build):
+                self._leave(build, "the budget is too small for another build")
+            else:
+                self._make_both(build)
+        return self._made
+
+    def _affords(self, build: Build) -> bool:
+        """The first one in each precision in any case."""
+        work, built = self._work, len(self._made.builds)
+        if build.precision not in {made.precision for made in self._made.builds}:
+            return True
+        seconds = work.request.budget.seconds or work.outcomes[Stage.TUNE]["seconds"]
+        return racing.affords(seconds, built=built, spent=self._spent, next_seconds=self._longest)
+
+    def _make_both(self, build: Build) -> None:
+        """With records chosen for the whole graph, and for each operator alone where that makes another build."""
+        lines = [record.schedule for record in candidate_records(self._work, build)]
+        if not self._make(build, lines) or build.tuner != Tuner.AUTOTVM or not self._affords(build):
+            return
+        alone = replace(build, name=f"{build.name}, operators alone", graph_layout="none")
+        if self._differ(build, alone):
+            self._make(alone, lines)
+
+    def _make(self, build: Build, lines: Sequence[str]) -> bool:
+        work, first, started = self._work, not self._made.builds, time.monotonic()
+        try:
+            compiled = building.tuned(work, build, lines)
+        except errors.TunesmithError as error:
+            work.keeper.check()
+            work.note(f"the tuned build failed ({build.name}): {error.message[:500]}")
+            self._leave(build, f"failed to build: {error.message[:300].rstrip('.')}")
+            return False
+        took = time.monotonic() - started
+        self._longest = max(self._longest, took)
+        self._spent += 0.0 if first else took
+        self._made.builds.append(replace(build, records=len(compiled.records)))
+        self._made.files += [build.records_file, *compiled.files]
+        return True
+
+    def _differ(self, one: Build, other: Build) -> bool:
+        """Whether the engine says that the two would use other records."""
+        work = self._work
+        compiler = work.compiler(one.engine)
+        if "choose" not in compiler.hello.get("methods", ()):
+            return False
+        path = str(work.folder / f"{one.folder}-candidates.jsonl")
+        try:
+            chosen = [
+                work.ask(compiler, "choose", {**build.params(work), "records": path}, timeout=COMPILE_SECONDS)["lines"]
+                for build in (one, other)
+            ]
+        except errors.TunesmithError as error:
+            work.keeper.check()
+            work.note(f"the records of {other.name} cannot be told: {error.message[:300]}")
+            return False
+        return sorted(chosen[0]) != sorted(chosen[1])
+
+    def _leave(self, build: Build, verdict: str) -> None:
+        self._made.left.append((build, verdict))
+
+
+def _ms(seconds: float | None) -> str:
+    return f"{(seconds or 0.0) * 1e3:.3g} ms"

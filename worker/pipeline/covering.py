@@ -39,7 +39,8 @@ def allot(
     request = work.request
     cap = request.tuner_options.n_trial
     covered = coverage(session, work, extracted)
-    budget = planning.less_trials(request.budget, trials_beside(session, work))
+    keys = [task.workload_key for task in extracted]
+    budget = planning.less_trials(request.budget, trials_beside(session, work, keys))
     planned = planning.plan(work.job.id, extracted, budget, covered=covered, n_trial=cap)
     if not work.measures:
         planned = planning.without_trials(planned)
@@ -52,9 +53,10 @@ def allot(
     return planned, seconds
 
 
-def trials_beside(session: Session, work: Work) -> int:
-    """Trials that the job spent on tuners that do not lead."""
-    return sum(record.tuner != str(work.tuner) for record in records.of_job(session, work.job.id))
+def trials_beside(session: Session, work: Work, keys: Collection[str]) -> int:
+    """Trials that the job spent on other workloads than these: on those of arms that do not lead."""
+    own = set(keys)
+    return sum(record.key.workload_key not in own for record in records.of_job(session, work.job.id))
 
 
 def elsewhere(session: Session, work: Work, keys: Sequence[str]) -> dict[str, str]:

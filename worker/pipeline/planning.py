@@ -23,18 +23,20 @@ TOLD = (
 def run(work: Work) -> Outcome:
     """Raises EngineError when no tuner that may serve the job extracts its tasks."""
     work, extracted, choice = _extract(work)
-    if len(candidates.usable(work)) > 1:
-        scouted = scouting.run(work)
-        choice += scouted.choice
-        work = beginning.lead(work, scouted.tuner)
+    scouted = scouting.run(work)
+    choice += scouted.choice
+    leader = scouted.arms[0].tuner
+    if leader is not work.tuner:
+        work = beginning.lead(work, leader)
         extracted = extraction.tasks(work)
+    racing = {arm.tuner.engine for arm in scouted.arms}
     for name in work.toolchains:
-        if name != work.engine:
+        if name not in racing:
             work.engines.close(name, role="main")
     with work.database.transaction() as session:
         work.keeper.require(jobs.holds(session, work.job.id, work.lease))
         outcome = _plan(session, work, extracted)
-    return {"tuner": str(work.tuner), "choice": choice, **outcome}
+    return {"tuner": str(work.tuner), "choice": choice, "arms": [arm.dump() for arm in scouted.arms], **outcome}
 
 
 def _extract(work: Work) -> tuple[Work, list[ExtractedTask], list[str]]:
@@ -71,7 +73,7 @@ def _plan(session: Session, work: Work, extracted: Sequence[ExtractedTask]) -> d
     planned, seconds = covering.allot(session, work, extracted)
     tuning_tasks.save_plan(session, work.job.id, planned)
     trials = sum(task.trials_planned for task in planned)
-    done, beside = records.count_of_job(session, work.job.id), covering.trials_beside(session, work)
+    done, beside = records.count_of_job(session, work.job.id), covering.trials_beside(session, work, keys)
     jobs.set_progress(session, work.job.id, work.lease, trials_done=done, trials_planned=trials + beside)
     open_keys = [task.extracted.workload_key for task in planned if task.trials_planned]
     return {

@@ -16,7 +16,7 @@ from tuner import bundle
 from tuner.bundle import Manifest
 from worker import clock
 from worker.pipeline import variants
-from worker.pipeline.work import RECORDS, Outcome, Work
+from worker.pipeline.work import Outcome, Work
 
 _CHUNK_BYTES = 1024 * 1024
 _CREATED_BY = f"tunesmith {release.VERSION}"
@@ -51,7 +51,7 @@ def finish(session: Session, work: Work, outcome: Outcome) -> None:
             target=work.placement.target.identity,
             device_key=work.placement.device.key,
             toolchain=_toolchain(work, _report(work)).identity,
-            precision=str(work.request.precision),
+            precision=_report(work).precision,
             bundle_format=str(work.request.bundle_format),
             verified=work.measures,
             report=_report(work),
@@ -69,7 +69,7 @@ def _report(work: Work) -> Report:
 
 
 def _manifest(work: Work, report: Report) -> Manifest:
-    placement = work.placement
+    placement, tuned = work.placement, variants.tuned(work)
     return Manifest(
         model_digest=work.model.digest,
         model_name=work.model.name,
@@ -78,12 +78,12 @@ def _manifest(work: Work, report: Report) -> Manifest:
         threads=placement.target.threads,
         device_key=placement.device.key,
         toolchain=_facts(_toolchain(work, report)),
-        precision=str(work.request.precision),
+        precision=report.precision,
         inputs=work.inputs,
         outputs=work.outputs,
         created_by=_CREATED_BY,
         format=str(work.request.bundle_format),
-        tuner=str(work.tuner) if report.published is Variant.TUNED else "",
+        tuner=(tuned.tuner or "") if tuned and report.published is Variant.TUNED else "",
     )
 
 
@@ -96,9 +96,10 @@ def _facts(toolchain: Toolchain) -> dict[str, str]:
 
 
 def _records(work: Work, report: Report) -> list[str]:
-    if report.published is not Variant.TUNED:
+    tuned = variants.tuned(work)
+    if report.published is not Variant.TUNED or tuned is None:
         return []
-    return (work.folder / RECORDS).read_text().splitlines()
+    return (work.folder / tuned.records_file).read_text().splitlines()
 
 
 def _chunks(path: Path) -> Iterator[bytes]:

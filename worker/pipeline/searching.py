@@ -55,6 +55,7 @@ class Search:
         """Spent on each workload by this attempt."""
         self.defaults: dict[str, float] = {}
         """Latency of what an untuned build does, by workload, where it was measured."""
+        self._recall_defaults()
         self._left: set[str] = set()
         self._engine: Engine | None = None
         self._warm: set[str] = set()
@@ -66,19 +67,38 @@ class Search:
         """Tuning time of all attempts; waiting for the device or for another job costs nothing."""
         return self.progress.seconds_before + self._spent
 
-    def run(self) -> str:
-        """Returns what ended the search: ``trials`` or ``seconds``."""
+    def go_on(self, *, spent: float, seconds: float | None, patient: bool) -> None:
+        """With another plan, which is stored, and another limit; other arms have spent the rest of ``spent``."""
+        self.progress.reload()
+        self.progress.seconds_before = spent - self._spent
+        for task in self.progress.tasks:
+            self._allocator.set_planned(task.extracted.workload_key, task.trials_planned)
+        self._limit, self._patient = seconds, patient
+        self._looked = 0.0
+
+    def run(self, *, trials: int | None = None) -> str:
+        """Returns what ended the search: ``trials``, ``seconds``, or ``slice`` after as many ``trials`` as given."""
+        until = None if trials is None else self.progress.trials_done + trials
         while True:
             self._work.keeper.check()
             self._look_elsewhere()
             chosen = self._allocator.next_round(excluding=self._elsewhere)
             if chosen is not None and self._seconds_left() != 0.0:
+                room = chosen.trials if until is None else min(chosen.trials, until - self.progress.trials_done)
+                if room <= 0:
+                    return "slice"
                 with measuring.alone(self._work):
-                    self._round(chosen)
+                    self._round(replace(chosen, trials=room))
             elif self._elsewhere and self._patient:
                 self._wait()
             else:
                 return "trials" if chosen is None else "seconds"
+
+    def _recall_defaults(self) -> None:
+        """Those that earlier attempts measured on this host."""
+        for entry in journal.entries(self._work):
+            if entry.get("default") and entry.get("latencies"):
+                self.defaults[entry["workload_key"]] = fmean(entry["latencies"])
 
     def _seconds_left(self) -> float | None:
         return None if self._limit is None else max(0.0, self._limit - self.seconds)

@@ -1,4 +1,4 @@
-"""Stage ``tune``: the search, and what it came to."""
+"""Stage ``tune``: the search of the arm that leads, or of several that race for the budget, and what it came to."""
 
 from __future__ import annotations
 
@@ -11,18 +11,49 @@ from domain.jobs import Stage
 from domain.tuning_tasks import Effort, TuningTask
 from storage import jobs, tuning_tasks
 from tuner import planning
-from worker.pipeline import covering, hints
+from worker.pipeline import arms, contest, covering, hints
+from worker.pipeline.arms import Arm
 from worker.pipeline.searching import Search
 from worker.pipeline.work import Outcome, Work
 
 
 def run(work: Work) -> Outcome:
     """Raises NoValidTrial when every task that was tried failed, and EngineError when engines keep crashing."""
+    raced = [arms.load(arm) for arm in work.outcomes[Stage.PLAN]["arms"]]
+    ended = contest.run(work, raced) if len(raced) > 1 else _alone(work, raced[0])
+    _keep_efforts(ended.work, ended.search, ended.ended_by)
+    outcome = _conclude(ended.work, ended.search, ended.ended_by)
+    told = {"tuner": str(ended.work.tuner), "arms": [entry.dump() for entry in ended.entries]}
+    return {**outcome, **told, "choice": _choice(ended) if len(raced) > 1 else []}
+
+
+def _alone(work: Work, arm: Arm) -> contest.Ended:
     search = Search(work, seconds=work.outcomes[Stage.PLAN]["budget_seconds"])
     ended_by = search.run()
     search.progress.reload()
-    _keep_efforts(work, search, ended_by)
-    return _conclude(work, search, ended_by)
+    tasks = search.progress.tasks
+    entry = contest.Entry(
+        arm=arm,
+        work=work,
+        extracted=[task.extracted for task in tasks],
+        trials=sum(task.trials_done for task in tasks),
+        seconds=search.seconds,
+        search=search,
+    )
+    entry.reckon()
+    return contest.Ended(work=work, search=search, ended_by=ended_by, entries=[entry])
+
+
+def _choice(ended: contest.Ended) -> list[str]:
+    """One sentence for each arm."""
+    said = []
+    for entry in ended.entries:
+        if not entry.trials and entry.verdict:
+            said.append(f"{entry.arm.name}: {entry.verdict}.")
+            continue
+        sentence = entry.sentence(trials=entry.trials, seconds=entry.seconds)
+        said.append(f"{sentence[:-1]}; {entry.verdict}." if entry.verdict else sentence)
+    return said
 
 
 def _keep_efforts(work: Work, search: Search, ended_by: str) -> None:

@@ -7,11 +7,19 @@ from pathlib import Path
 from domain.artifacts import Variant
 from domain.jobs import Stage
 from domain.ports import Engine
-from worker.pipeline.work import TUNED, UNTUNED, Work
+from worker.pipeline import builds
+from worker.pipeline.builds import Build
+from worker.pipeline.work import UNTUNED, Work
+
+
+def tuned(work: Work) -> Build | None:
+    """The build that stage ``verify`` chose of all that were tuned."""
+    chosen = work.outcomes[Stage.VERIFY]["tuned"]
+    return builds.load(chosen) if chosen else None
 
 
 def compiled(work: Work) -> list[Variant]:
-    return [Variant.UNTUNED, Variant.TUNED] if work.outcomes[Stage.COMPILE]["tuned"] else [Variant.UNTUNED]
+    return [Variant.UNTUNED, Variant.TUNED] if tuned(work) else [Variant.UNTUNED]
 
 
 def untuned_folder(engine: str) -> str:
@@ -20,14 +28,21 @@ def untuned_folder(engine: str) -> str:
 
 
 def folder(work: Work, variant: Variant) -> Path:
-    return work.folder / (TUNED if variant is Variant.TUNED else untuned_folder(engine_name(work, variant)))
+    build = _build(work, variant)
+    return build.path(work) if build else work.folder / untuned_folder(engine_name(work, variant))
 
 
 def engine_name(work: Work, variant: Variant) -> str:
-    """The tuned build is the leading engine's, the untuned one that of the fastest engine that is right."""
-    return work.engine if variant is Variant.TUNED else str(work.outcomes[Stage.BASELINE]["engine"])
+    """The untuned build is that of the fastest engine that is right."""
+    build = _build(work, variant)
+    return build.engine if build else str(work.outcomes[Stage.BASELINE]["engine"])
 
 
 def engine(work: Work, variant: Variant) -> Engine:
     """A process for each variant: one that crashes takes no other with it, and none shares a thread pool."""
-    return work.engines.get(engine_name(work, variant), role=variant)
+    build = _build(work, variant)
+    return work.engines.get(engine_name(work, variant), role=build.folder if build else variant)
+
+
+def _build(work: Work, variant: Variant) -> Build | None:
+    return tuned(work) if variant is Variant.TUNED else None

@@ -1,4 +1,7 @@
-"""Stage ``verify``: every compiled variant against the reference; nothing wrong is ever published."""
+"""Stage ``verify``: every build against the reference, and the fastest of those that are right.
+
+Nothing wrong is ever published.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +15,40 @@ from domain.ports import Engine
 from storage import codec
 from tuner import benchmark, failures, precisions, verification
 from worker.engines import REFERENCE
-from worker.pipeline import auditing, variants
+from worker.pipeline import auditing, builds, finals, variants
+from worker.pipeline.builds import Build
+from worker.pipeline.finals import Checked
 from worker.pipeline.work import EXPECTED, INPUTS, KINDS, Outcome, Work
 
 
 def run(work: Work) -> Outcome:
-    """Raises VerificationFailed when no variant is correct."""
+    """``tuned`` is the fastest build that is right, or the most promising one where none is.
+
+    Raises VerificationFailed when no variant is correct.
+    """
     _close_compilers(work)
+    made = [builds.load(data) for data in work.outcomes[Stage.COMPILE]["builds"]]
     if not work.measures:
-        return {"verifications": {}}
-    found = {variant: _verify(work, variant) for variant in variants.compiled(work)}
-    if _is_spoiled(found):
-        found[Variant.TUNED] = _again(work, found[Variant.TUNED])
-    if not any(each.passed for each in found.values()):
-        raise benchmark.nothing_right(found)
-    return {"verifications": {str(variant): codec.dump(each) for variant, each in found.items()}}
+        return {
+            "verifications": {},
+            "tuned": made[0].dump() if made else None,
+            "portfolio": finals.unmeasured(work, made),
+        }
+    untuned = _untuned(work)
+    checked = [_checked(work, build, untuned) for build in made]
+    right = [each for each in checked if each.verification.passed]
+    if not untuned.passed and not right:
+        tuned = {} if not checked else {Variant.TUNED: checked[0].verification}
+        raise benchmark.nothing_right({Variant.UNTUNED: untuned, **tuned})
+    decided = finals.run(work, checked)
+    found = {Variant.UNTUNED: untuned}
+    if decided.chosen:
+        found[Variant.TUNED] = decided.chosen.verification
+    return {
+        "verifications": {str(variant): codec.dump(each) for variant, each in found.items()},
+        "tuned": decided.chosen.build.dump() if decided.chosen else None,
+        "portfolio": [codec.dump(contender) for contender in decided.portfolio],
+    }
 
 
 def _close_compilers(work: Work) -> None:
@@ -35,21 +57,33 @@ def _close_compilers(work: Work) -> None:
         work.engines.close(name, role="main")
 
 
-def _is_spoiled(found: dict[Variant, Verification]) -> bool:
-    """Whether the model can be compiled rightly, and was not with the records."""
-    return Variant.TUNED in found and not found[Variant.TUNED].passed and found[Variant.UNTUNED].passed
+def _untuned(work: Work) -> Verification:
+    """The baseline has compared it already."""
+    stored = work.outcomes[Stage.BASELINE]["verifications"][variants.engine_name(work, Variant.UNTUNED)]
+    return codec.load(Verification, stored)
 
 
-def _again(work: Work, wrong: Verification) -> Verification:
-    """The verification of a tuned build without the records that are to blame; ``wrong`` where there is none."""
-    # It has the files of the wrong build open.
-    work.engines.close(variants.engine_name(work, Variant.TUNED), role=Variant.TUNED)
+def _checked(work: Work, build: Build, untuned: Verification) -> Checked:
+    """The build once more without the records that are to blame, where it is wrong and the model can be built rightly.
+
+    It stays as it is where there is no such build.
+    """
+    found = _verify(work, build)
+    if found.passed or not untuned.passed:
+        return Checked(build=build, verification=found)
+    # The process has the files of the wrong build open.
+    work.engines.close(build.engine, role=build.folder)
     try:
-        return _verify(work, Variant.TUNED) if auditing.rebuild(work) else wrong
+        again = auditing.rebuild(work, build)
+        return (
+            Checked(build=again, verification=_verify(work, again))
+            if again
+            else Checked(build=build, verification=found)
+        )
     except errors.EngineError as error:
         work.keeper.check()
         work.note(f"the second tuned build failed, the untuned one is left: {error.message[:500]}")
-        return wrong
+        return Checked(build=build, verification=found)
     finally:
         _close_compilers(work)
 
@@ -97,23 +131,20 @@ def compare(
         raise failures.explain(error) from error
 
 
-def _verify(work: Work, variant: Variant) -> Verification:
-    if variant is Variant.UNTUNED:
-        # The baseline has compared it already.
-        stored = work.outcomes[Stage.BASELINE]["verifications"][variants.engine_name(work, variant)]
-        return codec.load(Verification, stored)
+def _verify(work: Work, build: Build) -> Verification:
     reference = work.engines.get(REFERENCE)
     inputs, expected = work.arrays(INPUTS), work.arrays(EXPECTED)
+    precision = Precision(build.precision)
     try:
-        engine = variants.engine(work, variant)
+        engine = work.engines.get(build.engine, role=build.folder)
         kinds = work.outcomes[Stage.BASELINE].get(KINDS, {})
-        return compare(work, engine, variant, variants.folder(work, variant), inputs, expected, kinds=kinds)
+        bundle = build.path(work)
+        return compare(work, engine, Variant.TUNED, bundle, inputs, expected, kinds=kinds, precision=precision)
     except (errors.EngineError, errors.InvalidRequest) as error:
         # Of a job that is to stop the engine may be gone, which says nothing about the build.
         work.keeper.check()
         if not reference.alive:
             raise
-        work.note(f"the {variant} build does not run: {error.message[:500]}")
-        precision = str(work.request.precision)
+        work.note(f"the tuned build does not run ({build.name}): {error.message[:500]}")
         seeds = verification.seeds_for(work.request.precision)
-        return Verification(variant=variant, seeds=seeds, outputs=(), precision=precision)
+        return Verification(variant=Variant.TUNED, seeds=seeds, outputs=(), precision=build.precision)

@@ -7,10 +7,12 @@ from typing import Any
 
 from domain import errors
 from domain.artifacts import OutputError, Verification
-from domain.jobs import AccuracyGate, JobRequest, Precision, RunnerKind
+from domain.jobs import AccuracyGate, JobRequest, Precision, RunnerKind, Tuner
 
 LEAST_TOP1 = 0.99
 """Of a narrower precision whose gate leaves it open."""
+_TUNERS = {Precision.BF16: (Tuner.AUTOTVM,), Precision.INT8: (Tuner.AUTOTVM,)}
+"""Whose templates use the processor's instructions for a precision; of others every tuner compiles."""
 _NARROW = (Precision.BF16, Precision.INT8, Precision.FP16)
 """What ``auto`` considers beside f32, in this order, where an engine offers it for the target."""
 
@@ -32,6 +34,11 @@ def considered(request: JobRequest, answers: Mapping[str, Mapping[str, Any]]) ->
 def first(request: JobRequest) -> Precision:
     """What a job's builds are in as long as nothing else is decided: f32, unless another one is named."""
     return Precision.F32 if request.precision is Precision.AUTO else request.precision
+
+
+def tuners(precision: Precision) -> tuple[Tuner, ...]:
+    """Those that have schedules for it, the preferred one first."""
+    return _TUNERS.get(precision, Tuner.AUTO.considered)
 
 
 def gate_of(request: JobRequest, precision: Precision) -> AccuracyGate:

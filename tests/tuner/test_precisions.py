@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from domain.artifacts import OutputError, Variant, Verification
-from domain.jobs import AccuracyGate, Budget, JobRequest, Precision, RunnerKind
+from domain.jobs import AccuracyGate, Budget, JobRequest, Precision, RunnerKind, Tuner
 from tuner import precisions
 
 F32, BF16, FP16, INT8 = Precision.F32, Precision.BF16, Precision.FP16, Precision.INT8
@@ -28,6 +28,11 @@ def test_a_named_precision_is_considered_alone(precision: Precision) -> None:
     offers = {"relay": {"precisions": ["f32", "bf16", "int8"]}}
     assert precisions.considered(request(precision=precision), offers) == (precision,)
     assert precisions.first(request(precision=precision)) is precision
+
+
+def test_narrow_products_are_scheduled_by_templates_alone() -> None:
+    assert precisions.tuners(INT8) == precisions.tuners(BF16) == (Tuner.AUTOTVM,)
+    assert Tuner.METASCHEDULE in precisions.tuners(F32)
 
 
 def test_f32_is_the_default() -> None:

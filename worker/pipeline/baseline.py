@@ -9,8 +9,9 @@ from pathlib import Path
 
 from domain import errors
 from domain.artifacts import Variant, Verification
+from domain.jobs import Precision
 from storage import codec
-from tuner import benchmark, timing, verification
+from tuner import benchmark, precisions, timing, verification
 from tuner.timing import Timed
 from worker.engines import REFERENCE
 from worker.pipeline import building, candidates, measuring, referring, variants, verifying
@@ -94,6 +95,9 @@ class _Builds:
         wrong = next(iter(self.verifications.values()), None)
         if wrong is None and self._error is not None:
             raise self._error
+        precision = precisions.first(self._work.request)
+        if wrong and precision is not Precision.F32:
+            raise precisions.not_met({precision: (wrong, precisions.gate_of(self._work.request, precision))})
         raise benchmark.nothing_right({Variant.UNTUNED: wrong} if wrong else {})
 
     def _make(self, name: str) -> bool:

@@ -14,6 +14,7 @@ from domain.jobs import Stage
 from domain.tuning_tasks import ExtractedTask
 from storage import extractions, jobs, workloads
 from storage.tables import digest_of
+from tuner import precisions
 from worker import clock
 from worker.pipeline.work import Work
 
@@ -44,7 +45,7 @@ def _key(work: Work, model_digest: str) -> str:
         target=work.target,
         toolchain=work.toolchains[work.engine],
         tuner=work.tuner,
-        precision=work.request.precision,
+        precision=precisions.first(work.request),
         rewrite=work.rewrites,
         options=work.request.tuner_options,
         plugins=work.plugins.get(work.engine, ()),

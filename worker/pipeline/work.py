@@ -10,7 +10,7 @@ from typing import Any
 from domain import errors
 from domain.blobs import BlobStore
 from domain.events import EventKind
-from domain.jobs import Job, JobRequest, Lease, Placement, RunnerKind, Stage, Tuner
+from domain.jobs import Job, JobRequest, Lease, Placement, Precision, RunnerKind, Stage, Tuner
 from domain.models import Model, ModelFormat
 from domain.ports import Engine, OnEvent
 from domain.targets import Device, Target, Toolchain, kind_of
@@ -143,15 +143,22 @@ class Work:
         """Where the prepared model is kept as it was rewritten for tuning, if it was."""
         return self.folder / "rewritten.onnx"
 
+    @property
+    def quantized(self) -> Path:
+        """Where the model is kept as it was quantized, if it was; int8 builds are of it."""
+        return self.folder / "quantized.onnx"
+
     def build_params(self, tuner: Tuner | None) -> dict[str, Any]:
         """Which model to build and what for, as the engines' methods take it; without a tuner, an untuned build."""
         rewritten = self.outcomes[Stage.IMPORT].get("rewritten", ())
+        precision = precisions.first(self.request)
+        model = self.rewritten if tuner is not None and tuner.engine in rewritten else self.prepared
         return {
-            "model": str(self.rewritten if tuner is not None and tuner.engine in rewritten else self.prepared),
+            "model": str(self.quantized if precision is Precision.INT8 else model),
             "rewrite": tuner is not None and self.rewrites,
             "target": self.target.text,
             "threads": self.threads,
-            "precision": str(precisions.first(self.request)),
+            "precision": str(precision),
             "tuner": None if tuner is None else str(tuner),
             "options": asdict(self.request.tuner_options),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,6 +12,8 @@ from onnx import helper, numpy_helper
 from tuner.engines.protocol import constants
 
 Shapes = dict[str, tuple[int, ...]]
+_SMALL = 1024
+"""Elements of a constant that may be a shape, axes or the like."""
 
 
 def lift_constants(model: onnx.ModelProto) -> None:
@@ -42,8 +45,8 @@ def replace_nodes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> No
 
 def shapes(model: onnx.ModelProto) -> Shapes:
     """Static shapes of the main graph's tensors, by name; initializers are among them, unknown ones are not."""
-    inferred = onnx.shape_inference.infer_shapes(model).graph
-    found: Shapes = {tensor.name: tuple(tensor.dims) for tensor in inferred.initializer}
+    inferred = onnx.shape_inference.infer_shapes(_without_weights(model)).graph
+    found: Shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
     for value in (*inferred.input, *inferred.value_info, *inferred.output):
         if not value.type.HasField("tensor_type") or not value.type.tensor_type.HasField("shape"):
             continue
@@ -51,6 +54,21 @@ def shapes(model: onnx.ModelProto) -> Shapes:
         if all(dimension.HasField("dim_value") for dimension in dimensions):
             found[value.name] = tuple(int(dimension.dim_value) for dimension in dimensions)
     return found
+
+
+def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with its large constants as inputs: inference asks for their shapes alone, and copies the model."""
+    light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
+    graph = model.graph
+    light.graph.CopyFrom(onnx.GraphProto(name=graph.name, node=graph.node, input=graph.input, output=graph.output))
+    light.graph.sparse_initializer.extend(graph.sparse_initializer)
+    listed = {value.name for value in graph.input}
+    for tensor in graph.initializer:
+        if math.prod(tensor.dims) <= _SMALL:
+            light.graph.initializer.append(tensor)
+        elif tensor.name not in listed:
+            light.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    return light
 
 
 def arrays(graph: onnx.GraphProto) -> dict[str, Any]:

@@ -51,23 +51,33 @@ def same_layout(task: Any) -> frozenset[int] | None:
 
 
 def consistent(task: Any) -> frozenset[int] | None:
-    """The schedules whose blocks neighbours can agree on: ``same_layout``'s, and those of blocks of half a vector.
+    """The schedules whose blocks neighbours can agree on: those of ``same_layout``, and of ``sensible_blocks``.
 
-    Which blocks depends on nothing but the number of channels, so that both operators beside a tensor try the same
-    ones; a build then decides for the graph as a whole (``graph_layout``). None as there.
+    Beside those of the untuned schedule these depend on nothing but the number of channels, so both operators beside
+    a tensor try the same; a build then decides for the graph as a whole (``graph_layout``). None as there.
     """
     with task.target:
         lanes = int(get_simd_32bit_lanes())
-    return _restricted(task, lambda block, channels: sensible_blocks(channels, block, lanes))
+    found = _restricted(task, lambda block, channels: sensible_blocks(channels, block, lanes))
+    if found is None or not task.name.startswith("depthwise"):
+        return found
+    # Each output channel has one input channel: with two blocks vectors are gathered, 2 to 10 times as slow.
+    return frozenset(place for place in found if _blocks_once(task, place)) | (same_layout(task) or frozenset())
 
 
 def sensible_blocks(channels: int, untuned: int, lanes: int) -> set[int]:
-    """An untuned build takes the largest divisor of the channels that a vector of ``lanes`` holds: of 24 channels 12,
-    of 88 eleven. One that fills no half vectors leaves lanes idle, so those are tried as well: on a Zen 4, eight for
-    twelve were 1.3 times as fast, for ten 1.4 times.
+    """An untuned build gives the largest divisor of the channels that a vector of ``lanes`` holds: of 24 channels 12,
+    of 88 eleven. Where that fills no half vectors they are tried as well: on a Zen 4, eight for twelve were 1.3 times
+    as fast, for ten 1.4 times. What it takes is ``untuned``, which depends on what it gives: 8 of 32 for 200.
     """
     half = max(1, lanes // 2)
-    return {untuned, half} if untuned % half and channels % half == 0 else {untuned}
+    given = next(block for block in range(lanes, 0, -1) if channels % block == 0)
+    return {untuned, given, half} if given % half and channels % half == 0 else {untuned, given}
+
+
+def _blocks_once(task: Any, place: int) -> bool:
+    entities = task.config_space.get(place)._entity_map
+    return len({int(entities[knob].size[-1]) for knob in LAYOUT_KNOBS if knob in entities}) == 1
 
 
 def searched(task: Any) -> int:

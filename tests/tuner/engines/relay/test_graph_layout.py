@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -170,3 +173,54 @@ def test_convolutions_of_one_workload_take_one_schedule() -> None:
     found = graph_layout.assign(network, states, transform)
     assert found.states["a"].takes == 16
     assert found.seconds == 11 + transform(100, PLAIN, 16) + transform(100, 16, PLAIN)
+
+
+RECORDED = Path(__file__).parent / "recorded" / "ppocr_cls_layouts.json"
+
+
+@pytest.fixture(scope="module")
+def recorded() -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(RECORDED.read_text())
+    operators = [
+        Operator(kind=Kind(kind), elements=elements, inputs=tuple(inputs), group=group, divisor=divisor)
+        for kind, elements, inputs, group, divisor in told["operators"]
+    ]
+    states = {group: [state(*each) for each in found] for group, found in enumerate(told["states"])}
+    network = Network(operators=tuple(operators), outputs=tuple(told["outputs"]))
+    return {"network": network, "states": states, "costs": told["costs"], "untuned": told["untuned"]}
+
+
+def microseconds(costs: dict[str, float], elements: int, block: int, other: int) -> float:
+    """As ``transform_costs``, which only the engine's environment can import."""
+    if block == other:
+        return 0.0
+    if not block or not other:
+        rate = costs["pack"] if not block else costs["unpack_16" if block > 8 else "unpack_8"]
+    else:
+        rate = costs["split" if block % other == 0 else "merge"]
+    return 0.5 + elements * rate / 1000
+
+
+def test_measured_schedules_of_a_network_are_combined_for_good(recorded: dict[str, Any]) -> None:
+    network, states = recorded["network"], recorded["states"]
+
+    def moved(elements: int, block: int, other: int) -> float:
+        return microseconds(recorded["costs"], elements, block, other)
+
+    def total(chosen: Mapping[Any, State]) -> float:
+        return graph_layout.seconds(network, chosen, moved)
+
+    found = graph_layout.assign(network, states, moved)
+    alone = {group: min(each, key=lambda one: one.seconds) for group, each in states.items()}
+    kept = {
+        group: next((one for one in each if [one.takes, one.gives] == recorded["untuned"][group]), each[0])
+        for group, each in states.items()
+    }
+    assert found.exact
+    assert found.seconds < 0.99 * total(alone)
+    assert found.seconds < 0.8 * total(kept)
+    # No convolution, and no two of them, would be better off with another schedule.
+    several = [group for group, each in states.items() if len(each) > 1]
+    for pair in itertools.combinations(several, 2):
+        for changed in itertools.product(*(states[group] for group in pair)):
+            assert total({**found.states, **dict(zip(pair, changed, strict=True))}) >= found.seconds - 1e-9

@@ -52,19 +52,25 @@ def estimate(untuned: float, operators: Sequence[Operator]) -> float | None:
     """Seconds of one run of the model with the best found, ``untuned`` being those of the untuned build.
 
     What no trial is known of stays as it is untuned. A default that was not measured is taken for the operator's share
-    in the model's FLOPs. None when no operator has a valid trial.
+    in the model's FLOPs, which tells little: no operator is believed to have gained more than what it takes now, until
+    all are measured. Their sum is then what the network takes. None when no operator has a valid trial.
     """
-    work = math.fsum(each.weight * max(each.flop, 1.0) for each in operators) or 1.0
-    gained = least = 0.0
-    known = False
-    for each in operators:
-        if each.best is None:
-            continue
-        default = each.default if each.default is not None else untuned * max(each.flop, 1.0) / work
-        gained += each.weight * (default - each.best)
-        least += each.weight * each.best
-        known = True
-    return max(untuned - gained, least) if known else None
+    measured = [each for each in operators if each.best is not None]
+    if not measured:
+        return None
+    least = math.fsum(each.weight * each.best for each in measured if each.best is not None)
+    if len(measured) == len(operators) and all(each.default is None for each in operators):
+        return least
+    work = math.fsum(each.weight * max(each.flop, 1.0) for each in operators)
+    gained = math.fsum(each.weight * _gain(each, untuned / work) for each in measured)
+    return max(untuned - gained, least)
+
+
+def _gain(operator: Operator, seconds_per_flop: float) -> float:
+    best = operator.best or 0.0
+    if operator.default is not None:
+        return operator.default - best
+    return min(max(operator.flop, 1.0) * seconds_per_flop - best, best)
 
 
 def entrants(budget: Budget) -> int:

@@ -147,9 +147,16 @@ def test_the_estimate_takes_gains_off_the_untuned_time() -> None:
 
 
 def test_a_default_that_nobody_measured_is_its_share_of_the_work() -> None:
-    # A quarter of 10 ms, then 1 ms.
-    found = racing.estimate(10e-3, [operator(1e-3, flop=1e6), operator(None, flop=3e6)])
-    assert found == pytest.approx(8.5e-3)
+    # A quarter of 10 ms, then 2 ms.
+    found = racing.estimate(10e-3, [operator(2e-3, flop=1e6), operator(None, flop=3e6)])
+    assert found == pytest.approx(9.5e-3)
+
+
+def test_a_gain_that_nobody_measured_is_believed_in_part() -> None:
+    # The operator with nearly all FLOPs takes 1 ms of 10: what the others take, nobody knows.
+    others = [operator(None, flop=1.0)]
+    assert racing.estimate(10e-3, [operator(1e-3), *others]) == pytest.approx(9e-3)
+    assert racing.estimate(10e-3, [operator(1e-3), operator(2e-3, flop=1.0)]) == pytest.approx(3e-3)
 
 
 def test_no_estimate_is_below_what_was_measured() -> None:

@@ -45,10 +45,6 @@ def of_job(work: Work) -> list[Arm]:
     usable = candidates.usable(work)
     found = [Arm(tuner=tuner) for tuner in usable if tuner in precisions.tuners(precisions.first(work.request))]
     known = {arm.tuner for arm in found}
-    if Tuner.AUTOTVM in known:
-        # Worth most where they pass their gates, so right behind the leading one.
-        usual = precisions.first(work.request)
-        found[1:1] = [Arm(tuner=Tuner.AUTOTVM, precision=each) for each in considered(work) if each is not usual]
     layouts = Tuner.METASCHEDULE in known and work.request.tuner_options.layout is None
     if layouts and kind_of(work.target.text) == "llvm":
         found.append(Arm(tuner=Tuner.METASCHEDULE, layout=_OTHER_LAYOUT))
@@ -60,11 +56,9 @@ def _narrower(work: Work, usable: Sequence[Tuner]) -> list[Arm]:
     """With precision ``auto``, beside f32: whatever the target has instructions for, by the tuner that uses them."""
     if work.request.precision is not Precision.AUTO:
         return []
-    considered = [Precision(each) for each in work.outcomes[Stage.IMPORT].get("precisions", ())]
     return [
         Arm(tuner=tuner, precision=precision)
-        for precision in considered
-        if precision is not Precision.F32
+        for precision in considered(work)[1:]
         for tuner in precisions.tuners(precision)[:1]
         if tuner in usable
     ]

@@ -9,6 +9,7 @@ from dataclasses import replace
 from domain import errors, targets
 from domain.jobs import AccuracyGate, JobRequest, Precision, RpcOptions, RunnerKind, Tuner
 from domain.targets import Device
+from tuner import precisions
 
 _TRACKER = re.compile(r"(?P<host>\[[0-9A-Fa-f:]+\]|[A-Za-z0-9][A-Za-z0-9_.-]*):(?P<port>[0-9]{1,5})")
 _ONLY: dict[str, tuple[Tuner, ...]] = {
@@ -20,11 +21,6 @@ _ONLY: dict[str, tuple[Tuner, ...]] = {
     "layout": (Tuner.ANSOR, Tuner.METASCHEDULE),
 }
 """Options that not every tuner has. With ``auto`` they hold for the tuners that do."""
-_TUNERS_OF: dict[Precision, tuple[Tuner, ...]] = {
-    Precision.BF16: (Tuner.AUTOTVM,),
-    Precision.INT8: (Tuner.AUTOTVM,),
-}
-"""Whose templates use the CPU's instructions for a precision; others compile for any."""
 _OF_COST_MODEL = ("loss_type", "feature_type", "transfer")
 _LEARNING = "xgb"
 
@@ -60,14 +56,14 @@ def _check_precision(request: JobRequest) -> None:
                 "accuracy would have no effect: runner 'none' compares nothing",
                 hint="Leave it out, or use runner 'local' or 'rpc'.",
             )
-    if request.tuner is not Tuner.AUTO and request.tuner not in _TUNERS_OF.get(precision, tuple(Tuner)):
-        names = _TUNERS_OF[precision]
+    names = precisions.tuners(precision)
+    if request.tuner is not Tuner.AUTO and request.tuner not in names:
         raise errors.InvalidOption(
             f"{request.tuner} has no schedules for {precision}",
             hint=f"Use tuner {' or '.join(map(repr, map(str, names)))} or 'auto'.",
             details={"option": "precision", "tuners": [str(one) for one in names]},
         )
-    if precision in _TUNERS_OF and targets.kind_of(request.target) == "cuda":
+    if Tuner.METASCHEDULE not in names and targets.kind_of(request.target) == "cuda":
         raise errors.UnsupportedTarget(
             f"{precision} is for CPUs here, not for cuda", hint="Use precision 'f32', 'fp16' or 'auto'."
         )

@@ -16,13 +16,14 @@ from pathlib import Path
 from api.placing import Place
 from api.services import Services
 from domain import errors, extractions
-from domain.jobs import JobRequest, Tuner
+from domain.jobs import JobRequest, Precision, Tuner
 from domain.models import Model, ModelFormat
 from domain.ports import Canceled
 from domain.targets import Toolchain
 from domain.tuning_tasks import ExtractedTask
 from storage import extractions as stored
 from storage import workloads
+from tuner import precisions
 from tuner.extraction import Build, Planner, Questions, questions
 
 _CALLERS = (errors.InvalidRequest, errors.EngineError, errors.Unavailable)
@@ -120,7 +121,7 @@ class Surveyor:
                 model=model,
                 target=self._place.target.text,
                 threads=self._place.target.threads,
-                precision=self._request.precision,
+                precision=self._precision,
                 rewrite=self._rewrites,
                 options=self._request.tuner_options,
             )
@@ -137,6 +138,12 @@ class Surveyor:
         survey.found[tuner] = tasks
 
     @property
+    def _precision(self) -> Precision:
+        """Of ``auto`` f32; of int8, too, whose tasks are those of a network that is quantized when a job begins."""
+        first = precisions.first(self._request)
+        return Precision.F32 if first is Precision.INT8 else first
+
+    @property
     def _rewrites(self) -> bool:
         return self._request.tuner_options.rewrite and self._model.facts.format is ModelFormat.ONNX
 
@@ -149,7 +156,7 @@ class Surveyor:
             target=self._place.target,
             toolchain=toolchain,
             tuner=tuner,
-            precision=self._request.precision,
+            precision=self._precision,
             rewrite=self._rewrites,
             options=self._request.tuner_options,
             plugins=plugins,

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from domain.artifacts import Artifact
-from domain.jobs import Job, JobState, Precision, RunnerKind, Tuner
+from domain.artifacts import Artifact, Variant
+from domain.jobs import AccuracyGate, Job, JobState, Precision, RunnerKind, Tuner
 from storage import artifacts
 from tests import models
 from tests.worker.conftest import Bench
-from tuner import catalogue, environments
+from tuner import catalogue, environments, hostinfo
 from tuner.settings import TunerSettings
 from worker.engines import InstalledEngines
 
@@ -54,6 +54,23 @@ def test_half_precision_is_verified_with_its_own_tolerances(bench: Bench) -> Non
     for each in found.report.verifications.values():
         assert (each.passed, each.precision) == (True, "fp16")
         assert all(output.rtol == pytest.approx(2e-2) for output in each.outputs)
+
+
+@pytest.mark.skipif("avx512vnni" not in hostinfo.device().key, reason="this processor has no AVX512-VNNI")
+def test_int8_is_verified_on_inputs_that_found_no_scales(bench: Bench) -> None:
+    _, found = run(bench, tuner=Tuner.AUTOTVM, precision=Precision.INT8)
+    assert (found.precision, found.report.precision) == ("int8", "int8")
+    for each in found.report.verifications.values():
+        assert (each.passed, each.precision, each.inputs) == (True, "int8", {"image": "image"})
+        assert len(each.seeds) == 16
+        assert [(output.top1, output.least_top1) for output in each.outputs] == [(1.0, 0.99)]
+    assert found.report.verifications[Variant.UNTUNED].outputs[0].max_rel > 1e-4
+
+
+def test_a_gate_that_int8_cannot_keep(bench: Bench) -> None:
+    failure = finish(bench, tuner=Tuner.AUTOTVM, precision=Precision.INT8, accuracy=AccuracyGate(max_rel=1e-6)).failure
+    assert failure is not None
+    assert (failure.code, "0.0001 % are allowed" in failure.message) == ("accuracy_not_met", True)
 
 
 def test_a_gpus_build_needs_a_compiler_and_no_gpu(bench: Bench) -> None:

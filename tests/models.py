@@ -36,8 +36,8 @@ def small_network(*, seed: int = 0) -> bytes:
     )
 
 
-def dense_network() -> bytes:
-    """Two dense layers, the second by weights [in, out] and for each of two: ``x`` [2, 8, 32] to ``y`` [2, 8, 16]."""
+def dense_network(*, columns: int = 48) -> bytes:
+    """Two dense layers, ``columns`` between them, for each of two: ``x`` [2, 8, 32] to ``y`` [2, 8, 16]."""
     weights = random.Random(0)  # noqa: S311 - weights, not secrets
     nodes = [
         _node("MatMul", ["x", "w1"], ["m1"]),
@@ -45,7 +45,7 @@ def dense_network() -> bytes:
         _node("Relu", ["a1"], ["r1"]),
         _node("MatMul", ["r1", "w2"], ["y"]),
     ]
-    shapes = {"w1": (32, 48), "b1": (48,), "w2": (48, 16)}
+    shapes = {"w1": (32, columns), "b1": (columns,), "w2": (columns, 16)}
     tensors = [_floats(name, shape, weights) for name, shape in shapes.items()]
     return model(nodes, inputs={"x": (2, 8, 32)}, outputs={"y": (2, 8, 16)}, tensors=tensors)
 

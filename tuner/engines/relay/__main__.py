@@ -58,10 +58,14 @@ def _hello() -> Json:
 
 def _check(params: Json, _: serving.Emitter) -> Json:
     answer: Json = {"operators": importing.load(params["model"]).operators}
-    if params.get("target"):
-        answer["lanes"] = targets.lanes(params["target"], params["threads"])
-        answer["precisions"] = mixed_precision.of_target(targets.resolve(params["target"], params["threads"]))
-    return answer
+    if not params.get("target"):
+        return answer
+    try:
+        target = targets.resolve(params["target"], params["threads"])
+    except serving.EngineFailure:
+        # Whoever builds for it is told: the question is whether the model can be imported.
+        return {**answer, "lanes": None, "precisions": []}
+    return {**answer, "lanes": targets.lanes(target), "precisions": mixed_precision.of_target(target)}
 
 
 def _compile(params: Json, emitter: serving.Emitter) -> Json:

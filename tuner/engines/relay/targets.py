@@ -72,13 +72,10 @@ def resolve(text: str, threads: int) -> Any:
         raise _unknown(f"TVM refuses the target {text!r}: {_last_line(error)}", []) from error
 
 
-def lanes(text: str, threads: int) -> int | None:
-    """32-bit lanes of a target's vectors, as TVM's templates count them; None of what ``resolve`` refuses."""
-    try:
-        with resolve(text, threads):
-            return int(x86.get_simd_32bit_lanes())
-    except EngineFailure:
-        return None
+def lanes(target: Any) -> int:
+    """32-bit lanes of the vectors of a ``tvm.target.Target``, as TVM's templates count them."""
+    with target:
+        return int(x86.get_simd_32bit_lanes())
 
 
 def _check_triple(triple: str) -> None:

@@ -1,8 +1,11 @@
-"""How a budget is raced, on curves made by hand and on recorded ones."""
+"""How a budget is raced, on curves made by hand and on trials that were really measured (``recorded/``)."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from itertools import cycle
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,6 +15,7 @@ from domain.jobs import Budget
 from tuner import racing
 from tuner.racing import Operator, Race
 
+RECORDED = Path(__file__).parent / "recorded" / "ppocr_cls_znver3.json"
 Curve = Callable[[float], float]
 """Milliseconds after a share of the budget was spent on the arm."""
 
@@ -184,3 +188,40 @@ def test_builds_take_a_small_part_of_the_budget() -> None:
     assert affords(300, 2, 20.0)
     assert not affords(300, 3, 50.0)
     assert not affords(1e6, 4)
+
+
+def recorded() -> Curve:
+    """What AutoTVM's trials of a real network, round after round for each task in turn, come to in 200 seconds."""
+    tasks = json.loads(RECORDED.read_text())
+    points, spent = [], 0.0
+    done = [0] * len(tasks)
+
+    def found() -> float:
+        operators = []
+        for each, count in zip(tasks, done, strict=True):
+            valid = [latency for latency in each["latencies"][:count] if latency]
+            default = each["latencies"][0]
+            best = min(valid, default=None)
+            operators.append(operator(best, default=default, weight=each["task"]["weight"], flop=each["task"]["flop"]))
+        return (racing.estimate(1.6e-3, operators) or 1.6e-3) * 1e3
+
+    for place in cycle(range(len(tasks))):
+        if spent >= 200.0 or min(done) >= 24:
+            break
+        done[place] += 8
+        spent += 8 * tasks[place]["seconds_per_trial"]
+        points.append((spent / 200.0, found()))
+    return lambda share: next((value for at, value in reversed(points) if at <= share), 1.6)
+
+
+def test_on_recorded_trials_a_slower_challenger_costs_its_impression() -> None:
+    curve = recorded()
+    # The challenger is made by hand: an engine that is slower untuned, and gains steadily.
+    race = run({"autotvm": curve, "metaschedule": falling(2.4, 1.3, 0.3)}, impression=0.15)
+    assert spent(race)["metaschedule"] == pytest.approx(0.15)
+    assert curve(spent(race)["autotvm"]) <= curve(1.0) * 1.03
+
+
+def test_on_recorded_trials_a_faster_challenger_wins() -> None:
+    race = run({"autotvm": recorded(), "metaschedule": falling(1.5, 0.5, 0.1)}, impression=0.15)
+    assert spent(race)["metaschedule"] >= 0.7

@@ -39,17 +39,18 @@ def convolved(data, channels, filters, size, **how):
     return relay.nn.relu(relay.nn.bias_add(product, constant(filters)))
 
 image, rows = relay.var("image", shape=(1, 3, 14, 13)), relay.var("rows", shape=(6, 34))
+stacked = relay.reshape(relay.concatenate([rows] * 4, 0), (3, 8, 34))
 first = convolved(image, 3, 32, (3, 3), padding=(1, 1))
 pooled = relay.nn.max_pool2d(first, (2, 2), strides=(2, 2))
 outputs = {
     "odd channels": first,
     "1x1": convolved(first, 32, 40, (1, 1)),
     "strided, padded on two sides": convolved(pooled, 32, 24, (3, 3), strides=(2, 2), padding=(0, 1, 2, 0)),
-    "dilated, after a concatenation": convolved(
-        relay.concatenate([pooled, pooled], 1), 64, 48, (3, 2), padding=(2, 1), dilation=(2, 2)
-    ),
+    "dilated": convolved(pooled, 32, 48, (3, 2), padding=(2, 1), dilation=(2, 2)),
+    "concatenated": convolved(relay.concatenate([pooled, convolved(pooled, 32, 8, (1, 1))], 1), 40, 8, (1, 1)),
     "added to what a product takes": relay.add(first, convolved(first, 32, 32, (3, 3), padding=(1, 1))),
     "dense": relay.nn.bias_add(relay.nn.dense(rows, constant(24, 34)), constant(24)),
+    "matrices, one by another": relay.nn.batch_matmul(stacked, relay.tile(stacked, (1, 3, 1))),
     "one row": relay.nn.dense(relay.nn.batch_flatten(pooled), constant(80, 32 * 7 * 6)),
     "other dense": relay.nn.dense(rows, constant(7, 34)),
 }
@@ -91,6 +92,7 @@ for name, arguments in (
         (*tensors((1, 24, 9, 8), (48, 24, 3, 3)), (1, 1), (1, 1, 1, 1), (1, 1), "NCHW", "NCHW", "float32"),
     ),
     ("dense_pack_bf16.x86", (*tensors((12, 34), (48, 34)), None, "float32")),
+    ("batch_matmul_bf16.x86", tensors((3, 12, 34), (3, 48, 34))),
 ):
     own = workloads.create(name, arguments, TARGET)
     for index in (1, len(own.config_space) - 1):
@@ -114,7 +116,7 @@ def test_products_agree_with_float32_within_their_precision(tmp_path: Path) -> N
 @has_instructions
 def test_schedules_compute_what_the_default_one_computes(tmp_path: Path) -> None:
     told = inside(SCHEDULES, tmp_path)
-    assert len(told) == 4
+    assert len(told) == 6
     assert all(comparison["wrong"] is False for comparison in told), told
 
 

@@ -25,11 +25,8 @@ def dense_packed(cfg: Any, data: Any, weight: Any, bias: Any = None, _out_dtype:
     rows, depth = get_const_tuple(data.shape)
     shape = get_const_tuple(weight.shape)
     columns = shape[0] if len(shape) == 2 else shape[0] * shape[2]
-    cfg.define_split("tile_y", rows, num_outputs=2, filter=lambda entity: entity.size[-1] <= 30)
-    cfg.define_split("tile_x", columns, num_outputs=2, filter=tiles.fits_registers)
+    define_tiles(cfg, rows, columns)
     cfg.add_flop(2 * rows * columns * depth)
-    if cfg.is_fallback:
-        _set_default(cfg, rows, columns)
     if len(shape) == 2:
         weight = _packed(weight, cfg["tile_x"].size[-1])
     block = int(weight.shape[2])
@@ -53,10 +50,18 @@ def schedule_dense_packed(cfg: Any, outs: Any) -> Any:
 
     def visit(op: Any) -> None:
         if op.tag == _TAG:
-            _schedule(schedule, cfg, op.output(0), outs[0])
+            schedule_product(schedule, cfg, op.output(0), outs[0])
 
     traverse_inline(schedule, outs[0].op, visit)
     return schedule
+
+
+def define_tiles(cfg: Any, rows: int, columns: int) -> None:
+    """The search space of a product, and its default where a fallback asks for it."""
+    cfg.define_split("tile_y", rows, num_outputs=2, filter=lambda entity: entity.size[-1] <= 30)
+    cfg.define_split("tile_x", columns, num_outputs=2, filter=tiles.fits_registers)
+    if cfg.is_fallback:
+        _set_default(cfg, rows, columns)
 
 
 def _set_default(cfg: Any, rows: int, columns: int) -> None:
@@ -81,7 +86,8 @@ def _packed(weight: Any, block: int) -> Any:
     )
 
 
-def _schedule(schedule: Any, cfg: Any, product: Any, last: Any) -> None:
+def schedule_product(schedule: Any, cfg: Any, product: Any, last: Any) -> None:
+    """Tiles of rows and columns, the innermost axes of ``last``, which ``product`` is or is inlined into."""
     data, weight = product.op.input_tensors
     if isinstance(weight.op, te.ComputeOp):
         schedule[weight].parallel(weight.op.axis[0])
@@ -89,10 +95,10 @@ def _schedule(schedule: Any, cfg: Any, product: Any, last: Any) -> None:
     lanes = products.lanes_of(block)
     sums = schedule.cache_write(product, "global") if product == last else product
     stage = schedule[last]
-    y, x = stage.op.axis
+    *batch, y, x = stage.op.axis
     (outer_y, inner_y), (outer_x, inner_x) = stage.split(y, factor=height), stage.split(x, factor=block)
-    stage.reorder(outer_x, outer_y, inner_y, inner_x)
-    fused = stage.fuse(outer_x, outer_y)
+    stage.reorder(*batch, outer_x, outer_y, inner_y, inner_x)
+    fused = stage.fuse(*batch, outer_x, outer_y)
     vectors, lane = stage.split(inner_x, factor=lanes)
     stage.unroll(vectors)
     stage.vectorize(lane)
@@ -103,7 +109,7 @@ def _schedule(schedule: Any, cfg: Any, product: Any, last: Any) -> None:
 
 
 def _schedule_sums(stage: Any, lanes: int, product: Any) -> None:
-    y, x = stage.op.axis
+    *_, y, x = stage.op.axis
     p, t = stage.op.reduce_axis
     vectors, lane = stage.split(x, factor=lanes)
     stage.reorder(p, y, vectors, lane, t)

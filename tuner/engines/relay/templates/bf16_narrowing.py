@@ -14,24 +14,29 @@ from typing import Any
 import tvm
 from tvm import relay
 
-from tuner.engines.relay.templates import bf16_conv2d, bf16_dense
+from tuner.engines.relay.templates import bf16_batch_matmul, bf16_conv2d, bf16_dense
 from tuner.engines.relay.templates import bf16_products as products
 
-_PRODUCTS: dict[str, Callable[[Any], bool]] = {"nn.conv2d": bf16_conv2d.is_worth, "nn.dense": bf16_dense.is_worth}
+_PRODUCTS: dict[str, Callable[[Any], bool]] = {
+    "nn.batch_matmul": bf16_batch_matmul.is_worth,
+    "nn.conv2d": bf16_conv2d.is_worth,
+    "nn.dense": bf16_dense.is_worth,
+}
 _CHANNELS = 1
 """The axis of NCHW data and of OIHW kernels."""
 _IMAGE = 4
 """Dimensions of NCHW data."""
 _MOVING = {
     "nn.batch_flatten",
-    "concatenate",
     "expand_dims",
     "reshape",
     "squeeze",
     "strided_slice",
     "transpose",
 }
-"""Operators that only move numbers. Pools pick them, but TVM would round again with each that it compares."""
+"""Operators that only move numbers. Pools pick them, but TVM would round again with each that it compares; and of
+bfloat16 tensors that are concatenated it takes some for float32, where a layout transform follows (0.19).
+"""
 
 
 class ControlFlow(Exception):
@@ -83,22 +88,19 @@ class _Narrowing:
     def of(self, node: Any) -> Any:
         """What took the place of a node, in its own dtype."""
         if node not in self._wide:
-            narrowed = self._narrow[node]
-            if not isinstance(node, relay.Tuple) and _is_image(node):
-                self._wide[node] = relay.cast(narrowed, "float32")
-            else:
-                self._wide[node] = self._rebuilt(node)
+            self._wide[node] = relay.cast(self._narrow[node], "float32") if _is_image(node) else self._rebuilt(node)
         return self._wide[node]
 
     def _narrowed(self, node: Any) -> Any:
-        if isinstance(node, relay.Tuple):
-            return relay.Tuple([self._narrow[field] for field in node.fields])
         if _is_moving(node):
             return relay.Call(node.op, [self._narrow[each] for each in node.args], node.attrs)
         wide = self._rebuilt(node)
         if not _is_image(node):
             self._wide[node] = wide
         return relay.cast(wide, products.DTYPE)
+
+    def _narrow_operand(self, node: Any) -> Any:
+        return self._narrow[node] if node in self._narrow else relay.cast(self.of(node), products.DTYPE)
 
     def _rebuilt(self, node: Any) -> Any:
         if isinstance(node, relay.Tuple):
@@ -108,8 +110,7 @@ class _Narrowing:
         if not isinstance(node, relay.Call):
             return node
         if _is_product(node):
-            data, weights = node.args
-            return _product(node, self._narrow[data], relay.cast(self.of(weights), products.DTYPE))
+            return _product(node, *(self._narrow_operand(each) for each in node.args))
         return relay.Call(node.op, [self.of(each) for each in node.args], node.attrs)
 
 
@@ -118,11 +119,9 @@ def _wanted(order: list[Any]) -> set[Any]:
     wanted = set()
     for node in reversed(order):
         if _is_product(node):
-            wanted.add(node.args[0])
+            wanted.update(each for each in node.args if not isinstance(each, relay.Constant))
         elif node in wanted and _is_moving(node):
             wanted.update(node.args)
-        elif node in wanted and isinstance(node, relay.Tuple):
-            wanted.update(node.fields)
     return wanted
 
 
@@ -130,6 +129,8 @@ def _product(call: Any, data: Any, weights: Any) -> Any:
     attrs = call.attrs
     if call.op.name == "nn.dense":
         return relay.nn.dense(data, weights, units=attrs.units, out_dtype="float32")
+    if call.op.name == "nn.batch_matmul":
+        return relay.nn.batch_matmul(data, weights, "float32", transpose_a=False, transpose_b=True)
     if int(call.args[1].checked_type.shape[_CHANNELS]) % products.PAIR:
         # A channel of zeros makes pairs of an odd number of channels.
         width = ((0, 0), (0, 1), (0, 0), (0, 0))

@@ -43,6 +43,7 @@ _ALTERED = {"nn.conv2d": conv2d_alter_op._alter_conv2d_layout, "nn.dense": dense
 _STRATEGIES: dict[str, tuple[Any, Callable[..., Any]]] = {
     "nn.conv2d": (strategies.conv2d_strategy, x86.conv2d_strategy_cpu),
     "nn.contrib_conv2d_NCHWc": (strategies.conv2d_NCHWc_strategy, x86.conv2d_NCHWc_strategy_cpu),
+    "nn.batch_matmul": (strategies.batch_matmul_strategy, x86.batch_matmul_strategy_cpu),
     "nn.dense": (strategies.dense_strategy, x86.dense_strategy_cpu),
     "nn.contrib_dense_pack": (strategies.dense_pack_strategy, x86.dense_pack_strategy_cpu),
 }

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from tuner.engines.relay.templates import bf16_conv2d, bf16_dense, byte_products, dispatching, grouped, winograd_calls
+from tuner.engines.relay.templates import (
+    bf16_batch_matmul,
+    bf16_conv2d,
+    bf16_dense,
+    byte_products,
+    dispatching,
+    grouped,
+    winograd_calls,
+)
 
 _TEMPLATES: tuple[dispatching.Template, ...] = (
+    bf16_batch_matmul.TEMPLATE,
     bf16_conv2d.TEMPLATE,
     bf16_dense.TEMPLATE,
     grouped.TEMPLATE,

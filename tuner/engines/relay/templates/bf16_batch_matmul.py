@@ -1,0 +1,99 @@
+"""Products of batches of matrices, neither of them known beforehand, as bfloat16: ``batch_matmul_bf16.x86``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import autotvm, te, tir
+from tvm.relay.op import op as operators
+from tvm.relay.op.strategy.generic import wrap_topi_schedule
+from tvm.topi.utils import get_const_tuple, traverse_inline
+
+from tuner.engines.relay.templates import bf16_dense, dispatching
+from tuner.engines.relay.templates import bf16_products as products
+from tuner.engines.relay.templates import bf16_tiles as tiles
+
+TASK = "batch_matmul_bf16.x86"
+_TAG = "batch_matmul_bf16"
+_OPERATOR = "nn.batch_matmul"
+_PAIR = products.PAIR
+_FEWEST = 16
+"""Columns, and products to a sum, of a product that pays for packing one side every time."""
+
+
+@autotvm.register_topi_compute(TASK)
+def batch_product(cfg: Any, left: Any, right: Any) -> Any:
+    """``(b, m, k)`` and ``(b, n, k)`` of bfloat16 into ``(b, m, n)`` of float32."""
+    batch, rows, depth = get_const_tuple(left.shape)
+    columns = int(right.shape[1])
+    bf16_dense.define_tiles(cfg, rows, columns)
+    cfg.add_flop(2 * batch * rows * columns * depth)
+    block = cfg["tile_x"].size[-1]
+    # As uint16: TVM would keep a bfloat16 buffer inside a function as float32.
+    packed = te.compute(
+        (batch, columns // block, depth // _PAIR, block, _PAIR),
+        lambda n, o, p, k, t: products.bits(right[n, o * block + k, p * _PAIR + t]),
+        name="packed_right",
+    )
+    p, t = te.reduce_axis((0, depth // _PAIR)), te.reduce_axis((0, _PAIR))
+    return te.compute(
+        (batch, rows, columns),
+        lambda n, y, x: te.sum(
+            products.value(left[n, y, p * _PAIR + t]) * products.value(packed[n, x // block, p, x % block, t]),
+            axis=[p, t],
+        ),
+        name=_TAG,
+        tag=_TAG,
+    )
+
+
+@autotvm.register_topi_schedule(TASK)
+def schedule_batch_product(cfg: Any, outs: Any) -> Any:
+    """Of what ``batch_product`` computes, and whatever elementwise operators follow it."""
+    outs = [outs] if isinstance(outs, te.Tensor) else outs
+    schedule = te.create_schedule([each.op for each in outs])
+
+    def visit(op: Any) -> None:
+        if op.tag == _TAG:
+            bf16_dense.schedule_product(schedule, cfg, op.output(0), outs[0])
+
+    traverse_inline(schedule, outs[0].op, visit)
+    return schedule
+
+
+def is_worth(call: Any) -> bool:
+    """Whether a Relay call of ``nn.batch_matmul`` is to take bfloat16."""
+    left, right = (argument.checked_type for argument in call.args)
+    return call.checked_type.dtype == "float32" and _fits(call.attrs, left.shape, right.shape)
+
+
+def _fits(attrs: Any, left: Any, right: Any) -> bool:
+    static = all(isinstance(size, int | tir.IntImm) for size in (*left, *right))
+    if attrs.transpose_a or not attrs.transpose_b or not static:
+        return False
+    (batch, _, depth), (other, columns, _) = ([int(size) for size in shape] for shape in (left, right))
+    return batch == other and columns % tiles.MULTIPLE == 0 and depth % _PAIR == 0 and min(columns, depth) >= _FEWEST
+
+
+def _takes(attrs: Any, tensors: list[Any], target: Any) -> bool:
+    left, right = tensors[:2]
+    narrow = left.dtype == products.DTYPE and right.dtype == products.DTYPE
+    return narrow and products.available(target) and _fits(attrs, left.shape, right.shape)
+
+
+def _compute(_: Any, inputs: Any, __: Any) -> list[Any]:
+    return [batch_product(*inputs)]
+
+
+def _offer(_attrs: Any, _inputs: list[Any], _out_type: Any, _target: Any, _strategy: Any) -> Any:
+    """The only implementation: TVM's own would compute in float32 what it reads as bfloat16."""
+    strategy = operators.OpStrategy()
+    strategy.add_implementation(_compute, wrap_topi_schedule(schedule_batch_product), name=TASK)
+    return strategy
+
+
+def _alter(*_: Any) -> None:
+    """Neither side can be packed before it is there."""
+
+
+TEMPLATE = dispatching.Template(operators=(_OPERATOR,), task=TASK, takes=_takes, offer=_offer, alter=_alter)

@@ -116,7 +116,7 @@ class _Narrowing:
 
 def _wanted(order: list[Any]) -> set[Any]:
     """What is to be kept as bfloat16."""
-    wanted = set()
+    wanted: set[Any] = set()
     for node in reversed(order):
         if _is_product(node):
             wanted.update(each for each in node.args if not isinstance(each, relay.Constant))

@@ -12,10 +12,11 @@ from tvm.topi import utils
 from tvm.topi.nn.conv2d import unpack_NCHWc_to_nchw
 from tvm.topi.nn.utils import get_pad_tuple
 
-from tuner.engines.relay.templates import dispatching, winograd
-from tuner.engines.relay.templates.interpolation import FILTERINGS, KERNEL
+from tuner.engines.relay.templates import dispatching, interpolation, winograd
 
 _OPERATOR = "nn.conv2d"
+_KERNELS = {kernel for taps in interpolation.TAPS for kernel in ((taps, taps), (1, taps), (taps, 1))}
+"""Squares, and lines of either direction."""
 _FEWEST_CHANNELS = 16
 """On either side."""
 _FEWEST_OUTPUTS = 25
@@ -32,11 +33,11 @@ def _takes(attrs: Any, tensors: list[Any], _: Any) -> bool:
     shapes = [utils.get_const_tuple(tensor.shape) for tensor in tensors]
     if not all(isinstance(size, int) for shape in shapes for size in shape):
         return False
-    (batch, channels, height, width), (filters, _, *kernel) = shapes
-    down, across = _strip(attrs.padding)
-    outputs = batch * (height + down) * (width + across)
+    (batch, channels, height, width), (filters, _, *taps) = shapes
+    top, left, bottom, right = get_pad_tuple(utils.get_const_tuple(attrs.padding), taps)
+    outputs = batch * (height + top + bottom - taps[0] + 1) * (width + left + right - taps[1] + 1)
     return (
-        kernel == [KERNEL, KERNEL]
+        tuple(taps) in _KERNELS
         and utils.get_const_tuple(attrs.strides) == (1, 1)
         and utils.get_const_tuple(attrs.dilation) == (1, 1)
         and all(tensor.dtype == "float32" for tensor in tensors)
@@ -44,12 +45,6 @@ def _takes(attrs: Any, tensors: list[Any], _: Any) -> bool:
         and all(count >= _FEWEST_CHANNELS and count % _LANES == 0 for count in (channels, filters))
         and outputs >= _FEWEST_OUTPUTS
     )
-
-
-def _strip(padding: Any) -> tuple[int, int]:
-    """Rows and columns that a padded convolution adds to its input, or takes from it."""
-    top, left, bottom, right = get_pad_tuple(utils.get_const_tuple(padding), (KERNEL, KERNEL))
-    return top + bottom - KERNEL + 1, left + right - KERNEL + 1
 
 
 def _offer(attrs: Any, inputs: list[Any], out_type: Any, target: Any, strategy: Any) -> Any:
@@ -112,7 +107,9 @@ def _alter(attrs: Any, inputs: list[Any], tensors: list[Any], out_type: Any, wor
     config = context.query(target, workload)
     inner, outer = (int(config[knob].size[-1]) for knob in ("tile_ic", "tile_oc"))
     outputs = int(config["tiles"].size[1])
-    weights = FILTERINGS[outputs].weights(kernel.data.numpy(), outer)
+    taps = utils.get_const_tuple(tensors[1].shape)[2:]
+    down, across = (interpolation.along(outputs, count) for count in taps)
+    weights = interpolation.weights(down, across, kernel.data.numpy(), outer)
     batch, channels, height, width = utils.get_const_tuple(tensors[0].shape)
     how = {name: utils.get_const_tuple(attrs[name]) for name in ("strides", "padding", "dilation")}
     layouts = {"data_layout": f"NCHW{inner}c", "out_layout": f"NCHW{outer}c"}
@@ -125,7 +122,7 @@ def _alter(attrs: Any, inputs: list[Any], tensors: list[Any], out_type: Any, wor
         tile_size=outputs,
         **how,
         channels=int(tensors[1].shape[0]),
-        kernel_size=(KERNEL, KERNEL),
+        kernel_size=taps,
         **layouts,
         out_dtype=out_type.dtype,
     )

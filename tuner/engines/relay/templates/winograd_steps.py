@@ -8,7 +8,6 @@ from typing import Any
 import tvm
 from tvm import te
 
-from tuner.engines.relay.templates.interpolation import KERNEL
 from tuner.engines.relay.templates.winograd_sizes import Shape, Tiling
 
 TAG = "conv2d_winograd_NCHWc"
@@ -17,54 +16,55 @@ _UNROLLED = 4
 
 
 def convolution(data: Any, kernel: Any, shape: Shape, tiling: Tiling) -> Any:
-    filtering, down, across = tiling.filtering, tiling.down, tiling.across
-    outputs, points = filtering.outputs, filtering.points
+    down, across = tiling.down, tiling.across
     inner, outer = int(data.shape[4]), int(kernel.shape[4])
-    chunks, tiles = shape.channels // inner, shape.batch * down * across
+    chunks, tiles = shape.channels // inner, shape.batch * tiling.rows * tiling.columns
+    high = tiling.rows * down.outputs + down.taps - 1
+    wide = tiling.columns * across.outputs + across.taps - 1
 
     def padded(n: Any, i: Any, h: Any, w: Any, c: Any) -> Any:
         y, x = h - shape.top, w - shape.left
         inside = tvm.tir.all(y >= 0, y < shape.height, x >= 0, x < shape.width)
         return tvm.tir.if_then_else(inside, data[n, i, y, x, c], const(0.0))
 
-    pad = te.compute(
-        (shape.batch, chunks, down * outputs + KERNEL - 1, across * outputs + KERNEL - 1, inner), padded, name="pad"
-    )
+    pad = te.compute((shape.batch, chunks, high, wide, inner), padded, name="pad")
 
     def entered_rows(i: Any, p: Any, e: Any, x: Any, c: Any) -> Any:
-        image, top, left = p // (down * across), p // across % down * outputs, p % across * outputs
-        return pick(e, filtering.enter(lambda y: pad[image, i, top + y, left + x, c]))
+        image, row, column = p // (tiling.rows * tiling.columns), p // tiling.columns % tiling.rows, p % tiling.columns
+        top, left = row * down.outputs, column * across.outputs
+        return pick(e, down.enter(lambda y: pad[image, i, top + y, left + x, c]))
 
-    rows = te.compute((chunks, tiles, points, points, inner), entered_rows, name="input_rows")
+    rows = te.compute((chunks, tiles, down.points, across.points, inner), entered_rows, name="input_rows")
     entered = te.compute(
-        (points, points, chunks, tiles, inner),
-        lambda e, u, i, p, c: pick(u, filtering.enter(lambda x: rows[i, p, e, x, c])),
+        (down.points, across.points, chunks, tiles, inner),
+        lambda e, u, i, p, c: pick(u, across.enter(lambda x: rows[i, p, e, x, c])),
         name="input_values",
     )
     chunk, channel = te.reduce_axis((0, chunks), "chunk"), te.reduce_axis((0, inner), "channel")
     products = te.compute(
-        (shape.filters // outer, points, points, tiles, outer),
+        (shape.filters // outer, down.points, across.points, tiles, outer),
         lambda o, e, u, p, c: te.sum(
             entered[e, u, chunk, p, channel] * kernel[o, e, u, chunk * inner + channel, c], axis=[chunk, channel]
         ),
         name="products",
     )
     left = te.compute(
-        (shape.filters // outer, tiles, outputs, points, outer),
-        lambda o, p, v, u, c: pick(v, filtering.leave(lambda e: products[o, e, u, p, c])),
+        (shape.filters // outer, tiles, down.outputs, across.points, outer),
+        lambda o, p, v, u, c: pick(v, down.leave(lambda e: products[o, e, u, p, c])),
         name="output_rows",
     )
     values = te.compute(
-        (shape.filters // outer, tiles, outputs, outputs, outer),
-        lambda o, p, v, w, c: pick(w, filtering.leave(lambda u: left[o, p, v, u, c])),
+        (shape.filters // outer, tiles, down.outputs, across.outputs, outer),
+        lambda o, p, v, x, c: pick(x, across.leave(lambda u: left[o, p, v, u, c])),
         name="output_values",
     )
-    return te.compute(
-        (shape.batch, shape.filters // outer, shape.rows, shape.columns, outer),
-        lambda n, o, h, w, c: values[o, (n * down + h // outputs) * across + w // outputs, h % outputs, w % outputs, c],
-        name="convolution",
-        tag=TAG,
-    )
+
+    def output(n: Any, o: Any, h: Any, w: Any, c: Any) -> Any:
+        tile = (n * tiling.rows + h // down.outputs) * tiling.columns + w // across.outputs
+        return values[o, tile, h % down.outputs, w % across.outputs, c]
+
+    planes = (shape.batch, shape.filters // outer, shape.rows, shape.columns, outer)
+    return te.compute(planes, output, name="convolution", tag=TAG)
 
 
 class Stages:
@@ -79,7 +79,8 @@ class Stages:
         (self._rows,) = self._entered.op.input_tensors
         (self._pad,) = self._rows.op.input_tensors
         (self._data,) = self._pad.op.input_tensors
-        _, self._outputs, self._block, self._registers = (int(size) for size in cfg["tiles"].size)
+        _, _, self._block, self._registers = (int(size) for size in cfg["tiles"].size)
+        self._down, self._across = (int(size) for size in self._values.shape[2:4])
         self._first = bool(cfg["transform_first"].val)
 
     def plan(self) -> None:
@@ -101,9 +102,9 @@ class Stages:
         """Returns the axis over blocks of tiles, and where the products of a filter block are computed."""
         stage = self._planned[last]
         n, o, h, w, c = stage.op.axis
-        outer, h = stage.split(h, self._block * self._outputs)
-        row, v = stage.split(h, self._outputs)
-        column, x = stage.split(w, self._outputs)
+        outer, h = stage.split(h, self._block * self._down)
+        row, v = stage.split(h, self._down)
+        column, x = stage.split(w, self._across)
         stage.reorder(n, outer, o, row, column, v, x, c)
         blocks = stage.fuse(n, outer, o) if self._first else stage.fuse(n, outer)
         stage.parallel(blocks)
@@ -154,7 +155,9 @@ class Stages:
 
     @property
     def _tiles(self) -> int:
-        return self._block * math.ceil(int(self._convolution.shape[3]) / self._outputs)
+        """Of a block."""
+        images, rows = int(self._convolution.shape[0]), math.ceil(int(self._convolution.shape[2]) / self._down)
+        return int(self._values.shape[1]) // images // math.ceil(rows / self._block)
 
 
 def _vectorize(stage: Any, lanes: Any, *unrolled: Any) -> None:

@@ -19,6 +19,8 @@ _FEWEST_REGISTERS = 4
 """With fewer the multipliers wait for sums."""
 _MOST_TILES = 64
 """In a block."""
+_MOST_WAYS = 12
+"""To cut an image into tiles of one size; narrow images have many."""
 _MOST_WASTE = 1.34
 """Tiles computed for one that is wanted."""
 
@@ -106,15 +108,18 @@ def _multiple(count: int, step: int) -> int:
 
 def tilings(shape: Shape) -> list[list[int]]:
     """``[-1, outputs, rows of tiles in a block, tiles in registers]``, those first that compute least in vain."""
+    return [sizes for outputs in interpolation.OUTPUTS for sizes in _tilings(shape, outputs)]
+
+
+def _tilings(shape: Shape, outputs: int) -> list[list[int]]:
+    down, across = (interpolation.along(outputs, taps).outputs for taps in shape.taps)
+    rows, columns = math.ceil(shape.rows / down), math.ceil(shape.columns / across)
     found = []
-    for outputs in interpolation.OUTPUTS:
-        down, across = (interpolation.along(outputs, taps).outputs for taps in shape.taps)
-        rows, columns = math.ceil(shape.rows / down), math.ceil(shape.columns / across)
-        for block in range(1, rows + 1):
-            if block > 1 and (block * columns > _MOST_TILES or _multiple(rows, block) > rows * _MOST_WASTE):
-                continue
+    for block in range(1, rows + 1):
+        if block == 1 or (block * columns <= _MOST_TILES and _multiple(rows, block) <= rows * _MOST_WASTE):
             found += [(Tiling.of(sizes, shape).waste(shape), sizes) for sizes in _registered(outputs, block, columns)]
-    return [sizes for _, sizes in sorted(found, key=lambda pair: (pair[0], -pair[1][1], -pair[1][3], pair[1][2]))]
+    found.sort(key=lambda pair: (pair[0], -pair[1][3], pair[1][2]))
+    return [sizes for _, sizes in found[:_MOST_WAYS]]
 
 
 def _registered(outputs: int, block: int, columns: int) -> list[list[int]]:

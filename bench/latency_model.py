@@ -68,7 +68,10 @@ class _Measurement:
         inspector = Inspector(spec=spec, python=pythons.of_engine["reference"], home=pythons.home, seconds=300)
         prepared = inspector.prepare(model.path, dict(model.shapes), folder / "prepared.onnx")
         self._prepared = prepared.path
-        self._inputs = verification.make_inputs(self._reference, prepared.inputs, folder / "inputs")
+        self._seeds = verification.SEEDS if set(bundles) <= {"f32"} else verification.NARROW_SEEDS
+        self._inputs = verification.make_inputs(
+            self._reference, prepared.inputs, folder / "inputs", model=prepared.path, seeds=self._seeds
+        )
         self._expected = verification.run_reference(
             self._reference, prepared.path, self._inputs, folder / "expected", threads=threads
         )
@@ -155,7 +158,7 @@ class _Measurement:
         found = verification.verify(
             self._reference, engine, variant=Variant.TUNED, bundle=bundle, inputs=self._inputs,
             expected=self._expected, folder=self._folder / "actual", place={"threads": self._threads},
-            precision=precision,
+            precision=precision, seeds=self._seeds, model=self._prepared,
         )  # fmt: skip
         self._verified[name] = found.passed
         if not found.passed:

@@ -28,6 +28,8 @@ CHALLENGE_SHARE = 0.25
 _LARGEST_IMPRESSION = 0.15
 _MARGIN = 0.05
 """Sums of operators' latencies tell the network's no better; a bound behind by less may be ahead."""
+_BELIEVED = 0.25
+"""Gain over a default that nobody measured, as a share of the latency found, that is believed."""
 _FIRST_POINTS = 3
 _NEAR = 1.3
 """Arms whose estimate is so near to the best may turn out the fastest as a whole network."""
@@ -52,8 +54,8 @@ def estimate(untuned: float, operators: Sequence[Operator]) -> float | None:
     """Seconds of one run of the model with the best found, ``untuned`` being those of the untuned build.
 
     What no trial is known of stays as it is untuned. A default that was not measured is taken for the operator's share
-    in the model's FLOPs, which tells little: no operator is believed to have gained more than what it takes now, until
-    all are measured. Their sum is then what the network takes. None when no operator has a valid trial.
+    in the model's FLOPs, which tells little: no operator is believed to have gained more than a part of what it takes
+    now, until all are measured. Their sum is then what the network takes. None when no operator has a valid trial.
     """
     measured = [each for each in operators if each.best is not None]
     if not measured:
@@ -70,7 +72,7 @@ def _gain(operator: Operator, seconds_per_flop: float) -> float:
     best = operator.best or 0.0
     if operator.default is not None:
         return operator.default - best
-    return min(max(operator.flop, 1.0) * seconds_per_flop - best, best)
+    return min(max(operator.flop, 1.0) * seconds_per_flop - best, best * _BELIEVED)
 
 
 def entrants(budget: Budget) -> int:
@@ -159,10 +161,13 @@ class Race:
         self._arms[arm].curve = [(0.0, seconds)]
 
     def tell(self, arm: str, *, spent: float, seconds: float | None) -> None:
-        """The estimate after the arm has spent this share in all; None where no trial was valid."""
+        """The estimate after the arm has spent this share in all; None where no trial was valid.
+
+        It may be worse than the one before, which knew less.
+        """
         known = self._arms[arm]
         if spent > known.spent or not known.curve:
-            known.curve.append((spent, known.now if seconds is None else min(seconds, known.now)))
+            known.curve.append((spent, known.now if seconds is None else seconds))
 
     def end(self, arm: str, verdict: str) -> None:
         """No slice for this arm any more: nothing is left to search there, or it failed."""

@@ -34,8 +34,8 @@ _MOVING = {
     "strided_slice",
     "transpose",
 }
-"""Operators that only move numbers. Pools pick them, but TVM would round again with each that it compares; and of
-bfloat16 tensors that are concatenated it takes some for float32, where a layout transform follows (0.19).
+"""Operators that only move numbers. Pools pick them, but TVM would round again with each that it compares; and some
+concatenations of bfloat16 tensors, blocked otherwise than the result, TVM 0.19 computes wrongly.
 """
 
 

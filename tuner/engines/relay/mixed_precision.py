@@ -24,7 +24,7 @@ from tuner.engines.protocol import faults
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relay import fast_math, importing, quantized, shuffles, speedups
-from tuner.engines.relay.templates import bf16_narrowing, bf16_products
+from tuner.engines.relay.templates import bf16_narrowing, bf16_products, grouped
 
 _SUMMING = (
     "nn.conv1d",
@@ -83,7 +83,8 @@ def load(path: str, precision: str, *, rewrite: bool = False) -> importing.Impor
 @lru_cache(maxsize=2)
 def _rewritten(path: str, modified_ns: int, precision: str) -> importing.Imported:  # noqa: ARG001 - part of the key
     imported = load(path, precision)
-    return dataclasses.replace(imported, module=shuffles.keep_apart(fast_math.apply(imported.module)))
+    module = shuffles.keep_apart(fast_math.apply(imported.module))
+    return dataclasses.replace(imported, module=grouped.preferred(module))
 
 
 def of_target(target: Any) -> list[str]:

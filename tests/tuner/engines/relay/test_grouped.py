@@ -15,6 +15,7 @@ TASK = "group_conv2d_NCHWc.x86"
 PREPARED = """
 import numpy as np
 from tuner.engines.relay import comparing, compiling, extracting, importing
+from tuner.engines.relay.templates import grouped
 from tvm import relay
 from tvm.autotvm.measure import MeasureInput, MeasureResult
 from tvm.contrib import graph_executor
@@ -59,7 +60,7 @@ y = convolved(y, 6, (16, 1, 1), 2)
 module = relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], y)))
 imported = importing.Imported(module=module, params={}, inputs=("x",), outputs=("y",), operators={})
 
-def run(records):
+def run(records, module=module):
     with compiling.dispatch(records), tvm.transform.PassContext(opt_level=3):
         library = relay.build(module, target=TARGET)
     executor = graph_executor.GraphModule(library["default"](tvm.cpu(0)))
@@ -68,10 +69,14 @@ def run(records):
     return executor.get_output(0).numpy(), library.get_graph_json()
 
 (expected, plain), (found, own) = run([]), run(records((1, 32, 8, 6), 48, 1, (1, 1), 4, (8, 12, 6))[:1])
+(alone, preferred) = run([], grouped.preferred(module))
 print(json.dumps({
     "tasks": [each["name"] for each in extracting.extract(imported, TARGET, keep_layout=True, rewrite=True)],
-    "blocked": [graph.count('"func_name": "tvmgen_default_fused_nn_contrib_conv2d_NCHWc') for graph in (plain, own)],
-    "error": float(np.abs(found - expected).max() / np.abs(expected).max()),
+    "blocked": [
+        graph.count('"func_name": "tvmgen_default_fused_nn_contrib_conv2d_NCHWc')
+        for graph in (plain, own, preferred)
+    ],
+    "error": float(np.abs(np.stack([found, alone]) - expected).max() / np.abs(expected).max()),
 }))
 """
 
@@ -88,5 +93,5 @@ def test_networks_use_it_where_records_say_so_and_otherwise_stay_as_they_were(tm
     told = inside(PREPARED + NETWORK, tmp_path)
     # The last convolution has 3 channels a group: no vector.
     assert told["tasks"].count(TASK) == 1
-    assert told["blocked"] == [1, 2]
+    assert told["blocked"] == [1, 2, 2]
     assert told["error"] < 1e-6

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import tvm
 from tvm import autotvm, relay, te
 from tvm.autotvm.task.space import OtherOptionEntity, SplitEntity
+from tvm.relay import dataflow_pattern as patterns
 from tvm.relay.op.strategy.generic import wrap_compute_conv2d, wrap_topi_schedule
 from tvm.target.x86 import get_simd_32bit_lanes
 from tvm.topi import nn
@@ -27,8 +29,14 @@ _PLANAR, _BLOCKED = "nn.conv2d", "nn.contrib_conv2d_NCHWc"
 _TILE = 28
 """Vectors of sums that fit the registers of AVX-512 beside what they are summed from."""
 _SMALLEST_BLOCK = 4
-_LEVEL = 5
-"""Below TVM's own 10: only builds with a record of it take this template."""
+_LEVEL, _PREFERRED = 5, 15
+"""Below TVM's own 10, so that a build without records takes TVM's, and above it in builds that may be rewritten."""
+_KEPT = (
+    *("strides", "padding", "dilation", "groups", "channels", "kernel_size"),
+    *("data_layout", "kernel_layout", "out_dtype"),
+)
+_MARK = "NCHW"
+"""``out_layout`` of a convolution that prefers this template; importers leave it empty, which means the same."""
 
 
 @autotvm.register_topi_compute(TASK)
@@ -82,6 +90,26 @@ def schedule_grouped(cfg: Any, outs: Any) -> Any:
 
     traverse_inline(schedule, outs[0].op, visit)
     return schedule
+
+
+def preferred(module: Any) -> Any:
+    """The ``tvm.IRModule`` whose grouped convolutions, in ``main``, take this template without a record, too."""
+    main = patterns.rewrite([_Marking()], module["main"], module)
+    functions = {**dict(module.functions.items()), module.get_global_var("main"): main}
+    return relay.transform.InferType()(tvm.IRModule(functions, module.type_definitions))
+
+
+class _Marking(patterns.DFPatternCallback):
+    def __init__(self) -> None:
+        super().__init__(rewrite_once=True)
+        self.pattern = patterns.is_op("nn.conv2d")(patterns.wildcard(), patterns.is_constant())
+
+    def callback(self, _: Any, post: Any, __: Any) -> Any:
+        attrs, kernel = post.attrs, post.args[1].data
+        if attrs.groups == 1 or kernel.shape[1] == 1 or attrs.data_layout != "NCHW" or attrs.out_layout:
+            return post
+        how = {name: attrs[name] for name in _KEPT}
+        return relay.nn.conv2d(*post.args, **how, out_layout=_MARK)
 
 
 def _sizes(data: Any, kernel: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -157,9 +185,10 @@ def _planar(data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any, g
     return unpack_NCHWc_to_nchw(blocked, out_dtype)
 
 
-def _offer(_attrs: Any, inputs: list[Any], _out_type: Any, _target: Any, strategy: Any) -> Any:
+def _offer(attrs: Any, inputs: list[Any], _out_type: Any, _target: Any, strategy: Any) -> Any:
     if len(inputs[0].shape) == 4:
-        compute, level = wrap_compute_conv2d(_planar, has_groups=True), _LEVEL
+        compute = wrap_compute_conv2d(_planar, has_groups=True)
+        level = _PREFERRED if attrs.out_layout == _MARK else _LEVEL
     else:
         # TVM has no other of that operator, and would compute something else.
         strategy = relay.op.OpStrategy()

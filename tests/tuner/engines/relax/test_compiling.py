@@ -173,6 +173,14 @@ def test_an_unknown_target_is_refused(
     assert near is None or near in caught.value.details["near_matches"]
 
 
+def test_bfloat16_is_left_to_autotvm(relax: EngineSession, prepared: Path, target: str, tmp_path: Path) -> None:
+    params = {"model": str(prepared), "target": target, "threads": 1, "out_dir": str(tmp_path), "precision": "bf16"}
+    with pytest.raises(errors.EngineRequestFailed, match="no schedules for bfloat16") as caught:
+        relax.request("compile", {**params, "records": None}, timeout=60)
+    assert caught.value.engine_code == "unsupported_dtype"
+    assert "autotvm" in str(caught.value.hint)
+
+
 @pytest.mark.parametrize("wrong", [{"format": "exe"}, {"precision": "int3"}, {"options": {"layout": "CHWN"}}], ids=str)
 def test_unknown_options_are_refused(
     relax: EngineSession, place: dict[str, Any], tmp_path: Path, wrong: dict[str, Any]

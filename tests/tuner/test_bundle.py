@@ -43,9 +43,7 @@ REPORT = Report(
     engines={Variant.TUNED: "relay/tvm-0.19.0/llvm-22.1.8"},
     choice=("autotvm leads.",),
     portfolio=(
-        Contender(
-            name="ansor", tuner="ansor", engine="relay", seconds=1e-3, trials=64, verdict="published"
-        ),
+        Contender(name="ansor", tuner="ansor", engine="relay", seconds=1e-3, trials=64, verdict="published"),
         Contender(name="autotvm", tuner="autotvm", engine="relay", verdict="wrong results"),
     ),
     failed_tasks=(FailedTask(position=3, name="conv2d.x86", failures={"build_error": 8}, hint="See the log."),),

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from domain.artifacts import Variant
+from api.report_schemas import Report
 from domain.jobs import BundleFormat, JobState, Precision, RunnerKind, Stage, Tuner
 from domain.models import ModelFormat
 
@@ -208,84 +208,6 @@ class Plan(BaseModel):
     device: str | None
     engines: list[EnginePlan]
     notes: list[str]
-
-
-class Timing(BaseModel):
-    """Seconds per run, from one interleaved benchmark."""
-
-    mean: float
-    median: float
-    p90: float
-    p99: float
-    min: float
-    max: float
-    std: float
-    samples: list[float]
-
-
-class OutputError(BaseModel):
-    output: str
-    dtype: str
-    max_abs: float
-    max_rel: float = Field(description="Relative to the largest magnitude in the reference output.")
-    atol: float
-    rtol: float
-    passed: bool
-    top1: float | None = Field(
-        description="Share of rows whose largest element is at the reference's place; null of what is no classifier's."
-    )
-    least_top1: float | None = Field(description="The share that was asked for.")
-    not_finite: int = Field(description="Elements that are NaN or infinite where the reference's are not.")
-
-
-class Verification(BaseModel):
-    passed: bool
-    precision: str = Field(description="What the build computes with, which decides the tolerances.")
-    seeds: list[int]
-    inputs: dict[str, str] = Field(description="Kind of values that each input was given: image, ids, mask, …")
-    outputs: list[OutputError]
-
-
-class FailedTask(BaseModel):
-    """A tuning task of which no trial was valid."""
-
-    position: int
-    name: str
-    failures: dict[str, int] = Field(description="What went wrong, to count of trials.")
-    hint: str
-
-
-class Contender(BaseModel):
-    """One build that raced for publication."""
-
-    name: str
-    tuner: str | None
-    engine: str
-    precision: str
-    rewritten: bool = Field(description="Whether the network was rewritten for compilers before it was built.")
-    records: int = Field(description="Tuning records that it was built with.")
-    trials: int = Field(description="Trials of this job that searched for it.")
-    seconds_tuned: float
-    seconds: float | None = Field(description="Median of a run in the race; null of what was not timed.")
-    verified: bool
-    verdict: str = Field(description="Why it was left, or that it won.")
-
-
-class Report(BaseModel):
-    """The comparison that a job ends with."""
-
-    timings: dict[Variant, Timing]
-    verifications: dict[Variant, Verification]
-    published: Variant
-    speedup_over_untuned: float
-    speedup_over_reference: float | None = Field(description="Null where the reference cannot run: behind RPC.")
-    summary: str
-    engines: dict[Variant, str] = Field(description="Toolchain of each compiled variant.")
-    failed_tasks: list[FailedTask]
-    choice: list[str] = Field(description="Why this engine and tuner: a sentence for each that was considered.")
-    compared_with: str = Field(description="What the reference is: ONNX Runtime, or an IRModule's unscheduled build.")
-    precision: str = Field(description="What the published variant computes with.")
-    portfolio: list[Contender] = Field(description="Every build that raced, the fastest first.")
 
 
 class Artifact(BaseModel):

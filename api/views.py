@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from api import placing, schemas
+from api import placing, report_schemas, schemas
 from domain.artifacts import Artifact, Report
 from domain.jobs import Job, JobState, Placement
 from domain.models import Model
@@ -103,16 +103,16 @@ def planned(outcome: Mapping[str, Any] | None) -> schemas.Planned | None:
     )
 
 
-def report(value: Report) -> schemas.Report:
-    return schemas.Report(
-        timings={variant: schemas.Timing(**asdict(timing)) for variant, timing in value.timings.items()},
+def report(value: Report) -> report_schemas.Report:
+    return report_schemas.Report(
+        timings={variant: report_schemas.Timing(**asdict(timing)) for variant, timing in value.timings.items()},
         verifications={
-            variant: schemas.Verification(
+            variant: report_schemas.Verification(
                 passed=verification.passed,
                 precision=verification.precision,
                 seeds=list(verification.seeds),
                 inputs=verification.inputs,
-                outputs=[schemas.OutputError(**asdict(output)) for output in verification.outputs],
+                outputs=[report_schemas.OutputError(**asdict(output)) for output in verification.outputs],
             )
             for variant, verification in value.verifications.items()
         },
@@ -121,11 +121,12 @@ def report(value: Report) -> schemas.Report:
         speedup_over_reference=value.speedup_over_reference,
         summary=value.summary,
         engines=value.engines,
-        failed_tasks=[schemas.FailedTask(**asdict(task)) for task in value.failed_tasks],
+        failed_tasks=[report_schemas.FailedTask(**asdict(task)) for task in value.failed_tasks],
         choice=list(value.choice),
         compared_with=value.compared_with,
         precision=value.precision,
-        portfolio=[schemas.Contender(**asdict(contender)) for contender in value.portfolio],
+        portfolio=[report_schemas.Contender(**asdict(contender)) for contender in value.portfolio],
+        conditions=report_schemas.Conditions(**asdict(value.conditions)) if value.conditions else None,
     )
 
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.responses import PlainTextResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from api import events, problems, schemas, views
+from api import events, problems, report_schemas, views
 from api.services import ServicesDep
 from domain import errors
 from domain.jobs import Job, JobState
@@ -94,9 +94,12 @@ def native_records(services: ServicesDep, job: _JobDep) -> Response:
 
 
 @router.get(
-    "/report", operation_id="get_job_report", response_model=schemas.Report, responses=problems.responses(404, 409)
+    "/report",
+    operation_id="get_job_report",
+    response_model=report_schemas.Report,
+    responses=problems.responses(404, 409),
 )
-def report(services: ServicesDep, job: _JobDep) -> schemas.Report:
+def report(services: ServicesDep, job: _JobDep) -> report_schemas.Report:
     """The comparison of reference, untuned and tuned that the job ended with."""
     if not job.state.is_final:
         raise errors.JobNotFinished(f"job {job.id} is still {job.state}: it has no report yet")

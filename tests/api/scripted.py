@@ -8,7 +8,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 from domain import ids
-from domain.artifacts import Artifact, Contender, FailedTask, OutputError, Report, Timing, Variant, Verification
+from domain.artifacts import (
+    Artifact,
+    Conditions,
+    Contender,
+    FailedTask,
+    OutputError,
+    Report,
+    Timing,
+    Variant,
+    Verification,
+)
 from domain.events import EventKind
 from domain.jobs import Failure, Job, JobState, Lease, Placement, Stage
 from domain.records import Record, RecordKey, TrialError
@@ -266,6 +276,10 @@ def report(gain: float) -> Report:
             Contender(name="untuned relay", tuner=None, engine="relay", seconds=untuned, verdict="slower"),
             Contender(name="ansor", tuner="ansor", engine="relay", trials=16, verdict="could not catch up"),
         ),
+        conditions=Conditions(
+            device="Zen", threads=2, megahertz=(3000.0, 3700.0), load=0.25, drift=0.08, attempts=3, noisy=True,
+            reasons=("the calibration loop varied by 8%",),
+        ),
     )  # fmt: skip
 
 
@@ -279,4 +293,6 @@ def _timing(median: float) -> Timing:
         min=median,
         max=median * 1.1,
         std=median * 0.05,
+        ci_low=median * 0.99,
+        ci_high=median * 1.02,
     )

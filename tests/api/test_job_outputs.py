@@ -4,12 +4,16 @@ import json
 import threading
 import time
 from collections.abc import Iterable
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
 import httpx
+import pytest
 from fastapi.testclient import TestClient
 
+from api import report_schemas
+from domain import artifacts
 from domain.events import EventKind
 from domain.jobs import Failure
 from storage import events
@@ -130,6 +134,43 @@ def test_a_report_comes_with_success(client: TestClient, service: Service, job: 
     error = report["verifications"]["tuned"]["outputs"][0]
     assert (error["max_abs"], error["top1"], error["least_top1"], error["not_finite"]) == (3.6e-7, 1.0, None, 0)
     assert (report["verifications"]["tuned"]["inputs"], report["precision"]) == ({"x": "image"}, "f32")
+
+
+def test_a_report_tells_conditions_and_certainty(client: TestClient, service: Service, job: str) -> None:
+    ScriptedWorker(service).run(job, gain=2.0)
+    report = client.get(f"/v1/jobs/{job}/report").json()
+    timing = report["timings"]["tuned"]
+    assert (timing["ci_low"], timing["ci_high"]) == pytest.approx((0.0004 * 0.99, 0.0004 * 1.02))
+    assert report["conditions"] == {
+        "device": "Zen",
+        "threads": 2,
+        "governor": None,
+        "megahertz": [3000.0, 3700.0],
+        "load": 0.25,
+        "drift": 0.08,
+        "attempts": 3,
+        "noisy": True,
+        "reasons": ["the calibration loop varied by 8%"],
+    }
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        artifacts.Report,
+        artifacts.Timing,
+        artifacts.OutputError,
+        artifacts.Verification,
+        artifacts.FailedTask,
+        artifacts.Contender,
+        artifacts.Conditions,
+    ],
+)
+def test_nothing_of_a_report_is_left_out(kind: Any) -> None:
+    """Models leave out silently what they do not know."""
+    told = set(getattr(report_schemas, kind.__name__).model_fields)
+    # A verification stands under its variant.
+    assert {field.name for field in fields(kind)} - {"variant"} <= told
 
 
 def test_a_failed_job_has_no_report(client: TestClient, service: Service, job: str) -> None:

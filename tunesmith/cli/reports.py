@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tunesmith.cli import output
@@ -24,6 +24,8 @@ def comparison(report: Mapping[str, Any], *, precision: str) -> None:
     output.line(str(report["summary"]))
     for variant, verification in report["verifications"].items():
         _fact("checked", f"{variant}: {_checked(verification)}", indent=10)
+    if report.get("conditions"):
+        _fact("measured", _measured(report["conditions"], report["timings"]), indent=10)
     _portfolio(report.get("portfolio", []))
     for toolchain, variants in _by_toolchain(report["engines"]).items():
         _fact(" and ".join(variants), toolchain, indent=10)
@@ -76,6 +78,42 @@ def _limits(error: Mapping[str, Any]) -> str:
     if error["not_finite"]:
         parts.append(f"{error['not_finite']} elements not finite")
     return ", ".join(parts)
+
+
+def _measured(conditions: Mapping[str, Any], timings: Mapping[str, Any]) -> str:
+    """What the benchmark was measured under, and how sure its medians are."""
+    count, least = conditions["threads"], min(len(timing["samples"]) for timing in timings.values())
+    parts = [
+        f"on {conditions['device']} with {count} thread{'s' if count != 1 else ''}, {least} samples of each",
+        _certainty(timings.values()),
+        _clocks(conditions),
+    ]
+    if conditions["load"] is not None:
+        parts.append(f"{conditions['load']:.1f} other programs at work")
+    if conditions["drift"] is not None:
+        parts.append(f"calibration loop varied by {_percent(conditions['drift'])}")
+    if conditions["attempts"] > 1:
+        parts.append(f"attempt {conditions['attempts']}")
+    if conditions["noisy"]:
+        parts.append(f"NOISY: {', '.join(conditions['reasons'])}")
+    return "; ".join(part for part in parts if part)
+
+
+def _certainty(timings: Iterable[Mapping[str, Any]]) -> str:
+    widths = [
+        (timing["ci_high"] - timing["ci_low"]) / timing["median"]
+        for timing in timings
+        if timing["ci_low"] is not None and timing["ci_high"] is not None
+    ]
+    return f"95 % intervals of medians at most {_percent(max(widths))} wide" if widths else ""
+
+
+def _clocks(conditions: Mapping[str, Any]) -> str:
+    said = [f"governor {conditions['governor']}"] if conditions["governor"] else []
+    if conditions["megahertz"]:
+        low, high = (f"{megahertz:.0f}" for megahertz in conditions["megahertz"])
+        said.append(f"{low if low == high else f'{low} to {high}'} MHz")
+    return ", ".join(said)
 
 
 def _percent(share: float) -> str:

@@ -18,6 +18,7 @@ OWN = {
     "plugin_failed",
     "unknown_method",
     "unknown_workload",
+    "wrong_rewriting",
 }
 """What is an engine's failure, whoever asked."""
 

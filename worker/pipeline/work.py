@@ -28,7 +28,6 @@ Outcome = dict[str, Any]
 
 INPUTS, EXPECTED, KINDS = "inputs", "expected", "kinds"
 UNTUNED, TUNED = "untuned", "tuned"
-RECORDS = "records.jsonl"
 CHECK_SECONDS = 600.0
 COMPILE_SECONDS = 3600.0
 

@@ -123,9 +123,10 @@ class Allocator:
             task.timed += trials
             task.seconds += seconds
 
-    def set_planned(self, workload_key: str, trials: int) -> None:
-        """Another plan for one task, as when somebody else has searched it meanwhile."""
-        self._tasks[workload_key].planned = trials
+    def set_planned(self, workload_key: str, trials: int, *, done: int = 0) -> None:
+        """Another plan for one task, as when somebody else has searched it meanwhile, and spent ``done`` trials."""
+        task = self._tasks[workload_key]
+        task.planned, task.done = trials, max(task.done, done)
 
     def _choose(self, candidates: Sequence[_Progress]) -> _Progress:
         throughputs = self._throughputs()

@@ -158,3 +158,13 @@ def test_layouts_race(bench: Bench) -> None:
     keys = Counter(record.key.workload_key for record in bench.records(job_id))
     assert keys['["ms:conv NCHW"]'] >= 8
     assert {params["options"]["layout"] for params in bench.script.asked("tune")} == {None, "NCHW"}
+    # Both layouts have the dense layer: its trials are paid for once.
+    assert 190 <= sum(keys.values()) <= 200
+
+
+def test_a_model_without_anything_to_tune_is_published(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(racing, "IMPRESSION_SECONDS", 0.1)
+    bench.script.tasks = ()
+    job_id = run(bench, trials=None, seconds=2.0)
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    assert bench.script.measured == []

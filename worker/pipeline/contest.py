@@ -24,6 +24,7 @@ from worker.pipeline.searching import Search
 from worker.pipeline.work import Work
 
 _EXHAUSTED = "nothing is left for it to search"
+_COVERED = "earlier searches cover all that it would search"
 _UNTUNABLE = "none of its tuning tasks could be tuned"
 
 
@@ -75,11 +76,13 @@ class _Contest:
     def __init__(self, work: Work, raced: Sequence[Arm]) -> None:
         self._work = work
         self._budget = work.request.budget
-        self._limit: float | None = work.outcomes[Stage.PLAN]["budget_seconds"]
+        self._limit = _limit(work, raced)
         self._entries = {arm.name: Entry(arm=arm, work=arms.view(work, arm)) for arm in raced}
         self._race = racing.Race(list(self._entries), impression=racing.impression(self._budget))
         self._failure: errors.TunesmithError | None = None
         self._seconds = Progress(work).seconds_before
+        self._trials = 0
+        """Of all arms; those of a workload that two of them share are trials of either, and count once here."""
         self._recall()
 
     def run(self) -> Ended:
@@ -93,6 +96,7 @@ class _Contest:
         """What earlier attempts spent on each arm, and came to."""
         with self._work.database.reading() as session:
             spent = records.of_job(session, self._work.job.id)
+        self._trials = len(spent)
         for entry in self._entries.values():
             known = extraction.known(entry.work)
             own = {task.workload_key for task in known or ()}
@@ -118,7 +122,7 @@ class _Contest:
             entry.reckon()
             self._tell(entry)
         if ended_by == "trials" or (ended_by and entry.trials == trials):
-            self._race.end(name, _EXHAUSTED if entry.trials else _UNTUNABLE)
+            self._race.end(name, _why_ended(entry))
         if ended_by:
             work.note(entry.sentence(trials=entry.trials - trials, seconds=entry.seconds - seconds))
 
@@ -148,11 +152,16 @@ class _Contest:
         if own is not None:
             limits.append(self._seconds + max(0.0, own - entry.seconds))
         search = self._resume(entry, seconds=min(limits, default=None), patient=False)
-        trials = None if self._budget.trials is None else math.ceil(chosen.share * self._budget.trials)
         try:
-            return search.run(trials=trials)
+            return search.run(trials=self._trials_of(chosen))
         finally:
             self._account(entry, search)
+
+    def _trials_of(self, chosen: Slice) -> int | None:
+        """At most what is left: a share is no exact number."""
+        if self._budget.trials is None:
+            return None
+        return min(math.ceil(chosen.share * self._budget.trials), self._budget.trials - self._trials)
 
     def _take_up(self, entry: Entry) -> float | None:
         """Make the arm the leading one, with a plan for what is left; returns the seconds of its tasks' shares."""
@@ -168,7 +177,7 @@ class _Contest:
         if entry.search is None:
             entry.search = Search(entry.work, seconds=seconds)
             # What only the journal knew is the arm's too.
-            entry.trials = sum(task.trials_done for task in entry.search.progress.tasks)
+            self._count(entry, entry.search)
         entry.search.go_on(spent=self._seconds, seconds=seconds, patient=patient)
         return entry.search
 
@@ -176,13 +185,17 @@ class _Contest:
         entry.seconds += search.seconds - self._seconds
         self._seconds = search.seconds
         search.progress.reload()
+        self._count(entry, search)
+
+    def _count(self, entry: Entry, search: Search) -> None:
         entry.trials = sum(task.trials_done for task in search.progress.tasks)
+        self._trials = search.progress.trials_done
 
     def _tell(self, entry: Entry) -> None:
         self._race.tell(entry.arm.name, spent=self._share(entry.trials, entry.seconds), seconds=entry.estimate)
 
     def _left(self) -> float:
-        return 1.0 - self._share(sum(entry.trials for entry in self._entries.values()), self._seconds)
+        return 1.0 - self._share(self._trials, self._seconds)
 
     def _share(self, trials: int, seconds: float) -> float:
         """Of the budget, by whichever limit is nearer."""
@@ -196,6 +209,10 @@ class _Contest:
     def _finish(self) -> Ended:
         """With what promises most, on whatever is left, waiting for what other jobs search."""
         found = [entry for entry in self._entries.values() if entry.extracted]
+        if not found and self._failure is None:
+            # The budget had nothing for anybody.
+            found = list(self._entries.values())[:1]
+            self._enter(found[0])
         if self._failure is not None and all(entry.estimate is None for entry in found):
             raise self._failure
         best = min(found, key=lambda entry: math.inf if entry.estimate is None else entry.estimate)
@@ -207,3 +224,19 @@ class _Contest:
         best.reckon()
         best.verdict = best.verdict if failed else ""
         return Ended(work=best.work, search=search, ended_by=ended_by, entries=list(self._entries.values()))
+
+
+def _limit(work: Work, raced: Sequence[Arm]) -> float | None:
+    """Seconds for all arms together.
+
+    The plan takes off what others have spent on the leading arm's tasks, which is no reason to search a narrower
+    precision less: then each arm is held to what is left of its own tasks' shares.
+    """
+    planned: float | None = work.outcomes[Stage.PLAN]["budget_seconds"]
+    return work.request.budget.seconds if any(arm.precision for arm in raced) else planned
+
+
+def _why_ended(entry: Entry) -> str:
+    if entry.trials:
+        return _EXHAUSTED
+    return _UNTUNABLE if entry.estimate is None else _COVERED

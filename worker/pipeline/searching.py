@@ -72,7 +72,9 @@ class Search:
         self.progress.reload()
         self.progress.seconds_before = spent - self._spent
         for task in self.progress.tasks:
-            self._allocator.set_planned(task.extracted.workload_key, task.trials_planned)
+            key = task.extracted.workload_key
+            # Another arm may have the same workload.
+            self._allocator.set_planned(key, task.trials_planned, done=self.progress.done(key))
         self._limit, self._patient = seconds, patient
         self._looked = 0.0
 

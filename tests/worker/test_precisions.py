@@ -57,6 +57,25 @@ def test_auto_publishes_the_fastest_that_is_accurate(bench: Bench, monkeypatch: 
     assert found.precision == found.report.precision
 
 
+@pytest.mark.parametrize("budget", [{"trials": 256}, {"trials": None, "seconds": 2.0}])
+def test_auto_searches_narrower_precisions_where_f32_is_covered(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, budget: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(racing, "IMPRESSION_TRIALS", 16)
+    monkeypatch.setattr(racing, "IMPRESSION_SECONDS", 0.1)
+    bench.script.space_size = 16
+    bench.script.precisions = VNNI
+    run(bench, **budget)
+    paid = len(bench.script.asked("tune"))
+    assert paid
+    second = run(bench, precision=Precision.AUTO, **budget)
+    assert bench.get(second).state is JobState.SUCCEEDED
+    assert {each["precision"] for each in bench.script.asked("tune")[paid:]} == {"bf16", "int8"}
+    paid = len(bench.script.asked("tune"))
+    run(bench, precision=Precision.AUTO, **budget)
+    assert len(bench.script.asked("tune")) == paid
+
+
 def test_f32_is_never_narrowed_unasked(bench: Bench) -> None:
     bench.script.precisions = VNNI
     job = run(bench)

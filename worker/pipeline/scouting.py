@@ -33,7 +33,8 @@ def run(work: Work) -> Scouted:
     if not work.measures:
         return _most_records(work)
     covered = _covered(work)
-    if covered is not None:
+    # What is known of f32 says nothing of a narrower precision.
+    if covered is not None and all(_is_covered(arms.view(work, arm)) for arm in known if arm.precision):
         said = f"{covered} leads: earlier searches cover all that it would search."
         return Scouted(arms=[Arm(tuner=covered)], choice=[said] if len(candidates.usable(work)) > 1 else [])
     return _affordable(work, known)
@@ -51,16 +52,16 @@ def _affordable(work: Work, known: Sequence[Arm]) -> Scouted:
 
 def _covered(work: Work) -> Tuner | None:
     """A tuner whose tasks others have searched as hard as this budget would; of several the preferred one."""
-    for tuner in candidates.usable(work):
-        led = arms.view(work, Arm(tuner=tuner))
-        extracted = extraction.known(led)
-        if not extracted:
-            continue
-        with work.database.reading() as session:
-            planned, _ = covering.allot(session, led, extracted)
-        if any(task.best_latency for task in planned) and not any(task.trials_planned for task in planned):
-            return tuner
-    return None
+    return next((tuner for tuner in candidates.usable(work) if _is_covered(arms.view(work, Arm(tuner=tuner)))), None)
+
+
+def _is_covered(led: Work) -> bool:
+    extracted = extraction.known(led)
+    if not extracted:
+        return False
+    with led.database.reading() as session:
+        planned, _ = covering.allot(session, led, extracted)
+    return any(task.best_latency for task in planned) and not any(task.trials_planned for task in planned)
 
 
 def _most_records(work: Work) -> Scouted:

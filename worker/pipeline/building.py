@@ -35,7 +35,8 @@ def tuned(work: Work, build: Build, lines: Sequence[str]) -> Compiled:
     """
     params = build.params(work)
     note = work.folder / f"{build.folder}.json"
-    identity = hashlib.sha256(json.dumps([params, list(lines)], sort_keys=True).encode()).hexdigest()
+    basis = [params, list(lines), work.toolchains[build.engine].identity]
+    identity = hashlib.sha256(json.dumps(basis, sort_keys=True).encode()).hexdigest()
     known = _known(work, note, identity)
     if known is not None:
         return known

@@ -67,7 +67,7 @@ def _plan(work: Work) -> list[Build]:
         build, lines = _of_arm(work, arm, tried.get(arm.name))
         if lines:
             # Of a network without convolutions all layouts are one.
-            found.setdefault((build.engine, *lines), build)
+            found.setdefault((build.engine, build.precision, *lines), build)
     builds = [*found.values(), *_without_records(work)]
     # Of each precision its most promising one first: a narrower one may yet fail its accuracy gate.
     places: Counter[str] = Counter()

@@ -23,6 +23,10 @@ from domain.jobs import Budget
 IMPRESSION_SECONDS = 45.0
 IMPRESSION_TRIALS = 128
 """What a first impression of an arm costs: a few rounds on each of the heaviest tasks."""
+RIVAL_SECONDS = 900.0
+RIVAL_TRIALS = 1000
+"""The least budgets in which another tuner challenges the leading one. What a tuner promises after a first impression
+is wrong by more than tuners differ by, and smaller budgets cannot make up for a wrong turn."""
 CHALLENGE_SHARE = 0.25
 """Of the budget, for the first impressions of all arms but the leading one."""
 _LARGEST_IMPRESSION = 0.15
@@ -83,6 +87,12 @@ def entrants(budget: Budget) -> int:
         if limit is not None
     ]
     return 1 + math.floor(min(reach))
+
+
+def has_rivals(budget: Budget) -> bool:
+    """Whether tuners race for the budget at all."""
+    enough_seconds = budget.seconds is None or budget.seconds >= RIVAL_SECONDS
+    return enough_seconds and (budget.trials is None or budget.trials >= RIVAL_TRIALS)
 
 
 def impression(budget: Budget) -> float:

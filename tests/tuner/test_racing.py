@@ -140,6 +140,20 @@ def test_a_small_budget_is_not_spent_on_impressions(budget: Budget, arms: int) -
     assert racing.impression(budget) * (arms - 1) <= racing.CHALLENGE_SHARE
 
 
+@pytest.mark.parametrize(
+    ("budget", "rivals"),
+    [
+        (Budget(seconds=300), False),
+        (Budget(seconds=900), True),
+        (Budget(trials=999), False),
+        (Budget(trials=1000), True),
+        (Budget(trials=1000, seconds=300), False),
+    ],
+)
+def test_tuners_race_only_for_budgets_that_can_make_up_for_a_wrong_turn(budget: Budget, rivals: bool) -> None:
+    assert racing.has_rivals(budget) is rivals
+
+
 def operator(best: float | None, *, default: float | None = None, weight: int = 1, flop: float = 1e6) -> Operator:
     return Operator(weight=weight, flop=flop, default=default, best=best)
 

@@ -26,6 +26,7 @@ ARM = "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"
 @pytest.fixture(autouse=True)
 def _race_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(racing, "IMPRESSION_TRIALS", 16)
+    monkeypatch.setattr(racing, "RIVAL_TRIALS", 1)
 
 
 def artifact(bench: Bench, job_id: str) -> Artifact:

@@ -23,6 +23,7 @@ BUILDS = ("autotvm", "rewritten", "ansor")
 def _large_budget(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two tuners race, and the budget reaches for every build."""
     monkeypatch.setattr(racing, "IMPRESSION_TRIALS", 8)
+    monkeypatch.setattr(racing, "RIVAL_TRIALS", 1)
     monkeypatch.setattr(racing, "SAVED_SECONDS", -1e6)
     bench.script.hellos = {"relay": {**HELLO, "tuners": ["autotvm", "ansor"]}, "reference": HELLO}
     bench.script.space_size = 16

@@ -47,6 +47,7 @@ def test_what_is_not_accurate_fails_with_the_numbers(bench: Bench) -> None:
 
 def test_auto_publishes_the_fastest_that_is_accurate(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(racing, "IMPRESSION_TRIALS", 16)
+    monkeypatch.setattr(racing, "RIVAL_TRIALS", 1)
     bench.script.precisions = VNNI
     bench.script.inaccurate = frozenset({"int8"})
     job = run(bench, precision=Precision.AUTO, trials=256)
@@ -62,7 +63,9 @@ def test_auto_searches_narrower_precisions_where_f32_is_covered(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, budget: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(racing, "IMPRESSION_TRIALS", 16)
+    monkeypatch.setattr(racing, "RIVAL_TRIALS", 1)
     monkeypatch.setattr(racing, "IMPRESSION_SECONDS", 0.1)
+    monkeypatch.setattr(racing, "RIVAL_SECONDS", 0.1)
     bench.script.space_size = 16
     bench.script.precisions = VNNI
     run(bench, **budget)

@@ -41,7 +41,11 @@ def run(work: Work) -> Scouted:
 
 
 def _affordable(work: Work, known: Sequence[Arm]) -> Scouted:
-    raced = list(known[: racing.entrants(work.request.budget)])
+    budget = work.request.budget
+    rivals = racing.has_rivals(budget)
+    # A narrower precision is no rival: what it gains is known from the arithmetic.
+    allowed = [arm for arm in known if rivals or arm is known[0] or arm.precision]
+    raced = allowed[: racing.entrants(budget)]
     others = len(candidates.usable(work)) > 1
     if len(raced) > 1:
         names = ", ".join(arm.name for arm in raced)

@@ -27,6 +27,9 @@ class ExtractedTask:
     definition: str | None = None
     """Name of the file, beside the extraction, with the workload in its tuner's native form, where the key alone does
     not rebuild it; the text of such files is kept in the ``workloads`` table."""
+    alternatives: int | None = None
+    """Tasks with the same number are ways to compute the same operators, of which a build uses the fastest; None of
+    what has no other way."""
 
 
 @dataclass(frozen=True, kw_only=True)

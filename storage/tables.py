@@ -118,6 +118,7 @@ class TuningTaskRow(Base):
     weight: Mapped[int]
     flop: Mapped[float]
     space_size: Mapped[int] = mapped_column(BigInteger)
+    alternatives: Mapped[int | None]
     trials_planned: Mapped[int]
     effort_trials: Mapped[float | None]
     effort_seconds: Mapped[float | None]

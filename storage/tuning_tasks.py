@@ -170,6 +170,7 @@ def _row(job_id: str, task: TuningTask) -> TuningTaskRow:
         weight=extracted.weight,
         flop=extracted.flop,
         space_size=extracted.space_size,
+        alternatives=extracted.alternatives,
         trials_planned=task.trials_planned,
         effort_trials=task.effort.trials if task.effort else None,
         effort_seconds=task.effort.seconds if task.effort else None,
@@ -191,6 +192,7 @@ def _extracted(row: TuningTaskRow) -> ExtractedTask:
         weight=row.weight,
         flop=row.flop,
         space_size=row.space_size,
+        alternatives=row.alternatives,
     )
 
 

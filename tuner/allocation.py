@@ -22,6 +22,9 @@ _UNMEASURED_TRIALS = 2
 _WINDOW_ROUNDS = 2
 _CHANCE = 0.5
 """Share of its untuned latency that a task of an unknown kind is expected to lose, worth one task's evidence."""
+_FAIR_TRIALS = 2 * ROUND_TRIALS
+_CLEARLY_SLOWER = 1.3
+"""Of two ways to compute an operator, one whose best of so many trials takes so much longer than the other is left."""
 _WORTH_LEARNING = 0.005
 """Share of the model's work below which a kind of operator gets no round of its own to learn its throughput."""
 
@@ -56,7 +59,9 @@ class _Progress:
 
 
 class Allocator:
-    """Deterministic: the same tasks and the same outcomes give the same rounds.
+    """Of several ways to compute an operator, those that turn out clearly slower than another one get no more rounds.
+
+    Deterministic: the same tasks and the same outcomes give the same rounds.
 
     Made anew from stored tasks, it goes on where an earlier one stopped.
     """
@@ -82,6 +87,8 @@ class Allocator:
         tasks = [task for key, task in self._tasks.items() if key not in excluding]
         left = max(0, sum(task.planned - task.done for task in tasks))
         open_tasks = [task for task in tasks if task.open]
+        beaten = [task for task in open_tasks if self._is_beaten(task)]
+        open_tasks = [task for task in open_tasks if task not in beaten]
         # What a task could not use goes to others, once these have had their own.
         candidates = [task for task in open_tasks if task.done < task.planned] or open_tasks
         if not left or not candidates:
@@ -127,6 +134,14 @@ class Allocator:
         """Another plan for one task, as when somebody else has searched it meanwhile, and spent ``done`` trials."""
         task = self._tasks[workload_key]
         task.planned, task.done = trials, max(task.done, done)
+
+    def _is_beaten(self, task: _Progress) -> bool:
+        """Whether another way to compute the same operators is so much faster that this one will hardly catch up."""
+        group, best = task.extracted.alternatives, task.best
+        if group is None or best is None or task.done < _FAIR_TRIALS:
+            return False
+        others = [each.best for each in self._tasks.values() if each.extracted.alternatives == group and each.best]
+        return best > min(others, default=best) * _CLEARLY_SLOWER
 
     def _choose(self, candidates: Sequence[_Progress]) -> _Progress:
         throughputs = self._throughputs()

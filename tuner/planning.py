@@ -7,6 +7,7 @@ for it again, and the budget is cut to the shares of the tasks that are left.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -66,7 +67,7 @@ def less_trials(budget: Budget, spent: int) -> Budget:
 def shares(extracted: Sequence[ExtractedTask], budget: Budget, *, n_trial: int | None = None) -> list[Effort]:
     """What the budget holds for each task, as if nobody had searched any; 0 of what it does not limit."""
     most = [_most(task, n_trial) for task in extracted]
-    work = [_work(task) if limit else 0.0 for task, limit in zip(extracted, most, strict=True)]
+    work = [part if limit else 0.0 for part, limit in zip(_work(extracted), most, strict=True)]
     trials = [0] * len(most) if budget.trials is None else _share(budget.trials, most, work)
     total = math.fsum(work) or 1.0
     return [
@@ -118,8 +119,10 @@ def _most(task: ExtractedTask, n_trial: int | None) -> int:
     return 0 if task.space_size <= 1 else min(task.space_size, n_trial or TRIALS_PER_TASK)
 
 
-def _work(task: ExtractedTask) -> float:
-    return task.weight * max(task.flop, 1.0)
+def _work(extracted: Sequence[ExtractedTask]) -> list[float]:
+    """Weight × FLOPs of each; alternatives share those of the operator, which is computed once."""
+    ways = Counter(task.alternatives for task in extracted if task.alternatives is not None)
+    return [task.weight * max(task.flop, 1.0) / ways.get(task.alternatives, 1) for task in extracted]
 
 
 def _share(trials: int, needs: Sequence[int], work: Sequence[float]) -> list[int]:

@@ -89,6 +89,7 @@ def task(job_id: str, position: int = 0, workload: str = "dense", trials_planned
         weight=2,
         flop=10_240.0,
         space_size=2**40,
+        alternatives=0,
     )
     return TuningTask(job_id=job_id, extracted=extracted, trials_planned=trials_planned)
 

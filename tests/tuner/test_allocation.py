@@ -19,7 +19,14 @@ RECORDED = Path(__file__).parent / "recorded" / "ppocr_cls_znver3.json"
 
 
 def task(
-    key: str, *, weight: int = 1, flop: float = 1e6, planned: int = 64, name: str = "conv2d", space_size: int = 10_000
+    key: str,
+    *,
+    weight: int = 1,
+    flop: float = 1e6,
+    planned: int = 64,
+    name: str = "conv2d",
+    space_size: int = 10_000,
+    alternatives: int | None = None,
 ) -> TuningTask:
     extracted = ExtractedTask(
         position=int(key[1:]),
@@ -29,6 +36,7 @@ def task(
         weight=weight,
         flop=flop,
         space_size=space_size,
+        alternatives=alternatives,
     )
     return TuningTask(job_id="j-1", extracted=extracted, trials_planned=planned)
 
@@ -71,6 +79,23 @@ def test_what_takes_most_of_the_model_gets_most() -> None:
     order = spend(Allocator(tasks), lambda key, done: 1e-3, rounds=60)
     assert order.count("w1") > 2 * max(order.count("w0"), order.count("w2"))
     assert min(order.count("w0"), order.count("w2")) >= 3
+
+
+def test_the_slower_way_to_compute_an_operator_is_left() -> None:
+    both = {"alternatives": 0, "planned": 64}
+    tasks = [task("w0", **both), task("w1", name="winograd", **both), task("w2", planned=64)]  # type: ignore[arg-type]
+    latencies = {"w0": 2e-3, "w1": 1e-3, "w2": 1e-3}
+    order = spend(Allocator(tasks), lambda key, done: latencies[key])
+    assert order.count("w0") == 2
+    assert len(order) == 24, "its trials go to others"
+    near = spend(Allocator(tasks), lambda key, done: {**latencies, "w0": 1.2e-3}[key])
+    assert near.count("w0") == 8
+
+
+def test_nothing_is_spent_where_only_the_slower_way_is_left() -> None:
+    tasks = [task("w0", alternatives=0), task("w1", alternatives=0, space_size=16)]
+    order = spend(Allocator(tasks), lambda key, done: 2e-3 if key == "w0" else 1e-3)
+    assert (order.count("w0"), order.count("w1")) == (2, 2)
 
 
 def test_of_equals_the_task_that_just_improved_comes_first() -> None:

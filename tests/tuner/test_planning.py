@@ -11,7 +11,14 @@ from tuner import planning
 from tuner.planning import ROUND_TRIALS, TRIALS_PER_TASK
 
 
-def task(position: int, *, weight: int = 1, flop: float = 1e6, space_size: int = 10_000) -> ExtractedTask:
+def task(
+    position: int,
+    *,
+    weight: int = 1,
+    flop: float = 1e6,
+    space_size: int = 10_000,
+    alternatives: int | None = None,
+) -> ExtractedTask:
     return ExtractedTask(
         position=position,
         name="conv2d_NCHWc.x86",
@@ -20,6 +27,7 @@ def task(position: int, *, weight: int = 1, flop: float = 1e6, space_size: int =
         weight=weight,
         flop=flop,
         space_size=space_size,
+        alternatives=alternatives,
     )
 
 
@@ -42,6 +50,15 @@ def test_a_budget_of_trials_is_spent_where_it_can_be(tasks: list[ExtractedTask],
     if trials >= ROUND_TRIALS * len(tasks):
         assert all(share >= min(ROUND_TRIALS, most) for share, most in zip(given_out, room, strict=True))
     assert shares(tasks, Budget(trials=trials)) == given_out
+
+
+def test_two_ways_to_compute_an_operator_share_its_work() -> None:
+    tasks = [task(0, alternatives=0), task(1, alternatives=0), task(2)]
+    direct, winograd, other = shares(tasks, Budget(trials=400))
+    assert direct == winograd
+    assert abs(direct + winograd - other) <= ROUND_TRIALS
+    shared = planning.shares(tasks, Budget(seconds=100.0))
+    assert [effort.seconds for effort in shared] == [25.0, 25.0, 50.0]
 
 
 def test_trials_go_by_weight_times_work() -> None:

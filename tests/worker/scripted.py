@@ -43,6 +43,8 @@ class Script:
     space_size: int = 1000
     renamed: Mapping[str, str] = field(default_factory=dict)
     """Tasks with other workload keys than their names."""
+    alternatives: Mapping[str, int] = field(default_factory=dict)
+    """Of tasks."""
     failing: frozenset[str] = frozenset()
     """Workloads of which every trial fails."""
     crashing: frozenset[str] = frozenset()
@@ -214,6 +216,7 @@ class ScriptedEngine:
                 "workload_key": f'["{prefix}{narrow}{self._script.renamed.get(name, name)}"]',
                 "weight": 1, "flop": 1e6, "space_size": self._script.space_size,
                 "definition": self._define(params, name) if prefix else None,
+                "alternatives": self._script.alternatives.get(name),
             }
             for position, name in enumerate(self._script.tasks)
         ]  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 from domain import errors
 from domain.artifacts import Report, Variant
 from domain.jobs import JobState, Stage, Tuner
-from storage import artifacts, stages
+from storage import artifacts, stages, tuning_tasks
 from tests.worker.conftest import Bench
 from tests.worker.scripted import HELLO, RELAX
 from tuner import racing
@@ -112,6 +112,21 @@ def test_an_arm_that_fails_costs_itself(bench: Bench, method: str, verdict: str)
     assert tuned is not None
     (ansor,) = [arm for arm in tuned["arms"] if arm["tuner"] == "ansor"]
     assert ansor["verdict"] == verdict
+
+
+@pytest.mark.parametrize("alternatives", [{}, {"direct": 0, "winograd": 0}])
+def test_two_ways_to_compute_an_operator_count_once(bench: Bench, alternatives: dict[str, int]) -> None:
+    bench.script.tasks = ("direct", "winograd", "dense")
+    bench.script.alternatives = alternatives
+    job_id = run(bench, tuner=Tuner.AUTOTVM, trials=24)
+    with bench.database.reading() as session:
+        tuned = stages.outcome(session, job_id, Stage.TUNE)
+        tasks = tuning_tasks.of_job(session, job_id)
+    assert tuned is not None
+    [arm] = tuned["arms"]
+    best = {task.extracted.description: task.best_latency or 0.0 for task in tasks}
+    operators = [min(best["direct"], best["winograd"]) if alternatives else best["direct"] + best["winograd"]]
+    assert arm["estimate"] == pytest.approx(sum([*operators, best["dense"]]))
 
 
 def test_a_canceled_race_stops(bench: Bench) -> None:

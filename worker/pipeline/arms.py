@@ -100,13 +100,26 @@ def estimate(work: Work, extracted: Sequence[ExtractedTask], defaults: Mapping[s
     keys = [task.workload_key for task in extracted]
     with work.database.reading() as session:
         best = records.best_of_many(session, keys, **covering.record_identity(work), tuner=str(work.tuner))
-    operators = [
-        racing.Operator(
-            weight=task.weight,
-            flop=task.flop,
-            default=defaults.get(task.workload_key),
-            best=best[task.workload_key].latency if task.workload_key in best else None,
-        )
-        for task in extracted
-    ]
-    return racing.estimate(float(untuned), operators)
+    latencies = {key: record.latency for key, record in best.items() if record.latency is not None}
+    return racing.estimate(float(untuned), [_operator(each, defaults, latencies) for each in _by_operator(extracted)])
+
+
+def _by_operator(extracted: Sequence[ExtractedTask]) -> list[list[ExtractedTask]]:
+    """Alternatives together."""
+    found: dict[object, list[ExtractedTask]] = {}
+    for task in extracted:
+        found.setdefault(task.workload_key if task.alternatives is None else task.alternatives, []).append(task)
+    return list(found.values())
+
+
+def _operator(
+    tasks: Sequence[ExtractedTask], defaults: Mapping[str, float], latencies: Mapping[str, float]
+) -> racing.Operator:
+    """What an untuned build does and the fastest that was found, of all ways to compute it."""
+    keys = [task.workload_key for task in tasks]
+    return racing.Operator(
+        weight=max(task.weight for task in tasks),
+        flop=max(task.flop for task in tasks),
+        default=min((defaults[key] for key in keys if key in defaults), default=None),
+        best=min((latencies[key] for key in keys if key in latencies), default=None),
+    )

@@ -20,20 +20,24 @@ from tuner.engines.relay.templates import dispatching
 def extract(imported: importing.Imported, target: Any, *, keep_layout: bool, rewrite: bool = False) -> list[Json]:
     """Tasks, those with most work first, as ``domain.tuning_tasks.ExtractedTask``.
 
-    With ``rewrite`` a convolution that a template of ours may compute is two tasks, and the faster one is built.
+    With ``rewrite`` a convolution that a template of ours may compute is two tasks, and the faster one is built: such
+    tasks have the same ``alternatives``.
 
     Finds what ``autotvm.task.extract_from_program`` finds, but traces only the choice of implementations: that
     function also schedules and lowers every operator, which takes 18 s instead of 10 s on a small network.
     """
     speedups.use_threads(1)
-    counts = _trace(imported, target)
+    counts, operators = _trace(imported, target)
     tasks = []
     for (name, arguments), weight in counts.items():
         if not dispatching.is_allowed(name, rewrite=rewrite):
             continue
         with contextlib.suppress(tvm.topi.InvalidShapeError):
-            tasks.append((workloads.create(name, arguments, target), weight))
-    tasks.sort(key=lambda pair: -pair[0].flop * pair[1])
+            tasks.append((workloads.create(name, arguments, target), weight, operators[name, arguments]))
+    tasks.sort(key=lambda entry: -entry[0].flop * entry[1])
+    places: dict[Any, list[int]] = {}
+    for position, (*_, operator) in enumerate(tasks):
+        places.setdefault(operator, []).append(position)
     return [
         {
             "position": position,
@@ -43,12 +47,14 @@ def extract(imported: importing.Imported, target: Any, *, keep_layout: bool, rew
             "weight": weight,
             "flop": float(task.flop),
             "space_size": defaults.searched(task) if keep_layout else len(task.config_space),
+            "alternatives": places[operator][0] if len(places[operator]) > 1 else None,
         }
-        for position, (task, weight) in enumerate(tasks)
+        for position, (task, weight, operator) in enumerate(tasks)
     ]
 
 
-def _trace(imported: importing.Imported, target: Any) -> dict[Any, int]:
+def _trace(imported: importing.Imported, target: Any) -> tuple[dict[Any, int], dict[Any, Any]]:
+    """How often the model runs each task, and for each a task that stands for all that compute the same operators."""
     # Templates are written for the layout before AlterOpLayout, which itself asks for their configurations.
     context = tvm.transform.PassContext(opt_level=3, disabled_pass={"AlterOpLayout"})
     with compiling.dispatch([]), context:
@@ -66,10 +72,14 @@ def _trace(imported: importing.Imported, target: Any) -> dict[Any, int]:
         if isinstance(function, relay.Function):
             relay.analysis.post_order_visit(function, visit)
     counts: dict[Any, int] = {}
+    operators: dict[Any, Any] = {}
     for signature, node in examples.items():
-        for found in _tasks(node, target):
-            counts[found] = counts.get(found, 0) + calls[signature]
-    return counts
+        found = _tasks(node, target)
+        operator = next((operators[each] for each in found if each in operators), found[0] if found else None)
+        for each in found:
+            counts[each] = counts.get(each, 0) + calls[signature]
+            operators.setdefault(each, operator)
+    return counts, operators
 
 
 def _tasks(call: Any, target: Any) -> list[Any]:

@@ -68,10 +68,11 @@ second = relay.nn.conv2d(gated, constant(48, 48, 3, 3), padding=(1, 1), channels
 last = relay.nn.conv2d(relay.nn.relu(second + gated), constant(10, 48, 1, 1), channels=10, kernel_size=(1, 1))
 module = relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], last)))
 imported = importing.Imported(module=module, params={}, inputs=("x",), outputs=("y",), operators={})
-names = {
-    rewrite: [each["name"] for each in extracting.extract(imported, TARGET, keep_layout=True, rewrite=rewrite)]
-    for rewrite in (False, True)
+tasks = {
+    rewrite: extracting.extract(imported, TARGET, keep_layout=True, rewrite=rewrite) for rewrite in (False, True)
 }
+names = {rewrite: [each["name"] for each in found] for rewrite, found in tasks.items()}
+operators = {each["alternatives"] for each in tasks[True]} - {None}
 
 def run(records):
     with compiling.dispatch(records), tvm.transform.PassContext(opt_level=3):
@@ -92,6 +93,8 @@ with compiling.dispatch(records), tvm.transform.PassContext(opt_level=3):
     optimized, _ = relay.optimize(tvm.IRModule.from_expr(relay.Function([x, weights], computed)), target=TARGET)
 print(json.dumps({
     "without": names[False], "with": names[True],
+    "together": [sorted(each["name"] for each in tasks[True] if each["alternatives"] == one) for one in operators],
+    "alternatives without": [each["alternatives"] for each in tasks[False]],
     "calls": [graph.count('"func_name": "tvmgen_default_fused_nn_contrib_conv2d_winograd') for graph in (plain, own)],
     "conv2d": [graph.count('"func_name": "tvmgen_default_fused_nn_contrib_conv2d_NCHWc') for graph in (plain, own)],
     "computed": ["winograd" in str(optimized), "contrib_conv2d_NCHWc" in str(optimized)],
@@ -116,6 +119,8 @@ def test_networks_use_it_where_records_say_so_and_otherwise_stay_as_they_were(ne
     told = network
     assert TASK not in told["without"]
     assert told["with"].count(TASK) == 2
+    assert told["together"] == [["conv2d_NCHWc.x86", TASK]] * 2
+    assert set(told["alternatives without"]) == {None}
     assert told["with"].count("conv2d_NCHWc.x86") == told["without"].count("conv2d_NCHWc.x86")
     assert (told["calls"], told["conv2d"]) == ([0, 2], [3, 1])
     assert told["error"] < 1e-5

@@ -69,6 +69,37 @@ def test_what_changes_a_models_outputs_is_undone(prepared: Path, tmp_path: Path)
     assert set(renamed["nodes"]) == {"renamed"}
 
 
+_TINY = """
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from tuner.engines.reference.rewriting import applying
+from tuner.engines.reference.rewriting.passes import Pass
+
+value = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8])
+node = helper.make_node("Mul", ["x", "w"], ["y"])
+weight = numpy_helper.from_array(np.full((1, 8), 1e-5, np.float32), "w")
+graph = helper.make_graph([node], "g", [value("x")], [value("y")], [weight])
+onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), sys.argv[1])
+
+def scale(by):
+    def apply(model, lanes):
+        for tensor in model.graph.initializer:
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(by), tensor.name))
+        return 1
+    return apply
+
+passes = [Pass(name="little", apply=scale(1.01)), Pass(name="much", apply=scale(2))]
+told = applying.rewrite(sys.argv[1], 16, sys.argv[1] + ".rewritten", passes)
+"""
+
+
+def test_what_is_almost_zero_everywhere_may_differ_by_almost_nothing(tmp_path: Path) -> None:
+    told = inside.run(_TINY, tmp_path / "tiny.onnx")
+    assert told["applied"] == {"little": 1}
+    assert "y is off by" in told["undone"]["much"]
+
+
 def test_the_engine_rewrites_what_there_is(reference: EngineSession, tmp_path: Path) -> None:
     path, out = tmp_path / "model.onnx", tmp_path / "out.onnx"
     path.write_bytes(models.dense_network())

@@ -121,8 +121,11 @@ def _most(task: ExtractedTask, n_trial: int | None) -> int:
 
 def _work(extracted: Sequence[ExtractedTask]) -> list[float]:
     """Weight × FLOPs of each; alternatives share those of the operator, which is computed once."""
-    ways = Counter(task.alternatives for task in extracted if task.alternatives is not None)
-    return [task.weight * max(task.flop, 1.0) / ways.get(task.alternatives, 1) for task in extracted]
+    ways = Counter(task.alternatives for task in extracted)
+    return [
+        task.weight * max(task.flop, 1.0) / (1 if task.alternatives is None else ways[task.alternatives])
+        for task in extracted
+    ]
 
 
 def _share(trials: int, needs: Sequence[int], work: Sequence[float]) -> list[int]:

@@ -10,7 +10,7 @@ import pytest
 
 from domain import errors
 from domain.artifacts import Report, Variant
-from domain.jobs import JobState, RunnerKind, Tuner
+from domain.jobs import JobState, RunnerKind, Tuner, TunerOptions
 from storage import artifacts
 from tests.worker.conftest import Bench, Killed
 from tests.worker.scripted import HELLO, ScriptedEngine
@@ -75,6 +75,13 @@ def test_the_fastest_build_is_published(bench: Bench) -> None:
     ansor = found.portfolio[0]
     assert (ansor.tuner, ansor.records, ansor.verified, ansor.rewritten) == ("ansor", 2, True, True)
     assert ansor.trials >= 8
+
+
+def test_the_only_tuned_build_may_crash_while_it_is_timed(bench: Bench) -> None:
+    bench.script.refuse = refuse_of("time", "autotvm")
+    found = report(bench, run(bench, tuner=Tuner.AUTOTVM, tuner_options=TunerOptions(rewrite=False)))
+    assert (found.published, set(found.timings)) == (Variant.UNTUNED, {Variant.REFERENCE, Variant.UNTUNED})
+    assert told(found) == {"untuned relay": "published", "autotvm": "not timed"}
 
 
 def test_the_rewritten_network_alone_may_win(bench: Bench) -> None:

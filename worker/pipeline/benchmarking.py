@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from domain import errors
 from domain.artifacts import Conditions, FailedTask, Report, Timing, Variant
 from domain.jobs import RunnerKind, Stage
 from storage import codec
@@ -41,9 +42,23 @@ def _measured(work: Work) -> Report:
         if verifications[variant].outputs:
             compiled, folder = variants.engine(work, variant), variants.folder(work, variant)
             timed.append(timing.compiled(variant, compiled, folder, inputs, place=work.place))
-    with measuring.alone(work):
-        timings, seen = _time(work, timed)
+    timings, seen = _without_crashing(work, timed)
     return benchmark.judge(timings, verifications, reference=referring.name(work), conditions=seen)
+
+
+def _without_crashing(work: Work, timed: Sequence[Timed[Variant]]) -> tuple[dict[Variant, Timing], Conditions | None]:
+    """A tuned build that crashes while it is timed costs itself, and untuned is published."""
+    try:
+        with measuring.alone(work):
+            return _time(work, timed)
+    except errors.EngineError as error:
+        work.keeper.check()
+        left = [each for each in timed if each.name is not Variant.TUNED or each.engine.alive]
+        if len(left) == len(timed):
+            raise
+        work.note(f"the tuned build crashed while it was timed, and is left out: {error.message[:500]}")
+    with measuring.alone(work):
+        return _time(work, left)
 
 
 def _time(work: Work, timed: Sequence[Timed[Variant]]) -> tuple[dict[Variant, Timing], Conditions | None]:

@@ -135,7 +135,9 @@ def evidence(report: Report) -> dict[str, Any]:
         "compared_with": report.compared_with,
         "engines": {str(variant): toolchain for variant, toolchain in report.engines.items()},
         "choice": list(report.choice),
+        "precision": report.precision,
         "portfolio": [dataclasses.asdict(contender) for contender in report.portfolio],
+        "conditions": dataclasses.asdict(report.conditions) if report.conditions else None,
         "failed_tasks": [dataclasses.asdict(task) for task in report.failed_tasks],
     }
 

@@ -189,7 +189,7 @@ def _measured(report: Report) -> str:
     if not report.timings and not report.verifications:
         return "Nothing: it was built without being run, so neither its results nor its speed are proven."
     return f"""\
-Milliseconds per run, all variants in turns in one benchmark; the samples stand in `evidence.json`.
+Milliseconds per run, all variants in turns in one benchmark; the samples stand in `evidence.json`.{_conditions(report)}
 
 | variant | mean | median | p90 | max | min | std |
 |---|---|---|---|---|---|---|
@@ -200,6 +200,23 @@ Largest errors against {report.compared_with} on {_seeds(report)} seeded inputs{
 | variant | precision | output | absolute | relative to the largest magnitude | tolerance | top-1 agreement | |
 |---|---|---|---|---|---|---|---|
 {_errors(report)}{_raced(report)}"""
+
+
+def _conditions(report: Report) -> str:
+    found = report.conditions
+    if found is None:
+        return ""
+    parts = [f"On {found.device}", f"{found.threads} thread(s)"]
+    if found.governor:
+        parts.append(f"governor {found.governor}")
+    if found.megahertz:
+        parts.append(f"{found.megahertz[0]:.0f} to {found.megahertz[1]:.0f} MHz")
+    if found.load is not None:
+        parts.append(f"{found.load:.1f} other programs at work")
+    if found.drift is not None:
+        parts.append(f"a calibration loop varied by {found.drift:.1%}")
+    noise = f" The machine was busy ({'; '.join(found.reasons)}): the milliseconds are rough." if found.noisy else ""
+    return f"\n{', '.join(parts)}.{noise}"
 
 
 def _raced(report: Report) -> str:

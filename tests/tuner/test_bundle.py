@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from domain import errors
-from domain.artifacts import Contender, FailedTask, OutputError, Report, Variant, Verification
+from domain.artifacts import Conditions, Contender, FailedTask, OutputError, Report, Variant, Verification
 from domain.tensors import TensorSpec
 from tuner import bundle, bundle_texts
 from tuner.bundle import Manifest
@@ -46,8 +46,12 @@ REPORT = Report(
         Contender(name="ansor", tuner="ansor", engine="relay", seconds=1e-3, trials=64, verdict="published"),
         Contender(name="autotvm", tuner="autotvm", engine="relay", verdict="wrong results"),
     ),
+    conditions=Conditions(
+        device="Zen", threads=2, governor="performance", megahertz=(3000.0, 3700.0), load=0.25, drift=0.08, noisy=True,
+        reasons=("the calibration loop varied by 8%",),
+    ),
     failed_tasks=(FailedTask(position=3, name="conv2d.x86", failures={"build_error": 8}, hint="See the log."),),
-)
+)  # fmt: skip
 SHARED = bundle.FILES - {"mod.tar", "mod.a"}
 """What a bundle of one shared library for the graph executor holds."""
 RECORDS = ['{"input": ["llvm", "dense_nopack.x86"], "result": [[1e-05], 0, 0.1, 1.0]}']
@@ -119,6 +123,8 @@ def test_the_evidence_and_the_records_are_inside(tar: Path, tmp_path: Path) -> N
         ("ansor", 1e-3, "published"),
         ("autotvm", None, "wrong results"),
     ]
+    assert (evidence["conditions"]["load"], evidence["conditions"]["noisy"]) == (0.25, True)
+    assert evidence["benchmark"]["tuned"].keys() >= {"ci_low", "ci_high"}
     (failed,) = evidence["failed_tasks"]
     assert (failed["name"], failed["failures"]) == ("conv2d.x86", {"build_error": 8})
     assert json.loads((tmp_path / "out" / "records.json").read_text()) == {"tuner": "autotvm", "records": RECORDS}
@@ -126,6 +132,10 @@ def test_the_evidence_and_the_records_are_inside(tar: Path, tmp_path: Path) -> N
     assert REPORT.summary in readme
     assert "| ansor | 1.0000 | 64 | published |\n| autotvm |  | 0 | wrong results |" in readme
     assert "`x` float32[1, 3, 48, 192]" in readme
+    assert (
+        "On Zen, 2 thread(s), governor performance, 3000 to 3700 MHz, 0.2 other programs at work, "
+        "a calibration loop varied by 8.0%. The machine was busy (the calibration loop varied by 8%)"
+    ) in readme
     ast.parse((tmp_path / "out" / "example.py").read_text())
 
 

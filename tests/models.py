@@ -149,6 +149,19 @@ def pooled_column() -> bytes:
     return model(nodes, inputs={"x": (1, 4, 8, 1)}, outputs={"y": (1, 4, 1)}, tensors=tensors)
 
 
+def wide_convolution() -> bytes:
+    """A 3×3 convolution of so many filters that Ansor computes it by Winograd's: ``x`` [1, 8, 9, 9] to ``y`` alike."""
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    nodes = [
+        _node("Conv", ["x", "w1", "b1"], ["c1"], pads=[1, 1, 1, 1], kernel_shape=[3, 3]),
+        _node("Relu", ["c1"], ["r1"]),
+        _node("Conv", ["r1", "w2"], ["y"], kernel_shape=[1, 1]),
+    ]
+    shapes = {"w1": (72, 8, 3, 3), "b1": (72,), "w2": (8, 72, 1, 1)}
+    tensors = [_floats(name, shape, weights) for name, shape in shapes.items()]
+    return model(nodes, inputs={"x": (1, 8, 9, 9)}, outputs={"y": (1, 8, 9, 9)}, tensors=tensors)
+
+
 def reduce_mean_18() -> bytes:
     """``ReduceMean`` with its axes as an input, as opset 18 writes it: ``x`` [1, 4, 6, 6] to ``mean`` [1, 4]."""
     axes = _tensor("axes", (2,), _INT64, struct.pack("<2q", 2, 3))

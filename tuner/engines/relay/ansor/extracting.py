@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import re
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import tvm
 from tvm import auto_scheduler
+from tvm.auto_scheduler import relay_integration
 
 from tuner.engines.protocol import faults
 from tuner.engines.protocol.messages import Json
@@ -75,7 +79,8 @@ def _extract(network: networks.Network, target: str) -> dict[str, tuple[int, str
     imported = networks.load(network)
     speedups.use_threads(1)
     try:
-        tasks, weights = auto_scheduler.extract_tasks(imported.module, imported.params, tvm.target.Target(target))
+        with _every_error():
+            tasks, weights = auto_scheduler.extract_tasks(imported.module, imported.params, tvm.target.Target(target))
     except Exception as error:
         # Whatever a pass, a strategy or a schedule raised, as the text of a TVMError.
         raise faults.failure("compile_failed", "TVM cannot extract tasks", error) from error
@@ -83,6 +88,27 @@ def _extract(network: networks.Network, target: str) -> dict[str, tuple[int, str
         str(task.workload_key): (int(weight), str(task.desc).split(",")[0])
         for task, weight in zip(tasks, weights, strict=True)
     }
+
+
+@contextmanager
+def _every_error() -> Iterator[None]:
+    """TVM looks through the network in a thread, in which errors other than its own are lost.
+
+    The operators before one that raised would be tuned, for a network that cannot be built.
+    """
+    original = relay_integration.call_all_topi_funcs
+
+    def call(module: Any, params: Any, target: Any, errors: list[str], opt_level: int = 3) -> None:
+        try:
+            original(module, params, target, errors, opt_level)
+        except Exception:  # noqa: BLE001 - whatever a strategy raised
+            errors.append(traceback.format_exc())
+
+    relay_integration.call_all_topi_funcs = call
+    try:
+        yield
+    finally:
+        relay_integration.call_all_topi_funcs = original
 
 
 def _operators(function_name: str) -> str:

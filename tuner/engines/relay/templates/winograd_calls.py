@@ -8,6 +8,7 @@ from tvm import autotvm, relay, te
 from tvm.autotvm.task.space import FallbackConfigEntity
 from tvm.autotvm.task.topi_integration import TaskExtractEnv
 from tvm.relay.op.strategy import generic as strategies
+from tvm.relay.op.strategy import x86
 from tvm.topi import utils
 from tvm.topi.nn.conv2d import unpack_NCHWc_to_nchw
 from tvm.topi.nn.utils import get_pad_tuple
@@ -89,8 +90,10 @@ def _schedule(_: Any, outs: Any, target: Any) -> Any:
 
 
 @strategies.conv2d_winograd_without_weight_transform_strategy.register("cpu")
-def _blocked(_: Any, __: Any, ___: Any, ____: Any) -> Any:
-    """The strategy of the calls that ``_alter`` makes."""
+def _blocked(attrs: Any, inputs: Any, out_type: Any, target: Any) -> Any:
+    """The strategy of the calls that ``_alter`` makes, and TVM's own for those that it makes for Ansor, in NHWC."""
+    if attrs.data_layout == "NHWC":
+        return x86.conv2d_winograd_without_weight_transform_strategy_cpu(attrs, inputs, out_type, target)
     strategy = relay.op.OpStrategy()
     strategy.add_implementation(lambda *call: [_convolved(*call)], _schedule, name=winograd.TASK)
     return strategy

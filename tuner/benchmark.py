@@ -49,7 +49,7 @@ def judge(
         published=published,
         speedup_over_untuned=over_untuned,
         speedup_over_reference=over_reference,
-        summary=_summary(medians, correct, published, reference) + _noise(conditions),
+        summary=_summary(medians, set(verifications), correct, published, reference) + _noise(conditions),
         compared_with=reference,
         conditions=conditions,
     )
@@ -110,9 +110,12 @@ def _wrong(verifications: Mapping[Variant, Verification]) -> dict[str, Any]:
     }
 
 
-def _summary(medians: Mapping[Variant, float], correct: set[Variant], published: Variant, reference: str) -> str:
+def _summary(
+    medians: Mapping[Variant, float], built: set[Variant], correct: set[Variant], published: Variant, reference: str
+) -> str:
     """What was gained, then how the reference does; where that is still faster, people are told so first."""
-    parts = [_gain(medians, correct, published)]
+    crashed = Variant.TUNED in built and Variant.TUNED not in medians
+    parts = [_crash(medians) if crashed else _gain(medians, correct, published)]
     if Variant.REFERENCE in medians:
         ratio = medians[Variant.REFERENCE] / medians[published]
         place = 0 if ratio < _LEVEL[0] else 1
@@ -129,6 +132,10 @@ def _noise(conditions: Conditions | None) -> str:
 
 def _lowered(part: str) -> str:
     return part[0].lower() + part[1:] if part.startswith(("Tun", "Nothing")) else part
+
+
+def _crash(medians: Mapping[Variant, float]) -> str:
+    return f"Tuning gained nothing: the tuned build crashes; untuned runs in {_milliseconds(medians[Variant.UNTUNED])}"
 
 
 def _gain(medians: Mapping[Variant, float], correct: set[Variant], published: Variant) -> str:

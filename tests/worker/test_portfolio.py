@@ -82,6 +82,7 @@ def test_the_only_tuned_build_may_crash_while_it_is_timed(bench: Bench) -> None:
     found = report(bench, run(bench, tuner=Tuner.AUTOTVM, tuner_options=TunerOptions(rewrite=False)))
     assert (found.published, set(found.timings)) == (Variant.UNTUNED, {Variant.REFERENCE, Variant.UNTUNED})
     assert told(found) == {"untuned relay": "published", "autotvm": "not timed"}
+    assert "the tuned build crashes; untuned runs in 2 ms" in found.summary
 
 
 def test_the_rewritten_network_alone_may_win(bench: Bench) -> None:

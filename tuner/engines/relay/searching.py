@@ -15,8 +15,10 @@ from tuner.engines.relay import cost_model, workloads
 PLAN_SIZE = 16
 """Trials between two fits of the cost model, and a generation; XGBTuner's 64 and GATuner's 100 would leave a small
 budget to chance."""
-MOST_TAUGHT = 512
-"""Records of other workloads that a cost model is taught with: 3 s of feature extraction."""
+MOST_TAUGHT = 192
+"""Records of other workloads that a cost model is taught with: a second of feature extraction, for every task."""
+SMALL_SPACE, FEW_TAUGHT = 64, 64
+"""So few schedules are soon measured, all of them: fewer records are worth the while of ranking them."""
 LEAST_TAUGHT = 32
 """Fewer teach nothing worth following; AutoTVM's own limit, 500, is more than a whole job of ours may have."""
 FIRST_CHOICE = 128
@@ -88,8 +90,9 @@ class ModelSearch:
         With loop features it then stays below the task's own model, its weight halved with every 64 trials.
         """
         same = [pair for pair in others if pair[0].task.name == self._task.name]
-        if len(same) > MOST_TAUGHT:
-            same = random.sample(same, MOST_TAUGHT)
+        most = FEW_TAUGHT if self._only and len(self._left()) <= SMALL_SPACE else MOST_TAUGHT
+        if len(same) > most:
+            same = random.sample(same, most)
         tasks = [workloads.task(workloads.key(own.task), self._task.target) for own, _ in same]
         base = self._tuner.cost_model.spawn_base_model()
         if not base.fit_log(cost_model.comparable(same, tasks), PLAN_SIZE, LEAST_TAUGHT):

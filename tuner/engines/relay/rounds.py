@@ -9,8 +9,9 @@ from tuner.engines.protocol import rounds
 from tuner.engines.protocol.messages import Json
 from tuner.engines.relay import measuring, targets, tuners
 
-_SEARCH = ("tuner", "workload_key", "target", "threads", "precision", "options")
-"""The parameters that make a search what it is; the others change from round to round."""
+_SEARCH = ("tuner", "workload_key", "target", "threads", "options")
+"""The parameters that make a search what it is; the others change from round to round. Networks in several precisions
+may have the same workloads, none of whose candidates is to be measured twice."""
 
 
 class Rounds:

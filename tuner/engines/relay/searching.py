@@ -17,7 +17,7 @@ PLAN_SIZE = 16
 budget to chance."""
 MOST_TAUGHT = 192
 """Records of other workloads that a cost model is taught with: a second of feature extraction, for every task."""
-SMALL_SPACE, FEW_TAUGHT = 64, 64
+SMALL_SPACE, FEW_TAUGHT = 64, 96
 """So few schedules are soon measured, all of them: fewer records are worth the while of ranking them."""
 LEAST_TAUGHT = 32
 """Fewer teach nothing worth following; AutoTVM's own limit, 500, is more than a whole job of ours may have."""

@@ -146,16 +146,20 @@ class _Contest:
 
     def _search(self, entry: Entry, chosen: Slice) -> str:
         own = self._take_up(entry)
-        limits = []
-        if self._limit is not None and self._budget.seconds is not None:
-            limits.append(min(self._limit, self._seconds + chosen.share * self._limit))
-        if own is not None:
-            limits.append(self._seconds + max(0.0, own - entry.seconds))
-        search = self._resume(entry, seconds=min(limits, default=None), patient=False)
+        search = self._resume(entry, seconds=self._until(entry, own, share=chosen.share), patient=False)
         try:
             return search.run(trials=self._trials_of(chosen))
         finally:
             self._account(entry, search)
+
+    def _until(self, entry: Entry, own: float | None, *, share: float) -> float | None:
+        """Seconds of all arms at which to stop: after a share of the budget, and after the arm's ``own`` seconds."""
+        limits = []
+        if self._limit is not None:
+            limits.append(min(self._limit, self._seconds + share * self._limit))
+        if own is not None:
+            limits.append(self._seconds + max(0.0, own - entry.seconds))
+        return min(limits, default=None)
 
     def _trials_of(self, chosen: Slice) -> int | None:
         """At most what is left: a share is no exact number."""
@@ -216,8 +220,8 @@ class _Contest:
         if self._failure is not None and all(entry.estimate is None for entry in found):
             raise self._failure
         best = min(found, key=lambda entry: math.inf if entry.estimate is None else entry.estimate)
-        self._take_up(best)
-        search = self._resume(best, seconds=self._limit, patient=True)
+        own = self._take_up(best)
+        search = self._resume(best, seconds=self._until(best, own, share=1.0), patient=True)
         failed = best.verdict.startswith("failed")
         ended_by = "trials" if failed else search.run()
         self._account(best, search)

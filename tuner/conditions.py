@@ -21,6 +21,7 @@ MOST_DRIFT = 0.05
 ATTEMPTS = 3
 _LOOP = 20_000
 _CALIBRATIONS = 5
+_PARTS = 3
 _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 _FREQUENCIES = Path("/sys/devices/system/cpu")
 _CPUINFO = Path("/proc/cpuinfo")
@@ -113,11 +114,12 @@ def _loop() -> float:
 
 
 def _drift(loops: Sequence[float]) -> float | None:
-    """How much slower than its best the loop was for a tenth of the looks: one look alone may be bad luck."""
-    if len(loops) < 2:
+    """How much the loop's median differs between the parts of a benchmark: hiccups show in intervals, not here."""
+    if len(loops) < _PARTS:
         return None
-    slow = sorted(loops)[int(0.9 * (len(loops) - 1))]
-    return slow / min(loops) - 1
+    size = len(loops) / _PARTS
+    parts = [statistics.median(loops[round(part * size) : round((part + 1) * size)]) for part in range(_PARTS)]
+    return max(parts) / min(parts) - 1
 
 
 def _reasons(timings: Sequence[Timing], drift: float | None) -> Iterable[str]:

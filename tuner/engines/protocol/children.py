@@ -48,6 +48,8 @@ class Outcome:
 
     value: Any = None
     error: ChildDied | ChildTimedOut | ChildRaised | None = None
+    seconds: float | None = None
+    """From its begin; None of a call that did not come to an end."""
 
 
 class Child:
@@ -59,7 +61,7 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: connection.Connection | None = None
         self._ready = False
-        self._deadline = 0.0
+        self._began = self._deadline = 0.0
 
     def start(self) -> None:
         """Start without waiting, so that several can start side by side."""
@@ -77,7 +79,8 @@ class Child:
         """Send a call; its time limit starts now, after any start-up."""
         self.start()
         self._await_ready()
-        self._deadline = time.monotonic() + timeout
+        self._began = time.monotonic()
+        self._deadline = self._began + timeout
         # A child that has just died is noticed when its answer is fetched.
         with contextlib.suppress(OSError):
             self.connection.send((function, tuple(arguments)))
@@ -87,11 +90,14 @@ class Child:
         try:
             if not self.connection.poll(max(0.0, self._deadline - time.monotonic())):
                 self.kill()
-                return Outcome(error=ChildTimedOut("time limit passed"))
+                return Outcome(error=ChildTimedOut(f"more than {time.monotonic() - self._began:.3g} s"))
             succeeded, value = self.connection.recv()
         except (EOFError, OSError):
             return Outcome(error=ChildDied(self._burial()))
-        return Outcome(value=value) if succeeded else Outcome(error=ChildRaised(value))
+        seconds = time.monotonic() - self._began
+        return (
+            Outcome(value=value, seconds=seconds) if succeeded else Outcome(error=ChildRaised(value), seconds=seconds)
+        )
 
     def allow(self, seconds: float) -> None:
         """Move the call's time limit to ``seconds`` from now."""

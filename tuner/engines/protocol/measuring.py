@@ -27,6 +27,7 @@ from tuner.engines.protocol import children, faults
 from tuner.engines.protocol.answers import Answer
 from tuner.engines.protocol.fleet import Fleet
 from tuner.engines.protocol.lanes import Call
+from tuner.engines.protocol.patience import Patience
 from tuner.engines.protocol.trials import Build, Conditions, Measurement, Options, Runner
 
 _BATCHES_PER_BUILDER = 4
@@ -50,6 +51,7 @@ class Measurer:
         self._runner_threads = 0
         self.queue_seconds = 0.0
         """Spent so far with nothing to do but to wait in trackers' queues."""
+        self._patience = Patience()
         self.spent: defaultdict[str, float] = defaultdict(float)
         """Seconds in which this machine only built (``build``), and in which it measured (``measure``)."""
 
@@ -102,7 +104,10 @@ class Measurer:
         runner = self._start_runner(conditions.threads)
         paths, calls = _calls(builds, folder)
         with self._clock("build"):
-            outcomes = builders.map(calls, options.timeout)
+            outcomes = builders.map(calls, self._patience.limit(options.timeout))
+        for outcome in outcomes:
+            if outcome.seconds is not None:
+                self._patience.saw(outcome.seconds)
         with self._clock("measure"):
             calibration = _calibrate(runner)
         for position, outcome in enumerate(outcomes):
@@ -202,7 +207,7 @@ def _calls(builds: Sequence[Build], folder: Path) -> tuple[list[str], list[child
 
 def _build_failure(outcome: children.Outcome) -> Measurement | None:
     if isinstance(outcome.error, children.ChildTimedOut):
-        return Measurement(error="build_timeout", message="not built in time")
+        return Measurement(error="build_timeout", message=f"not built in time: {outcome.error}")
     if outcome.error is not None:
         return Measurement(error="build_error", message=faults.with_trace(str(outcome.error)))
     kind, message = outcome.value

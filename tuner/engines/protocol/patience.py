@@ -1,0 +1,29 @@
+"""How long the build of a candidate is waited for, by how long others took."""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+
+FACTOR = 10.0
+"""Of the median: LLVM takes that much longer only for code that unrolling has blown up, which is slow code, too."""
+LEAST_SECONDS = 3.0
+ENOUGH = 8
+"""Builds from which on their median tells something."""
+_REMEMBERED = 64
+
+
+class Patience:
+    """Seconds that a build may take: what was asked for, or less once most builds are known to be much quicker."""
+
+    def __init__(self) -> None:
+        self._seconds: deque[float] = deque(maxlen=_REMEMBERED)
+
+    def saw(self, seconds: float) -> None:
+        """A build came to an end, with whatever outcome, after so many seconds."""
+        self._seconds.append(seconds)
+
+    def limit(self, timeout: float) -> float:
+        if len(self._seconds) < ENOUGH:
+            return timeout
+        return min(timeout, max(LEAST_SECONDS, FACTOR * statistics.median(self._seconds)))

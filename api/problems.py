@@ -26,6 +26,9 @@ STATUSES: dict[type[TunesmithError], int] = {
     errors.UnsupportedOperators: 422,
     errors.BlobTooLarge: 413,
     errors.IdempotencyMismatch: 422,
+    errors.Unauthorized: 401,
+    errors.Forbidden: 403,
+    errors.TooMuch: 429,
     errors.NotFound: 404,
     errors.Conflict: 409,
     errors.EngineNotInstalled: 503,
@@ -38,10 +41,7 @@ RETRY_AFTER_SECONDS: dict[type[TunesmithError], int] = {errors.PlannerBusy: 10}
 """When to ask again, where that can be guessed."""
 
 HTTP_CODES = {
-    401: (
-        "unauthorized",
-        "Send the header 'Authorization: Bearer TOKEN'; the token is in server.json or TUNESMITH_TOKEN.",
-    ),
+    401: (errors.Unauthorized.code, errors.Unauthorized.default_hint),
     404: ("route_not_found", "See /docs for every path of this API."),
     405: ("method_not_allowed", "See /docs for the methods of this path."),
     413: ("body_too_large", "Send a smaller document; models go to PUT /v1/models."),

@@ -19,10 +19,19 @@
     │   ├── InvalidOperator           the description of one operator to tune
     │   ├── InvalidBudget
     │   ├── InvalidPageToken
+    │   ├── InvalidWebhook            an address that must not be called
     │   ├── BlobTooLarge              more bytes than this server accepts
     │   └── IdempotencyMismatch       the same key came with a different request
+    ├── Unauthorized              no token, or none that counts
+    │   └── TokenExpired
+    ├── Forbidden                 a good token, which may not do this
+    │   └── MissingScope
+    ├── TooMuch                   right in itself, but more than the caller may have at a time
+    │   ├── RateLimited
+    │   └── QuotaExceeded
     ├── NotFound
     │   ├── ModelNotFound
+    │   ├── TokenNotFound
     │   ├── JobNotFound
     │   ├── ArtifactNotFound
     │   └── BlobNotFound              the bytes of something known are gone
@@ -151,6 +160,11 @@ class InvalidPageToken(InvalidRequest):
     default_hint = "Pass next_page_token of the previous page unchanged, or none for the first page."
 
 
+class InvalidWebhook(InvalidRequest):
+    code = "invalid_webhook"
+    default_hint = "Name an https:// address that everyone can reach; an admin allows others: TUNESMITH_WEBHOOK_HOSTS."
+
+
 class BlobTooLarge(InvalidRequest):
     code = "blob_too_large"
 
@@ -160,6 +174,39 @@ class IdempotencyMismatch(InvalidRequest):
     default_hint = "Use a new Idempotency-Key for a different request."
 
 
+class Unauthorized(TunesmithError):
+    code = "unauthorized"
+    default_hint = "Send 'Authorization: Bearer TOKEN'; the service's own token is in server.json or TUNESMITH_TOKEN."
+
+
+class TokenExpired(Unauthorized):
+    code = "token_expired"
+    default_hint = "Ask an admin for a new one: tunesmith token create."
+
+
+class Forbidden(TunesmithError):
+    code = "forbidden"
+
+
+class MissingScope(Forbidden):
+    code = "missing_scope"
+    default_hint = "Use a token that has the scope; an admin makes one: tunesmith token create --scope."
+
+
+class TooMuch(TunesmithError):
+    code = "too_much"
+
+
+class RateLimited(TooMuch):
+    code = "rate_limited"
+    default_hint = "Wait as long as Retry-After says; follow a job by its events instead of asking again and again."
+
+
+class QuotaExceeded(TooMuch):
+    code = "quota_exceeded"
+    default_hint = "Wait for jobs to end or cancel some; an admin can make a token with a larger quota."
+
+
 class NotFound(TunesmithError):
     code = "not_found"
 
@@ -167,6 +214,10 @@ class NotFound(TunesmithError):
 class ModelNotFound(NotFound):
     code = "model_not_found"
     default_hint = "Upload it first: tunesmith upload FILE."
+
+
+class TokenNotFound(NotFound):
+    code = "token_not_found"
 
 
 class JobNotFound(NotFound):

@@ -21,9 +21,21 @@ def artifact(digest: str) -> str:
 
 
 def job(now: datetime) -> str:
+    return _of_time("j", now)
+
+
+def token(now: datetime) -> str:
+    return _of_time("t", now)
+
+
+def delivery(now: datetime) -> str:
+    return _of_time("w", now)
+
+
+def _of_time(letter: str, now: datetime) -> str:
     """A new id; ids of later milliseconds sort later."""
     milliseconds = int(now.timestamp() * 1000)
-    return f"j-{_base32(milliseconds, _TIME_DIGITS)}{_base32(secrets.randbits(_RANDOM_BITS), _RANDOM_BITS // 5)}"
+    return f"{letter}-{_base32(milliseconds, _TIME_DIGITS)}{_base32(secrets.randbits(_RANDOM_BITS), _RANDOM_BITS // 5)}"
 
 
 def _base32(number: int, digits: int) -> str:

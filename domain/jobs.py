@@ -186,6 +186,8 @@ class JobRequest:
     priority: int = 5
     """0 (first) to 9 (last)."""
     labels: dict[str, str] = field(default_factory=dict)
+    group: str | None = None
+    """Jobs that belong together, such as one model for several targets."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,6 +220,7 @@ class Lease:
 @dataclass(frozen=True, kw_only=True)
 class Job:
     id: str
+    owner: str
     request: JobRequest
     state: JobState
     stage: Stage | None

@@ -22,18 +22,24 @@ from sqlalchemy.orm import Session
 from domain import errors, ids
 from domain.events import EventKind
 from domain.jobs import FINAL_STATES, Failure, Job, JobRequest, JobState, Lease, Placement, Stage
+from domain.tokens import LOCAL_OWNER
 from storage import codec, events, paging, statements
 from storage.tables import JobLabelRow, JobRow, ModelRow
 
 _LEASED = (JobState.RUNNING, JobState.CANCELING)
 
 
-def create(session: Session, request: JobRequest, *, now: datetime) -> Job:
+def create(
+    session: Session, request: JobRequest, *, now: datetime, owner: str = LOCAL_OWNER, token_id: str | None = None
+) -> Job:
     """Raises ModelNotFound when the request's model is not stored."""
     if session.get(ModelRow, request.model_digest) is None:
         raise errors.ModelNotFound(f"there is no model {request.model_digest[:80]!r}")
     row = JobRow(
         id=ids.job(now),
+        owner=owner,
+        token_id=token_id,
+        group_name=request.group,
         model_digest=request.model_digest,
         request=codec.dump(request),
         priority=request.priority,
@@ -294,6 +300,7 @@ def _announce(session: Session, job_id: str, state: JobState, *, failure: Failur
 def _job(row: JobRow) -> Job:
     return Job(
         id=row.id,
+        owner=row.owner,
         request=codec.load(JobRequest, row.request),
         state=JobState(row.state),
         stage=Stage(row.stage) if row.stage else None,

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import BigInteger, ForeignKey, Index, MetaData, String, Text, UniqueConstraint, true
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from domain.tokens import LOCAL_OWNER
 from storage.columns import JsonDocument, SerialNumber, UtcDateTime
 
 DIGEST = String(64)
@@ -47,15 +48,31 @@ class ModelRow(Base):
     created_at: Mapped[datetime]
 
 
+class ModelOwnerRow(Base):
+    """Everyone who uploaded these bytes: whoever has them may see what was made of them."""
+
+    __tablename__ = "model_owners"
+
+    model_digest: Mapped[str] = mapped_column(ForeignKey("models.digest", ondelete="CASCADE"), primary_key=True)
+    owner: Mapped[str] = mapped_column(String(100), primary_key=True, index=True)
+    created_at: Mapped[datetime]
+
+
 class JobRow(Base):
     __tablename__ = "jobs"
     __table_args__ = (
         Index(None, "state", "created_at"),
         Index(None, "created_at", "id"),
         Index(None, "model_digest", "created_at"),
+        Index(None, "owner", "created_at"),
+        Index(None, "group_name", "created_at"),
+        Index(None, "token_id", "state"),
     )
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    owner: Mapped[str] = mapped_column(String(100), server_default=LOCAL_OWNER)
+    token_id: Mapped[str | None] = mapped_column(String(40))
+    group_name: Mapped[str | None] = mapped_column(String(200))
     model_digest: Mapped[str] = mapped_column(ForeignKey("models.digest"))
     request: Mapped[dict[str, Any]]
     priority: Mapped[int]
@@ -252,3 +269,55 @@ class IdempotencyKeyRow(Base):
     answer: Mapped[str] = mapped_column(Text)
     """Id of what the first request made."""
     created_at: Mapped[datetime] = mapped_column(index=True)
+
+
+class TokenRow(Base):
+    __tablename__ = "tokens"
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    secret_digest: Mapped[str] = mapped_column(DIGEST, unique=True)
+    """sha256 of the token's text, which is random and long: nobody finds it from this."""
+    name: Mapped[str] = mapped_column(String(200))
+    owner: Mapped[str] = mapped_column(String(100), index=True)
+    scopes: Mapped[list[Any]]
+    quota: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime | None]
+    last_used_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+
+
+class BrowserSessionRow(Base):
+    """A one-time login link until somebody follows it, then that browser's session."""
+
+    __tablename__ = "browser_sessions"
+
+    secret_digest: Mapped[str] = mapped_column(DIGEST, primary_key=True)
+    is_link: Mapped[bool]
+    token_id: Mapped[str | None] = mapped_column(ForeignKey("tokens.id", ondelete="CASCADE"))
+    """Null for the service's own token."""
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime] = mapped_column(index=True)
+
+
+class WebhookRow(Base):
+    __tablename__ = "webhooks"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    url: Mapped[str] = mapped_column(Text)
+    secret: Mapped[str] = mapped_column(Text)
+
+
+class WebhookDeliveryRow(Base):
+    """Written in the transaction that ends the job, so that no end goes untold."""
+
+    __tablename__ = "webhook_deliveries"
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), index=True)
+    attempts: Mapped[int] = mapped_column(default=0)
+    created_at: Mapped[datetime]
+    next_attempt_at: Mapped[datetime | None] = mapped_column(index=True)
+    delivered_at: Mapped[datetime | None]
+    last_status: Mapped[int | None]
+    last_error: Mapped[str | None] = mapped_column(Text)

@@ -15,6 +15,7 @@ from tests.api.factories import FakePublisher
 def job(target: str = "native") -> Job:
     request = JobRequest(model_digest="0" * 64, budget=Budget(trials=8), target=target, priority=0)
     return Job(
+        owner="local",
         id="j-1",
         request=request,
         state=JobState.QUEUED,

@@ -9,7 +9,7 @@ import sqlite3
 import tempfile
 from pathlib import Path
 
-from sqlalchemy import text
+from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 from domain.jobs import JobState, Stage
@@ -28,6 +28,7 @@ from storage import (
     workloads,
 )
 from storage.database import Database, migrate
+from storage.tables import BrowserSessionRow, ModelOwnerRow, ModelRow, TokenRow, WebhookDeliveryRow, WebhookRow
 from tests.storage.factories import NOW, PLACEMENT, add_job, artifact, record, task, worker
 
 SAVED = Path(__file__).parent / "saved"
@@ -53,6 +54,29 @@ def fill(session: Session) -> None:
     jobs.finish(session, job_id, job.lease, state=JobState.SUCCEEDED, artifact_id=published.id, now=NOW)
     workers.beat(session, worker())
     idempotency.remember(session, "key", "fingerprint", job_id, now=NOW)
+    _fill_access(session, job_id)
+
+
+def _fill_access(session: Session, job_id: str) -> None:
+    model = session.scalars(select(ModelRow.digest)).one()
+    session.merge(ModelOwnerRow(model_digest=model, owner="local", created_at=NOW))
+    session.add(
+        TokenRow(
+            id="t-1", secret_digest="1" * 64, name="ci", owner="team", scopes=["read", "submit"],
+            quota={"queued_jobs": 5}, created_at=NOW, expires_at=NOW, last_used_at=NOW, revoked_at=None,
+        )
+    )  # fmt: skip
+    session.flush()
+    session.add_all(
+        [
+            BrowserSessionRow(secret_digest="2" * 64, is_link=True, token_id="t-1", created_at=NOW, expires_at=NOW),
+            WebhookRow(job_id=job_id, url="https://ci.example/hook", secret="whsec_AAAA"),
+            WebhookDeliveryRow(
+                id="w-1", job_id=job_id, attempts=1, created_at=NOW, next_attempt_at=NOW, delivered_at=None,
+                last_status=503, last_error="the receiver answered 503",
+            ),
+        ]
+    )  # fmt: skip
 
 
 def save(folder: Path) -> Path:

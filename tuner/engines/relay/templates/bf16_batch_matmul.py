@@ -7,9 +7,9 @@ from typing import Any
 from tvm import autotvm, te, tir
 from tvm.relay.op import op as operators
 from tvm.relay.op.strategy.generic import wrap_topi_schedule
-from tvm.topi.utils import get_const_tuple, traverse_inline
+from tvm.topi.utils import get_const_tuple
 
-from tuner.engines.relay.templates import bf16_dense, dispatching
+from tuner.engines.relay.templates import bf16_dense, dispatching, schedules
 from tuner.engines.relay.templates import bf16_products as products
 from tuner.engines.relay.templates import bf16_tiles as tiles
 
@@ -50,15 +50,11 @@ def batch_product(cfg: Any, left: Any, right: Any) -> Any:
 @autotvm.register_topi_schedule(TASK)
 def schedule_batch_product(cfg: Any, outs: Any) -> Any:
     """Of what ``batch_product`` computes, and whatever elementwise operators follow it."""
-    outs = [outs] if isinstance(outs, te.Tensor) else outs
-    schedule = te.create_schedule([each.op for each in outs])
 
-    def visit(op: Any) -> None:
-        if op.tag == _TAG:
-            bf16_dense.schedule_product(schedule, cfg, op.output(0), outs[0])
+    def plan(schedule: Any, op: Any, out: Any) -> None:
+        bf16_dense.schedule_product(schedule, cfg, op.output(0), out)
 
-    traverse_inline(schedule, outs[0].op, visit)
-    return schedule
+    return schedules.of_tagged(outs, _TAG, plan)
 
 
 def is_worth(call: Any) -> bool:

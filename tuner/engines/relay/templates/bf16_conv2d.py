@@ -15,11 +15,11 @@ from tvm.relay.op import op as operators
 from tvm.relay.op.strategy.generic import wrap_compute_conv2d, wrap_topi_schedule
 from tvm.topi.nn.conv2d import unpack_NCHWc_to_nchw
 from tvm.topi.nn.utils import get_pad_tuple
-from tvm.topi.utils import get_const_tuple, traverse_inline
+from tvm.topi.utils import get_const_tuple
 
 from tuner.engines.relay.templates import bf16_products as products
 from tuner.engines.relay.templates import bf16_tiles as tiles
-from tuner.engines.relay.templates import dispatching
+from tuner.engines.relay.templates import dispatching, schedules
 
 TASK = "conv2d_NCHWc_bf16.x86"
 _TAG = "conv2d_NCHWc_bf16"
@@ -60,15 +60,7 @@ def conv2d_blocked(
 @autotvm.register_topi_schedule(TASK)
 def schedule_conv2d_blocked(cfg: Any, outs: Any) -> Any:
     """Of what ``conv2d_blocked`` computes, and whatever elementwise operators follow it."""
-    outs = [outs] if isinstance(outs, te.Tensor) else outs
-    schedule = te.create_schedule([each.op for each in outs])
-
-    def visit(op: Any) -> None:
-        if op.tag == _TAG:
-            _schedule(schedule, cfg, op.output(0), outs[0])
-
-    traverse_inline(schedule, outs[0].op, visit)
-    return schedule
+    return schedules.of_tagged(outs, _TAG, lambda schedule, op, out: _schedule(schedule, cfg, op.output(0), out))
 
 
 class _Shape:

@@ -8,11 +8,11 @@ from tvm import autotvm, relay, te
 from tvm.autotvm.task.space import SplitEntity
 from tvm.relay.op import op as operators
 from tvm.relay.op.strategy.generic import wrap_compute_dense, wrap_topi_schedule
-from tvm.topi.utils import get_const_tuple, traverse_inline
+from tvm.topi.utils import get_const_tuple
 
 from tuner.engines.relay.templates import bf16_products as products
 from tuner.engines.relay.templates import bf16_tiles as tiles
-from tuner.engines.relay.templates import dispatching
+from tuner.engines.relay.templates import dispatching, schedules
 
 TASK = "dense_pack_bf16.x86"
 _TAG = "dense_pack_bf16"
@@ -45,15 +45,7 @@ def dense_packed(cfg: Any, data: Any, weight: Any, bias: Any = None, _out_dtype:
 @autotvm.register_topi_schedule(TASK)
 def schedule_dense_packed(cfg: Any, outs: Any) -> Any:
     """Of what ``dense_packed`` computes, and whatever elementwise operators follow it."""
-    outs = [outs] if isinstance(outs, te.Tensor) else outs
-    schedule = te.create_schedule([each.op for each in outs])
-
-    def visit(op: Any) -> None:
-        if op.tag == _TAG:
-            schedule_product(schedule, cfg, op.output(0), outs[0])
-
-    traverse_inline(schedule, outs[0].op, visit)
-    return schedule
+    return schedules.of_tagged(outs, _TAG, lambda schedule, op, out: schedule_product(schedule, cfg, op.output(0), out))
 
 
 def define_tiles(cfg: Any, rows: int, columns: int) -> None:

@@ -18,10 +18,10 @@ from tvm.target.x86 import get_simd_32bit_lanes
 from tvm.topi import nn
 from tvm.topi.nn.conv2d import unpack_NCHWc_to_nchw
 from tvm.topi.nn.utils import get_pad_tuple
-from tvm.topi.utils import get_const_tuple, traverse_inline
+from tvm.topi.utils import get_const_tuple
 from tvm.topi.x86 import conv2d_avx_1x1, conv2d_avx_common
 
-from tuner.engines.relay.templates import dispatching
+from tuner.engines.relay.templates import dispatching, schedules
 
 TASK = "group_conv2d_NCHWc.x86"
 _TAG = "conv2d_NCHWc"
@@ -78,18 +78,14 @@ def grouped(
 @autotvm.register_topi_schedule(TASK)
 def schedule_grouped(cfg: Any, outs: Any) -> Any:
     """Of what ``grouped`` computes, and whatever elementwise operators follow it."""
-    outs = [outs] if isinstance(outs, te.Tensor) else outs
-    schedule = te.create_schedule([each.op for each in outs])
 
-    def visit(op: Any) -> None:
-        if op.tag == _TAG:
-            data, kernel = op.input_tensors
-            is_point = all(int(size) == 1 for size in kernel.shape[2:4])
-            loops = conv2d_avx_1x1 if is_point else conv2d_avx_common
-            loops._schedule_conv_NCHWc(schedule, cfg, data, kernel, op.output(0), outs[0])
+    def plan(schedule: Any, op: Any, out: Any) -> None:
+        data, kernel = op.input_tensors
+        is_point = all(int(size) == 1 for size in kernel.shape[2:4])
+        loops = conv2d_avx_1x1 if is_point else conv2d_avx_common
+        loops._schedule_conv_NCHWc(schedule, cfg, data, kernel, op.output(0), out)
 
-    traverse_inline(schedule, outs[0].op, visit)
-    return schedule
+    return schedules.of_tagged(outs, _TAG, plan)
 
 
 def preferred(module: Any) -> Any:

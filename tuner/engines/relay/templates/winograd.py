@@ -14,6 +14,7 @@ from tvm.autotvm.task.space import OtherOptionEntity, SplitEntity
 from tvm.topi import utils
 from tvm.topi.x86 import conv2d
 
+from tuner.engines.relay.templates import schedules
 from tuner.engines.relay.templates.interpolation import Filtering
 from tuner.engines.relay.templates.winograd_sizes import Shape, Tiling, tilings
 from tuner.engines.relay.templates.winograd_steps import DTYPE, TAG, Stages, const, convolution, pick
@@ -97,12 +98,4 @@ def _packed(data: Any, kernel: Any, shape: Shape, tiling: Tiling, blocks: tuple[
 @autotvm.register_topi_schedule(TASK)
 def schedule(cfg: Any, outs: Any) -> Any:
     """Of the convolution and of what follows it element by element."""
-    outs = [outs] if isinstance(outs, te.Tensor) else list(outs)
-    planned = te.create_schedule([out.op for out in outs])
-
-    def visit(op: Any) -> None:
-        if op.tag == TAG:
-            Stages(planned, cfg, op.output(0), outs[0]).plan()
-
-    utils.traverse_inline(planned, outs[0].op, visit)
-    return planned
+    return schedules.of_tagged(outs, TAG, lambda planned, op, out: Stages(planned, cfg, op.output(0), out).plan())

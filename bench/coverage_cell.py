@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench import engines
 from bench.zoo import ZooModel, fetch
 from domain import errors
 from domain.artifacts import Variant
 from domain.ports import Engine
-from tuner import catalogue, environments, verification
-from tuner.inspection import Inspector
-from tuner.session import EngineSession
+from tuner import verification
 
 ROUTES = {"relay + autotvm": "autotvm", "relay + ansor": "ansor", "relax + metaschedule": "metaschedule"}
 _ENGINES = {"autotvm": "relay", "ansor": "relay", "metaschedule": "relax"}
@@ -36,11 +35,9 @@ def prepare(model: ZooModel, home: Path, folder: Path) -> Model | str:
     """The model as engines take it, with the reference's outputs; or why the reference itself cannot have it."""
     folder.mkdir(parents=True)
     try:
-        python = environments.interpreter(catalogue.get("reference"), home)
-        inspector = Inspector(spec=catalogue.get("reference"), python=python, home=home, seconds=300)
-        prepared = inspector.prepare(fetch(model, home), model.input_shapes, folder / "prepared.onnx")
-        with _engine("reference", home, folder) as reference:
-            inputs = verification.make_inputs(reference, prepared.inputs, folder / "inputs", model=prepared.path)
+        prepared = engines.inspector(home).prepare(fetch(model, home), model.input_shapes, folder / "prepared.onnx")
+        with engines.start("reference", home, folder) as reference:
+            inputs = verification.seed_inputs(reference, prepared.inputs, folder / "inputs", model=prepared.path).paths
             expected = verification.run_reference(
                 reference, prepared.path, inputs, folder / "expected", threads=_threads()
             )
@@ -54,8 +51,8 @@ def find_out(model: Model, tuner: str, *, trials: int, tasks: int) -> dict[str, 
     cell: dict[str, Any] = {"imports": False, "verified": False, "tuned": False, "reason": None}
     try:
         with (
-            _engine(_ENGINES[tuner], model.home, model.folder) as engine,
-            _engine("reference", model.home, model.folder) as reference,
+            engines.start(_ENGINES[tuner], model.home, model.folder) as engine,
+            engines.start("reference", model.home, model.folder) as reference,
         ):
             attempt = _Attempt(model, engine, reference, tuner)
             attempt.check()
@@ -151,11 +148,6 @@ def why_none_worked(trials: Sequence[dict[str, Any]]) -> str:
     messages = (line for trial in trials for line in (trial["error_message"] or "").splitlines()[:1] if line)
     message = next(messages, None)
     return f"every trial failed: {counted}" + (f"; the first: {message[:300]}" if message else "")
-
-
-def _engine(name: str, home: Path, folder: Path) -> EngineSession:
-    spec = catalogue.get(name)
-    return EngineSession.start(spec, environments.interpreter(spec, home), log_path=folder / f"{name}.log", home=home)
 
 
 def _threads() -> int:

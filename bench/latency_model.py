@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench import engines
 from domain import errors
 from domain.artifacts import Timing, Variant
 from tuner import catalogue, conditions, environments, hostinfo, timing, verification
 from tuner.catalogue import EngineSpec
-from tuner.inspection import Inspector
 from tuner.session import EngineSession
 from tuner.timing import Timed
 
@@ -64,14 +64,12 @@ class _Measurement:
         self._verified: dict[str, bool] = {}
         folder.mkdir(parents=True, exist_ok=True)
         self._reference = self._engine("reference", "reference")
-        spec = catalogue.get("reference")
-        inspector = Inspector(spec=spec, python=pythons.of_engine["reference"], home=pythons.home, seconds=300)
-        prepared = inspector.prepare(model.path, dict(model.shapes), folder / "prepared.onnx")
+        prepared = engines.inspector(pythons.home).prepare(model.path, dict(model.shapes), folder / "prepared.onnx")
         self._prepared = prepared.path
         self._seeds = verification.SEEDS if set(bundles) <= {"f32"} else verification.NARROW_SEEDS
-        self._inputs = verification.make_inputs(
+        self._inputs = verification.seed_inputs(
             self._reference, prepared.inputs, folder / "inputs", model=prepared.path, seeds=self._seeds
-        )
+        ).paths
         self._expected = verification.run_reference(
             self._reference, prepared.path, self._inputs, folder / "expected", threads=threads
         )

@@ -16,9 +16,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bench import zoo
-from tuner import catalogue, environments, verification
-from tuner.inspection import Inspector
+from bench import engines, zoo
+from tuner import verification
 from tuner.session import EngineSession
 
 _KINDS = (
@@ -37,14 +36,13 @@ def main(arguments: Sequence[str]) -> int:
     home = Path(os.environ["TUNESMITH_HOME"])
     with tempfile.TemporaryDirectory(prefix="tunesmith-layers-") as scratch, ExitStack() as stack:
         folder = Path(scratch)
-        relay, reference = (stack.enter_context(_engine(name, home, folder)) for name in ("relay", "reference"))
+        relay, reference = (stack.enter_context(engines.start(name, home, folder)) for name in ("relay", "reference"))
         model = zoo.MODELS[options.model]
-        spec = catalogue.get("reference")
-        inspector = Inspector(spec=spec, python=environments.interpreter(spec, home), home=home, seconds=300)
-        prepared = inspector.prepare(zoo.fetch(model, home), model.input_shapes, folder / "prepared.onnx")
-        inputs = str(verification.make_inputs(reference, prepared.inputs, folder / "inputs", seeds=[0])[0])
+        path = zoo.fetch(model, home)
+        prepared = engines.inspector(home).prepare(path, model.input_shapes, folder / "prepared.onnx")
+        seeded = verification.seed_inputs(reference, prepared.inputs, folder / "inputs", model=prepared.path, seeds=[0])
         bundle = options.bundle or _build(relay, prepared.path, folder / "untuned", options.threads)
-        common = {"inputs": inputs, "threads": options.threads, "repeat": options.repeat}
+        common = {"inputs": str(seeded.paths[0]), "threads": options.threads, "repeat": options.repeat}
         ours = relay.request("profile", {"bundle": str(bundle), **common}, timeout=600)["layers"]
         theirs = reference.request("profile", {"path": str(prepared.path), **common}, timeout=600)["layers"]
     report = {
@@ -81,11 +79,6 @@ def _build(engine: EngineSession, model: Path, folder: Path, threads: int) -> Pa
     }  # fmt: skip
     engine.request("compile", params, timeout=_BUILD_SECONDS)
     return folder
-
-
-def _engine(name: str, home: Path, folder: Path) -> EngineSession:
-    spec = catalogue.get(name)
-    return EngineSession.start(spec, environments.interpreter(spec, home), log_path=folder / f"{name}.log", home=home)
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:

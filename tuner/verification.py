@@ -56,19 +56,6 @@ def seed_inputs(
     return Seeded(paths=[Path(path) for path in answer["paths"]], kinds=dict(answer.get("kinds", {})))
 
 
-def make_inputs(
-    reference: Engine,
-    inputs: Sequence[TensorSpec],
-    folder: Path,
-    *,
-    model: Path | None = None,
-    seeds: Sequence[int] = SEEDS,
-    timeout: float = 120,
-) -> list[Path]:
-    """The files alone of ``seed_inputs``."""
-    return seed_inputs(reference, inputs, folder, model=model, seeds=seeds, timeout=timeout).paths
-
-
 def run_reference(
     reference: Engine,
     model: Path,

@@ -40,7 +40,7 @@ def compared(errors_by_seed: list[float]) -> FakeEngine:
 
 
 def verify(reference: FakeEngine, compiler: FakeEngine, tmp_path: Path) -> verification.Verification:
-    inputs = verification.make_inputs(reference, INPUTS, tmp_path / "inputs")
+    inputs = verification.seed_inputs(reference, INPUTS, tmp_path / "inputs").paths
     expected = verification.run_reference(reference, Path("/m.onnx"), inputs, tmp_path / "out", threads=2)
     return verification.verify(
         reference,

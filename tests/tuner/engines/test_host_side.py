@@ -43,7 +43,7 @@ def inspector() -> Inspector:
 def test_a_compiled_model_is_verified_timed_bundled_and_runs_on_its_own(
     relay: EngineSession, reference: EngineSession, prepared: Path, compiled: Path, tmp_path: Path
 ) -> None:
-    inputs = verification.make_inputs(reference, [IMAGE], tmp_path / "inputs")
+    inputs = verification.seed_inputs(reference, [IMAGE], tmp_path / "inputs").paths
     expected = verification.run_reference(reference, prepared, inputs, tmp_path / "out", threads=1)
     verified = verification.verify(
         reference, relay,
@@ -102,7 +102,7 @@ def compare_example(reference: EngineSession, folder: Path, given: Path, expecte
 def test_wrong_outputs_fail_verification(
     relay: EngineSession, reference: EngineSession, prepared: Path, compiled: Path, tmp_path: Path
 ) -> None:
-    inputs = verification.make_inputs(reference, [IMAGE], tmp_path / "inputs", seeds=(0, 1))
+    inputs = verification.seed_inputs(reference, [IMAGE], tmp_path / "inputs", seeds=(0, 1)).paths
     expected = verification.run_reference(reference, prepared, inputs, tmp_path / "out", threads=1)
     verified = verification.verify(
         reference, relay,

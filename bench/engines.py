@@ -1,0 +1,23 @@
+"""Engines of the usual home folder, as benchmarks ask them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tuner import catalogue, environments
+from tuner.inspection import Inspector
+from tuner.session import EngineSession
+
+PREPARE_SECONDS = 300.0
+
+
+def start(name: str, home: Path, folder: Path) -> EngineSession:
+    """Its log is ``NAME.log`` in the folder. Raises EngineError."""
+    spec = catalogue.get(name)
+    return EngineSession.start(spec, environments.interpreter(spec, home), log_path=folder / f"{name}.log", home=home)
+
+
+def inspector(home: Path) -> Inspector:
+    """Prepares models as jobs do. Raises EngineNotInstalled."""
+    spec = catalogue.get("reference")
+    return Inspector(spec=spec, python=environments.interpreter(spec, home), home=home, seconds=PREPARE_SECONDS)

@@ -13,8 +13,9 @@ from fastapi.openapi.utils import get_openapi
 
 from api import auth, problems
 from api.body_limit import BodyLimit
+from api.metrics import CountRequests, Metrics
 from api.publishing import Publisher
-from api.routes import artifacts, fleet, health, job_outputs, jobs, models, operators, records
+from api.routes import artifacts, fleet, health, job_outputs, jobs, metrics, models, operators, records
 from api.services import Inspect, MakeOperator, Services
 from api.settings import ApiSettings
 from domain import release
@@ -43,6 +44,7 @@ def create_app(
         version=release.VERSION,
         redoc_url=None,
     )
+    counted = Metrics(database, worker_alive_seconds=settings.worker_alive_seconds)
     app.state.services = Services(
         settings=settings,
         database=database,
@@ -52,12 +54,19 @@ def create_app(
         make_operator=make_operator,
         logs=logs,
         planner=planner,
+        metrics=counted,
         plan_slots=threading.BoundedSemaphore(settings.plan_slots),
         upload_limiter=anyio.CapacityLimiter(settings.upload_slots),
     )
     app.add_middleware(BodyLimit)
+    app.add_middleware(CountRequests, metrics=counted)
     problems.install(app)
     app.include_router(health.router)
+    app.include_router(
+        metrics.router,
+        dependencies=[] if settings.metrics_open else [Depends(auth.authorize)],
+        responses=problems.responses(500) if settings.metrics_open else _ALWAYS,
+    )
     for part in (models, operators, jobs, job_outputs, artifacts, records, fleet):
         app.include_router(part.router, dependencies=[Depends(auth.authorize)], responses=_ALWAYS)
     app.openapi = _openapi(app)  # type: ignore[method-assign]

@@ -16,17 +16,18 @@ _BATCH = 500
 
 async def stream(services: Services, job_id: str, last_id: int) -> AsyncIterator[ServerSentEvent]:
     """Everything after ``last_id``; ends behind the event that tells of the final state, or when the server stops."""
-    while not services.stopping.is_set():
-        batch, ended = await anyio.to_thread.run_sync(_look, services, job_id, last_id)
-        for event in batch:
-            last_id = event.id
-            yield ServerSentEvent(
-                id=str(event.id), event=event.kind.value, data={**event.data, "at": event.at.isoformat()}
-            )
-        if ended:
-            return
-        if len(batch) < _BATCH:
-            await anyio.sleep(services.settings.events_poll_seconds)
+    with services.metrics.watching():
+        while not services.stopping.is_set():
+            batch, ended = await anyio.to_thread.run_sync(_look, services, job_id, last_id)
+            for event in batch:
+                last_id = event.id
+                yield ServerSentEvent(
+                    id=str(event.id), event=event.kind.value, data={**event.data, "at": event.at.isoformat()}
+                )
+            if ended:
+                return
+            if len(batch) < _BATCH:
+                await anyio.sleep(services.settings.events_poll_seconds)
 
 
 def _look(services: Services, job_id: str, last_id: int) -> tuple[list[JobEvent], bool]:

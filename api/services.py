@@ -11,6 +11,7 @@ from typing import Annotated
 import anyio
 from fastapi import Depends, Request
 
+from api.metrics import Metrics
 from api.publishing import Publisher
 from api.settings import ApiSettings
 from domain.blobs import BlobStore
@@ -37,6 +38,7 @@ class Services:
     make_operator: MakeOperator
     logs: Path
     """Folder that holds each job's engine log as ``JOB.log``."""
+    metrics: Metrics
     stopping: threading.Event = field(default_factory=threading.Event)
     """Set when the server shuts down: streams end then instead of holding it up."""
     upload_limiter: anyio.CapacityLimiter

@@ -41,6 +41,10 @@ class ApiSettings(BaseSettings):
     worker_alive_seconds: float = Field(
         default=60.0, gt=0, description="Seconds since its last sign of life after which a worker counts as gone."
     )
+    metrics_open: bool = Field(
+        default=False,
+        description="Whether GET /metrics answers without a token, for a Prometheus that cannot send one.",
+    )
     shutdown_seconds: int = Field(
         default=5, gt=0, description="Seconds that open requests may take to end when the API is told to stop."
     )

@@ -44,3 +44,7 @@ class BlobStore(Protocol):
     def delete(self, digest: str) -> bool:
         """Whether there was something to delete."""
         ...
+
+    def check(self) -> None:
+        """Raises OSError when nothing could be put now."""
+        ...

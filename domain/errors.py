@@ -53,6 +53,7 @@
     │   ├── NoValidTrial              every trial of a tuning task failed
     │   └── AttemptsExhausted         the job killed or lost its worker too often
     ├── Unavailable               a part of the service cannot be reached
+    │   ├── NotReady                  what the service works with is not all there
     │   ├── BrokerUnavailable
     │   ├── DeviceBusy
     │   ├── PlannerBusy               as many plans are being made as this server makes at once
@@ -322,6 +323,11 @@ class AttemptsExhausted(JobFailed):
 
 class Unavailable(TunesmithError):
     code = "unavailable"
+
+
+class NotReady(Unavailable):
+    code = "not_ready"
+    default_hint = "See details.checks for what is missing; the server's log has more."
 
 
 class BrokerUnavailable(Unavailable):

@@ -60,6 +60,11 @@ class LocalBlobStore:
         self.path(digest).unlink(missing_ok=True)
         return True
 
+    def check(self) -> None:
+        with tempfile.TemporaryFile(dir=self._incoming) as file:
+            file.write(b"1")
+            file.flush()
+
     def sweep(self, *, older_than: float) -> int:
         """Remove what puts left behind that were killed, when it is ``older_than`` seconds; return how many files."""
         stale = [path for path in self._incoming.iterdir() if time.time() - path.stat().st_mtime > older_than]

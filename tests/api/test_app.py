@@ -116,14 +116,6 @@ def test_the_schema_describes_every_path(client: TestClient) -> None:
             assert operation["security"], name
 
 
-def test_readiness_needs_the_broker(client: TestClient, service: Service) -> None:
-    assert client.get("/readyz").json() == {"status": "ready", "checks": {"database": "ok", "broker": "ok"}}
-    service.publisher.down = True
-    answer = client.get("/readyz")
-    assert (answer.status_code, answer.json()["code"]) == (503, "broker_unavailable")
-    assert client.get("/healthz").json()["status"] == "ok"
-
-
 def test_the_fleet(client: TestClient, service: Service) -> None:
     assert client.get("/v1/workers").json() == {"workers": []}
     assert client.get("/v1/targets").json() == {"targets": ["native"], "kinds": ["llvm", "cuda"]}

@@ -47,5 +47,5 @@ def newest_record(session: Session) -> int:
 def trials(session: Session, *, after: int, to: int) -> dict[str | None, int]:
     """Count of the service's own trials among records numbered ``after`` < number ≤ ``to``, by error; None: valid."""
     numbered = (RecordRow.id > after, RecordRow.id <= to, RecordRow.job_id.startswith(_OWN_TRIALS))
-    by_error = select(RecordRow.error, func.count()).where(*numbered).group_by(RecordRow.error)
-    return dict(session.execute(by_error).tuples().all())
+    by_error = select(RecordRow.error, func.count().label("trials")).where(*numbered).group_by(RecordRow.error)
+    return {row.error: row.trials for row in session.execute(by_error)}

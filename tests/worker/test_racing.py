@@ -171,12 +171,14 @@ def test_layouts_race(bench: Bench) -> None:
             bench.script.renamed = {"conv": f"conv {layout}"} if layout else {}
 
     bench.script.refuse = rename
+    # More than the budget: a layout that is searched to its end leaves trials that no other is worth.
+    bench.script.space_size = 1000
     job_id = run(bench, tuner=Tuner.METASCHEDULE)
     keys = Counter(record.key.workload_key for record in bench.records(job_id))
     assert keys['["ms:conv NCHW"]'] >= 8
     assert {params["options"]["layout"] for params in bench.script.asked("tune")} == {None, "NCHW"}
     # Both layouts have the dense layer: its trials are paid for once.
-    assert 180 <= sum(keys.values()) <= 200
+    assert 190 <= sum(keys.values()) <= 200
 
 
 def test_a_model_without_anything_to_tune_is_published(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

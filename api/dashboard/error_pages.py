@@ -1,0 +1,52 @@
+"""Errors as pages for browsers; everyone else gets the problem document that they are made of."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse
+from starlette.exceptions import HTTPException
+
+from api.dashboard import rendering
+from api.dashboard.security import HEADERS
+from domain.errors import TunesmithError
+
+Handler = Callable[[Request, Exception], Response | Awaitable[Response]]
+
+_API = ("/v1/", "/healthz", "/readyz", "/metrics", "/openapi.json")
+_KEPT = ("retry-after", "allow")
+
+
+def install(app: FastAPI) -> None:
+    """After ``problems.install``, whose answers the pages show."""
+    for kind in (TunesmithError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, _for_browsers(app.exception_handlers[kind]))
+
+
+def wanted(request: Request) -> bool:
+    return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith(_API)
+
+
+def _for_browsers(handler: Any) -> Handler:
+    async def handle(request: Request, error: Exception) -> Response:
+        answer = handler(request, error)
+        response: Response = await answer if inspect.isawaitable(answer) else answer
+        return _page(request, response) if wanted(request) else response
+
+    return handle
+
+
+def _page(request: Request, response: Response) -> HTMLResponse:
+    problem = json.loads(bytes(response.body))
+    template = "login.html" if response.status_code == 401 else "error.html"
+    page = rendering.page(request, template, status=response.status_code, problem=problem)
+    page.headers.update(HEADERS)  # what nobody expected is answered outside of the middleware
+    for name in _KEPT:
+        if name in response.headers:
+            page.headers[name] = response.headers[name]
+    return page

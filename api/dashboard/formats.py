@@ -1,0 +1,95 @@
+"""Numbers and times as people read them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+UNKNOWN = "–"
+_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+_SIZES = ("B", "kB", "MB", "GB", "TB")
+_AGES = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
+
+
+def latency(seconds: float | None) -> str:
+    """Three digits, in the unit that keeps them readable: ``1.23 ms``."""
+    if seconds is None:
+        return UNKNOWN
+    factor, unit = next((entry for entry in _UNITS if abs(seconds) >= entry[0] * 0.9995), _UNITS[-1])
+    return f"{digits(seconds / factor)} {unit}"
+
+
+def digits(value: float) -> str:
+    """Three of them, and never an exponent: ``0.123``, ``12.3``, ``1234``."""
+    magnitude = abs(value)
+    places = 0 if magnitude >= 99.95 else 1 if magnitude >= 9.995 else 2
+    return f"{value:.3g}" if 0.0001 <= magnitude < 0.1 else f"{value:.{places}f}"
+
+
+def ratio(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{digits(value)}×"
+
+
+def percent(share: float | None) -> str:
+    """Of a share: 0.123 is ``12.3 %``."""
+    if share is None:
+        return UNKNOWN
+    return f"{100 * share:.0f} %" if share >= 0.0995 or share == 0 else f"{100 * share:.1f} %"
+
+
+def duration(seconds: float | None) -> str:
+    """``4.2 s``, ``3 min 20 s``, ``1 h 4 min``."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
+    hours, minutes = divmod(whole // 60, 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+
+
+def age(at: datetime | None, now: datetime) -> str:
+    """How long ago, in the largest unit: ``3 h``."""
+    if at is None:
+        return UNKNOWN
+    seconds = max(0.0, (now - at).total_seconds())
+    size, unit = next((entry for entry in _AGES if seconds >= entry[0]), _AGES[-1])
+    return f"{int(seconds // size)} {unit}"
+
+
+def moment(at: datetime | None) -> str:
+    return UNKNOWN if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def size(count: int | None) -> str:
+    """``1.23 MB``: thousands, as disks and networks count."""
+    if count is None:
+        return UNKNOWN
+    value, unit = float(count), _SIZES[0]
+    for unit in _SIZES:
+        if value < 999.5 or unit == _SIZES[-1]:
+            break
+        value /= 1000
+    return f"{count} B" if unit == "B" else f"{digits(value)} {unit}"
+
+
+def count(number: float | None) -> str:
+    """With thin gaps between thousands."""
+    return UNKNOWN if number is None else f"{number:,.0f}".replace(",", "\u202f")
+
+
+def gflops(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{digits(value)} GFLOPS"
+
+
+def shape(sizes: list[int | str | None] | tuple[int | str | None, ...]) -> str:
+    """``1×3×224×224``; an open dimension is its name, or a question mark."""
+    return "×".join("?" if one is None else str(one) for one in sizes) or "scalar"
+
+
+def words(name: str) -> str:
+    """A code in words: ``run_timeout`` is ``run timeout``."""
+    return name.replace("_", " ")

@@ -1,0 +1,17 @@
+"""All pages, put into the application."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from api.dashboard import assets, error_pages, jobs
+from api.dashboard.security import SecurityHeaders
+
+
+def install(app: FastAPI) -> None:
+    """After the problem documents, which error pages are made of."""
+    app.add_middleware(SecurityHeaders)
+    app.include_router(assets.router)
+    for page in (jobs,):
+        app.include_router(page.router)
+    error_pages.install(app)

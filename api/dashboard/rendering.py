@@ -1,0 +1,71 @@
+"""Templates to pages: everything from users is escaped, and a name that a template misspells is an error."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from api.dashboard import assets, formats
+from domain import release
+
+NAVIGATION = (
+    ("/", "Jobs"),
+    ("/new", "New job"),
+    ("/models", "Models"),
+    ("/compare", "Compare"),
+    ("/records", "Records"),
+    ("/fleet", "Fleet"),
+)
+
+_FILTERS = {
+    "latency": formats.latency,
+    "ratio": formats.ratio,
+    "percent": formats.percent,
+    "duration": formats.duration,
+    "age": formats.age,
+    "moment": formats.moment,
+    "size": formats.size,
+    "count_of": formats.count,
+    "gflops": formats.gflops,
+    "digits": formats.digits,
+    "shape": formats.shape,
+    "words": formats.words,
+}
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.filters.update(_FILTERS)
+    environment.globals.update(static=assets.url, navigation=NAVIGATION, version=release.VERSION)
+    environment.globals["ui"] = environment.get_template("macros.html").module
+    return environment
+
+
+_TEMPLATES = _environment()
+
+
+def page(request: Request, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
+    """Templates see ``context``, ``now``, the request's ``path``, and as ``fragment`` whether htmx asked for a part."""
+    return HTMLResponse(text(request, template, **context), status_code=status, headers={"Cache-Control": "no-store"})
+
+
+def text(request: Request, template: str, **context: Any) -> str:
+    known = {"now": datetime.now(UTC), "path": request.url.path, "fragment": is_fragment(request)}
+    return _TEMPLATES.get_template(template).render({**known, **context})
+
+
+def is_fragment(request: Request) -> bool:
+    """Whether htmx asked, for a part of the page: not when it restores a whole one from the history."""
+    return "hx-request" in request.headers and "hx-history-restore-request" not in request.headers

@@ -8,23 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from api import auth, problems
 from api.body_limit import BodyLimit
+from api.credentials import Credentials
 from api.dashboard import pages
 from api.metrics import CountRequests, Metrics
 from api.publishing import Publisher
-from api.routes import artifacts, fleet, health, job_outputs, jobs, metrics, models, operators, records
+from api.rate_limit import Buckets, RateLimit
+from api.routes import artifacts, fleet, health, job_outputs, jobs, login, metrics, models, operators, records
 from api.services import Inspect, MakeOperator, Services
 from api.settings import ApiSettings
 from domain import release
 from domain.blobs import BlobStore
+from domain.tokens import Scope
 from storage.database import Database
 from tuner.extraction import Planner
 
-_ALWAYS = problems.responses(400, 401, 500)
+_ALWAYS = problems.responses(400, 401, 403, 429, 500)
 
 
 def create_app(
@@ -46,7 +49,7 @@ def create_app(
         redoc_url=None,
     )
     counted = Metrics(database, worker_alive_seconds=settings.worker_alive_seconds)
-    app.state.services = Services(
+    services = Services(
         settings=settings,
         database=database,
         blobs=blobs,
@@ -58,18 +61,23 @@ def create_app(
         metrics=counted,
         plan_slots=threading.BoundedSemaphore(settings.plan_slots),
         upload_limiter=anyio.CapacityLimiter(settings.upload_slots),
+        failures=Buckets(per_second=settings.failures_per_second, burst=settings.failures_burst),
     )
+    app.state.services = services
     app.add_middleware(BodyLimit)
+    app.add_middleware(RateLimit, buckets=Buckets(per_second=settings.rate_per_second, burst=settings.rate_burst))
+    app.add_middleware(Credentials, services=services)
     app.add_middleware(CountRequests, metrics=counted)
     problems.install(app)
     app.include_router(health.router)
     app.include_router(
         metrics.router,
-        dependencies=[] if settings.metrics_open else [Depends(auth.authorize)],
+        dependencies=[] if settings.metrics_open else [auth.require(Scope.READ)],
         responses=problems.responses(500) if settings.metrics_open else _ALWAYS,
     )
+    app.include_router(login.router)
     for part in (models, operators, jobs, job_outputs, artifacts, records, fleet):
-        app.include_router(part.router, dependencies=[Depends(auth.authorize)], responses=_ALWAYS)
+        app.include_router(part.router, dependencies=[auth.any_principal()], responses=_ALWAYS)
     pages.install(app)
     app.openapi = _openapi(app)  # type: ignore[method-assign]
     return app

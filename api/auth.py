@@ -1,25 +1,60 @@
-"""One bearer token for the whole service."""
+"""What a route asks of its caller: ``PrincipalDep`` any valid one, ``Reader``, ``Submitter`` and ``Admin`` a scope."""
 
 from __future__ import annotations
 
-import secrets
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import Depends, HTTPException
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi import Depends, Request, Security
+from fastapi.security import HTTPBearer, SecurityScopes
+from fastapi.security.http import HTTPAuthorizationCredentials
 
-from api.services import ServicesDep
+from domain import errors
+from domain.tokens import Principal, Scope
 
-_bearer = HTTPBearer(auto_error=False, description="The token of server.json or TUNESMITH_TOKEN.")
+_bearer = HTTPBearer(
+    auto_error=False, description="A token, or the service's own of server.json or TUNESMITH_TOKEN; see docs/access.md."
+)
 
 
-def authorize(
-    services: ServicesDep, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-) -> None:
-    token = services.settings.token
-    if token is None:
-        return
-    given = credentials.credentials if credentials else ""
-    if not secrets.compare_digest(given.encode(), token.get_secret_value().encode()):
-        detail = "the token is not valid" if credentials else "a bearer token is required"
-        raise HTTPException(401, detail, headers={"WWW-Authenticate": "Bearer"})
+def page_principal(request: Request) -> Principal | None:
+    """For pages that tell a browser without a session how to get one."""
+    caller = request.state.caller
+    return caller if isinstance(caller, Principal) else None
+
+
+def _principal(
+    request: Request, _documented: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+) -> Principal:
+    """Raises Unauthorized and TokenExpired."""
+    caller = request.state.caller
+    if isinstance(caller, Principal):
+        return caller
+    raise caller
+
+
+def any_principal() -> Any:
+    return Depends(_principal)
+
+
+PrincipalDep = Annotated[Principal, Depends(_principal)]
+
+
+def _permitted(wanted: SecurityScopes, principal: PrincipalDep) -> Principal:
+    for scope in wanted.scopes:
+        if scope not in principal.scopes:
+            theirs = ", ".join(sorted(principal.scopes)) or "none"
+            raise errors.MissingScope(
+                f"this needs the scope {scope!r}; the token has {theirs}",
+                details={"needed": scope, "scopes": sorted(principal.scopes)},
+            )
+    return principal
+
+
+def require(scope: Scope) -> Any:
+    """A dependency that gives the Principal. Raises Unauthorized, TokenExpired and MissingScope."""
+    return Security(_permitted, scopes=[scope.value])
+
+
+Reader = Annotated[Principal, require(Scope.READ)]
+Submitter = Annotated[Principal, require(Scope.SUBMIT)]
+Admin = Annotated[Principal, require(Scope.ADMIN)]

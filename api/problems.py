@@ -80,19 +80,21 @@ def status_of(kind: type[TunesmithError]) -> int:
 
 
 def install(app: FastAPI) -> None:
-    app.add_exception_handler(TunesmithError, _tunesmith_error)
+    app.add_exception_handler(TunesmithError, tunesmith_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, http_error)
     app.add_exception_handler(Exception, _unexpected)
 
 
-def _tunesmith_error(request: Request, error: Exception) -> JSONResponse:
+def tunesmith_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, TunesmithError)  # noqa: S101 - registered for this class
     status = status_of(type(error))
     if status >= 500:
         logger.error("%s %s: %s", request.method, request.url.path, error.message, exc_info=error)
-    seconds = RETRY_AFTER_SECONDS.get(type(error))
-    headers = None if seconds is None else {"Retry-After": str(seconds)}
+    seconds = error.details.get("retry_after_seconds", RETRY_AFTER_SECONDS.get(type(error)))
+    headers = {} if seconds is None else {"Retry-After": str(seconds)}
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
     return _response(
         status, code=error.code, detail=error.message, hint=error.hint, details=error.details, headers=headers
     )

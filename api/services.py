@@ -13,6 +13,7 @@ from fastapi import Depends, Request
 
 from api.metrics import Metrics
 from api.publishing import Publisher
+from api.rate_limit import Buckets
 from api.settings import ApiSettings
 from domain.blobs import BlobStore
 from domain.models import ModelFacts, ModelFormat
@@ -42,6 +43,8 @@ class Services:
     stopping: threading.Event = field(default_factory=threading.Event)
     """Set when the server shuts down: streams end then instead of holding it up."""
     upload_limiter: anyio.CapacityLimiter
+    failures: Buckets
+    """Failed attempts to log in, by address."""
     planner: Planner
     plan_slots: threading.BoundedSemaphore
     plugins: dict[str, list[str]] = field(default_factory=dict)

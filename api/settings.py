@@ -13,9 +13,20 @@ class ApiSettings(BaseSettings):
     port: int = Field(default=8000, ge=0, le=65535, description="Port that the API listens on; 0 picks a free one.")
     token: SecretStr | None = Field(
         default=None,
-        description="Bearer token that every request must carry, health checks aside. `serve` makes one when it is "
-        "not set and writes it to server.json; an API started in any other way without a token lets everyone in.",
+        description="The service's own token: whoever sends it may do everything. `serve` makes one when it is not set "
+        "and writes it to server.json; an API that is started in another way needs one, or TUNESMITH_OPEN.",
     )
+    open: bool = Field(
+        default=False, description="Let everyone who reaches the API do everything, without a token or a login."
+    )
+    rate_per_second: float = Field(
+        default=100.0, gt=0, description="Requests a second that one token, or one address without a token, may make."
+    )
+    rate_burst: int = Field(default=500, gt=0, description="Requests that may come at once before that rate counts.")
+    failures_per_second: float = Field(
+        default=10.0, gt=0, description="Tries of wrong tokens and login links that one address may make a second."
+    )
+    failures_burst: int = Field(default=20, gt=0, description="Such tries that may come at once.")
     broker_url: str | None = Field(
         default=None,
         description="URL of a Redis or Valkey server that carries messages; by default the one that `serve` starts.",

@@ -12,9 +12,9 @@ from sqlalchemy import Select, tuple_
 from sqlalchemy.orm import Session
 
 from domain import errors
-from storage.tables import ArtifactRow, JobRow, ModelRow
+from storage.tables import ArtifactRow, JobRow, ModelRow, TokenRow
 
-Row = TypeVar("Row", ModelRow, JobRow, ArtifactRow)
+Row = TypeVar("Row", ModelRow, JobRow, ArtifactRow, TokenRow)
 Value = TypeVar("Value")
 
 
@@ -36,7 +36,7 @@ def page(
     return [build(found) for found in rows[:limit]], _token(rows[limit - 1]) if more else None
 
 
-def _token(row: ModelRow | JobRow | ArtifactRow) -> str:
+def _token(row: ModelRow | JobRow | ArtifactRow | TokenRow) -> str:
     return base64.urlsafe_b64encode(f"{row.created_at.isoformat()} {row.id}".encode()).decode().rstrip("=")
 
 

@@ -35,6 +35,13 @@ TOOLCHAINS = {
     "relax": Toolchain(engine="relax", tvm="0.27.0", llvm="22.1.8"),
 }
 AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
+_SETTINGS: dict[str, Any] = {
+    "token": SecretStr(TOKEN),
+    "events_poll_seconds": 0.05,
+    # Tests are quicker than people.
+    "rate_burst": 100_000,
+    "failures_burst": 100_000,
+}
 
 
 @dataclass
@@ -168,7 +175,7 @@ def make_service(home: Path, *, planner: Planner | None = None, **settings: Any)
     blobs, publisher = LocalBlobStore(home / "blobs"), FakePublisher()
     logs, planner = home / "logs" / "jobs", planner or FakePlanner()
     app = create_app(
-        ApiSettings(**{"token": SecretStr(TOKEN), "events_poll_seconds": 0.05} | settings),
+        ApiSettings(**_SETTINGS | settings),
         database=database,
         blobs=blobs,
         publisher=publisher,

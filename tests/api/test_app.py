@@ -46,7 +46,7 @@ def test_everything_but_health_needs_the_token(client: TestClient) -> None:
 
 
 def test_without_a_token_everyone_may_come_in(tmp_path: Path) -> None:
-    service = make_service(tmp_path, token=None)
+    service = make_service(tmp_path, token=None, open=True)
     with TestClient(service.app) as client:
         assert client.get("/v1/jobs").status_code == 200
     service.database.close()

@@ -1,0 +1,188 @@
+"""Who makes a request: found out once, before anything of it is read."""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import urlsplit
+
+import anyio
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from api import problems, rate_limit
+from api.services import Services
+from domain import errors
+from domain.tokens import LOCAL_OWNER, Principal, Token
+from domain.tokens import Scope as TokenScope
+from storage import browser_sessions, tokens
+from storage.tables import digest_of
+
+COOKIE = "tunesmith_session"
+LOGIN_PATH = "/login"
+LOCAL: Final = Principal(owner=LOCAL_OWNER, scopes=frozenset(TokenScope))
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_MOST_REMEMBERED = 10_000
+
+
+class Credentials:
+    """Puts a Principal, or the error that says why there is none, into the request's state as ``caller``.
+
+    An address that failed too often has to wait before it may try another token; what has been right before still
+    works from there.
+    """
+
+    def __init__(self, app: ASGIApp, services: Services) -> None:
+        self._app = app
+        self._services = services
+        self._right = _Remembered(_MOST_REMEMBERED)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        try:
+            caller = await self._caller(request)
+        except (errors.RateLimited, errors.Forbidden) as error:
+            await problems.tunesmith_error(request, error)(scope, receive, send)
+            return
+        except errors.Unauthorized as error:
+            caller = error
+        scope.setdefault("state", {})["caller"] = caller
+        await self._app(scope, receive, send)
+
+    async def _caller(self, request: Request) -> Principal | errors.Unauthorized:
+        header, cookie = request.headers.get("authorization"), request.cookies.get(COOKIE)
+        if self._services.settings.open:
+            _refuse_other_sites(request, required=False)
+            return LOCAL
+        if request.url.path == LOGIN_PATH:
+            self._refuse_guessing(request)
+        if header:
+            return await self._checked(request, _bearer(header), is_session=False)
+        if cookie:
+            principal = await self._checked(request, cookie, is_session=True)
+            _refuse_other_sites(request, required=True)
+            return principal
+        return errors.Unauthorized("a bearer token is required")
+
+    async def _checked(self, request: Request, text: str, *, is_session: bool) -> Principal:
+        if not is_session and self._is_own(text):
+            return LOCAL
+        known = digest_of(text)
+        if known not in self._right:
+            self._refuse_guessing(request)
+        try:
+            find = principal_of_session if is_session else principal_of_token
+            principal = await anyio.to_thread.run_sync(find, self._services, text)
+        except errors.Unauthorized:
+            self._right.discard(known)
+            self._services.failures.take(rate_limit.address(request.scope))
+            raise
+        self._right.add(known)
+        return principal
+
+    def _is_own(self, text: str) -> bool:
+        return bool(text) and secrets.compare_digest(text.encode(), own_token(self._services).encode())
+
+    def _refuse_guessing(self, request: Request) -> None:
+        seconds = self._services.failures.wait(rate_limit.address(request.scope))
+        if seconds:
+            raise rate_limit.exceeded(seconds, "failed attempts to log in")
+
+
+def own_token(services: Services) -> str:
+    """Text of the service's own token; empty when it has none."""
+    token = services.settings.token
+    return token.get_secret_value() if token else ""
+
+
+def principal_of_token(services: Services, text: str) -> Principal:
+    """Raises Unauthorized and TokenExpired."""
+    if not text.startswith(tokens.PREFIX):
+        raise errors.Unauthorized("the token is not valid")
+    with services.database.reading() as session:
+        token = tokens.find(session, text)
+    if token is None:
+        raise errors.Unauthorized("the token is not valid")
+    return _used(services, token)
+
+
+def principal_of_session(services: Services, secret: str) -> Principal:
+    """Of the token that the session was opened with. Raises Unauthorized and TokenExpired."""
+    now, own = datetime.now(UTC), own_token(services)
+    with services.database.reading() as session:
+        found = browser_sessions.find(session, secret, own_token=own, now=now)
+        if found is None:
+            raise errors.Unauthorized("the session has ended", hint="Follow a new login link.")
+        token_id, expires_at = found
+        token = tokens.get(session, token_id) if token_id else None
+    principal = _used(services, token) if token else LOCAL
+    if browser_sessions.is_renewal_due(expires_at, now):
+        with services.database.transaction() as session:
+            browser_sessions.renew(session, secret, own_token=own, now=now)
+    return principal
+
+
+def _used(services: Services, token: Token) -> Principal:
+    now = datetime.now(UTC)
+    if token.revoked_at is not None:
+        raise errors.Unauthorized("the token was revoked", hint="Ask an admin for a new one: tunesmith token create.")
+    if token.expires_at is not None and token.expires_at <= now:
+        raise errors.TokenExpired(f"the token expired at {token.expires_at:%Y-%m-%d %H:%M} UTC")
+    if not tokens.is_use_known(token, now):
+        with services.database.transaction() as session:
+            tokens.used(session, token.id, now=now)
+    return Principal(owner=token.owner, scopes=token.scopes, token_id=token.id, quota=token.quota)
+
+
+def _bearer(header: str) -> str:
+    scheme, _, text = header.partition(" ")
+    if scheme.lower() != "bearer":
+        raise errors.Unauthorized("a bearer token is required")
+    return text.strip()
+
+
+def _refuse_other_sites(request: Request, *, required: bool) -> None:
+    """A page of another site can make a browser send requests, and the browser says which site made it do so.
+
+    ``required``: what does not say it is refused, too. Raises Forbidden.
+    """
+    if request.method in _SAFE:
+        return
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    if site is not None:
+        same = site == "same-origin"
+    elif origin is not None:
+        # Without the scheme, which a proxy that ends TLS changes.
+        same = urlsplit(origin).netloc == request.headers.get("host")
+    else:
+        same = not required
+    if not same:
+        raise errors.Forbidden(
+            "a browser may change something only from this service's own pages",
+            hint="Programs send 'Authorization: Bearer TOKEN' instead of a cookie.",
+        )
+
+
+class _Remembered:
+    """The texts that came last, ``most`` of them."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._texts: OrderedDict[str, None] = OrderedDict()
+
+    def __contains__(self, text: str) -> bool:
+        return text in self._texts
+
+    def add(self, text: str) -> None:
+        self._texts[text] = None
+        self._texts.move_to_end(text)
+        if len(self._texts) > self._most:
+            self._texts.popitem(last=False)
+
+    def discard(self, text: str) -> None:
+        self._texts.pop(text, None)

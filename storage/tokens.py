@@ -1,0 +1,104 @@
+"""Tokens: whom a secret text stands for. The text itself is told once and never stored."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from sqlalchemy import or_, select, update
+from sqlalchemy.orm import Session
+
+from domain import errors, ids
+from domain.tokens import Quota, Scope, Token
+from storage import codec, paging, statements
+from storage.tables import TokenRow, digest_of
+
+PREFIX = "tsk_"
+"""So that people, and programs that look for leaked secrets, know a token when they see one."""
+_SECRET_BYTES = 32
+_USE_SECONDS = 60
+
+
+def create(
+    session: Session,
+    *,
+    name: str,
+    owner: str,
+    scopes: Iterable[Scope],
+    quota: Quota = Quota(),  # noqa: B008 - frozen
+    expires_at: datetime | None = None,
+    now: datetime,
+) -> tuple[Token, str]:
+    """The token and its text, which nobody can find out again."""
+    text = PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
+    row = TokenRow(
+        id=ids.token(now),
+        secret_digest=digest_of(text),
+        name=name,
+        owner=owner,
+        scopes=sorted(scopes),
+        quota=codec.dump(quota),
+        created_at=now,
+        expires_at=expires_at,
+    )
+    session.add(row)
+    session.flush()
+    return get(session, row.id), text
+
+
+def find(session: Session, text: str) -> Token | None:
+    """The token of this text, also one that is expired or revoked."""
+    row = session.scalar(select(TokenRow).where(TokenRow.secret_digest == digest_of(text)))
+    return _token(row) if row else None
+
+
+def get(session: Session, token_id: str) -> Token:
+    """Raises TokenNotFound."""
+    row = session.get(TokenRow, token_id, populate_existing=True)
+    if row is None:
+        raise errors.TokenNotFound(f"there is no token {token_id[:80]!r}")
+    return _token(row)
+
+
+def page(
+    session: Session, *, owner: str | None = None, limit: int, page_token: str | None = None
+) -> tuple[list[Token], str | None]:
+    """Newest first, with those that are expired or revoked. Raises InvalidPageToken."""
+    query = select(TokenRow)
+    if owner is not None:
+        query = query.where(TokenRow.owner == owner)
+    return paging.page(session, query, TokenRow, _token, limit=limit, page_token=page_token)
+
+
+def revoke(session: Session, token_id: str, *, now: datetime) -> Token:
+    """For good; revoking twice is fine. Raises TokenNotFound."""
+    unrevoked = update(TokenRow).where(TokenRow.id == token_id, TokenRow.revoked_at.is_(None))
+    statements.changed(session, unrevoked.values(revoked_at=now))
+    return get(session, token_id)
+
+
+def is_use_known(token: Token, now: datetime) -> bool:
+    """Whether its last use is so recent that another one need not be written down."""
+    return token.last_used_at is not None and now - token.last_used_at < timedelta(seconds=_USE_SECONDS)
+
+
+def used(session: Session, token_id: str, *, now: datetime) -> None:
+    """Written at most once a minute, however many requests come at the same time."""
+    stale = now - timedelta(seconds=_USE_SECONDS)
+    unwritten = or_(TokenRow.last_used_at.is_(None), TokenRow.last_used_at <= stale)
+    statements.changed(session, update(TokenRow).where(TokenRow.id == token_id, unwritten).values(last_used_at=now))
+
+
+def _token(row: TokenRow) -> Token:
+    return Token(
+        id=row.id,
+        name=row.name,
+        owner=row.owner,
+        scopes=frozenset(Scope(scope) for scope in row.scopes),
+        quota=codec.load(Quota, row.quota),
+        created_at=row.created_at,
+        expires_at=row.expires_at,
+        last_used_at=row.last_used_at,
+        revoked_at=row.revoked_at,
+    )

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
 from domain import errors
 from domain.events import EventKind, JobEvent
+from domain.jobs import FINAL_STATES
+from storage import statements
 from storage.tables import EventRow, JobRow
+
+_COLUMNS = (EventRow.id, EventRow.job_id, EventRow.kind, EventRow.data, EventRow.at)
 
 
 def append(session: Session, job_id: str, kind: EventKind, data: dict[str, Any], *, now: datetime) -> int:
@@ -29,16 +34,37 @@ def append(session: Session, job_id: str, kind: EventKind, data: dict[str, Any],
 
 def after(session: Session, job_id: str, last_id: int, limit: int) -> list[JobEvent]:
     """The next events after ``last_id``, 0 for the first; none for an unknown job."""
-    query = select(EventRow).where(EventRow.job_id == job_id, EventRow.id > last_id).order_by(EventRow.id).limit(limit)
-    return [
-        JobEvent(id=row.id, job_id=row.job_id, kind=EventKind(row.kind), data=row.data, at=row.at)
-        for row in session.scalars(query)
-    ]
+    following = select(*_COLUMNS).where(EventRow.job_id == job_id, EventRow.id > last_id)
+    return [_event(row) for row in session.execute(following.order_by(EventRow.id).limit(limit))]
+
+
+def newer(session: Session, last_ids: Mapping[str, int], limit: int) -> list[JobEvent]:
+    """What follows in each of the jobs, given the last event known of it; ``limit`` events in all.
+
+    Of no job is anything left out before the last that is returned of it.
+    """
+    job_id, last_id = statements.each_pair_of(session, last_ids)
+    following = select(*_COLUMNS).join(job_id.table, (EventRow.job_id == job_id) & (EventRow.id > last_id))
+    return [_event(row) for row in session.execute(following.order_by(EventRow.id).limit(limit))]
+
+
+def tail(session: Session, job_id: str, limit: int) -> list[JobEvent]:
+    """The last ones, oldest first."""
+    last = select(*_COLUMNS).where(EventRow.job_id == job_id).order_by(EventRow.id.desc()).limit(limit)
+    return [_event(row) for row in session.execute(last)][::-1]
+
+
+def ended(session: Session, job_ids: Sequence[str]) -> set[str]:
+    """Those of the jobs whose state is final, or that are not there."""
+    living = select(JobRow.id).where(JobRow.id.in_(select(statements.each_of(session, job_ids))))
+    return set(job_ids) - set(session.scalars(living.where(JobRow.state.not_in(FINAL_STATES))))
 
 
 def latest(session: Session, job_id: str, kind: EventKind) -> JobEvent | None:
-    query = select(EventRow).where(EventRow.job_id == job_id, EventRow.kind == kind).order_by(EventRow.id.desc())
-    row = session.scalar(query.limit(1))
-    if row is None:
-        return None
+    query = select(*_COLUMNS).where(EventRow.job_id == job_id, EventRow.kind == kind).order_by(EventRow.id.desc())
+    row = session.execute(query.limit(1)).first()
+    return _event(row) if row else None
+
+
+def _event(row: Row[Any]) -> JobEvent:
     return JobEvent(id=row.id, job_id=row.job_id, kind=EventKind(row.kind), data=row.data, at=row.at)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from sqlalchemy import CursorResult, Delete, String, Update, func, literal
+from sqlalchemy import BigInteger, CursorResult, Delete, String, Update, func, literal
 from sqlalchemy import cast as cast_to
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
@@ -49,6 +49,16 @@ def each_of(session: Session, texts: Sequence[str]) -> Any:
     else:
         elements = func.json_array_elements_text(cast_to(given, postgresql.JSON))
     return elements.table_valued("value", name="each_of").c.value
+
+
+def each_pair_of(session: Session, numbers: Mapping[str, int]) -> tuple[Any, Any]:
+    """The same of names and a number for each, as two columns of one table."""
+    given = literal(json.dumps(dict(numbers)), String)
+    if session.get_bind().dialect.name == "sqlite":
+        pairs = func.json_each(given).table_valued("key", "value", name="each_pair_of")
+        return pairs.c.key, pairs.c.value
+    pairs = func.json_each_text(cast_to(given, postgresql.JSON)).table_valued("key", "value", name="each_pair_of")
+    return pairs.c.key, cast_to(pairs.c.value, BigInteger)
 
 
 def _insert(session: Session, table: type[Base]) -> Any:

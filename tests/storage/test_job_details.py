@@ -108,3 +108,33 @@ def test_answers_are_forgotten_in_time(session: Session) -> None:
     assert idempotency.forget(session, made_before=LATER) == 1
     assert idempotency.recall(session, "old", "request") is None
     assert idempotency.recall(session, "new", "request") == "j-2"
+
+
+def test_events_of_many_jobs_are_read_at_once(session: Session) -> None:
+    first, second, third = (add_job(session).id for _ in range(3))
+    for number in range(4):
+        for job_id in (first, second, third):
+            events.append(session, job_id, EventKind.NOTE, {"n": number}, now=NOW)
+    seen = events.after(session, second, 0, 3)[-1].id
+    found = events.newer(session, {first: 0, second: seen, "j-none": 0}, 100)
+    assert [event.id for event in found] == sorted(event.id for event in found)
+    for job_id, last_id in ((first, 0), (second, seen)):
+        theirs = [event for event in found if event.job_id == job_id]
+        assert theirs == events.after(session, job_id, last_id, 100)
+    assert len(found) == 5 + 2
+    assert events.newer(session, {first: 0, second: seen}, 3) == found[:3]
+
+
+def test_the_last_events_of_a_job(session: Session, held: tuple[str, Lease]) -> None:
+    job_id, _ = held
+    every = events.after(session, job_id, 0, 100)
+    assert len(every) == 2
+    assert events.tail(session, job_id, 1) == every[1:]
+    assert events.tail(session, job_id, 5) == every
+    assert events.tail(session, "j-none", 5) == []
+
+
+def test_which_jobs_have_ended(session: Session, held: tuple[str, Lease]) -> None:
+    job_id, _ = held
+    canceled = jobs.request_cancel(session, add_job(session).id, now=NOW)
+    assert events.ended(session, [job_id, canceled.id, "j-none"]) == {canceled.id, "j-none"}

@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
+from api import auth
 from api.dashboard import rendering
-from api.dashboard.access import VisitorDep
 from api.paging import PageTokenParam
 from api.routes import jobs
 from api.services import ServicesDep
@@ -23,7 +23,7 @@ _PAGE = 50
 def listing(
     request: Request,
     services: ServicesDep,
-    _visitor: VisitorDep,
+    _principal: auth.Reader,
     state: Annotated[JobState | None, Query()] = None,
     page_token: PageTokenParam = None,
 ) -> HTMLResponse:

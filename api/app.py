@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from api import auth, problems
 from api.body_limit import BodyLimit
 from api.credentials import Credentials
 from api.dashboard import pages
+from api.event_hub import EventHub
 from api.metrics import CountRequests, Metrics
 from api.publishing import Publisher
 from api.rate_limit import Buckets, RateLimit
@@ -47,7 +49,9 @@ def create_app(
         summary="Tunes neural networks for the machines they run on.",
         version=release.VERSION,
         redoc_url=None,
+        lifespan=_serving,
     )
+    stopping = threading.Event()
     counted = Metrics(database, worker_alive_seconds=settings.worker_alive_seconds)
     services = Services(
         settings=settings,
@@ -59,6 +63,8 @@ def create_app(
         logs=logs,
         planner=planner,
         metrics=counted,
+        stopping=stopping,
+        events=EventHub(database, poll_seconds=settings.events_poll_seconds, stopping=stopping),
         plan_slots=threading.BoundedSemaphore(settings.plan_slots),
         upload_limiter=anyio.CapacityLimiter(settings.upload_slots),
         failures=Buckets(per_second=settings.failures_per_second, burst=settings.failures_burst),
@@ -81,6 +87,15 @@ def create_app(
     pages.install(app)
     app.openapi = _openapi(app)  # type: ignore[method-assign]
     return app
+
+
+@asynccontextmanager
+async def _serving(app: FastAPI) -> AsyncIterator[None]:
+    services: Services = app.state.services
+    services.stopping.clear()
+    yield
+    services.stopping.set()
+    await anyio.to_thread.run_sync(services.events.close)
 
 
 def _openapi(app: FastAPI) -> Callable[[], dict[str, Any]]:

@@ -1,38 +1,66 @@
-"""A job's events as they come, read from the database in short looks."""
+"""A job's events as they come, as a response."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncGenerator
 
 import anyio
-from fastapi.sse import ServerSentEvent
+from fastapi.responses import StreamingResponse
+from starlette.types import Send
 
+from api.event_hub import Watcher
 from api.services import Services
-from domain.events import JobEvent
-from storage import events, jobs
 
-_BATCH = 500
-
-
-async def stream(services: Services, job_id: str, last_id: int) -> AsyncIterator[ServerSentEvent]:
-    """Everything after ``last_id``; ends behind the event that tells of the final state, or when the server stops."""
-    with services.metrics.watching():
-        while not services.stopping.is_set():
-            batch, ended = await anyio.to_thread.run_sync(_look, services, job_id, last_id)
-            for event in batch:
-                last_id = event.id
-                yield ServerSentEvent(
-                    id=str(event.id), event=event.kind.value, data={**event.data, "at": event.at.isoformat()}
-                )
-            if ended:
-                return
-            if len(batch) < _BATCH:
-                await anyio.sleep(services.settings.events_poll_seconds)
+_PING = b": ping\n\n"
+_PING_SECONDS = 15.0
+"""Proxies end connections on which nothing comes; and only what is sent finds out that a watcher is gone."""
 
 
-def _look(services: Services, job_id: str, last_id: int) -> tuple[list[JobEvent], bool]:
-    """One consistent view: a final state is seen together with all the events that led to it."""
-    with services.database.reading() as session:
-        batch = events.after(session, job_id, last_id, _BATCH)
-        ended = len(batch) < _BATCH and jobs.get(session, job_id).state.is_final
-    return batch, ended
+class EventStream(StreamingResponse):
+    media_type = "text/event-stream"
+
+    def __init__(self, services: Services, job_id: str, last_id: int, *, ping_seconds: float = _PING_SECONDS) -> None:
+        """Everything after ``last_id``; ends with the job, or when the server stops."""
+        self._pieces = _pieces(services, job_id, last_id, ping_seconds)
+        # nginx would collect them.
+        super().__init__(self._pieces, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+
+    async def stream_response(self, send: Send) -> None:
+        try:
+            await super().stream_response(send)
+        finally:
+            await self._pieces.aclose()
+
+
+async def _pieces(services: Services, job_id: str, last_id: int, ping_seconds: float) -> AsyncGenerator[bytes, None]:
+    hub, watcher = services.events, Watcher(job_id)
+    hub.join(watcher)
+    try:
+        with services.metrics.watching():
+            while True:
+                watcher.news.clear()
+                piece = hub.after(job_id, last_id)
+                is_behind = piece is None
+                if piece is None:
+                    piece = await anyio.to_thread.run_sync(hub.read, job_id, last_id)
+                last_id = piece.last_id
+                if piece.content:
+                    yield piece.content
+                elif is_behind:
+                    continue
+                elif hub.has_ended(job_id, last_id):
+                    return
+                elif not await _news(watcher, ping_seconds):
+                    yield _PING
+    finally:
+        hub.leave(watcher)
+
+
+async def _news(watcher: Watcher, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await watcher.news.wait()
+    except TimeoutError:
+        return False
+    return True

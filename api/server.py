@@ -16,7 +16,7 @@ class ApiServer(uvicorn.Server):
     never end by then; so the streams are told first."""
 
     def __init__(self, app: FastAPI, settings: ApiSettings) -> None:
-        self._stopping = app.state.services.stopping
+        self._services = app.state.services
         config = uvicorn.Config(
             app,
             host=settings.host,
@@ -28,5 +28,6 @@ class ApiServer(uvicorn.Server):
         super().__init__(config)
 
     async def shutdown(self, sockets: Sequence[socket.socket] | None = None) -> None:
-        self._stopping.set()
+        self._services.stopping.set()
+        self._services.events.wake()
         await super().shutdown(list(sockets) if sockets is not None else None)

@@ -11,6 +11,7 @@ from typing import Annotated
 import anyio
 from fastapi import Depends, Request
 
+from api.event_hub import EventHub
 from api.metrics import Metrics
 from api.publishing import Publisher
 from api.rate_limit import Buckets
@@ -40,7 +41,8 @@ class Services:
     logs: Path
     """Folder that holds each job's engine log as ``JOB.log``."""
     metrics: Metrics
-    stopping: threading.Event = field(default_factory=threading.Event)
+    events: EventHub
+    stopping: threading.Event
     """Set when the server shuts down: streams end then instead of holding it up."""
     upload_limiter: anyio.CapacityLimiter
     failures: Buckets

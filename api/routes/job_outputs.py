@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.responses import PlainTextResponse
-from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from api import events, problems, report_schemas, views
+from api import problems, report_schemas, views
+from api.events import EventStream
 from api.services import ServicesDep
 from domain import errors
 from domain.jobs import Job, JobState
-from storage import artifacts, jobs, records
+from storage import artifacts, events, jobs, records
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
 
 LOG_OFFSET_HEADER = "Tunesmith-Next-Offset"
 _LAST_ID = 2**63 - 1
+_EVENT = {
+    "type": "object",
+    "properties": {"event": {"type": "string"}, "data": {"type": "string"}, "id": {"type": "string"}},
+}
 _LOG_TAIL_BYTES = 64 * 1024
 _LOG_MOST_BYTES = 1024 * 1024
 
@@ -35,17 +38,31 @@ _JobDep = Annotated[Job, Depends(_job)]
 @router.get(
     "/events",
     operation_id="watch_job",
-    response_class=EventSourceResponse,
-    responses=problems.responses(404),
+    response_class=EventStream,
+    responses={
+        200: {
+            "description": "The events, and a comment now and then while there are none.",
+            "content": {"text/event-stream": {"itemSchema": _EVENT}},
+        },
+        204: {"description": "The job has ended, and there is nothing after that event: a browser stops asking."},
+        **problems.responses(404),
+    },
 )
-async def watch(
+def watch(
     services: ServicesDep,
     job: _JobDep,
-    last_event_id: Annotated[int, Header(ge=0, le=_LAST_ID, description="Go on after this event.")] = 0,
-) -> AsyncIterator[ServerSentEvent]:
+    last_event_id: Annotated[int | None, Header(ge=0, le=_LAST_ID, description="Go on after this event.")] = None,
+    after: Annotated[
+        int, Query(ge=0, le=_LAST_ID, description="The same for a first request, which browsers cannot add headers to.")
+    ] = 0,
+) -> Response:
     """Server-sent events of kind state, stage, progress, task and note, until the job ends."""
-    async for event in events.stream(services, job.id, last_event_id):
-        yield event
+    last_id = after if last_event_id is None else last_event_id
+    if job.state.is_final:
+        with services.database.reading() as session:
+            if not events.after(session, job.id, last_id, 1):
+                return Response(status_code=204)
+    return EventStream(services, job.id, last_id)
 
 
 @router.get(

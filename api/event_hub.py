@@ -1,0 +1,182 @@
+"""One look at the database for everyone who watches: new events are read once a process and handed to all watchers.
+
+A thread looks while there are watchers, and only then. A watcher is a place in a job's events, nothing else: it takes
+what follows from the job's feed, or from the database when it is further behind, so that a slow one holds up nobody,
+costs no memory, and misses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from api.feed import Feed, Piece, frame
+from domain.events import JobEvent
+from storage import events
+from storage.database import Database
+
+logger = logging.getLogger(__name__)
+
+_KEEP = 500
+_BATCH = 1000
+_SECONDS_A_WATCHER = 0.002
+"""Waking one costs about a tenth of that: however many they are, the machine is left to those who tune."""
+_PAUSE_AFTER_TROUBLE = 2.0
+
+
+class Watcher:
+    """Whoever waits for news of one job in an event loop."""
+
+    def __init__(self, job_id: str) -> None:
+        self.job_id = job_id
+        self.loop = asyncio.get_running_loop()
+        self.news = asyncio.Event()
+
+
+class EventHub:
+    def __init__(
+        self, database: Database, *, poll_seconds: float, stopping: threading.Event, keep: int = _KEEP
+    ) -> None:
+        """``stopping`` ends every stream; whoever sets it calls ``wake``."""
+        self._database = database
+        self._poll_seconds = poll_seconds
+        self._stopping = stopping
+        self._keep = keep
+        self._lock = threading.Lock()
+        self._watchers: dict[str, set[Watcher]] = {}
+        self._feeds: dict[str, Feed] = {}
+        self._due = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def join(self, watcher: Watcher) -> None:
+        with self._lock:
+            self._watchers.setdefault(watcher.job_id, set()).add(watcher)
+            if watcher.job_id not in self._feeds:
+                self._due.set()
+            if self._thread is None and not self._stopping.is_set():
+                self._thread = threading.Thread(target=self._keep_looking, name="events", daemon=True)
+                self._thread.start()
+
+    def leave(self, watcher: Watcher) -> None:
+        with self._lock:
+            others = self._watchers[watcher.job_id]
+            others.discard(watcher)
+            if not others:
+                del self._watchers[watcher.job_id]
+                self._feeds.pop(watcher.job_id, None)
+            if not self._watchers:
+                self._due.set()
+
+    def after(self, job_id: str, last_id: int) -> Piece | None:
+        """What a watcher of the job has not seen yet, empty for nothing so far; None when ``read`` has it."""
+        with self._lock:
+            feed = self._feeds.get(job_id)
+            return feed.after(last_id) if feed else Piece(b"", last_id)
+
+    def read(self, job_id: str, last_id: int) -> Piece:
+        """The same for a watcher far behind, from the database: some of it, never nothing twice."""
+        with self._database.reading() as session:
+            found = events.after(session, job_id, last_id, self._keep)
+        with self._lock:
+            feed = self._feeds.get(job_id)
+            floor = feed.floor if feed else last_id
+        return Piece(b"".join(map(frame, found)), found[-1].id if found else max(floor, last_id))
+
+    def has_ended(self, job_id: str, last_id: int) -> bool:
+        """Whether nothing will ever follow ``last_id``, or nobody is there any more to tell it."""
+        with self._lock:
+            feed = self._feeds.get(job_id)
+            return self._stopping.is_set() or (feed is not None and feed.ended and last_id >= feed.head)
+
+    def wake(self, job_ids: Sequence[str] | None = None) -> None:
+        """Let the watchers of these jobs, or all of them, look for news."""
+        waiting: dict[asyncio.AbstractEventLoop, list[Watcher]] = defaultdict(list)
+        with self._lock:
+            for job_id in list(self._watchers) if job_ids is None else job_ids:
+                for watcher in self._watchers.get(job_id, ()):
+                    waiting[watcher.loop].append(watcher)
+        for loop, watchers in waiting.items():
+            # A loop that has ended meanwhile has nobody left to wake.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(_tell, watchers)
+        if self._stopping.is_set():
+            self._due.set()
+
+    def close(self) -> None:
+        """Return when the thread has ended; for when ``stopping`` is set."""
+        self.wake()
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout=10)
+
+    def look(self) -> None:
+        """Read what is new, once. Raises SQLAlchemyError."""
+        with self._lock:
+            heads = {job_id: feed.head for job_id, feed in self._feeds.items() if not feed.ended}
+            opening = [job_id for job_id in self._watchers if job_id not in self._feeds]
+        if not heads and not opening:
+            return
+        with self._database.reading() as session:
+            tails = {job_id: events.tail(session, job_id, self._keep) for job_id in opening}
+            fresh = events.newer(session, heads, _BATCH) if heads else []
+            ended = events.ended(session, [*opening, *heads])
+        if len(fresh) == _BATCH:
+            # There is more: what the jobs ended with may be in it.
+            ended -= set(heads)
+            self._due.set()
+        self.wake(self._take(tails, fresh, ended))
+
+    def _take(self, tails: dict[str, list[JobEvent]], fresh: Sequence[JobEvent], ended: set[str]) -> list[str]:
+        """The jobs that have news."""
+        of: dict[str, list[JobEvent]] = defaultdict(list)
+        for event in fresh:
+            of[event.job_id].append(event)
+        with self._lock:
+            for job_id, tail in tails.items():
+                if job_id in self._watchers:
+                    self._feeds[job_id] = Feed(tail, keep=self._keep)
+            for job_id, found in of.items():
+                if job_id in self._feeds:
+                    self._feeds[job_id].add(found)
+            for job_id in ended & set(self._feeds):
+                self._feeds[job_id].ended = True
+        return [*tails, *of, *ended]
+
+    def _keep_looking(self) -> None:
+        pause = 0.0
+        while self._is_needed():
+            self._due.wait(pause)
+            self._due.clear()
+            try:
+                self.look()
+                pause = self._pause()
+            except SQLAlchemyError as error:
+                logger.warning("events cannot be read, trying again: %s", error)
+                pause = _PAUSE_AFTER_TROUBLE
+            except Exception:
+                # Whatever it is, watchers must not wait for a thread that is gone.
+                logger.exception("events cannot be read, trying again")
+                pause = _PAUSE_AFTER_TROUBLE
+
+    def _is_needed(self) -> bool:
+        with self._lock:
+            if self._watchers and not self._stopping.is_set():
+                return True
+            self._thread = None
+            return False
+
+    def _pause(self) -> float:
+        with self._lock:
+            count = sum(map(len, self._watchers.values()))
+        return max(self._poll_seconds, count * _SECONDS_A_WATCHER)
+
+
+def _tell(watchers: Sequence[Watcher]) -> None:
+    for watcher in watchers:
+        watcher.news.set()

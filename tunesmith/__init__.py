@@ -5,19 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tunesmith.artifacts import Artifact
+    from tunesmith.budgets import Budget
     from tunesmith.client import Client
     from tunesmith.errors import TunesmithError
     from tunesmith.events import Event
-    from tunesmith.resources import Artifact, Job, Model
+    from tunesmith.jobs import Job
+    from tunesmith.models import Model
 
-__all__ = ["Artifact", "Client", "Event", "Job", "Model", "TunesmithError"]
+__all__ = ["Artifact", "Budget", "Client", "Event", "Job", "Model", "TunesmithError"]
 
 _HOMES = {
-    "Artifact": "tunesmith.resources",
+    "Artifact": "tunesmith.artifacts",
+    "Budget": "tunesmith.budgets",
     "Client": "tunesmith.client",
     "Event": "tunesmith.events",
-    "Job": "tunesmith.resources",
-    "Model": "tunesmith.resources",
+    "Job": "tunesmith.jobs",
+    "Model": "tunesmith.models",
     "TunesmithError": "tunesmith.errors",
 }
 

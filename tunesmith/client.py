@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from tunesmith import connection, errors, record_files, requests
-from tunesmith.resources import Artifact, Job, Json, Model
+from tunesmith import connection, errors, record_files, requests, retrying
+from tunesmith.artifacts import Artifact
+from tunesmith.jobs import Job
+from tunesmith.models import Model
 from tunesmith.transport import Transport
+from tunesmith.wire import Json
 
 _CHUNK = 256 * 1024
 
@@ -20,10 +22,12 @@ class Client:
     """Talks to one server: the one named, or TUNESMITH_URL's, or the one that serves the home folder.
 
     Every method raises NetworkError and RequestRejected; see ``tunesmith.errors``. Not for several threads at once.
+    What is harmless to repeat is repeated ``retries`` times, with growing pauses, when the server cannot be reached,
+    answers 502, 503 or 504, or asks for a moment's patience (429 with Retry-After).
     """
 
-    def __init__(self, url: str | None = None, token: str | None = None) -> None:
-        self._transport = Transport(connection.find(url, token))
+    def __init__(self, url: str | None = None, token: str | None = None, *, retries: int = retrying.RETRIES) -> None:
+        self._transport = Transport(connection.find(url, token), retries=retries)
 
     def __enter__(self) -> Self:
         return self
@@ -85,15 +89,17 @@ class Client:
         return Model.of(response.json(), created=response.status_code == 201)
 
     def models(self) -> Iterator[Model]:
+        """Newest first. Pages are fetched as they are needed."""
         return (Model.of(data) for data in self._pages("/v1/models", "models", {}))
 
     def model(self, id_or_digest: str) -> Model:
         return Model.of(self._transport.get(f"/v1/models/{id_or_digest}").json())
 
     def tune(self, model: Model | str, **options: Unpack[requests.Options]) -> Job:
-        """Ask for a model, or the one with this id or digest, to be tuned.
+        """Ask for a model, or the one with this id or digest, to be tuned; see ``requests.Options``.
 
-        Tuning ends at the first limit reached; without one, the server's default applies.
+        Tuning ends at the first limit of the budget; without one, the server's default applies. A lost answer makes no
+        second job: the request carries a key of its own.
         """
         draft = requests.draft(_named(model), options)
         response = self._transport.post("/v1/jobs", draft, idempotency_key=uuid.uuid4().hex)
@@ -107,9 +113,16 @@ class Client:
         draft = requests.draft(_named(model), options)
         return dict(self._transport.post("/v1/jobs:plan", draft, patient=True).json())
 
-    def jobs(self, *, state: str | None = None, model: str | None = None, label: str | None = None) -> Iterator[Job]:
-        """Newest first; ``model`` is an id or digest, ``label`` NAME=VALUE. Pages are fetched as they are needed."""
-        params = {"state": state, "model": model, "label": label}
+    def jobs(
+        self,
+        *,
+        state: str | None = None,
+        model: Model | str | None = None,
+        label: str | None = None,
+        group: str | None = None,
+    ) -> Iterator[Job]:
+        """Newest first; ``label`` is NAME=VALUE. Pages are fetched as they are needed."""
+        params = {"state": state, "model": model and _named(model), "label": label, "group": group}
         return (Job(self._transport, data) for data in self._pages("/v1/jobs", "jobs", params))
 
     def job(self, job_id: str) -> Job:
@@ -118,19 +131,28 @@ class Client:
     def artifact(self, id_or_digest: str) -> Artifact:
         return Artifact.of(self._transport, self._transport.get(f"/v1/artifacts/{id_or_digest}").json())
 
+    def artifacts(self, *, model: Model | str | None = None) -> Iterator[Artifact]:
+        """Newest first, verified or not. Pages are fetched as they are needed."""
+        params = {"model": model and _named(model)}
+        return (Artifact.of(self._transport, data) for data in self._pages("/v1/artifacts", "artifacts", params))
+
     def best(
         self,
         model: Model | str,
         *,
         target: str | None = None,
         device: str | None = None,
+        toolchain: str | None = None,
         precision: str = "f32",
         input_shapes: Mapping[str, Sequence[int]] | None = None,
     ) -> Artifact:
-        """The fastest verified artifact of that precision, for these shapes if any are named. Raises NotFound."""
+        """The fastest verified artifact of that precision, for these shapes if any are named. Raises NotFound.
+
+        ``toolchain`` is a whole one or its beginning: ``relay``, ``relay/tvm-0.19.0``.
+        """
         shapes = [f"{name}:{','.join(map(str, shape))}" for name, shape in (input_shapes or {}).items()]
-        wanted: dict[str, Any] = {"model": _named(model), "target": target, "device": device, "precision": precision}
-        wanted["input_shape"] = shapes or None
+        wanted: dict[str, Any] = {"model": _named(model), "target": target, "device": device, "toolchain": toolchain}
+        wanted |= {"precision": precision, "input_shape": shapes or None}
         found = self._transport.get("/v1/best", wanted).json()
         return Artifact.of(self._transport, found["artifact"], found["why"])
 
@@ -168,12 +190,6 @@ class Client:
 
 def _named(model: Model | str) -> str:
     return model.digest if isinstance(model, Model) else model
-
-
-def file_digest(path: Path) -> str:
-    """sha256 of a file, hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _read(path: Path, size: int, progress: Callable[[int, int], None] | None) -> Iterator[bytes]:

@@ -4,19 +4,43 @@
 
     TunesmithError
     ├── ConfigurationError        a setting is wrong or missing
-    │   └── Unauthorized              the server does not accept the token
+    │   ├── Unauthorized              the server does not accept the token
+    │   │   └── TokenExpired
+    │   └── Forbidden                 a good token, which may not do this
+    │       └── MissingScope
     ├── NetworkError
     │   ├── ServerUnreachable         nothing answers there
     │   └── ServerError               it answered that it cannot, or nothing that can be understood
+    │       ├── InternalError
+    │       ├── EngineError               an engine failed the server
+    │       │   ├── EngineNotInstalled, EngineInstallFailed, EngineStartFailed
+    │       │   └── EngineCrashed, EngineSilent, EngineTimeout, EngineGarbled, EngineRequestFailed
+    │       └── Unavailable               a part of the service cannot be reached, or has no time
+    │           ├── NotReady, BrokerUnavailable, DeviceBusy, PlannerBusy
+    │           └── TrackerUnreachable, NoDevice, DeviceLost, CrossCompilerMissing, CompilerMissing
     ├── RequestRejected           the server refused what was asked; ``code`` says why
+    │   ├── InvalidRequest            sending it again will not help
+    │   │   ├── InvalidModel, UnsupportedOperators, ShapeRequired, ShapeMismatch, InvalidInputs, InvalidBundle
+    │   │   ├── UnknownTarget, UnsupportedTarget, UnknownTuner, UnknownPrecision, UnknownRunner
+    │   │   ├── InvalidOption, InvalidOperator, InvalidBudget, InvalidPageToken, InvalidWebhook
+    │   │   ├── BlobTooLarge, BodyTooLarge, RangeNotSatisfiable, MethodNotAllowed
+    │   │   └── IdempotencyMismatch
     │   ├── NotFound
-    │   └── Conflict
+    │   │   └── ModelNotFound, TokenNotFound, JobNotFound, ArtifactNotFound, BlobNotFound, RouteNotFound
+    │   ├── Conflict                  right in itself, but not now
+    │   │   └── JobNotFinished, JobAlreadyFinished
+    │   └── TooMuch                   more than the caller may have at a time
+    │       └── RateLimited, QuotaExceeded
     ├── InvalidInput              refused before anything was sent, or by a local command
+    ├── LockNotKept               what the lock file holds cannot be kept; ``details`` has both sides
+    │   └── ArtifactSlower, ArtifactMissing, NotLocked
     └── JobNotSucceeded
-        ├── JobFailed
+        ├── JobFailed                 ``code``, ``hint`` and ``details`` are the failure's own
+        │   └── VerificationFailed, AccuracyNotMet, NoValidTrial, AttemptsExhausted
         └── JobCanceled
 
-``code`` is stable and, where the server answered, the server's own; ``hint`` says what to do.
+``code`` is stable and, where the server answered, the server's own; ``hint`` says what to do. docs/errors.md lists the
+codes. A code that this client does not know yet has the class of its HTTP status.
 """
 
 from __future__ import annotations
@@ -38,6 +62,7 @@ class TunesmithError(Exception):
         hint: str | None = None,
         details: Mapping[str, Any] | None = None,
         status: int | None = None,
+        retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -46,6 +71,8 @@ class TunesmithError(Exception):
         self.details = dict(details or {})
         self.status = status
         """The HTTP status, where a server answered."""
+        self.retry_after = retry_after
+        """Seconds after which the server says that asking again makes sense."""
 
 
 class ConfigurationError(TunesmithError):
@@ -54,7 +81,19 @@ class ConfigurationError(TunesmithError):
 
 class Unauthorized(ConfigurationError):
     code = "unauthorized"
-    default_hint = "Set TUNESMITH_TOKEN to the server's token; it is in server.json of the server's home folder."
+    default_hint = "Set TUNESMITH_TOKEN to a token of the server; its own is in server.json of its home folder."
+
+
+class TokenExpired(Unauthorized):
+    code = "token_expired"
+
+
+class Forbidden(ConfigurationError):
+    code = "forbidden"
+
+
+class MissingScope(Forbidden):
+    code = "missing_scope"
 
 
 class NetworkError(TunesmithError):
@@ -70,20 +109,276 @@ class ServerError(NetworkError):
     code = "server_error"
 
 
+class InternalError(ServerError):
+    code = "internal_error"
+
+
+class EngineError(ServerError):
+    code = "engine_error"
+
+
+class EngineNotInstalled(EngineError):
+    code = "engine_not_installed"
+
+
+class EngineInstallFailed(EngineError):
+    code = "engine_install_failed"
+
+
+class EngineStartFailed(EngineError):
+    code = "engine_start_failed"
+
+
+class EngineCrashed(EngineError):
+    code = "engine_crashed"
+
+
+class EngineSilent(EngineError):
+    code = "engine_silent"
+
+
+class EngineTimeout(EngineError):
+    code = "engine_timeout"
+
+
+class EngineGarbled(EngineError):
+    code = "engine_garbled"
+
+
+class EngineRequestFailed(EngineError):
+    code = "engine_request_failed"
+
+
+class Unavailable(ServerError):
+    code = "unavailable"
+
+
+class BrokerUnavailable(Unavailable):
+    code = "broker_unavailable"
+
+
+class NotReady(Unavailable):
+    code = "not_ready"
+
+
+class DeviceBusy(Unavailable):
+    code = "device_busy"
+
+
+class PlannerBusy(Unavailable):
+    code = "planner_busy"
+
+
+class TrackerUnreachable(Unavailable):
+    code = "tracker_unreachable"
+
+
+class NoDevice(Unavailable):
+    code = "no_device"
+
+
+class DeviceLost(Unavailable):
+    code = "device_lost"
+
+
+class CrossCompilerMissing(Unavailable):
+    code = "cross_compiler_missing"
+
+
+class CompilerMissing(Unavailable):
+    code = "compiler_missing"
+
+
 class RequestRejected(TunesmithError):
+    code = "request_rejected"
+
+
+class InvalidRequest(RequestRejected):
     code = "invalid_request"
+
+
+class InvalidModel(InvalidRequest):
+    code = "invalid_model"
+
+
+class UnsupportedOperators(InvalidRequest):
+    code = "unsupported_operators"
+
+
+class ShapeRequired(InvalidRequest):
+    code = "shape_required"
+
+
+class ShapeMismatch(InvalidRequest):
+    code = "shape_mismatch"
+
+
+class InvalidInputs(InvalidRequest):
+    code = "invalid_inputs"
+
+
+class InvalidBundle(InvalidRequest):
+    code = "invalid_bundle"
+
+
+class UnknownTarget(InvalidRequest):
+    code = "unknown_target"
+
+
+class UnsupportedTarget(InvalidRequest):
+    code = "unsupported_target"
+
+
+class UnknownTuner(InvalidRequest):
+    code = "unknown_tuner"
+
+
+class UnknownPrecision(InvalidRequest):
+    code = "unknown_precision"
+
+
+class UnknownRunner(InvalidRequest):
+    code = "unknown_runner"
+
+
+class InvalidOption(InvalidRequest):
+    code = "invalid_option"
+
+
+class InvalidOperator(InvalidRequest):
+    code = "invalid_operator"
+
+
+class InvalidBudget(InvalidRequest):
+    code = "invalid_budget"
+
+
+class InvalidPageToken(InvalidRequest):
+    code = "invalid_page_token"
+
+
+class InvalidWebhook(InvalidRequest):
+    code = "invalid_webhook"
+
+
+class BlobTooLarge(InvalidRequest):
+    code = "blob_too_large"
+
+
+class BodyTooLarge(InvalidRequest):
+    code = "body_too_large"
+
+
+class RangeNotSatisfiable(InvalidRequest):
+    code = "range_not_satisfiable"
+
+
+class MethodNotAllowed(InvalidRequest):
+    code = "method_not_allowed"
+
+
+class IdempotencyMismatch(InvalidRequest):
+    code = "idempotency_mismatch"
 
 
 class NotFound(RequestRejected):
     code = "not_found"
 
 
+class ModelNotFound(NotFound):
+    code = "model_not_found"
+
+
+class TokenNotFound(NotFound):
+    code = "token_not_found"
+
+
+class JobNotFound(NotFound):
+    code = "job_not_found"
+
+
+class ArtifactNotFound(NotFound):
+    code = "artifact_not_found"
+
+
+class BlobNotFound(NotFound):
+    code = "blob_not_found"
+
+
+class RouteNotFound(NotFound):
+    code = "route_not_found"
+
+
 class Conflict(RequestRejected):
     code = "conflict"
 
 
+class JobNotFinished(Conflict):
+    code = "job_not_finished"
+
+
+class JobAlreadyFinished(Conflict):
+    code = "job_already_finished"
+
+
+class TooMuch(RequestRejected):
+    code = "too_much"
+
+
+class RateLimited(TooMuch):
+    code = "rate_limited"
+
+
+class QuotaExceeded(TooMuch):
+    code = "quota_exceeded"
+
+
 class InvalidInput(TunesmithError):
     code = "invalid_input"
+
+
+class LockNotKept(TunesmithError):
+    code = "lock_not_kept"
+
+
+class ArtifactSlower(LockNotKept):
+    code = "artifact_slower"
+
+
+class ArtifactMissing(LockNotKept):
+    code = "artifact_missing"
+
+
+class NotLocked(LockNotKept):
+    code = "not_locked"
+
+
+class JobNotSucceeded(TunesmithError):
+    code = "job_not_succeeded"
+
+
+class JobFailed(JobNotSucceeded):
+    code = "job_failed"
+
+
+class VerificationFailed(JobFailed):
+    code = "verification_failed"
+
+
+class AccuracyNotMet(JobFailed):
+    code = "accuracy_not_met"
+
+
+class NoValidTrial(JobFailed):
+    code = "no_valid_trial"
+
+
+class AttemptsExhausted(JobFailed):
+    code = "attempts_exhausted"
+
+
+class JobCanceled(JobNotSucceeded):
+    code = "job_canceled"
 
 
 def unreadable(path: Path) -> InvalidInput:
@@ -93,34 +388,3 @@ def unreadable(path: Path) -> InvalidInput:
     else:
         message, hint = f"there is no file {path}", "Check the name; a relative one starts at the current folder."
     return InvalidInput(message, code="unreadable_file", hint=hint)
-
-
-class JobNotSucceeded(TunesmithError):
-    code = "job_failed"
-
-
-class JobFailed(JobNotSucceeded):
-    """``code``, ``hint`` and ``details`` are the failure's own."""
-
-
-class JobCanceled(JobNotSucceeded):
-    code = "job_canceled"
-
-
-_BY_STATUS: dict[int, type[TunesmithError]] = {401: Unauthorized, 403: Unauthorized, 404: NotFound, 409: Conflict}
-
-
-def from_answer(status: int, problem: Mapping[str, Any] | None) -> TunesmithError:
-    """The error for an answer with this status; ``problem`` is its problem document, if it was one."""
-    kind = _BY_STATUS.get(status) or (ServerError if status >= 500 else RequestRejected)
-    if problem is None:
-        return ServerError(
-            f"the server answered {status} without saying why", hint="Is this a Tunesmith server?", status=status
-        )
-    return kind(
-        str(problem.get("detail") or problem.get("title") or f"the server answered {status}"),
-        code=problem.get("code"),
-        hint=problem.get("hint"),
-        details=problem.get("details"),
-        status=status,
-    )

@@ -42,12 +42,13 @@ def watch(transport: Transport, job_id: str, *, after: int = 0, patience: float 
                     yield event
                     if event.kind == "state" and event.data.get("state") in FINAL_STATES:
                         return
-        except errors.NetworkError:
+        except (errors.NetworkError, errors.RateLimited) as error:
             lost_at = lost_at or time.monotonic()
             if time.monotonic() - lost_at > patience:
                 raise
-        # Also reached when the server ended the stream because it is stopping.
-        time.sleep(_RECONNECT_SECONDS)
+            time.sleep(max(_RECONNECT_SECONDS, min(error.retry_after or 0.0, patience)))
+        else:
+            time.sleep(_RECONNECT_SECONDS)  # the server ended the stream because it is stopping
 
 
 def parse(lines: Iterable[str]) -> Iterator[Event]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, cast
 
-_BUDGET = ("trials", "seconds")
+from tunesmith import budgets, errors
+from tunesmith.budgets import Budget
 
 
 class Options(TypedDict, total=False):
@@ -15,8 +16,11 @@ class Options(TypedDict, total=False):
     """``native``, or a TVM target such as ``llvm -mcpu=znver3`` or ``cuda -arch=sm_90``."""
     tuner: str
     """``auto``, ``autotvm``, ``ansor`` or ``metaschedule``."""
+    budget: Budget | float | str | None
+    """Seconds, ``"10m"``, ``"200 trials"`` or a Budget; the first limit reached ends tuning."""
     trials: int | None
     seconds: float | None
+    """The same in two words, in place of ``budget``."""
     input_shapes: Mapping[str, Sequence[int]]
     """For inputs with dynamic dimensions."""
     threads: int | None
@@ -38,13 +42,32 @@ class Options(TypedDict, total=False):
     """``search``, ``early_stopping``, ``n_trial``, ``loss_type``, ``feature_type``, ``keep_layout``, ``transfer``,
     ``layout`` and ``rewrite``; what the tuner does not have is refused."""
     priority: int | None
+    """0 runs first, 9 last."""
     labels: Mapping[str, str]
+    group: str | None
+    """A name that jobs share which belong together."""
+    webhook: Mapping[str, str] | None
+    """``url`` to call when the job has ended and, to sign with, ``secret``; see docs/webhooks.md."""
 
 
 def draft(model: str, options: Options) -> dict[str, Any]:
     """The body of ``POST /v1/jobs`` for a model's id or digest."""
     given = {name: value for name, value in cast(Mapping[str, Any], options).items() if value is not None}
-    budget = {name: given.pop(name) for name in _BUDGET if name in given}
+    budget = _budget(given)
     if "input_shapes" in given:
         given["input_shapes"] = {name: list(shape) for name, shape in given["input_shapes"].items()}
     return {"model": model, **({"budget": budget} if budget else {}), **given}
+
+
+def _budget(given: dict[str, Any]) -> dict[str, float]:
+    """Taken out of ``given``."""
+    limits: dict[str, float] = {name: given.pop(name) for name in ("trials", "seconds") if name in given}
+    if "budget" not in given:
+        return limits
+    if limits:
+        raise errors.InvalidInput(
+            f"both budget and {' and '.join(limits)} are given", code="invalid_budget", hint="Give one of them."
+        )
+    found = budgets.of(given.pop("budget"))
+    said = {"trials": found.trials, "seconds": found.seconds}
+    return {name: value for name, value in said.items() if value is not None}

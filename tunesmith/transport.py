@@ -9,12 +9,9 @@ from typing import Any
 
 import httpx
 
-from tunesmith import errors
+from tunesmith import errors, problems, retrying
 from tunesmith.connection import Connection
 
-RETRY_SECONDS = (0.1, 0.3, 0.6)
-"""Pauses before each further attempt."""
-_TRANSIENT = frozenset({502, 503, 504})
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 _UPLOAD_TIMEOUT = httpx.Timeout(300.0, connect=5.0)
@@ -27,8 +24,9 @@ Content = Callable[[], Iterable[bytes]]
 
 
 class Transport:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, *, retries: int = retrying.RETRIES) -> None:
         self.url = connection.url
+        self.retries = retries
         headers = {"Authorization": f"Bearer {connection.token}"} if connection.token else {}
         # A proxy of the environment has no business between a client and the server beside it.
         loopback = httpx.URL(connection.url).host in _LOOPBACK
@@ -37,8 +35,12 @@ class Transport:
     def close(self) -> None:
         self._http.close()
 
-    def get(self, path: str, params: Mapping[str, Any] | None = None) -> httpx.Response:
-        return self._attempts(lambda: self._send("GET", path, params=_given(params)), idempotent=True)
+    def get(
+        self, path: str, params: Mapping[str, Any] | None = None, *, seconds: float | None = None
+    ) -> httpx.Response:
+        """``seconds`` is all the time that connecting, and then each part of the answer, may take."""
+        timeout = _TIMEOUT if seconds is None else httpx.Timeout(seconds)
+        return self._attempts(lambda: self._send("GET", path, params=_given(params), timeout=timeout), idempotent=True)
 
     def post(
         self, path: str, json: Any = None, *, idempotency_key: str | None = None, patient: bool = False
@@ -65,6 +67,9 @@ class Transport:
 
         return self._attempts(send, idempotent=True)
 
+    def delete(self, path: str) -> httpx.Response:
+        return self._attempts(lambda: self._send("DELETE", path), idempotent=True)
+
     @contextmanager
     def stream(self, path: str, headers: Mapping[str, str] | None = None) -> Iterator[httpx.Response]:
         """One attempt; what ends the stream too early is a NetworkError."""
@@ -81,17 +86,20 @@ class Transport:
         return self._http.request(method, path, **options)
 
     def _attempts(self, send: Callable[[], httpx.Response], *, idempotent: bool) -> httpx.Response:
-        for pause in RETRY_SECONDS:
+        for attempt in range(self.retries):
             try:
                 response = send()
             except (httpx.ConnectError, httpx.ConnectTimeout):
-                pass  # nothing was sent
+                pause = retrying.pause(attempt)  # nothing was sent, so nothing can happen twice
             except httpx.TransportError as error:
                 if not idempotent:
                     raise _network_error(self.url, error) from error
+                pause = retrying.pause(attempt)
             else:
-                if not (idempotent and response.status_code in _TRANSIENT):
+                asked = retrying.asked_to_wait(response.headers)
+                if not (idempotent and retrying.is_transient(response.status_code, asked)):
                     return _checked(response)
+                pause = retrying.pause(attempt, asked=asked)
             time.sleep(pause)
         with _network_errors(self.url):
             return _checked(send())
@@ -123,7 +131,9 @@ def _error(response: httpx.Response) -> errors.TunesmithError:
         problem = response.json()
     except ValueError:
         problem = None
-    return errors.from_answer(response.status_code, problem if isinstance(problem, dict) else None)
+    asked = retrying.asked_to_wait(response.headers)
+    known = problem if isinstance(problem, dict) else None
+    return problems.from_answer(response.status_code, known, retry_after=asked)
 
 
 def _given(params: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from rich.console import Console
 
 from tunesmith.cli import output
 from tunesmith.cli.live import LiveView
-from tunesmith.cli.plain import PlainView
-from tunesmith.cli.progress import Progress
 from tunesmith.events import Event
+from tunesmith.progress import Progress
+from tunesmith.progress_lines import PlainView
 
 _NOW = datetime.now(UTC)
 

@@ -152,7 +152,7 @@ def pull(
 
 def _digest(model: str) -> str:
     """Of a file by that name, else what was given: an id or a digest."""
-    from tunesmith.client import file_digest
+    from tunesmith.downloads import file_digest
 
     path = Path(model)
     if path.is_file():

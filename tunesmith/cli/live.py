@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tunesmith.cli import output
-from tunesmith.cli.progress import STAGES, Progress, TaskProgress, plan_told
+from tunesmith.progress import STAGES, Progress, TaskProgress, plan_told
 
 if TYPE_CHECKING:
     from tunesmith.events import Event

@@ -12,7 +12,7 @@ from tunesmith import operator_spec
 from tunesmith.cli import connecting, options, output
 
 if TYPE_CHECKING:
-    from tunesmith.resources import Model
+    from tunesmith.models import Model
 
 
 def register(app: typer.Typer) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tunesmith.cli import output
-from tunesmith.cli.progress import plan_told
+from tunesmith.progress import plan_told
 
 if TYPE_CHECKING:
-    from tunesmith.resources import Job
+    from tunesmith.jobs import Job
 
 _VARIANTS = ("reference", "untuned", "tuned")
 _LONGEST = 20

@@ -14,7 +14,8 @@ from tunesmith.cli.request_options import Build, Measuring, Queueing, Search
 
 if TYPE_CHECKING:
     from tunesmith.client import Client
-    from tunesmith.resources import Job, Model
+    from tunesmith.jobs import Job
+    from tunesmith.models import Model
 
 _TURN_SECONDS = 2.0
 """Between two askings for a plan."""

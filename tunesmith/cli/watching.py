@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tunesmith.cli import output
-from tunesmith.cli.progress import Progress
+from tunesmith.progress import Progress
 
 if TYPE_CHECKING:
     from tunesmith.events import Event
-    from tunesmith.resources import Job
+    from tunesmith.jobs import Job
 
 
 def until_finished(job: Job) -> None:
@@ -24,7 +24,7 @@ def until_finished(job: Job) -> None:
             with LiveView(progress) as view:
                 _follow(job, progress, view.update)
         else:
-            from tunesmith.cli.plain import PlainView
+            from tunesmith.progress_lines import PlainView
 
             _follow(job, progress, PlainView(progress).update)
     except KeyboardInterrupt:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tunesmith.cli import output
-from tunesmith.cli.progress import Progress, plan_told
+from tunesmith.progress import Progress, plan_told
 
 if TYPE_CHECKING:
     from tunesmith.events import Event
@@ -22,6 +22,7 @@ class PlainView:
         self._last = -_EVERY_SECONDS
 
     def update(self, event: Event) -> None:
+        """For events that were applied to the progress before."""
         data = event.data
         if event.kind == "state":
             output.note(f"job {data.get('state')}")
@@ -48,3 +49,15 @@ class PlainView:
                 best += f" {task.best_gflops:.1f} GFLOPS"
             parts.append(f"{task.name} {task.trials_done}/{task.trials_planned}{best}")
         return "  |  ".join(parts)
+
+
+def printing() -> Callable[[Event], None]:
+    """What ``Job.wait(progress=True)`` does: lines on standard error."""
+    progress = Progress()
+    view = PlainView(progress)
+
+    def show(event: Event) -> None:
+        progress.apply(event)
+        view.update(event)
+
+    return show

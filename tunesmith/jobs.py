@@ -1,0 +1,118 @@
+"""One tuning request and its whole life."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+from tunesmith import errors, events, problems, progress_lines
+from tunesmith.artifacts import Artifact
+from tunesmith.events import Event
+from tunesmith.transport import Transport
+from tunesmith.wire import Json
+
+
+class Job:
+    """A handle on one job: what the server last said about it, and what can be asked of it."""
+
+    def __init__(self, transport: Transport, data: Json) -> None:
+        self._transport = transport
+        self.data = data
+
+    def __repr__(self) -> str:
+        return f"Job(id={self.id!r}, state={self.state!r})"
+
+    @property
+    def id(self) -> str:
+        return str(self.data["id"])
+
+    @property
+    def state(self) -> str:
+        """queued, running, canceling, succeeded, failed or canceled; as of the last ``refresh``."""
+        return str(self.data["state"])
+
+    @property
+    def stage(self) -> str | None:
+        """The stage at work, or the last one reached."""
+        stage = self.data["stage"]
+        return None if stage is None else str(stage)
+
+    @property
+    def failure(self) -> Json | None:
+        """code, message, hint and details; None unless it failed."""
+        failure = self.data["failure"]
+        return None if failure is None else dict(failure)
+
+    @property
+    def is_finished(self) -> bool:
+        return self.state in events.FINAL_STATES
+
+    def refresh(self) -> Job:
+        self.data = self._transport.get(f"/v1/jobs/{self.id}").json()
+        return self
+
+    def events(self, *, after: int = 0) -> Iterator[Event]:
+        """Everything that happened and happens to it, until it has ended."""
+        return events.watch(self._transport, self.id, after=after)
+
+    def wait(self, progress: Callable[[Event], None] | Literal[True] | None = None) -> Job:
+        """Return when it has succeeded. Raises JobFailed with the failure's own code, and JobCanceled.
+
+        ``progress`` gets every event; True prints lines on standard error, as ``tunesmith tune`` does in a pipe.
+        """
+        tell = progress_lines.printing() if progress is True else progress
+        for event in self.events():
+            if tell:
+                tell(event)
+        return self.refresh().check()
+
+    def check(self) -> Job:
+        """Raises what ``wait`` raises, for a job that has already ended."""
+        if self.state == "failed":
+            raise problems.from_failure(self.id, self.failure or {})
+        if self.state == "canceled":
+            raise errors.JobCanceled(f"job {self.id} was canceled")
+        return self
+
+    def report(self) -> Json:
+        """Timings, verifications, what was published and a summary. Raises Conflict before it has finished."""
+        return dict(self._transport.get(f"/v1/jobs/{self.id}/report").json())
+
+    def log(self, offset: int | None = None) -> tuple[str, int]:
+        """The end of the engine log, or what follows ``offset``; and where to go on."""
+        response = self._transport.get(f"/v1/jobs/{self.id}/log", {"offset": offset})
+        return response.text, int(response.headers["Tunesmith-Next-Offset"])
+
+    def records(self) -> str:
+        """One line a trial, in the tuner's own format."""
+        return self._transport.get(f"/v1/jobs/{self.id}/records").text
+
+    def cancel(self) -> Job:
+        """Ask for its end; a running one is ``canceling`` until its worker has stopped. Raises Conflict after that."""
+        self.data = self._transport.post(f"/v1/jobs/{self.id}:cancel").json()
+        return self
+
+    def retry(self) -> Job:
+        """A new job for the same request, when this one failed or was canceled. Raises Conflict otherwise."""
+        return Job(self._transport, self._transport.post(f"/v1/jobs/{self.id}:retry").json())
+
+    @property
+    def artifact(self) -> Artifact:
+        """Raises Conflict before it has finished, and NotFound when it published nothing."""
+        if not self.data.get("artifact_id"):
+            self.refresh()
+        identifier = self.data.get("artifact_id")
+        if identifier is None:
+            raise self._without_artifact()
+        return Artifact.of(self._transport, self._transport.get(f"/v1/artifacts/{identifier}").json())
+
+    def _without_artifact(self) -> errors.RequestRejected:
+        if not self.is_finished:
+            return errors.JobNotFinished(
+                f"job {self.id} is still {self.state}: it has no artifact yet",
+                hint=f"Wait for it: tunesmith status {self.id} --watch.",
+            )
+        verb = "been canceled" if self.state == "canceled" else self.state
+        return errors.ArtifactNotFound(
+            f"job {self.id} has {verb} and published nothing", hint=f"See why: tunesmith status {self.id}."
+        )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 
 @dataclass(frozen=True, kw_only=True)
 class Webhook:
     url: str
-    secret: str
+    secret: str = field(repr=False)
     """Key of the signature, as the Standard Webhooks specification has it: ``whsec_`` and base64."""
 
 

@@ -7,8 +7,8 @@
       │ └─request_cancel─┼─┼───────────────────────────────────┤
       └─────release──────┘ └─request_cancel──▶ canceling ──finish, release
 
-Every won change of state appends a ``state`` event in the same transaction. A worker's writes name its lease; one that
-lost it gets False and has written nothing.
+Every won change of state appends a ``state`` event in the same transaction, and an end the message to who wants to be
+told. A worker's writes name its lease; one that lost it gets False and has written nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from domain import errors, ids
 from domain.events import EventKind
 from domain.jobs import FINAL_STATES, Failure, Job, JobRequest, JobState, Lease, Placement, Stage
 from domain.tokens import LOCAL_OWNER
-from storage import codec, events, paging, statements
+from storage import codec, events, paging, statements, webhooks
 from storage.tables import JobLabelRow, JobRow, ModelRow
 
 _LEASED = (JobState.RUNNING, JobState.CANCELING)
@@ -64,6 +64,7 @@ def page(
     state: JobState | None = None,
     model_digest: str | None = None,
     label: tuple[str, str] | None = None,
+    group: str | None = None,
     limit: int,
     page_token: str | None = None,
 ) -> tuple[list[Job], str | None]:
@@ -73,6 +74,8 @@ def page(
         query = query.where(JobRow.state == state)
     if model_digest is not None:
         query = query.where(JobRow.model_digest == model_digest)
+    if group is not None:
+        query = query.where(JobRow.group_name == group)
     if label is not None:
         labelled = select(JobLabelRow.job_id).where(JobLabelRow.name == label[0], JobLabelRow.value == label[1])
         query = query.where(JobRow.id.in_(labelled))
@@ -287,6 +290,7 @@ def _end(
     won = _set(session, condition, **values)
     if won:
         _announce(session, job_id, state, failure=failure, now=now)
+        webhooks.enqueue(session, job_id, now=now)
     return won
 
 

@@ -1,0 +1,117 @@
+"""Servers to be told of a job's end, the messages to them, and what became of each.
+
+::
+
+    job ends ──▶ due ──claim──▶ under way ──note──▶ delivered, due again later, or given up
+                  ▲                 │                      │
+                  ├── its time is over: nobody noted it    │
+                  └──────────────── resend ────────────────┘
+
+A claim is a compare-and-set that counts the attempt and says when the message is due again should nobody note what came
+of it: a worker that dies in between makes a second message of the same id, never none.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import ColumnElement, and_, select, update
+from sqlalchemy.orm import Session
+
+from domain import errors, ids
+from domain.webhooks import Delivery, Webhook
+from storage import statements
+from storage.tables import WebhookDeliveryRow, WebhookRow
+
+
+def attach(session: Session, job_id: str, webhook: Webhook) -> None:
+    session.add(WebhookRow(job_id=job_id, url=webhook.url, secret=webhook.secret))
+    session.flush()
+
+
+def of_job(session: Session, job_id: str) -> Webhook | None:
+    row = session.get(WebhookRow, job_id, populate_existing=True)
+    return Webhook(url=row.url, secret=row.secret) if row else None
+
+
+def enqueue(session: Session, job_id: str, *, now: datetime) -> None:
+    """The message of a job's end, where somebody is to be told; in the transaction that ends the job."""
+    if session.get(WebhookRow, job_id) is None:
+        return
+    session.add(WebhookDeliveryRow(id=ids.delivery(now), job_id=job_id, created_at=now, next_attempt_at=now))
+    session.flush()
+
+
+def deliveries(session: Session, job_id: str) -> list[Delivery]:
+    """The job's messages, oldest first."""
+    return _found(session, WebhookDeliveryRow.job_id == job_id)
+
+
+def due(session: Session, *, now: datetime, limit: int) -> list[Delivery]:
+    """Longest due first."""
+    return _found(session, WebhookDeliveryRow.next_attempt_at <= now, limit=limit)
+
+
+def claim(session: Session, delivery: Delivery, *, now: datetime, seconds: float) -> Delivery | None:
+    """Begin the next attempt of a message found due; None when somebody else has.
+
+    It is due again after ``seconds``, unless ``note_delivered`` or ``note_failed`` comes before.
+    """
+    unchanged = and_(WebhookDeliveryRow.attempts == delivery.attempts, WebhookDeliveryRow.next_attempt_at <= now)
+    values = {"attempts": delivery.attempts + 1, "next_attempt_at": now + timedelta(seconds=seconds)}
+    if not _set(session, delivery, unchanged, **values):
+        return None
+    return _found(session, WebhookDeliveryRow.id == delivery.id)[0]
+
+
+def note_delivered(session: Session, claimed: Delivery, *, status: int, now: datetime) -> None:
+    """Also when its time was over and it is being sent again: it has arrived."""
+    values = {"delivered_at": now, "next_attempt_at": None, "last_status": status, "last_error": None}
+    _set(session, claimed, WebhookDeliveryRow.delivered_at.is_(None), **values)
+
+
+def note_failed(
+    session: Session, claimed: Delivery, *, status: int | None, error: str, next_attempt_at: datetime | None
+) -> bool:
+    """``next_attempt_at`` None gives up. False, and nothing noted, when a later attempt has begun."""
+    ours = and_(WebhookDeliveryRow.attempts == claimed.attempts, WebhookDeliveryRow.delivered_at.is_(None))
+    return _set(session, claimed, ours, next_attempt_at=next_attempt_at, last_status=status, last_error=error)
+
+
+def resend(session: Session, job_id: str, *, now: datetime) -> list[Delivery]:
+    """Make the job's messages due at once, whatever became of them. Raises Conflict and JobNotFinished."""
+    if session.get(WebhookRow, job_id) is None:
+        raise errors.Conflict(
+            f"job {job_id[:80]} was created without a webhook", hint="Give the next one a webhook with a url."
+        )
+    again = update(WebhookDeliveryRow).where(WebhookDeliveryRow.job_id == job_id)
+    if not statements.changed(session, again.values(next_attempt_at=now, delivered_at=None)):
+        raise errors.JobNotFinished(f"job {job_id[:80]} has not ended: there is nothing to tell yet")
+    return deliveries(session, job_id)
+
+
+def _set(session: Session, delivery: Delivery, condition: ColumnElement[bool], **values: object) -> bool:
+    statement = update(WebhookDeliveryRow).where(WebhookDeliveryRow.id == delivery.id, condition)
+    return statements.changed(session, statement.values(**values)) == 1
+
+
+def _found(session: Session, condition: ColumnElement[bool], *, limit: int | None = None) -> list[Delivery]:
+    row = WebhookDeliveryRow
+    query = select(row, WebhookRow.url).join(WebhookRow, WebhookRow.job_id == row.job_id).where(condition)
+    query = query.order_by(row.next_attempt_at, row.id).limit(limit)
+    found = session.execute(query, execution_options={"populate_existing": True})
+    return [_delivery(delivery, url) for delivery, url in found]
+
+
+def _delivery(row: WebhookDeliveryRow, url: str) -> Delivery:
+    return Delivery(
+        id=row.id,
+        job_id=row.job_id,
+        url=url,
+        attempts=row.attempts,
+        created_at=row.created_at,
+        next_attempt_at=row.next_attempt_at,
+        delivered_at=row.delivered_at,
+        last_status=row.last_status,
+        last_error=row.last_error,
+    )

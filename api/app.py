@@ -14,9 +14,11 @@ from fastapi.openapi.utils import get_openapi
 
 from api import auth, problems
 from api.body_limit import BodyLimit
+from api.conditional import ConditionalAnswers
 from api.credentials import Credentials
 from api.dashboard import pages
 from api.event_hub import EventHub
+from api.head import HeadAsGet
 from api.metrics import CountRequests, Metrics
 from api.publishing import Publisher
 from api.rate_limit import Buckets, RateLimit
@@ -73,6 +75,8 @@ def create_app(
     app.add_middleware(BodyLimit)
     app.add_middleware(RateLimit, buckets=Buckets(per_second=settings.rate_per_second, burst=settings.rate_burst))
     app.add_middleware(Credentials, services=services)
+    app.add_middleware(ConditionalAnswers)
+    app.add_middleware(HeadAsGet)
     app.add_middleware(CountRequests, metrics=counted)
     problems.install(app)
     app.include_router(health.router)

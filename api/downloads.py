@@ -8,8 +8,13 @@ from typing import BinaryIO
 
 from fastapi import HTTPException, Request, Response
 from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from api import etags
 
 _CHUNK = 256 * 1024
+_FOR_EVER = "private, max-age=31536000, immutable"
+"""An address names the bytes' digest: there will never be others behind it."""
 _ONE_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
@@ -19,10 +24,11 @@ def respond(request: Request, file: BinaryIO, *, digest: str, size: int, file_na
     headers = {
         "ETag": etag,
         "Accept-Ranges": "bytes",
-        "Cache-Control": "private, no-cache",
+        "Cache-Control": _FOR_EVER,
+        "Vary": "Authorization, Cookie",
         "Content-Disposition": f'attachment; filename="{file_name}"',
     }
-    if _matches(request.headers.get("if-none-match", ""), etag):
+    if etags.matches(request.headers.get("if-none-match", ""), etag):
         file.close()
         return Response(status_code=304, headers=headers)
     part = _range(request, etag, size)
@@ -35,15 +41,21 @@ def respond(request: Request, file: BinaryIO, *, digest: str, size: int, file_na
     headers["Content-Length"] = str(last - first + 1)
     if part:
         headers["Content-Range"] = f"bytes {first}-{last}/{size}"
-    return StreamingResponse(
-        _read(file, first, last), status_code=206 if part else 200, headers=headers, media_type="application/x-tar"
-    )
+    return _FilePart(file, first, last, status_code=206 if part else 200, headers=headers)
 
 
-def _matches(header: str, etag: str) -> bool:
-    """If-None-Match compares weakly: W/ makes no difference."""
-    listed = [entry.strip().removeprefix("W/") for entry in header.split(",")]
-    return etag in listed or header.strip() == "*"
+class _FilePart(StreamingResponse):
+    """Closes the file whatever ends it: the last byte, a reader that went away, or a HEAD."""
+
+    media_type = "application/x-tar"
+
+    def __init__(self, file: BinaryIO, first: int, last: int, *, status_code: int, headers: dict[str, str]) -> None:
+        super().__init__(_read(file, first, last), status_code=status_code, headers=headers)
+        self._file = file
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._file:
+            await super().__call__(scope, receive, send)
 
 
 def _range(request: Request, etag: str, size: int) -> tuple[int, int] | tuple[()] | None:
@@ -62,9 +74,8 @@ def _range(request: Request, etag: str, size: int) -> tuple[int, int] | tuple[()
 
 
 def _read(file: BinaryIO, first: int, last: int) -> Iterator[bytes]:
-    with file:
-        file.seek(first)
-        left = last - first + 1
-        while left > 0 and (chunk := file.read(min(_CHUNK, left))):
-            left -= len(chunk)
-            yield chunk
+    file.seek(first)
+    left = last - first + 1
+    while left > 0 and (chunk := file.read(min(_CHUNK, left))):
+        left -= len(chunk)
+        yield chunk

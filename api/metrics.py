@@ -74,14 +74,13 @@ class CountRequests:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started = time.monotonic()
+        # Those inside may change it: a HEAD becomes a GET.
+        method, started = scope["method"], time.monotonic()
 
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
                 seconds = time.monotonic() - started
-                self._metrics.count(
-                    method=scope["method"], route=_template(scope), status=message["status"], seconds=seconds
-                )
+                self._metrics.count(method=method, route=_template(scope), status=message["status"], seconds=seconds)
             await send(message)
 
         await self._app(scope, receive, counted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -12,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from domain import errors
 from domain.errors import TunesmithError
@@ -123,7 +125,17 @@ def http_error(request: Request, error: Exception) -> JSONResponse:
     code, hint = HTTP_CODES.get(error.status_code, fallback)
     standard = error.detail == http.HTTPStatus(error.status_code).phrase
     detail = f"{error.detail}: {request.method} {request.url.path[:200]}" if standard else str(error.detail)
-    return _response(error.status_code, code=code, detail=detail, hint=hint, headers=error.headers)
+    headers = {"Allow": ", ".join(_methods(request))} if error.status_code == 405 else error.headers
+    return _response(error.status_code, code=code, detail=detail, hint=hint, headers=headers)
+
+
+def _methods(request: Request) -> Iterator[str]:
+    """What the path takes; the router itself tells the methods of its first route only."""
+    for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"):
+        # HEAD is made of GET before it gets to a route.
+        asked = {**request.scope, "method": "GET" if method == "HEAD" else method}
+        if any(route.matches(asked)[0] is Match.FULL for route in request.app.routes):
+            yield method
 
 
 def _unexpected(request: Request, error: Exception) -> JSONResponse:

@@ -41,13 +41,23 @@ class Watcher:
 
 class EventHub:
     def __init__(
-        self, database: Database, *, poll_seconds: float, stopping: threading.Event, keep: int = _KEEP
+        self,
+        database: Database,
+        *,
+        poll_seconds: float,
+        stopping: threading.Event,
+        keep: int = _KEEP,
+        batch: int = _BATCH,
     ) -> None:
-        """``stopping`` ends every stream; whoever sets it calls ``wake``."""
+        """``stopping`` ends every stream; whoever sets it calls ``wake``.
+
+        ``keep``: events of each job in memory; ``batch``: events read at once.
+        """
         self._database = database
         self._poll_seconds = poll_seconds
         self._stopping = stopping
         self._keep = keep
+        self._batch = batch
         self._lock = threading.Lock()
         self._watchers: dict[str, set[Watcher]] = {}
         self._feeds: dict[str, Feed] = {}
@@ -124,9 +134,9 @@ class EventHub:
             return
         with self._database.reading() as session:
             tails = {job_id: events.tail(session, job_id, self._keep) for job_id in opening}
-            fresh = events.newer(session, heads, _BATCH) if heads else []
+            fresh = events.newer(session, heads, self._batch) if heads else []
             ended = events.ended(session, [*opening, *heads])
-        if len(fresh) == _BATCH:
+        if len(fresh) == self._batch:
             # There is more: what the jobs ended with may be in it.
             ended -= set(heads)
             self._due.set()

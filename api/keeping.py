@@ -11,7 +11,8 @@ from api.services import Services
 from domain import errors
 from domain.blobs import Blob
 from domain.models import Model, ModelFormat
-from storage import artifacts, models
+from domain.tokens import Principal
+from storage import artifacts, models, owners
 
 _MOST_MODULE_BYTES = 16 * 1024**2
 """The relax engine reads no larger IRModule: it holds one operator and no weights."""
@@ -24,14 +25,20 @@ def limit(services: Services, model_format: ModelFormat) -> int:
 
 
 def keep(
-    services: Services, name: str, chunks: Iterable[bytes], model_format: ModelFormat = ModelFormat.ONNX
+    services: Services,
+    principal: Principal,
+    name: str,
+    chunks: Iterable[bytes],
+    model_format: ModelFormat = ModelFormat.ONNX,
 ) -> tuple[Model, bool]:
-    """The model of these bytes, and whether it is new. Raises BlobTooLarge, InvalidModel, EngineError, Unavailable."""
+    """The model of these bytes, and whether it is new to the principal.
+
+    Raises BlobTooLarge, InvalidModel, EngineError, Unavailable.
+    """
     blob = services.blobs.put(chunks, limit=limit(services, model_format))
-    with services.database.reading() as session:
-        known = _known(session, blob.digest)
+    known = _claimed(services, principal, blob.digest)
     if known:
-        return known, False
+        return known
     try:
         if blob.size_bytes == 0:
             raise errors.InvalidModel("the request has no body", hint="Send the bytes of one model file as the body.")
@@ -40,14 +47,24 @@ def keep(
         _discard(services, blob)
         raise
     with services.database.transaction() as session:
-        added = models.add(
-            session, digest=blob.digest, name=name, size_bytes=blob.size_bytes, facts=facts, now=datetime.now(UTC)
-        )
+        now = datetime.now(UTC)
+        model, _ = models.add(session, digest=blob.digest, name=name, size_bytes=blob.size_bytes, facts=facts, now=now)
+        is_new = owners.add_model(session, blob.digest, principal.owner, now=now)
         # Asked while nobody else can write: _discard removes no bytes of a model that it can see.
         if not services.blobs.exists(blob.digest):
             message = "another upload of the same bytes failed and removed them"
             raise errors.Unavailable(message, hint="Upload them again.")
-        return added
+        return model, is_new
+
+
+def _claimed(services: Services, principal: Principal, digest: str) -> tuple[Model, bool] | None:
+    """A model that is there, the principal's as well from now on."""
+    with services.database.reading() as session:
+        known = _known(session, digest)
+        if known is None or owners.owns_model(session, digest, principal.owner):
+            return (known, False) if known else None
+    with services.database.transaction() as session:
+        return known, owners.add_model(session, digest, principal.owner, now=datetime.now(UTC))
 
 
 def _discard(services: Services, blob: Blob) -> None:

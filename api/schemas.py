@@ -76,6 +76,7 @@ class Accuracy(BaseModel):
 
 class Job(BaseModel):
     id: str
+    owner: str = Field(description="Whose it is; admins see those of all.")
     state: JobState
     stage: Stage | None = Field(description="The stage at work, or the last one reached.")
     model: str = Field(description="The model's id.")
@@ -214,7 +215,7 @@ class Artifact(BaseModel):
     id: str
     digest: str = Field(description="sha256 of the bundle's bytes, hex; also its strong ETag.")
     bytes: int
-    job_id: str
+    job_id: str | None = Field(description="The job that published it first; null when that is somebody else's.")
     model_digest: str
     input_shapes: dict[str, list[int]]
     target: str
@@ -252,7 +253,8 @@ class Worker(BaseModel):
     native_target: str
     accelerators: list[Accelerator] = Field(description="GPUs; a worker that has one takes CUDA jobs only.")
     toolchains: list[str]
-    current_job: str | None
+    current_job: str | None = Field(description="Null when it is somebody else's, too.")
+    busy: bool = Field(description="Whether it works on a job, whoever's.")
     alive: bool
     started_at: datetime
     last_seen_at: datetime
@@ -274,7 +276,7 @@ class QuarantinedDevice(BaseModel):
     """A device behind an RPC tracker that failed a job, and is not measured on for a while."""
 
     id: str = Field(description="tracker/key/host:port")
-    job: str = Field(description="The last job that it failed.")
+    job: str | None = Field(description="The last job that it failed; null when that is somebody else's.")
     reason: str
     since: datetime
     until: datetime

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -41,6 +41,7 @@ def job(value: Job, of: Model, *, now: datetime, living: Sequence[Worker]) -> sc
     run_end = value.finished_at or now
     return schemas.Job(
         id=value.id,
+        owner=value.owner,
         state=value.state,
         stage=value.stage,
         model=of.id,
@@ -130,12 +131,13 @@ def report(value: Report) -> report_schemas.Report:
     )
 
 
-def artifact(value: Artifact) -> schemas.Artifact:
+def artifact(value: Artifact, *, jobs: Collection[str]) -> schemas.Artifact:
+    """``jobs``: ids of those that the caller may see."""
     return schemas.Artifact(
         id=value.id,
         digest=value.digest,
         bytes=value.size_bytes,
-        job_id=value.job_id,
+        job_id=value.job_id if value.job_id in jobs else None,
         model_digest=value.model_digest,
         input_shapes={name: list(shape) for name, shape in value.input_shapes.items()},
         target=value.target,
@@ -150,7 +152,8 @@ def artifact(value: Artifact) -> schemas.Artifact:
     )
 
 
-def worker(value: Worker, *, alive: bool) -> schemas.Worker:
+def worker(value: Worker, *, alive: bool, jobs: Collection[str]) -> schemas.Worker:
+    """``jobs``: ids of those that the caller may see."""
     return schemas.Worker(
         id=value.id,
         hostname=value.hostname,
@@ -160,7 +163,8 @@ def worker(value: Worker, *, alive: bool) -> schemas.Worker:
         native_target=value.native_target.identity,
         accelerators=[schemas.Accelerator(key=device.key, name=device.name) for device in value.accelerators],
         toolchains=[toolchain.identity for toolchain in value.toolchains],
-        current_job=value.current_job,
+        current_job=value.current_job if value.current_job in jobs else None,
+        busy=value.current_job is not None,
         alive=alive,
         started_at=value.started_at,
         last_seen_at=value.last_seen_at,

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from domain import errors
 from domain.artifacts import Artifact, Report
-from storage import codec, paging, statements
+from storage import codec, models, paging, statements
 from storage.tables import ArtifactRow, JobRow
 
 
@@ -33,7 +33,7 @@ def get(session: Session, id_or_digest: str) -> Artifact:
     row = session.scalar(select(ArtifactRow).where(wanted))
     if row is None:
         raise errors.ArtifactNotFound(f"there is no artifact {id_or_digest[:80]!r}")
-    return _artifact(row)
+    return from_row(row)
 
 
 def of_job(session: Session, job_id: str) -> Artifact | None:
@@ -42,7 +42,7 @@ def of_job(session: Session, job_id: str) -> Artifact | None:
     wanted = or_(ArtifactRow.job_id == job_id, ArtifactRow.id.in_(published))
     newest = select(ArtifactRow).where(wanted).order_by(ArtifactRow.created_at.desc()).limit(1)
     row = session.scalar(newest)
-    return _artifact(row) if row else None
+    return from_row(row) if row else None
 
 
 def best(
@@ -51,13 +51,14 @@ def best(
     model_digest: str,
     target: str | None = None,
     device_key: str | None = None,
+    toolchain: str | None = None,
     precision: str | None = None,
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Artifact:
     """The verified one whose published variant has the smallest median latency; of equals the oldest.
 
-    ``target`` is a target's identity, or its text alone for any thread count; inputs that ``input_shapes`` does not
-    name may have any shape. Raises ArtifactNotFound.
+    ``target`` is a target's identity, or its text alone for any thread count; ``toolchain`` is one or its beginning, as
+    ``relay/tvm-0.19.0``; inputs that ``input_shapes`` does not name may have any shape. Raises ArtifactNotFound.
     """
     query = select(ArtifactRow).where(
         ArtifactRow.model_digest == model_digest, ArtifactRow.verified, ArtifactRow.published_median.is_not(None)
@@ -67,6 +68,9 @@ def best(
         query = query.where(or_(ArtifactRow.target == target, any_threads))
     if device_key is not None:
         query = query.where(ArtifactRow.device_key == device_key)
+    if toolchain is not None:
+        beginning = ArtifactRow.toolchain.startswith(f"{toolchain}/", autoescape=True)
+        query = query.where(or_(ArtifactRow.toolchain == toolchain, beginning))
     if precision is not None:
         query = query.where(ArtifactRow.precision == precision)
     shapes = {name: list(shape) for name, shape in (input_shapes or {}).items()}
@@ -74,19 +78,27 @@ def best(
     row = next((row for row in rows if shapes.items() <= row.input_shapes.items()), None) if shapes else rows.first()
     if row is None:
         wanted = {"model": model_digest, "target": target, "device": device_key, "precision": precision}
+        wanted["toolchain"] = toolchain
         given = {name: value for name, value in {**wanted, "input_shapes": shapes or None}.items() if value is not None}
         raise errors.ArtifactNotFound("no job has published an artifact for this model and target", details=given)
-    return _artifact(row)
+    return from_row(row)
 
 
 def page(
-    session: Session, *, model_digest: str | None = None, limit: int, page_token: str | None = None
+    session: Session,
+    *,
+    owner: str | None = None,
+    model_digest: str | None = None,
+    limit: int,
+    page_token: str | None = None,
 ) -> tuple[list[Artifact], str | None]:
-    """Newest first. Raises InvalidPageToken."""
+    """Newest first; ``owner`` is a model's. Raises InvalidPageToken."""
     query = select(ArtifactRow)
+    if owner is not None:
+        query = query.where(ArtifactRow.model_digest.in_(models.owned_by(owner)))
     if model_digest is not None:
         query = query.where(ArtifactRow.model_digest == model_digest)
-    return paging.page(session, query, ArtifactRow, _artifact, limit=limit, page_token=page_token)
+    return paging.page(session, query, ArtifactRow, from_row, limit=limit, page_token=page_token)
 
 
 def _values(artifact: Artifact) -> dict[str, Any]:
@@ -110,7 +122,7 @@ def _values(artifact: Artifact) -> dict[str, Any]:
     }
 
 
-def _artifact(row: ArtifactRow) -> Artifact:
+def from_row(row: ArtifactRow) -> Artifact:
     return Artifact(
         id=row.id,
         digest=row.digest,

@@ -8,16 +8,17 @@ from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
 from domain import errors
+from domain.tokens import LOCAL_OWNER
 from storage import statements
 from storage.tables import IdempotencyKeyRow, digest_of
 
 
-def recall(session: Session, key: str, fingerprint: str) -> str | None:
-    """The answer remembered for ``key``. Raises IdempotencyMismatch when it was for another request.
+def recall(session: Session, key: str, fingerprint: str, *, owner: str = LOCAL_OWNER) -> str | None:
+    """The answer remembered for this owner's ``key``. Raises IdempotencyMismatch when it was for another request.
 
     Call it in the transaction that will ``remember``.
     """
-    row = session.get(IdempotencyKeyRow, digest_of(key), populate_existing=True)
+    row = session.get(IdempotencyKeyRow, _digest(key, owner), populate_existing=True)
     if row is None:
         return None
     if row.fingerprint != fingerprint:
@@ -25,15 +26,22 @@ def recall(session: Session, key: str, fingerprint: str) -> str | None:
     return row.answer
 
 
-def remember(session: Session, key: str, fingerprint: str, answer: str, *, now: datetime) -> None:
+def remember(
+    session: Session, key: str, fingerprint: str, answer: str, *, owner: str = LOCAL_OWNER, now: datetime
+) -> None:
     """``fingerprint`` is any digest of the request, ``answer`` the id of what it made.
 
     Raises Conflict when another request with this key was answered meanwhile; the caller's transaction must not commit.
     """
-    row = {"key_digest": digest_of(key), "fingerprint": fingerprint, "answer": answer, "created_at": now}
+    row = {"key_digest": _digest(key, owner), "fingerprint": fingerprint, "answer": answer, "created_at": now}
     if not statements.add_missing(session, IdempotencyKeyRow, [row], key=["key_digest"]):
         raise errors.Conflict("this Idempotency-Key is in use", hint="Send the same request again for its answer.")
 
 
 def forget(session: Session, *, made_before: datetime) -> int:
     return statements.changed(session, delete(IdempotencyKeyRow).where(IdempotencyKeyRow.created_at < made_before))
+
+
+def _digest(key: str, owner: str) -> str:
+    """No owner has a space in its name, so no two of them share a digest."""
+    return digest_of(f"{owner} {key}")

@@ -61,6 +61,7 @@ def get(session: Session, job_id: str) -> Job:
 def page(
     session: Session,
     *,
+    owner: str | None = None,
     state: JobState | None = None,
     model_digest: str | None = None,
     label: tuple[str, str] | None = None,
@@ -70,6 +71,8 @@ def page(
 ) -> tuple[list[Job], str | None]:
     """Newest first; ``label`` is a name and its value. Raises InvalidPageToken."""
     query = select(JobRow)
+    if owner is not None:
+        query = query.where(JobRow.owner == owner)
     if state is not None:
         query = query.where(JobRow.state == state)
     if model_digest is not None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import or_, select
+from sqlalchemy import Select, or_, select
 from sqlalchemy.orm import Session
 
 from domain import errors, ids
 from domain.models import Model, ModelFacts
 from storage import codec, paging, statements
-from storage.tables import ModelRow
+from storage.tables import ModelOwnerRow, ModelRow
 
 
 def add(
@@ -38,9 +38,19 @@ def get(session: Session, id_or_digest: str) -> Model:
     return _model(row)
 
 
-def page(session: Session, *, limit: int, page_token: str | None = None) -> tuple[list[Model], str | None]:
+def page(
+    session: Session, *, owner: str | None = None, limit: int, page_token: str | None = None
+) -> tuple[list[Model], str | None]:
     """Newest first. Raises InvalidPageToken."""
-    return paging.page(session, select(ModelRow), ModelRow, _model, limit=limit, page_token=page_token)
+    query = select(ModelRow)
+    if owner is not None:
+        query = query.where(ModelRow.digest.in_(owned_by(owner)))
+    return paging.page(session, query, ModelRow, _model, limit=limit, page_token=page_token)
+
+
+def owned_by(owner: str) -> Select[str]:
+    """Digests."""
+    return select(ModelOwnerRow.model_digest).where(ModelOwnerRow.owner == owner)
 
 
 def _free_id(session: Session, digest: str) -> str:

@@ -88,6 +88,10 @@ def efforts(
     return found
 
 
+ANOTHER_OWNERS = "of another owner"
+"""In place of a job's id."""
+
+
 def tuned_elsewhere(
     session: Session,
     job_id: str,
@@ -98,16 +102,18 @@ def tuned_elsewhere(
     toolchain: str,
     now: datetime,
 ) -> dict[str, str]:
-    """The workloads that a job created before this one is searching now, and which job that is.
+    """The workloads that a job created before this one is searching now, and which job that is: its id, which nobody
+    is told of somebody else's.
 
     Of several jobs the one created first owns a workload, so no two ever wait for each other. A job owns what it
     planned trials for while it runs under a live lease and its search has not ended: a dead one owns nothing.
     """
     created = select(JobRow.created_at).where(JobRow.id == job_id).scalar_subquery()
-    owners: dict[str, str] = {}
+    own = session.scalar(select(JobRow.owner).where(JobRow.id == job_id))
+    searching: dict[str, str] = {}
     for digests in _digests(workload_keys):
         query = (
-            select(TuningTaskRow.workload_key, JobRow.id)
+            select(TuningTaskRow.workload_key, JobRow.id, JobRow.owner)
             .join(JobRow, JobRow.id == TuningTaskRow.job_id)
             .where(
                 TuningTaskRow.workload_digest.in_(digests),
@@ -120,9 +126,9 @@ def tuned_elsewhere(
             )
             .order_by(JobRow.created_at, JobRow.id)
         )
-        for workload_key, owner in session.execute(query):
-            owners.setdefault(workload_key, owner)
-    return owners
+        for workload_key, searcher, owner in session.execute(query):
+            searching.setdefault(workload_key, searcher if owner == own else ANOTHER_OWNERS)
+    return searching
 
 
 def _trials(session: Session, job_id: str) -> tuple[dict[str, int], dict[str, dict[str, int]]]:

@@ -23,9 +23,9 @@ _PAGE = 50
 def listing(
     request: Request,
     services: ServicesDep,
-    _principal: auth.Reader,
+    principal: auth.Reader,
     state: Annotated[JobState | None, Query()] = None,
     page_token: PageTokenParam = None,
 ) -> HTMLResponse:
-    found = jobs.listing(services, state=state, limit=_PAGE, page_token=page_token)
+    found = jobs.listing(services, principal, state=state, limit=_PAGE, page_token=page_token)
     return rendering.page(request, "jobs.html", jobs=found.jobs, following=found.next_page_token)

@@ -8,12 +8,14 @@ from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.orm import Session
 
 from api import choices, downloads, problems, schemas, shapes, views
+from api.auth import Reader
 from api.paging import LimitParam, PageTokenParam
 from api.services import ServicesDep
 from domain import errors, targets
 from domain.artifacts import Artifact
 from domain.jobs import Precision
-from storage import artifacts, models, workers
+from domain.tokens import Principal
+from storage import artifacts, owners, workers
 
 router = APIRouter(prefix="/v1", tags=["artifacts"])
 
@@ -29,15 +31,19 @@ _BYTES: dict[int | str, dict[str, Any]] = {
 )
 def listing(
     services: ServicesDep,
+    principal: Reader,
     model: Annotated[str | None, Query(max_length=200, description="Id or digest.")] = None,
     limit: LimitParam = 50,
     page_token: PageTokenParam = None,
 ) -> schemas.ArtifactPage:
     """The published bundles, newest first."""
     with services.database.reading() as session:
-        digest = models.get(session, model).digest if model else None
-        found, following = artifacts.page(session, model_digest=digest, limit=limit, page_token=page_token)
-    return schemas.ArtifactPage(artifacts=[views.artifact(one) for one in found], next_page_token=following)
+        digest = owners.model(session, model, principal).digest if model else None
+        found, following = artifacts.page(
+            session, owner=owners.visible(principal), model_digest=digest, limit=limit, page_token=page_token
+        )
+        own = owners.jobs_of(session, [one.job_id for one in found], principal)
+    return schemas.ArtifactPage(artifacts=[views.artifact(one, jobs=own) for one in found], next_page_token=following)
 
 
 @router.get(
@@ -46,10 +52,10 @@ def listing(
     response_model=schemas.Artifact,
     responses=problems.responses(404),
 )
-def one(services: ServicesDep, artifact: str) -> schemas.Artifact:
+def one(services: ServicesDep, principal: Reader, artifact: str) -> schemas.Artifact:
     """What a bundle is for, where it comes from and what was measured; by id or digest."""
     with services.database.reading() as session:
-        return views.artifact(artifacts.get(session, artifact))
+        return _view(session, owners.artifact(session, artifact, principal), principal)
 
 
 @router.get(
@@ -58,10 +64,10 @@ def one(services: ServicesDep, artifact: str) -> schemas.Artifact:
     response_class=Response,
     responses={**_BYTES, **problems.responses(404, 416)},
 )
-def download(services: ServicesDep, request: Request, artifact: str) -> Response:
+def download(services: ServicesDep, principal: Reader, request: Request, artifact: str) -> Response:
     """The bundle's bytes. Its ETag is its sha256; If-None-Match, Range and If-Range are honoured."""
     with services.database.reading() as session:
-        found = artifacts.get(session, artifact)
+        found = owners.artifact(session, artifact, principal)
     file = services.blobs.open(found.digest)
     return downloads.respond(request, file, digest=found.digest, size=found.size_bytes, file_name=f"{found.id}.tar")
 
@@ -69,11 +75,15 @@ def download(services: ServicesDep, request: Request, artifact: str) -> Response
 @router.get("/best", operation_id="get_best", response_model=schemas.Best, responses=problems.responses(404))
 def best(
     services: ServicesDep,
+    principal: Reader,
     model: Annotated[str, Query(min_length=1, max_length=200, description="Id or digest.")],
     target: Annotated[
         str | None, Query(max_length=1000, description="'native', or a TVM target; without a thread count any will do.")
     ] = None,
     device: Annotated[str | None, Query(max_length=500, description="Device key.")] = None,
+    toolchain: Annotated[
+        str | None, Query(max_length=200, description="One, or its beginning: relay, relay/tvm-0.19.0.")
+    ] = None,
     precision: Annotated[
         str,
         Query(
@@ -93,17 +103,23 @@ def best(
     wanted_shapes = shapes.parse(input_shape or [])
     wanted_precision = choices.member(Precision, precision, "precision", errors.UnknownPrecision)
     with services.database.reading() as session:
-        digest = models.get(session, model).digest
+        digest = owners.model(session, model, principal).digest
         wanted = _target(session, target) if target else None
         found = artifacts.best(
             session,
             model_digest=digest,
             target=wanted,
             device_key=device,
+            toolchain=toolchain,
             precision=None if wanted_precision is Precision.AUTO else wanted_precision.value,
             input_shapes=wanted_shapes,
         )
-    return schemas.Best(artifact=views.artifact(found), why=_why(found, wanted, device))
+        view = _view(session, found, principal)
+    return schemas.Best(artifact=view, why=_why(found, wanted, device))
+
+
+def _view(session: Session, artifact: Artifact, principal: Principal) -> schemas.Artifact:
+    return views.artifact(artifact, jobs=owners.jobs_of(session, [artifact.job_id], principal))
 
 
 def _target(session: Session, text: str) -> str:

@@ -9,26 +9,30 @@ from typing import Literal
 from fastapi import APIRouter
 
 from api import schemas, views
+from api.auth import Reader
 from api.services import Services, ServicesDep
 from domain import targets
 from domain.targets import Device
 from domain.workers import Worker
-from storage import quarantine, workers
+from storage import owners, quarantine, workers
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
 
 
 @router.get("/workers", operation_id="list_workers", response_model=schemas.Workers)
-def list_workers(services: ServicesDep) -> schemas.Workers:
+def list_workers(services: ServicesDep, principal: Reader) -> schemas.Workers:
     """The workers that were seen lately."""
     with services.database.reading() as session:
         known = workers.known(session)
+        own = owners.jobs_of(session, [worker.current_job for worker in known if worker.current_job], principal)
     since = _alive_since(services)
-    return schemas.Workers(workers=[views.worker(worker, alive=worker.last_seen_at >= since) for worker in known])
+    return schemas.Workers(
+        workers=[views.worker(worker, alive=worker.last_seen_at >= since, jobs=own) for worker in known]
+    )
 
 
 @router.get("/devices", operation_id="list_devices", response_model=schemas.Devices)
-def list_devices(services: ServicesDep) -> schemas.Devices:
+def list_devices(services: ServicesDep, principal: Reader) -> schemas.Devices:
     """What the living workers measure on, and which devices behind RPC trackers are not used for now."""
     kinds: dict[str, Literal["cpu", "gpu"]] = {}
     devices: dict[str, Device] = {}
@@ -41,27 +45,34 @@ def list_devices(services: ServicesDep) -> schemas.Devices:
             count[device.key] += 1
     with services.database.reading() as session:
         aside = quarantine.active(session, datetime.now(UTC))
+        own = owners.jobs_of(session, [one.job_id for one in aside], principal)
     return schemas.Devices(
         devices=[
             schemas.Device(key=key, name=device.name, kind=kinds[key], threads=device.threads, workers=count[key])
             for key, device in sorted(devices.items())
         ],
         quarantined=[
-            schemas.QuarantinedDevice(id=one.id, job=one.job_id, reason=one.reason, since=one.since, until=one.until)
+            schemas.QuarantinedDevice(
+                id=one.id,
+                job=one.job_id if one.job_id in own else None,
+                reason=one.reason,
+                since=one.since,
+                until=one.until,
+            )
             for one in aside
         ],
     )
 
 
 @router.get("/targets", operation_id="list_targets", response_model=schemas.Targets)
-def list_targets(services: ServicesDep) -> schemas.Targets:
+def list_targets(services: ServicesDep, _principal: Reader) -> schemas.Targets:
     """What a job can be asked to compile for."""
     natives = sorted({worker.native_target.text for worker in _living(services)})
     return schemas.Targets(targets=[targets.NATIVE, *natives], kinds=list(targets.KINDS))
 
 
 @router.get("/engines", operation_id="list_engines", response_model=schemas.Engines)
-def list_engines(services: ServicesDep) -> schemas.Engines:
+def list_engines(services: ServicesDep, _principal: Reader) -> schemas.Engines:
     """The engines that the living workers run, with their toolchains."""
     toolchains: dict[str, set[str]] = defaultdict(set)
     count: Counter[str] = Counter()

@@ -9,11 +9,12 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.responses import PlainTextResponse
 
 from api import problems, report_schemas, views
+from api.auth import Reader
 from api.events import EventStream
 from api.services import ServicesDep
 from domain import errors
 from domain.jobs import Job, JobState
-from storage import artifacts, events, jobs, records
+from storage import artifacts, events, owners, records
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
 
@@ -27,9 +28,9 @@ _LOG_TAIL_BYTES = 64 * 1024
 _LOG_MOST_BYTES = 1024 * 1024
 
 
-def _job(services: ServicesDep, job_id: str) -> Job:
+def _job(services: ServicesDep, principal: Reader, job_id: str) -> Job:
     with services.database.reading() as session:
-        return jobs.get(session, job_id)
+        return owners.job(session, job_id, principal)
 
 
 _JobDep = Annotated[Job, Depends(_job)]
@@ -38,6 +39,7 @@ _JobDep = Annotated[Job, Depends(_job)]
 @router.get(
     "/events",
     operation_id="watch_job",
+    status_code=200,
     response_class=EventStream,
     responses={
         200: {

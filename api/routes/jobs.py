@@ -11,13 +11,15 @@ from fastapi import APIRouter, Header, Query
 from sqlalchemy.orm import Session
 
 from api import planning, problems, schemas, views
+from api.auth import Reader, Submitter
 from api.paging import LimitParam, PageTokenParam
 from api.requests import JobDraft, job_request
 from api.services import Services, ServicesDep
 from domain import errors
 from domain.jobs import Job, JobState, Stage
+from domain.tokens import Principal, Scope
 from domain.workers import Worker
-from storage import idempotency, jobs, models, records, stages, tuning_tasks, workers
+from storage import idempotency, jobs, models, owners, records, stages, tuning_tasks, workers
 
 logger = logging.getLogger(__name__)
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -40,17 +42,21 @@ _Key = Annotated[
     response_model=schemas.Job,
     responses=problems.responses(404, 413, 422),
 )
-def create(services: ServicesDep, draft: JobDraft, idempotency_key: _Key = None) -> schemas.Job:
+def create(services: ServicesDep, principal: Submitter, draft: JobDraft, idempotency_key: _Key = None) -> schemas.Job:
     """Ask for a model to be tuned; the job waits for a worker."""
     now = datetime.now(UTC)
     with services.database.transaction() as session:
-        model = models.get(session, draft.model)
+        model = owners.model(session, draft.model, principal)
         request = job_request(draft, model, services.settings)
         fingerprint = hashlib.sha256(draft.model_dump_json().encode()).hexdigest()
-        known = idempotency.recall(session, idempotency_key, fingerprint) if idempotency_key else None
-        job = jobs.get(session, known) if known else jobs.create(session, request, now=now)
-        if idempotency_key and not known:
-            idempotency.remember(session, idempotency_key, fingerprint, job.id, now=now)
+        owner, key = principal.owner, idempotency_key
+        known = idempotency.recall(session, key, fingerprint, owner=owner) if key else None
+        if known:
+            job = jobs.get(session, known)
+        else:
+            job = jobs.create(session, request, now=now, owner=owner, token_id=principal.token_id)
+        if key and not known:
+            idempotency.remember(session, key, fingerprint, job.id, owner=owner, now=now)
         view = _view(services, session, job, now)
     if not known:
         _publish(services, job)
@@ -60,19 +66,21 @@ def create(services: ServicesDep, draft: JobDraft, idempotency_key: _Key = None)
 @router.post(
     ":plan", operation_id="plan_job", response_model=schemas.Plan, responses=problems.responses(404, 413, 422, 503)
 )
-def plan(services: ServicesDep, draft: JobDraft) -> schemas.Plan:
+def plan(services: ServicesDep, principal: Submitter, draft: JobDraft) -> schemas.Plan:
     """What a job for this request would do and cost, told by the engines of this server; queues nothing.
 
     The first plan of a model takes as long as importing it and finding its tasks, which the job then need not do again.
     """
     with services.database.reading() as session:
-        model = models.get(session, draft.model)
+        model = owners.model(session, draft.model, principal)
     return planning.make(services, job_request(draft, model, services.settings), model)
 
 
 @router.get("", operation_id="list_jobs", response_model=schemas.JobPage, responses=problems.responses(404))
 def listing(
     services: ServicesDep,
+    principal: Reader,
+    owner: Annotated[str | None, Query(max_length=100, description="For admins: whose; all by default.")] = None,
     state: JobState | None = None,
     model: Annotated[str | None, Query(max_length=200, description="Id or digest.")] = None,
     label: Annotated[str | None, Query(max_length=500, description="NAME=VALUE.")] = None,
@@ -83,8 +91,9 @@ def listing(
     with services.database.reading() as session:
         found, following = jobs.page(
             session,
+            owner=_whose(principal, owner),
             state=state,
-            model_digest=models.get(session, model).digest if model else None,
+            model_digest=owners.model(session, model, principal).digest if model else None,
             label=_label(label) if label else None,
             limit=limit,
             page_token=page_token,
@@ -99,10 +108,10 @@ def listing(
 
 
 @router.get("/{job_id}", operation_id="get_job", response_model=schemas.JobDetail, responses=problems.responses(404))
-def one(services: ServicesDep, job_id: str) -> schemas.JobDetail:
+def one(services: ServicesDep, principal: Reader, job_id: str) -> schemas.JobDetail:
     """One job: its state, stages, tuning tasks and failures so far."""
     with services.database.reading() as session:
-        job = jobs.get(session, job_id)
+        job = owners.job(session, job_id, principal)
         base = _view(services, session, job, datetime.now(UTC))
         finished = stages.timeline(session, job_id)
         tasks = tuning_tasks.of_job(session, job_id)
@@ -138,10 +147,11 @@ def one(services: ServicesDep, job_id: str) -> schemas.JobDetail:
     response_model=schemas.Job,
     responses=problems.responses(404, 409),
 )
-def cancel(services: ServicesDep, job_id: str) -> schemas.Job:
+def cancel(services: ServicesDep, principal: Submitter, job_id: str) -> schemas.Job:
     """A queued job ends at once; a running one is canceling until its worker has stopped."""
     now = datetime.now(UTC)
     with services.database.transaction() as session:
+        owners.job(session, job_id, principal)
         job = jobs.request_cancel(session, job_id, now=now)
         return _view(services, session, job, now)
 
@@ -153,18 +163,18 @@ def cancel(services: ServicesDep, job_id: str) -> schemas.Job:
     response_model=schemas.Job,
     responses=problems.responses(404, 409),
 )
-def retry(services: ServicesDep, job_id: str) -> schemas.Job:
+def retry(services: ServicesDep, principal: Submitter, job_id: str) -> schemas.Job:
     """Ask again, as a new job, for what failed or was canceled; no finished trial is paid for twice."""
     now = datetime.now(UTC)
     with services.database.transaction() as session:
-        old = jobs.get(session, job_id)
+        old = owners.job(session, job_id, principal)
         if not old.state.is_final:
             raise errors.JobNotFinished(f"job {job_id} is still {old.state}")
         if old.state is JobState.SUCCEEDED:
             raise errors.JobAlreadyFinished(
                 f"job {job_id} has succeeded", hint="Create a new job to tune the same model further."
             )
-        job = jobs.create(session, old.request, now=now)
+        job = jobs.create(session, old.request, now=now, owner=old.owner, token_id=principal.token_id)
         view = _view(services, session, job, now)
     _publish(services, job)
     return view
@@ -188,6 +198,15 @@ def _publish(services: Services, job: Job) -> None:
         return
     with services.database.transaction() as session:
         jobs.mark_published(session, job.id, now=datetime.now(UTC))
+
+
+def _whose(principal: Principal, owner: str | None) -> str | None:
+    """Raises MissingScope."""
+    if owner is not None and owner != principal.owner and not principal.sees_all:
+        raise errors.MissingScope(
+            f"what belongs to {owner!r} is for that owner and admins", details={"needed": Scope.ADMIN.value}
+        )
+    return owner or owners.visible(principal)
 
 
 def _label(text: str) -> tuple[str, str]:

@@ -9,11 +9,12 @@ import anyio
 from fastapi import APIRouter, Query, Request, Response
 
 from api import keeping, problems, schemas, views
+from api.auth import Reader, Submitter
 from api.paging import LimitParam, PageTokenParam
 from api.services import ServicesDep
 from domain import errors
 from domain.models import ModelFormat
-from storage import models
+from storage import models, owners
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
@@ -52,6 +53,7 @@ async def upload(
     request: Request,
     response: Response,
     services: ServicesDep,
+    principal: Submitter,
     name: _Name = "model",
     model_format: _Format = ModelFormat.ONNX,
 ) -> schemas.Model:
@@ -64,25 +66,27 @@ async def upload(
         )
     stream = request.stream()
     model, created = await anyio.to_thread.run_sync(
-        lambda: keeping.keep(services, name, _chunks(stream), model_format), limiter=services.upload_limiter
+        lambda: keeping.keep(services, principal, name, _chunks(stream), model_format), limiter=services.upload_limiter
     )
     response.status_code = 201 if created else 200
     return views.model(model)
 
 
 @router.get("", operation_id="list_models", response_model=schemas.ModelPage)
-def listing(services: ServicesDep, limit: LimitParam = 50, page_token: PageTokenParam = None) -> schemas.ModelPage:
+def listing(
+    services: ServicesDep, principal: Reader, limit: LimitParam = 50, page_token: PageTokenParam = None
+) -> schemas.ModelPage:
     """The uploaded models, newest first."""
     with services.database.reading() as session:
-        found, following = models.page(session, limit=limit, page_token=page_token)
+        found, following = models.page(session, owner=owners.visible(principal), limit=limit, page_token=page_token)
     return schemas.ModelPage(models=[views.model(model) for model in found], next_page_token=following)
 
 
 @router.get("/{model}", operation_id="get_model", response_model=schemas.Model, responses=problems.responses(404))
-def one(services: ServicesDep, model: str) -> schemas.Model:
+def one(services: ServicesDep, principal: Reader, model: str) -> schemas.Model:
     """One model, by id or digest."""
     with services.database.reading() as session:
-        return views.model(models.get(session, model))
+        return views.model(owners.model(session, model, principal))
 
 
 def _chunks(stream: AsyncIterator[bytes]) -> Iterator[bytes]:

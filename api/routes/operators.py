@@ -10,9 +10,11 @@ from fastapi import APIRouter, Response
 from pydantic import Field, StrictInt
 
 from api import keeping, problems, schemas, views
+from api.auth import Submitter
 from api.requests import Draft
 from api.services import Services, ServicesDep
 from domain.models import Model
+from domain.tokens import Principal
 from tuner import operators
 from tuner.operators import CheckedOperator, OperatorSpec
 
@@ -47,18 +49,18 @@ class OperatorDraft(Draft):
         **problems.responses(413, 422, 503),
     },
 )
-def make(services: ServicesDep, response: Response, draft: OperatorDraft) -> schemas.Model:
+def make(services: ServicesDep, principal: Submitter, response: Response, draft: OperatorDraft) -> schemas.Model:
     """Make a model of one operator, to be tuned like any other."""
     spec = OperatorSpec(operator=draft.operator, shapes=draft.shapes, dtype=draft.dtype, attributes=draft.attributes)
     operator = operators.check(spec)
-    model, created = _made(services, operator, draft.name or operator.name)
+    model, created = _made(services, principal, operator, draft.name or operator.name)
     response.status_code = 201 if created else 200
     return views.model(model)
 
 
-def _made(services: Services, operator: CheckedOperator, name: str) -> tuple[Model, bool]:
+def _made(services: Services, principal: Principal, operator: CheckedOperator, name: str) -> tuple[Model, bool]:
     with tempfile.TemporaryDirectory(prefix="tunesmith-operator-") as folder:
         path = Path(folder) / "operator.onnx"
         services.make_operator(operator, path)
         with path.open("rb") as file:
-            return keeping.keep(services, name[:200], iter(lambda: file.read(1 << 20), b""))
+            return keeping.keep(services, principal, name[:200], iter(lambda: file.read(1 << 20), b""))

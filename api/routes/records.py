@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from datetime import datetime
 from typing import IO, Annotated, Literal
 
@@ -13,13 +13,14 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from api import origins, problems, record_files
+from api.auth import Reader, Submitter
 from api.paging import LimitParam, PageTokenParam
 from api.services import Services, ServicesDep
 from domain import errors
 from domain import records as domain_records
 from domain.jobs import Tuner
 from domain.targets import NATIVE
-from storage import jobs, record_pages
+from storage import owners, record_pages
 from storage.record_pages import RecordFilter
 from tuner.native.importing import IMPORTED
 
@@ -56,7 +57,9 @@ class Record(BaseModel):
     error: str | None
     error_message: str | None
     trial_number: int
-    job: str = Field(description="The job that measured it; 'imported:…' when somebody brought it in.")
+    job: str | None = Field(
+        description="The job that measured it, null when that is somebody else's; 'imported:…' of what was brought in."
+    )
     finished_at: datetime
 
 
@@ -105,6 +108,7 @@ class Imported(BaseModel):
 )
 def listing(
     services: ServicesDep,
+    principal: Reader,
     tuner: Annotated[str | None, Query(max_length=100)] = None,
     target: _Target = None,
     device: _Text = None,
@@ -120,7 +124,7 @@ def listing(
     chosen = origins.tuner(tuner) if tuner is not None else None
     if job is not None and not job.startswith(IMPORTED):
         with services.database.reading() as session:
-            jobs.get(session, job)
+            owners.job(session, job, principal)
     wanted = RecordFilter(
         workload_key=workload,
         target=origins.native(services) if target == NATIVE else target,
@@ -134,7 +138,8 @@ def listing(
         return _native(services, chosen, wanted)
     with services.database.reading() as session:
         found, following = record_pages.page(session, wanted, limit=limit, page_token=page_token)
-    return RecordPage(records=[_view(record) for record in found], next_page_token=following)
+        own = owners.jobs_of(session, {record.job_id for record in found}, principal)
+    return RecordPage(records=[_view(record, own) for record in found], next_page_token=following)
 
 
 def _native(services: Services, chosen: Tuner | None, wanted: RecordFilter) -> StreamingResponse:
@@ -166,6 +171,7 @@ def _native(services: Services, chosen: Tuner | None, wanted: RecordFilter) -> S
 async def take(
     request: Request,
     services: ServicesDep,
+    _principal: Submitter,
     tuner: _Tuner,
     target: _Target = None,
     threads: Annotated[int | None, Query(ge=1, le=1024, description="Of lines whose target names none.")] = None,
@@ -214,7 +220,8 @@ def _imported(report: record_files.Imported) -> Imported:
     )
 
 
-def _view(record: domain_records.Record) -> Record:
+def _view(record: domain_records.Record, own: Collection[str]) -> Record:
+    is_told = record.job_id in own or record.job_id.startswith(IMPORTED)
     return Record(
         workload_key=record.key.workload_key,
         target=record.key.target,
@@ -227,6 +234,6 @@ def _view(record: domain_records.Record) -> Record:
         error=record.error,
         error_message=record.error_message,
         trial_number=record.trial_number,
-        job=record.job_id,
+        job=record.job_id if is_told else None,
         finished_at=record.finished_at,
     )

@@ -1,0 +1,79 @@
+"""Whose a model is, and what one may see because of it.
+
+A job belongs to whoever made it, a model to everyone who uploaded its bytes, an artifact to whoever owns its model.
+What is somebody else's does not exist, except for admins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from domain import errors
+from domain.artifacts import Artifact
+from domain.jobs import Job
+from domain.models import Model
+from domain.tokens import Principal
+from storage import artifacts, jobs, models, statements
+from storage.tables import ArtifactRow, JobRow, ModelOwnerRow, ModelRow
+
+
+def visible(principal: Principal) -> str | None:
+    """The one owner whose things the principal sees; None for everyone's."""
+    return None if principal.sees_all else principal.owner
+
+
+def add_model(session: Session, digest: str, owner: str, *, now: datetime) -> bool:
+    """Whether the model was not the owner's before."""
+    row = {"model_digest": digest, "owner": owner, "created_at": now}
+    return bool(statements.add_missing(session, ModelOwnerRow, [row], key=["model_digest", "owner"]))
+
+
+def owns_model(session: Session, digest: str, owner: str) -> bool:
+    return session.get(ModelOwnerRow, (digest, owner)) is not None
+
+
+def model(session: Session, id_or_digest: str, principal: Principal) -> Model:
+    """Raises ModelNotFound."""
+    found = models.get(session, id_or_digest)
+    if not principal.sees_all and not owns_model(session, found.digest, principal.owner):
+        raise errors.ModelNotFound(f"there is no model {id_or_digest[:80]!r}")
+    return found
+
+
+def job(session: Session, job_id: str, principal: Principal) -> Job:
+    """Raises JobNotFound."""
+    found = jobs.get(session, job_id)
+    if not principal.sees_all and found.owner != principal.owner:
+        raise errors.JobNotFound(f"there is no job {job_id[:80]!r}")
+    return found
+
+
+def artifact(session: Session, id_or_digest: str, principal: Principal) -> Artifact:
+    """Raises ArtifactNotFound."""
+    found = artifacts.get(session, id_or_digest)
+    if not principal.sees_all and not owns_model(session, found.model_digest, principal.owner):
+        raise errors.ArtifactNotFound(f"there is no artifact {id_or_digest[:80]!r}")
+    return found
+
+
+def jobs_of(session: Session, job_ids: Collection[str], principal: Principal) -> frozenset[str]:
+    """Those of the ids that name jobs which the principal may see."""
+    if principal.sees_all:
+        return frozenset(job_ids)
+    wanted = statements.each_of(session, sorted(job_ids))
+    return frozenset(session.scalars(select(JobRow.id).where(JobRow.id == wanted, JobRow.owner == principal.owner)))
+
+
+def stored_bytes(session: Session, owner: str) -> int:
+    """Of the models that the owner uploaded and the artifacts that the owner's jobs published."""
+    uploaded = select(func.coalesce(func.sum(ModelRow.size_bytes), 0)).join(
+        ModelOwnerRow, ModelOwnerRow.model_digest == ModelRow.digest
+    )
+    published = select(func.coalesce(func.sum(ArtifactRow.size_bytes), 0)).join(JobRow, JobRow.id == ArtifactRow.job_id)
+    return int(session.scalar(uploaded.where(ModelOwnerRow.owner == owner)) or 0) + int(
+        session.scalar(published.where(JobRow.owner == owner)) or 0
+    )

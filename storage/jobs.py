@@ -65,12 +65,15 @@ def page(
     state: JobState | None = None,
     model_digest: str | None = None,
     label: tuple[str, str] | None = None,
+    text: str | None = None,
     group: str | None = None,
     limit: int,
     page_token: str | None = None,
 ) -> tuple[list[Job], str | None]:
-    """Newest first; ``label`` is a name and its value. Raises InvalidPageToken."""
+    """Newest first; ``label`` is a name and its value, ``text`` part of a name. Raises InvalidPageToken."""
     query = select(JobRow)
+    if text:
+        query = query.where(_mentions(text))
     if owner is not None:
         query = query.where(JobRow.owner == owner)
     if state is not None:
@@ -239,6 +242,18 @@ def _row(session: Session, job_id: str, *, lock: bool = False) -> JobRow:
     if row is None:
         raise errors.JobNotFound(f"there is no job {job_id[:80]!r}")
     return row
+
+
+def _mentions(text: str) -> ColumnElement[bool]:
+    """In its model's name, its group or a label's value, or as the beginning of its id."""
+    named = select(ModelRow.digest).where(ModelRow.name.icontains(text, autoescape=True))
+    labelled = select(JobLabelRow.job_id).where(JobLabelRow.value.icontains(text, autoescape=True))
+    return or_(
+        JobRow.model_digest.in_(named),
+        JobRow.group_name.icontains(text, autoescape=True),
+        JobRow.id.in_(labelled),
+        JobRow.id.startswith(text, autoescape=True),
+    )
 
 
 def _held(job_id: str, lease: Lease) -> ColumnElement[bool]:

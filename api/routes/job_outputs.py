@@ -88,7 +88,7 @@ def log(
     offset: Annotated[int | None, Query(ge=0, description="First byte wanted; by default the last 64 KiB.")] = None,
 ) -> Response:
     """The engine log: its end, or at most 1 MiB from an offset."""
-    start, content = _read_log(services.logs / f"{job.id}.log", offset)
+    start, content = read_log(services.logs / f"{job.id}.log", offset)
     headers = {LOG_OFFSET_HEADER: str(start + len(content))}
     return PlainTextResponse(content.decode(errors="replace"), headers=headers)
 
@@ -131,7 +131,7 @@ def report(services: ServicesDep, job: _JobDep) -> report_schemas.Report:
     return views.report(artifact.report)
 
 
-def _read_log(path: Path, offset: int | None) -> tuple[int, bytes]:
+def read_log(path: Path, offset: int | None) -> tuple[int, bytes]:
     try:
         size = path.stat().st_size
     except FileNotFoundError:

@@ -94,13 +94,13 @@ def listing(
             owner=_whose(principal, owner),
             state=state,
             model_digest=owners.model(session, model, principal).digest if model else None,
-            label=_label(label) if label else None,
+            label=parse_label(label) if label else None,
             limit=limit,
             page_token=page_token,
         )
         of = {digest: models.get(session, digest) for digest in {job.request.model_digest for job in found}}
         now = datetime.now(UTC)
-        living = _living(services, session, now)
+        living = living_workers(services, session, now)
     return schemas.JobPage(
         jobs=[views.job(job, of[job.request.model_digest], now=now, living=living) for job in found],
         next_page_token=following,
@@ -182,10 +182,10 @@ def retry(services: ServicesDep, principal: Submitter, job_id: str) -> schemas.J
 
 def _view(services: Services, session: Session, job: Job, now: datetime) -> schemas.Job:
     model = models.get(session, job.request.model_digest)
-    return views.job(job, model, now=now, living=_living(services, session, now))
+    return views.job(job, model, now=now, living=living_workers(services, session, now))
 
 
-def _living(services: Services, session: Session, now: datetime) -> list[Worker]:
+def living_workers(services: Services, session: Session, now: datetime) -> list[Worker]:
     return workers.known(session, seen_since=now - timedelta(seconds=services.settings.worker_alive_seconds))
 
 
@@ -209,7 +209,7 @@ def _whose(principal: Principal, owner: str | None) -> str | None:
     return owner or owners.visible(principal)
 
 
-def _label(text: str) -> tuple[str, str]:
+def parse_label(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise errors.InvalidRequest(f"label {text[:80]!r} is not of the form NAME=VALUE")

@@ -10,9 +10,10 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
 from domain import errors
@@ -46,10 +47,16 @@ HTTP_CODES = {
     401: (errors.Unauthorized.code, errors.Unauthorized.default_hint),
     404: ("route_not_found", "See /docs for every path of this API."),
     405: ("method_not_allowed", "See /docs for the methods of this path."),
+    408: ("request_timeout", "Send the whole request without long pauses."),
     413: ("body_too_large", "Send a smaller document; models go to PUT /v1/models."),
     416: ("range_not_satisfiable", "Ask for bytes that exist, or leave the Range header out."),
+    431: ("headers_too_large", "Send fewer or shorter headers, or a shorter address."),
 }
 """Code and hint of what goes wrong before any of our own code can say so."""
+
+
+_CLIENT_CLOSED_REQUEST = 499
+"""Nginx's number, to be told from others in the metrics."""
 
 
 class Problem(BaseModel):
@@ -85,6 +92,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(TunesmithError, tunesmith_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, http_error)
+    app.add_exception_handler(ClientDisconnect, _hung_up)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -136,6 +144,17 @@ def _methods(request: Request) -> Iterator[str]:
         asked = {**request.scope, "method": "GET" if method == "HEAD" else method}
         if any(route.matches(asked)[0] is Match.FULL for route in request.app.routes):
             yield method
+
+
+def outside(status: int, detail: str) -> JSONResponse:
+    """For what never became a request that the application could see."""
+    code, hint = HTTP_CODES.get(status, (errors.InvalidRequest.code, None))
+    return _response(status, code=code, detail=detail, hint=hint)
+
+
+def _hung_up(_request: Request, _error: Exception) -> Response:
+    """The caller is gone before its request was complete: nobody reads this, and nothing went wrong here."""
+    return Response(status_code=_CLIENT_CLOSED_REQUEST)
 
 
 def _unexpected(request: Request, error: Exception) -> JSONResponse:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import uvicorn
 from fastapi import FastAPI
 
+from api import http_protocol
 from api.settings import ApiSettings
 
 
@@ -23,6 +24,10 @@ class ApiServer(uvicorn.Server):
             port=settings.port,
             log_level="warning",
             access_log=False,
+            server_header=False,
+            http=http_protocol.protocol(settings),
+            ws="none",
+            h11_max_incomplete_event_size=settings.header_bytes,
             timeout_graceful_shutdown=settings.shutdown_seconds,
         )
         super().__init__(config)

@@ -59,3 +59,17 @@ class ApiSettings(BaseSettings):
     shutdown_seconds: int = Field(
         default=5, gt=0, description="Seconds that open requests may take to end when the API is told to stop."
     )
+    head_seconds: float = Field(
+        default=20.0, gt=0, description="Seconds that a request's line and headers may take to come."
+    )
+    body_seconds: float = Field(
+        default=60.0,
+        gt=0,
+        description="Seconds that the API waits for a request's body, beyond one for every thousand bytes of it.",
+    )
+    write_seconds: float = Field(
+        default=60.0, gt=0, description="Seconds after which a caller that takes nothing of its answer is cut off."
+    )
+    header_bytes: int = Field(
+        default=128 * 1024, ge=4096, description="Most bytes that a request's line and headers may have."
+    )

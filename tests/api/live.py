@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from api.server import ApiServer
 from api.settings import ApiSettings
@@ -22,9 +23,9 @@ from tests.api.scripted import ScriptedWorker
 
 
 @contextmanager
-def serving(service: Service, *, port: int = 0) -> Iterator[str]:
+def serving(service: Service, *, port: int = 0, **settings: Any) -> Iterator[str]:
     """The URL; the server has let go of every stream when this ends."""
-    server = ApiServer(service.app, ApiSettings(port=port, token=None, shutdown_seconds=3))
+    server = ApiServer(service.app, ApiSettings(port=port, token=None, shutdown_seconds=3, **settings))
     thread = threading.Thread(target=server.run, name="api")
     thread.start()
     try:

@@ -1,0 +1,90 @@
+"""uvicorn's HTTP/1.1, which lets nobody hold a connection by being slow, and refuses in problem documents."""
+
+from __future__ import annotations
+
+import asyncio
+import http
+import sys
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from api import problems
+from api.settings import ApiSettings
+
+
+class HttpProtocol(H11Protocol):
+    """uvicorn's own timer covers connections on which nothing comes after an answer. Ours covers a request whose head
+    never ends, before the first answer too, and a reader that takes nothing of its answer."""
+
+    settings: ApiSettings
+
+    _head_timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop(self._head_timer)
+        self._stop(self._write_timer)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop(self._head_timer)
+            self._head_timer = None
+        elif self.timeout_keep_alive_task is None:
+            self._await_head()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._write_timer = self.loop.call_later(self.settings.write_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._stop(self._write_timer)
+        super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        """What h11 could not read: too much, or no HTTP."""
+        error = sys.exception()
+        status = getattr(error, "error_status_hint", http.HTTPStatus.BAD_REQUEST)
+        self._refuse(status, str(error) if isinstance(error, h11.RemoteProtocolError) else msg)
+
+    def _await_head(self) -> None:
+        """Counted from the head's first byte, or from the connection; more bytes do not buy more time."""
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(self.settings.head_seconds, self._give_up_waiting)
+
+    def _give_up_waiting(self) -> None:
+        if self.conn.trailing_data[0]:
+            self._refuse(http.HTTPStatus.REQUEST_TIMEOUT, "the request's headers took too long")
+        else:
+            self.transport.close()
+
+    def _refuse(self, status: int, detail: str) -> None:
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.close()
+            return
+        answer = problems.outside(status, detail)
+        headers: list[Any] = [*answer.raw_headers, (b"connection", b"close")]
+        reason = http.HTTPStatus(status).phrase.encode()
+        for event in (
+            h11.Response(status_code=status, headers=headers, reason=reason),
+            h11.Data(data=bytes(answer.body)),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def _stop(self, timer: asyncio.TimerHandle | None) -> None:
+        if timer is not None:
+            timer.cancel()
+
+
+def protocol(settings: ApiSettings) -> type[HttpProtocol]:
+    """uvicorn makes instances by itself, and passes on nothing of ours."""
+    return type("ConfiguredHttpProtocol", (HttpProtocol,), {"settings": settings})

@@ -25,7 +25,6 @@ from api.rate_limit import Buckets, RateLimit
 from api.routes import artifacts, fleet, health, job_outputs, jobs, login, metrics, models, operators, records
 from api.services import Inspect, MakeOperator, Services
 from api.settings import ApiSettings
-from api.status import StatusCache
 from api.slow_bodies import SlowBodies
 from domain import release
 from domain.blobs import BlobStore
@@ -75,8 +74,8 @@ def create_app(
     )
     app.state.services = services
     app.add_middleware(BodyLimit)
-    app.add_middleware(RateLimit, buckets=Buckets(per_second=settings.rate_per_second, burst=settings.rate_burst))
     app.add_middleware(SlowBodies, seconds=settings.body_seconds)
+    app.add_middleware(RateLimit, buckets=Buckets(per_second=settings.rate_per_second, burst=settings.rate_burst))
     app.add_middleware(Credentials, services=services)
     app.add_middleware(ConditionalAnswers)
     app.add_middleware(HeadAsGet)

@@ -12,7 +12,7 @@ from tunesmith import connection, errors, record_files, requests, retrying
 from tunesmith.artifacts import Artifact
 from tunesmith.jobs import Job
 from tunesmith.models import Model
-from tunesmith.transport import Transport
+from tunesmith.transport import ANSWER_SECONDS, Transport
 from tunesmith.wire import Json
 
 _CHUNK = 256 * 1024
@@ -23,11 +23,19 @@ class Client:
 
     Every method raises NetworkError and RequestRejected; see ``tunesmith.errors``. Not for several threads at once.
     What is harmless to repeat is repeated ``retries`` times, with growing pauses, when the server cannot be reached,
-    answers 502, 503 or 504, or asks for a moment's patience (429 with Retry-After).
+    answers 502, 503 or 504, or asks for a moment's patience (429 with Retry-After). An answer may take ``seconds``;
+    uploads, plans and downloads have time of their own.
     """
 
-    def __init__(self, url: str | None = None, token: str | None = None, *, retries: int = retrying.RETRIES) -> None:
-        self._transport = Transport(connection.find(url, token), retries=retries)
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        retries: int = retrying.RETRIES,
+        seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        self._transport = Transport(connection.find(url, token), retries=retries, seconds=seconds)
 
     def __enter__(self) -> Self:
         return self

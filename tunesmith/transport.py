@@ -13,10 +13,11 @@ from tunesmith import errors, problems, retrying
 from tunesmith.connection import Connection
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_TIMEOUT = httpx.Timeout(30.0, connect=5.0)
-_UPLOAD_TIMEOUT = httpx.Timeout(300.0, connect=5.0)
-_PATIENT_TIMEOUT = httpx.Timeout(1800.0, connect=5.0)
-_STREAM_TIMEOUT = httpx.Timeout(45.0, connect=5.0)
+ANSWER_SECONDS = 30.0
+_CONNECT_SECONDS = 5.0
+_UPLOAD_TIMEOUT = httpx.Timeout(300.0, connect=_CONNECT_SECONDS)
+_PATIENT_TIMEOUT = httpx.Timeout(1800.0, connect=_CONNECT_SECONDS)
+_STREAM_TIMEOUT = httpx.Timeout(45.0, connect=_CONNECT_SECONDS)
 """The server sends a comment every 15 seconds when there is nothing to tell."""
 
 Content = Callable[[], Iterable[bytes]]
@@ -24,30 +25,31 @@ Content = Callable[[], Iterable[bytes]]
 
 
 class Transport:
-    def __init__(self, connection: Connection, *, retries: int = retrying.RETRIES) -> None:
+    def __init__(
+        self, connection: Connection, *, retries: int = retrying.RETRIES, seconds: float = ANSWER_SECONDS
+    ) -> None:
         self.url = connection.url
         self.retries = retries
         headers = {"Authorization": f"Bearer {connection.token}"} if connection.token else {}
         # A proxy of the environment has no business between a client and the server beside it.
         loopback = httpx.URL(connection.url).host in _LOOPBACK
-        self._http = httpx.Client(base_url=connection.url, headers=headers, timeout=_TIMEOUT, trust_env=not loopback)
+        self._timeout = httpx.Timeout(seconds, connect=min(seconds, _CONNECT_SECONDS))
+        self._http = httpx.Client(
+            base_url=connection.url, headers=headers, timeout=self._timeout, trust_env=not loopback
+        )
 
     def close(self) -> None:
         self._http.close()
 
-    def get(
-        self, path: str, params: Mapping[str, Any] | None = None, *, seconds: float | None = None
-    ) -> httpx.Response:
-        """``seconds`` is all the time that connecting, and then each part of the answer, may take."""
-        timeout = _TIMEOUT if seconds is None else httpx.Timeout(seconds)
-        return self._attempts(lambda: self._send("GET", path, params=_given(params), timeout=timeout), idempotent=True)
+    def get(self, path: str, params: Mapping[str, Any] | None = None) -> httpx.Response:
+        return self._attempts(lambda: self._send("GET", path, params=_given(params)), idempotent=True)
 
     def post(
         self, path: str, json: Any = None, *, idempotency_key: str | None = None, patient: bool = False
     ) -> httpx.Response:
         """Repeated after a lost answer only when it carries a key; ``patient`` waits minutes for the answer."""
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
-        timeout = _PATIENT_TIMEOUT if patient else _TIMEOUT
+        timeout = _PATIENT_TIMEOUT if patient else self._timeout
         send = lambda: self._send("POST", path, json=json, headers=headers, timeout=timeout)  # noqa: E731
         return self._attempts(send, idempotent=idempotency_key is not None)
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tunesmith.cli import output
+
 if TYPE_CHECKING:
     from tunesmith.client import Client
 
@@ -22,11 +24,26 @@ def client() -> Client:
 
 def upload_progress(file: Path) -> Callable[[int, int], None] | None:
     """Shows how much of a large file is sent, on a terminal."""
-    if not sys.stderr.isatty() or not file.is_file() or file.stat().st_size < _WORTH_SHOWING_BYTES:
-        return None
+    return _progress("uploading", file, file.stat().st_size) if file.is_file() else None
 
-    def show(sent: int, total: int) -> None:
-        sys.stderr.write(f"\ruploading {file.name[:30]}  {100 * sent // total} %" + ("\n" if sent == total else ""))
-        sys.stderr.flush()
+
+def download_progress(file: Path, size: int) -> Callable[[int, int], None] | None:
+    """Shows how much of a large bundle has come, on a terminal."""
+    return _progress("downloading", file, size)
+
+
+def _progress(verb: str, file: Path, size: int) -> Callable[[int, int], None] | None:
+    if not sys.stderr.isatty() or size < _WORTH_SHOWING_BYTES:
+        return None
+    shown = -1
+
+    def show(done: int, total: int) -> None:
+        nonlocal shown
+        share = 100 * done // total
+        if share != shown:
+            shown = share
+            name = file.name[: max(1, output.width() - len(verb) - len("  100 % "))]
+            sys.stderr.write(f"\r{verb} {name}  {share} %" + ("\n" if done == total else ""))
+            sys.stderr.flush()
 
     return show

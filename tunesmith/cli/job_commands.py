@@ -1,22 +1,20 @@
-"""``jobs``, ``status``, ``logs``, ``cancel``, ``retry``, ``pull`` and ``workers``."""
+"""``jobs``, ``status``, ``logs``, ``cancel``, ``retry`` and ``workers``."""
 
 from __future__ import annotations
 
 import itertools
 import time
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from tunesmith import errors
 from tunesmith.cli import connecting, options, output, reports, watching
 
 _LOG_POLL_SECONDS = 1.0
 
 
 def register(app: typer.Typer) -> None:
-    for command in (jobs, status, logs, cancel, retry, pull, workers):
+    for command in (jobs, status, logs, cancel, retry, workers):
         app.command()(command)
 
 
@@ -115,51 +113,6 @@ def retry(job: options.JobId, as_json: options.Json = False) -> None:
     else:
         output.line(found.id)
         output.note(f"look at it: tunesmith status {found.id} --watch")
-
-
-def pull(
-    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Id of a job that has succeeded.")] = None,
-    model: Annotated[
-        str | None, typer.Option(metavar="FILE|DIGEST", help="The best bundle of this model, whichever job made it.")
-    ] = None,
-    target: Annotated[str, typer.Option(help="With --model: what it is to run on.")] = "native",
-    precision: Annotated[str, typer.Option(help="With --model: f32, bf16, fp16, int8, or auto for any.")] = "f32",
-    input_shape: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME:1,3,224,224", help="With --model: only bundles for this shape; repeatable."),
-    ] = None,
-    to: Annotated[Path | None, typer.Option("-o", "--output", help="File or folder to write to.")] = None,
-    as_json: options.Json = False,
-) -> None:
-    """Download a tuned bundle: JOB's, or the best of a model and target."""
-    if (job is None) == (model is None):
-        raise typer.BadParameter("name a JOB, or a model with --model, but not both")
-    shapes = options.input_shapes(input_shape or [])
-    with connecting.client() as client:
-        if model:
-            artifact = client.best(_digest(model), target=target, precision=precision, input_shapes=shapes)
-        else:
-            artifact = client.job(str(job)).artifact
-        path = artifact.download(to or Path(f"{artifact.id}.tar"))
-    if as_json:
-        output.document({**artifact.data, "why": artifact.why, "path": str(path)})
-        return
-    if artifact.why:
-        output.note(artifact.why)
-    output.note(artifact.data["report"]["summary"])
-    output.line(str(path))
-
-
-def _digest(model: str) -> str:
-    """Of a file by that name, else what was given: an id or a digest."""
-    from tunesmith.downloads import file_digest
-
-    path = Path(model)
-    if path.is_file():
-        return file_digest(path)
-    if path.suffix or "/" in model:
-        raise errors.unreadable(path)
-    return model
 
 
 def workers(as_json: options.Json = False) -> None:

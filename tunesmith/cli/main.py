@@ -16,6 +16,7 @@ from tunesmith.cli import (
     job_commands,
     model_commands,
     output,
+    pull_command,
     records_commands,
     run_command,
     service_commands,
@@ -44,6 +45,7 @@ app = typer.Typer(
 model_commands.register(app)
 tune_command.register(app)
 job_commands.register(app)
+pull_command.register(app)
 run_command.register(app)
 service_commands.register(app)
 app.add_typer(engine_commands.app, name="engines")

@@ -1,0 +1,263 @@
+"""``pull``: a bundle, and the lock file that says which one it was."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tunesmith import errors
+from tunesmith.cli import completion, connecting, options, output
+
+if TYPE_CHECKING:
+    from tunesmith.artifacts import Artifact
+    from tunesmith.client import Client
+    from tunesmith.lockfile import Entry, Question
+    from tunesmith.pulling import Found
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_EPILOG = """Examples:
+
+tunesmith pull j-7f3a -o net.tar: what one job made.
+
+tunesmith pull --model net.onnx --target native -o net.tar: the best there is, whichever job made it.
+
+tunesmith pull --model net.onnx --lock tunesmith.lock --fail-if-slower 5% -o net.tar: the same, held to what was taken
+before. Status 1 when what is best now is slower by more, or gone.
+
+tunesmith pull --model net.onnx --lock tunesmith.lock --frozen -o net.tar: exactly what is locked."""
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog=_EPILOG)(pull)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Locking:
+    file: Path | None
+    limit: float | None
+    update: bool
+
+
+def pull(
+    job: Annotated[
+        str | None,
+        typer.Argument(metavar="[JOB]", help="Id of a job that has succeeded.", autocompletion=completion.jobs),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="FILE|DIGEST", help="The best bundle of this model, whichever job made it.")
+    ] = None,
+    target: Annotated[str, typer.Option(help="With --model: what it is to run on.")] = "native",
+    device: Annotated[str | None, typer.Option(metavar="KEY", help="With --model: measured on this device.")] = None,
+    toolchain: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="With --model: made by this one, or its beginning: relay, relax/tvm-0.27.0."),
+    ] = None,
+    precision: Annotated[str, typer.Option(help="With --model: f32, bf16, fp16, int8, or auto for any.")] = "f32",
+    input_shape: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME:1,3,224,224", help="With --model: only bundles for this shape; repeatable."),
+    ] = None,
+    to: Annotated[Path | None, typer.Option("-o", "--output", help="File or folder to write to.")] = None,
+    lock: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Record in this file what was taken, and hold to it.")
+    ] = None,
+    fail_if_slower: Annotated[
+        str | None,
+        typer.Option(metavar="5%|0.05", help="With --lock: refuse what takes more time than the locked one by this."),
+    ] = None,
+    frozen: Annotated[bool, typer.Option("--frozen", help="With --lock: take exactly what is locked.")] = False,
+    update: Annotated[
+        bool, typer.Option("--update", help="With --lock: take the best, of any toolchain, device and speed.")
+    ] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Download a tuned bundle: JOB's, or the best of a model and target."""
+    if (job is None) == (model is None):
+        raise typer.BadParameter("name a JOB, or a model with --model, but not both")
+    if lock is None and (frozen or update or fail_if_slower is not None):
+        raise typer.BadParameter("--frozen, --update and --fail-if-slower go with --lock FILE")
+    if frozen and (job or update or fail_if_slower is not None):
+        raise typer.BadParameter("--frozen takes what is locked: a JOB, --update and --fail-if-slower change nothing")
+    locking = _Locking(file=lock, limit=_limit(fail_if_slower), update=update)
+    shapes = options.input_shapes(input_shape or [])
+    try:
+        if job is not None:
+            result = _of_job(job, to, locking)
+        else:
+            wanted = {"target": target, "device": device, "precision": precision, "input_shapes": shapes}
+            if frozen:
+                result = _frozen(str(model), wanted, to, locking)
+            else:
+                result = _best(str(model), wanted, toolchain, to, locking)
+    except errors.LockNotKept as error:
+        _refused(error, as_json=as_json)
+        raise
+    _show(result, as_json=as_json)
+
+
+def _limit(text: str | None) -> float | None:
+    limit = options.share(text, "--fail-if-slower")
+    if limit is not None and not 0 <= limit < float("inf"):
+        raise typer.BadParameter(f"--fail-if-slower is a share such as 5% or 0.05, not {text!r}")
+    return limit
+
+
+def _of_job(job: str, to: Path | None, locking: _Locking) -> dict[str, Any]:
+    from tunesmith.lockfile import Question
+
+    with connecting.client() as client:
+        artifact = client.job(job).artifact
+        question = Question(
+            model=artifact.data["model_digest"], target=artifact.target, precision=artifact.data["precision"]
+        )
+        return _taken(artifact, question, to, locking, held=_held(locking.file, question))
+
+
+def _best(
+    model: str, wanted: dict[str, Any], toolchain: str | None, to: Path | None, locking: _Locking
+) -> dict[str, Any]:
+    from tunesmith import pulling
+    from tunesmith.lockfile import Question
+
+    with connecting.client() as client:
+        question = Question(model=_digest(model, client), **wanted)
+        held = _held(locking.file, question)
+        found = pulling.best(client, question, toolchain=toolchain, held=None if locking.update else held)
+        result = _taken(found.artifact, question, to, locking, held=held)
+    return result | {"faster_elsewhere": _elsewhere(found)}
+
+
+def _frozen(model: str, wanted: dict[str, Any], to: Path | None, locking: _Locking) -> dict[str, Any]:
+    """Without a word to the server where the file is there already."""
+    from tunesmith import downloads
+    from tunesmith.lockfile import Question
+
+    question = Question(model=_digest(model, None), **wanted)
+    held = _held(locking.file, question)
+    if held is None:
+        raise errors.NotLocked(
+            f"{locking.file} holds nothing for this model, target {question.target!r} and {question.precision}",
+            hint="Pull once without --frozen and commit the lock file.",
+        )
+    path = _place(to, held.artifact)
+    result: dict[str, Any] = {
+        "path": str(path),
+        "locked": asdict(held),
+        "previous": None,
+        "artifact": None,
+        "why": None,
+    }
+    if downloads.is_there(path, held.sha256):
+        return {"status": "unchanged", **result}
+    with connecting.client() as client:
+        artifact = client.artifact(held.sha256)
+        artifact.download(path, progress=connecting.download_progress(path, artifact.size_bytes))
+    return {"status": "downloaded", **result, "artifact": artifact.data}
+
+
+def _taken(
+    artifact: Artifact, question: Question, to: Path | None, locking: _Locking, *, held: Entry | None
+) -> dict[str, Any]:
+    """Checks what was found against what is locked, has it downloaded, and locks it."""
+    from tunesmith import downloads, lockfile, pulling
+
+    now = lockfile.Entry.of(question, artifact)
+    if held and locking.limit is not None and not locking.update:
+        pulling.check_speed(held, now, locking.limit)
+    path = _place(to, artifact.id)
+    is_there = downloads.is_there(path, artifact.digest)
+    if not is_there:
+        artifact.download(path, progress=connecting.download_progress(path, artifact.size_bytes))
+    if locking.file and now != held:
+        entries = lockfile.read(locking.file)
+        lockfile.write(locking.file, {**entries, now.key: now})
+    moved = held is not None and held.sha256 != now.sha256
+    return {
+        "status": "updated" if moved else "unchanged" if is_there else "downloaded",
+        "path": str(path),
+        "locked": asdict(now) if locking.file else None,
+        "previous": asdict(held) if held and moved else None,
+        "artifact": artifact.data,
+        "why": artifact.why,
+    }
+
+
+def _place(to: Path | None, artifact_id: str) -> Path:
+    if to is None:
+        return Path(f"{artifact_id}.tar")
+    return to / f"{artifact_id}.tar" if to.is_dir() else to
+
+
+def _held(file: Path | None, question: Question) -> Entry | None:
+    from tunesmith import lockfile
+
+    return lockfile.read(file).get(question.key) if file else None
+
+
+def _digest(model: str, client: Client | None) -> str:
+    """Of a file by that name, else what was given: a digest, or an id, which only a server can resolve."""
+    from tunesmith.downloads import file_digest
+
+    path = Path(model)
+    if path.is_file():
+        return file_digest(path)
+    if path.suffix or "/" in model:
+        raise errors.unreadable(path)
+    if _DIGEST.fullmatch(model):
+        return model
+    if client is not None:
+        return client.model(model).digest
+    with connecting.client() as asked:
+        return asked.model(model).digest
+
+
+def _elsewhere(found: Found) -> dict[str, Any] | None:
+    return found.faster_elsewhere.data if found.faster_elsewhere else None
+
+
+def _refused(error: errors.LockNotKept, *, as_json: bool) -> None:
+    """The two sides, before the error itself is told."""
+    from tunesmith.lockfile import Entry
+
+    held, now = error.details.get("locked"), error.details.get("now")
+    if as_json:
+        output.document({"status": error.code, **error.details})
+    elif held and now:
+        _changes(Entry(**held), Entry(**now))
+
+
+def _changes(held: Entry, now: Entry) -> None:
+    from tunesmith import pulling
+
+    slower = pulling.slower_by(held, now)
+    for name, old, new in pulling.changes(held, now):
+        said = f"  ({pulling.compared(slower)})" if name == "latency" and slower is not None else ""
+        output.note(f"{name:<10} {old} → {new}{said}")
+
+
+def _show(result: dict[str, Any], *, as_json: bool) -> None:
+    from tunesmith.lockfile import Entry
+
+    if as_json:
+        output.document(result)
+        return
+    if result["previous"]:
+        _changes(Entry(**result["previous"]), Entry(**result["locked"]))
+    elif result["status"] == "unchanged":
+        locked = result["locked"] or {"artifact": result["artifact"]["id"]}
+        output.note(f"unchanged: {locked['artifact']} is there already, with the right digest")
+    else:
+        if result["why"]:
+            output.note(result["why"])
+        if result["artifact"]:
+            output.note(result["artifact"]["report"]["summary"])
+    faster = result.get("faster_elsewhere")
+    if faster:
+        output.note(
+            f"{faster['id']} is faster, but by {faster['toolchain']} on {faster['device_key']}; --update takes it"
+        )
+    output.line(result["path"])

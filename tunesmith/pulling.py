@@ -1,0 +1,158 @@
+"""Which bundle to take: the best there is, unless a lock file says what it must not be worse than."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+
+from tunesmith import errors
+from tunesmith.artifacts import Artifact
+from tunesmith.client import Client
+from tunesmith.lockfile import Entry, Question
+
+NATIVE = "native"
+_LOOKED_AT = 500
+_TOLD = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    artifact: Artifact
+    faster_elsewhere: Artifact | None = None
+    """What is faster but with another toolchain or on another device than the locked one."""
+
+
+def best(client: Client, question: Question, *, toolchain: str | None, held: Entry | None) -> Found:
+    """The best answer; with ``held``, that of its device and runtime, which alone can be compared and take its place.
+
+    ``toolchain`` is the caller's own wish and goes before. Raises ArtifactMissing when there was an answer and is none
+    any more, ArtifactNotFound when there never was one; both tell what there is instead.
+    """
+    if held is None:
+        try:
+            return Found(artifact=_ask(client, question, toolchain=toolchain))
+        except errors.ArtifactNotFound as error:
+            raise _not_found(client, question, toolchain, error) from error
+    alike = replace(
+        question,
+        # Which CPU "native" is depends on the workers that happen to live.
+        target=held.built_for if question.target == NATIVE else question.target,
+        device=question.device or held.device_key,
+    )
+    try:
+        artifact = _ask(client, alike, toolchain=toolchain or held.runtime)
+    except errors.ArtifactNotFound as error:
+        raise _gone(client, alike, toolchain or held.runtime, held) from error
+    return Found(artifact=artifact, faster_elsewhere=_faster(client, question, toolchain, artifact))
+
+
+def _faster(client: Client, question: Question, toolchain: str | None, than: Artifact) -> Artifact | None:
+    try:
+        any_one = _ask(client, question, toolchain=toolchain)
+    except errors.RequestRejected:  # such as for "native" where no worker lives
+        return None
+    return any_one if any_one.id != than.id and _seconds(any_one) < _seconds(than) else None
+
+
+def slower_by(held: Entry, now: Entry) -> float | None:
+    """0.05 is 5 % more time than the locked one takes; None where one of them was never timed."""
+    if held.median_seconds is None or now.median_seconds is None:
+        return None
+    return now.median_seconds / held.median_seconds - 1.0
+
+
+def check_speed(held: Entry, now: Entry, limit: float) -> None:
+    """Raises ArtifactSlower beyond ``limit``."""
+    slower = slower_by(held, now)
+    if slower is not None and slower > limit:
+        raise errors.ArtifactSlower(
+            f"the best bundle is {compared(slower)} than the locked one; {100 * limit:g} % is allowed",
+            hint="Tune again (tunesmith tune), keep to the locked one with --frozen, or accept it with --update.",
+            details={"locked": asdict(held), "now": asdict(now), "slower_by": slower},
+        )
+
+
+def compared(slower: float) -> str:
+    """``5.0 % slower``: in time, so that 50 % faster is half of it."""
+    return f"{100 * abs(slower):.1f} % {'slower' if slower > 0 else 'faster'}" if slower else "as fast"
+
+
+def changes(held: Entry, now: Entry) -> list[tuple[str, str, str]]:
+    """What differs, as name, old and new; latency and artifact always."""
+    pairs = [
+        ("latency", _latency(held), _latency(now)),
+        ("toolchain", held.toolchain, now.toolchain),
+        ("device", held.device_key, now.device_key),
+        ("built for", held.built_for, now.built_for),
+        ("artifact", held.artifact, now.artifact),
+    ]
+    return [(name, old, new) for name, old, new in pairs if old != new or name in ("latency", "artifact")]
+
+
+def _ask(client: Client, question: Question, *, toolchain: str | None) -> Artifact:
+    return client.best(
+        question.model,
+        target=question.target,
+        device=question.device,
+        toolchain=toolchain,
+        precision=question.precision,
+        input_shapes=question.input_shapes,
+    )
+
+
+def _not_found(
+    client: Client, question: Question, toolchain: str | None, error: errors.ArtifactNotFound
+) -> errors.ArtifactNotFound:
+    instead = _instead(client.artifacts(model=question.model))
+    hint = f"There is {'; '.join(instead)}." if instead else error.hint
+    details = {**error.details, "instead": instead}
+    return errors.ArtifactNotFound(_none(question, toolchain), hint=hint, details=details, status=error.status)
+
+
+def _gone(client: Client, question: Question, toolchain: str, held: Entry) -> errors.ArtifactMissing:
+    instead = _instead(client.artifacts(model=question.model))
+    hint = f"There is {'; '.join(instead)}. Take the best of them with --update." if instead else None
+    return errors.ArtifactMissing(
+        f"{_none(question, toolchain)}; the lock file holds {held.artifact}",
+        hint=hint or "Tune the model again: tunesmith tune.",
+        details={"locked": asdict(held), "instead": instead},
+    )
+
+
+def _none(question: Question, toolchain: str | None) -> str:
+    by = f" by {toolchain}" if toolchain else ""
+    on = f" on {question.device}" if question.device else ""
+    return f"there is no verified {question.precision} bundle of this model for {question.target}{by}{on}"
+
+
+def _instead(artifacts: Iterable[Artifact]) -> list[str]:
+    """The fastest of each kind, in words, the fastest first."""
+    fastest: dict[tuple[str, ...], Artifact] = {}
+    for artifact in itertools.islice(artifacts, _LOOKED_AT):
+        kind = (artifact.target, artifact.device_key, artifact.toolchain, artifact.data["precision"])
+        if kind not in fastest or _seconds(artifact) < _seconds(fastest[kind]):
+            fastest[kind] = artifact
+    return [_in_words(each) for each in sorted(fastest.values(), key=_seconds)[:_TOLD]]
+
+
+def _in_words(artifact: Artifact) -> str:
+    data = artifact.data
+    shapes = " ".join(f"{name}:{','.join(map(str, shape))}" for name, shape in sorted(data["input_shapes"].items()))
+    median = artifact.median_seconds
+    parts = [
+        f"{artifact.id}: {data['precision']} for {artifact.target}",
+        f"by {artifact.toolchain} on {artifact.device_key}",
+        *([f"for {shapes}"] if shapes else []),
+        f"{median * 1e3:.3f} ms" if median is not None and data["verified"] else "not verified",
+    ]
+    return ", ".join(parts)
+
+
+def _seconds(artifact: Artifact) -> float:
+    median = artifact.median_seconds
+    return median if median is not None and artifact.data["verified"] else float("inf")
+
+
+def _latency(entry: Entry) -> str:
+    return "never timed" if entry.median_seconds is None else f"{entry.median_seconds * 1e3:.3f} ms"

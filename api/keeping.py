@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 
 from sqlalchemy.orm import Session
 
+from api import allowances
 from api.services import Services
 from domain import errors
 from domain.blobs import Blob
-from domain.models import Model, ModelFormat
+from domain.models import Model, ModelFacts, ModelFormat
 from domain.tokens import Principal
-from storage import artifacts, models, owners
+from storage import artifacts, models, owners, quotas
 
 _MOST_MODULE_BYTES = 16 * 1024**2
 """The relax engine reads no larger IRModule: it holds one operator and no weights."""
@@ -33,23 +34,27 @@ def keep(
 ) -> tuple[Model, bool]:
     """The model of these bytes, and whether it is new to the principal.
 
-    Raises BlobTooLarge, InvalidModel, EngineError, Unavailable.
+    Raises BlobTooLarge, QuotaExceeded, InvalidModel, EngineError, Unavailable.
     """
-    blob = services.blobs.put(chunks, limit=limit(services, model_format))
-    known = _claimed(services, principal, blob.digest)
+    blob = allowances.put(services, principal, chunks, limit=limit(services, model_format))
+    known = _claimed(services, principal, blob)
     if known:
         return known
     try:
         if blob.size_bytes == 0:
             raise errors.InvalidModel("the request has no body", hint="Send the bytes of one model file as the body.")
         facts = services.inspect(services.blobs.path(blob.digest), model_format)
+        return _added(services, principal, name, blob, facts)
     except Exception:
         _discard(services, blob)
         raise
+
+
+def _added(services: Services, principal: Principal, name: str, blob: Blob, facts: ModelFacts) -> tuple[Model, bool]:
     with services.database.transaction() as session:
         now = datetime.now(UTC)
         model, _ = models.add(session, digest=blob.digest, name=name, size_bytes=blob.size_bytes, facts=facts, now=now)
-        is_new = owners.add_model(session, blob.digest, principal.owner, now=now)
+        is_new = _own(session, principal, blob, now)
         # Asked while nobody else can write: _discard removes no bytes of a model that it can see.
         if not services.blobs.exists(blob.digest):
             message = "another upload of the same bytes failed and removed them"
@@ -57,14 +62,23 @@ def keep(
         return model, is_new
 
 
-def _claimed(services: Services, principal: Principal, digest: str) -> tuple[Model, bool] | None:
-    """A model that is there, the principal's as well from now on."""
+def _claimed(services: Services, principal: Principal, blob: Blob) -> tuple[Model, bool] | None:
+    """A model that is there, the principal's as well from now on. Raises QuotaExceeded."""
     with services.database.reading() as session:
-        known = _known(session, digest)
-        if known is None or owners.owns_model(session, digest, principal.owner):
+        known = _known(session, blob.digest)
+        if known is None or owners.owns_model(session, blob.digest, principal.owner):
             return (known, False) if known else None
     with services.database.transaction() as session:
-        return known, owners.add_model(session, digest, principal.owner, now=datetime.now(UTC))
+        return known, _own(session, principal, blob, datetime.now(UTC))
+
+
+def _own(session: Session, principal: Principal, blob: Blob, now: datetime) -> bool:
+    """Whether the model was not the principal's before. Raises QuotaExceeded."""
+    quotas.lock(session, principal)
+    if owners.owns_model(session, blob.digest, principal.owner):
+        return False
+    quotas.check_stored(session, principal, blob.size_bytes)
+    return owners.add_model(session, blob.digest, principal.owner, now=now)
 
 
 def _discard(services: Services, blob: Blob) -> None:

@@ -13,7 +13,7 @@ told. A worker's writes name its lease; one that lost it gets False and has writ
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, or_, select, update
@@ -21,20 +21,23 @@ from sqlalchemy.orm import Session
 
 from domain import errors, ids
 from domain.events import EventKind
-from domain.jobs import FINAL_STATES, Failure, Job, JobRequest, JobState, Lease, Placement, Stage
+from domain.jobs import FINAL_STATES, Failure, Job, JobRequest, JobState, Lease, Placement, Stage, Tuner
 from domain.tokens import LOCAL_OWNER
-from storage import codec, events, paging, statements, webhooks
+from storage import codec, events, paging, quotas, statements, webhooks
 from storage.tables import JobLabelRow, JobRow, ModelRow
 
 _LEASED = (JobState.RUNNING, JobState.CANCELING)
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def create(
     session: Session, request: JobRequest, *, now: datetime, owner: str = LOCAL_OWNER, token_id: str | None = None
 ) -> Job:
-    """Raises ModelNotFound when the request's model is not stored."""
+    """Raises ModelNotFound when the request's model is not stored, and QuotaExceeded."""
     if session.get(ModelRow, request.model_digest) is None:
         raise errors.ModelNotFound(f"there is no model {request.model_digest[:80]!r}")
+    if token_id is not None:
+        quotas.check_queued(session, token_id)
     row = JobRow(
         id=ids.job(now),
         owner=owner,
@@ -67,11 +70,23 @@ def page(
     label: tuple[str, str] | None = None,
     text: str | None = None,
     group: str | None = None,
+    target: str | None = None,
+    tuner: Tuner | None = None,
+    created_after: datetime | None = None,
+    created_before: datetime | None = None,
     limit: int,
     page_token: str | None = None,
 ) -> tuple[list[Job], str | None]:
     """Newest first; ``label`` is a name and its value, ``text`` part of a name. Raises InvalidPageToken."""
     query = select(JobRow)
+    if target is not None:
+        query = query.where(_is_for(target))
+    if tuner is not None:
+        query = query.where(JobRow.request["tuner"].as_string() == tuner.value)
+    if created_after is not None:
+        query = query.where(JobRow.created_at >= created_after)
+    if created_before is not None:
+        query = query.where(JobRow.created_at < created_before)
     if text:
         query = query.where(_mentions(text))
     if owner is not None:
@@ -94,7 +109,8 @@ def claim(
     """Take a queued job, or one whose lease ran out, which keeps its state; None when there is nothing to take.
 
     A job that used up its attempts is ended instead: failed with AttemptsExhausted's code, or canceled if that was
-    asked for. Raises JobNotFound.
+    asked for. One whose token runs as many jobs as it may stays queued, and is ``waiting`` as soon as there is room.
+    Raises JobNotFound.
     """
     row = _row(session, job_id, lock=True)
     if not _is_claimable(row, now):
@@ -103,6 +119,9 @@ def claim(
         _give_up(session, row, now=now)
         return None
     was_queued = row.state == JobState.QUEUED
+    if was_queued and row.token_id is not None and not quotas.has_room(session, row.token_id):
+        _set(session, and_(JobRow.id == job_id, JobRow.state == row.state), published_at=_LONG_AGO)
+        return None
     won = _set(
         session,
         and_(JobRow.id == job_id, JobRow.state == row.state, JobRow.claims == row.claims),
@@ -205,6 +224,7 @@ def waiting(session: Session, *, now: datetime, unpublished_for: float, limit: i
     """Ids of jobs that need a (new) message, most urgent first.
 
     Queued jobs whose last message is ``unpublished_for`` seconds old, and jobs whose lease ran out since the last one.
+    Of a token that may run only so many jobs at a time, as many as there is room for.
     """
     stale = now - timedelta(seconds=unpublished_for)
     queued = and_(
@@ -219,8 +239,12 @@ def waiting(session: Session, *, now: datetime, unpublished_for: float, limit: i
         JobRow.lease_expires_at <= now,
         or_(JobRow.published_at.is_(None), JobRow.published_at < JobRow.lease_expires_at, JobRow.published_at <= stale),
     )
-    query = select(JobRow.id).where(or_(queued, abandoned)).order_by(JobRow.priority, JobRow.created_at).limit(limit)
-    return list(session.scalars(query))
+    rooms = quotas.rooms(session)
+    unlimited = or_(JobRow.token_id.is_(None), JobRow.token_id.not_in(rooms))
+    found = _most_urgent(session, or_(and_(queued, unlimited), abandoned), limit)
+    for token_id, room in rooms.items():
+        found += _most_urgent(session, and_(queued, JobRow.token_id == token_id), room)
+    return [job_id for _, _, job_id in sorted(found)[:limit]]
 
 
 def mark_published(session: Session, job_id: str, *, now: datetime) -> None:
@@ -244,6 +268,15 @@ def _row(session: Session, job_id: str, *, lock: bool = False) -> JobRow:
     return row
 
 
+def _is_for(target: str) -> ColumnElement[bool]:
+    """Its text as it was asked for, or what a worker made of it, with its thread count or without."""
+    return or_(
+        JobRow.request["target"].as_string() == target,
+        JobRow.target == target,
+        JobRow.target.startswith(f"{target} -num-cores=", autoescape=True),
+    )
+
+
 def _mentions(text: str) -> ColumnElement[bool]:
     """In its model's name, its group or a label's value, or as the beginning of its id."""
     named = select(ModelRow.digest).where(ModelRow.name.icontains(text, autoescape=True))
@@ -254,6 +287,13 @@ def _mentions(text: str) -> ColumnElement[bool]:
         JobRow.id.in_(labelled),
         JobRow.id.startswith(text, autoescape=True),
     )
+
+
+def _most_urgent(session: Session, condition: ColumnElement[bool], limit: int) -> list[tuple[int, datetime, str]]:
+    """Priority, time of creation, id."""
+    query = select(JobRow.priority, JobRow.created_at, JobRow.id).where(condition)
+    rows = session.execute(query.order_by(JobRow.priority, JobRow.created_at).limit(limit))
+    return [(row.priority, row.created_at, row.id) for row in rows]
 
 
 def _held(job_id: str, lease: Lease) -> ColumnElement[bool]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from domain import errors
@@ -18,7 +18,7 @@ from domain.jobs import Job
 from domain.models import Model
 from domain.tokens import Principal
 from storage import artifacts, jobs, models, statements
-from storage.tables import ArtifactRow, JobRow, ModelOwnerRow, ModelRow
+from storage.tables import JobRow, ModelOwnerRow
 
 
 def visible(principal: Principal) -> str | None:
@@ -66,14 +66,3 @@ def jobs_of(session: Session, job_ids: Collection[str], principal: Principal) ->
         return frozenset(job_ids)
     wanted = statements.each_of(session, sorted(job_ids))
     return frozenset(session.scalars(select(JobRow.id).where(JobRow.id == wanted, JobRow.owner == principal.owner)))
-
-
-def stored_bytes(session: Session, owner: str) -> int:
-    """Of the models that the owner uploaded and the artifacts that the owner's jobs published."""
-    uploaded = select(func.coalesce(func.sum(ModelRow.size_bytes), 0)).join(
-        ModelOwnerRow, ModelOwnerRow.model_digest == ModelRow.digest
-    )
-    published = select(func.coalesce(func.sum(ArtifactRow.size_bytes), 0)).join(JobRow, JobRow.id == ArtifactRow.job_id)
-    return int(session.scalar(uploaded.where(ModelOwnerRow.owner == owner)) or 0) + int(
-        session.scalar(published.where(JobRow.owner == owner)) or 0
-    )

@@ -8,7 +8,7 @@ from typing import Annotated
 import anyio
 from fastapi import APIRouter, Query, Request, Response
 
-from api import keeping, problems, schemas, views
+from api import allowances, keeping, problems, schemas, views
 from api.auth import Reader, Submitter
 from api.paging import LimitParam, PageTokenParam
 from api.services import ServicesDep
@@ -45,7 +45,7 @@ _BODY = {
     response_model=schemas.Model,
     openapi_extra=_BODY,
     responses={
-        200: {"model": schemas.Model, "description": "These bytes are known; the model keeps the name it has."},
+        200: {"model": schemas.Model, "description": "You have this model; it keeps the name it has."},
         **problems.responses(413, 422, 503),
     },
 )
@@ -64,6 +64,8 @@ async def upload(
         raise errors.BlobTooLarge(
             f"the model has {announced} bytes; {limit} are accepted", details={"limit_bytes": limit}
         )
+    if announced.isdecimal():
+        await anyio.to_thread.run_sync(allowances.check_announced, services, principal, int(announced))
     stream = request.stream()
     model, created = await anyio.to_thread.run_sync(
         lambda: keeping.keep(services, principal, name, _chunks(stream), model_format), limiter=services.upload_limiter

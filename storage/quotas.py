@@ -1,0 +1,98 @@
+"""How much of the service one token uses, and whether it may use more.
+
+What locks the token does so until its transaction ends: two requests at the same time cannot both take the last place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from domain import errors
+from domain.jobs import JobState
+from domain.tokens import Principal, Quota
+from storage import codec
+from storage.tables import ArtifactRow, JobRow, ModelOwnerRow, ModelRow, TokenRow
+
+RUNNING = (JobState.RUNNING, JobState.CANCELING)
+
+
+def jobs_of(session: Session, token_id: str | None, *states: JobState) -> int:
+    """How many of the token's jobs are in one of these states."""
+    counted = select(func.count()).where(JobRow.token_id == token_id, JobRow.state.in_(states))
+    return session.scalar(counted) or 0
+
+
+def check_queued(session: Session, token_id: str) -> None:
+    """Whether the token, which is locked, may have one more job in the queue. Raises QuotaExceeded."""
+    most = _locked(session, token_id).queued_jobs
+    if most is not None and jobs_of(session, token_id, JobState.QUEUED) >= most:
+        raise errors.QuotaExceeded(
+            f"the token may have {most} jobs in the queue, and has", details={"quota": "queued_jobs", "limit": most}
+        )
+
+
+def lock(session: Session, principal: Principal) -> None:
+    """Whoever else stores with this token waits until the transaction ends."""
+    if principal.token_id is not None:
+        _locked(session, principal.token_id)
+
+
+def check_stored(session: Session, principal: Principal, more_bytes: int) -> None:
+    """Whether the principal's owner may store so much more; nothing is locked. Raises QuotaExceeded."""
+    most = principal.quota.stored_bytes
+    if most is None:
+        return
+    stored = stored_bytes(session, principal.owner)
+    if stored + more_bytes > most:
+        raise exceeded_bytes(most, stored)
+
+
+def exceeded_bytes(most: int, stored: int) -> errors.QuotaExceeded:
+    return errors.QuotaExceeded(
+        f"the token's owner may store {most} bytes and stores {stored} already: this does not fit",
+        hint="An admin can make a token with a larger quota.",
+        details={"quota": "stored_bytes", "limit": most, "stored": stored},
+    )
+
+
+def sizes_of_models(session: Session, owner: str) -> Sequence[int]:
+    """In bytes, of the models that the owner uploaded."""
+    sizes = select(ModelRow.size_bytes).distinct().join(ModelOwnerRow, ModelOwnerRow.model_digest == ModelRow.digest)
+    return session.scalars(sizes.where(ModelOwnerRow.owner == owner)).all()
+
+
+def has_room(session: Session, token_id: str) -> bool:
+    """Whether one more job of the token, which is locked, may run."""
+    most = _locked(session, token_id).running_jobs
+    return most is None or jobs_of(session, token_id, *RUNNING) < most
+
+
+def rooms(session: Session) -> Mapping[str, int]:
+    """How many more jobs may run, of each token that has jobs in the queue and a limit."""
+    queued = select(JobRow.token_id).where(JobRow.state == JobState.QUEUED, JobRow.token_id.is_not(None))
+    found = session.execute(select(TokenRow.id, TokenRow.quota).where(TokenRow.id.in_(queued)))
+    limits = {token_id: codec.load(Quota, quota).running_jobs for token_id, quota in found}
+    return {
+        token_id: max(0, most - jobs_of(session, token_id, *RUNNING))
+        for token_id, most in limits.items()
+        if most is not None
+    }
+
+
+def stored_bytes(session: Session, owner: str) -> int:
+    """Of the models that the owner uploaded and the artifacts that the owner's jobs published."""
+    uploaded = select(func.coalesce(func.sum(ModelRow.size_bytes), 0)).join(
+        ModelOwnerRow, ModelOwnerRow.model_digest == ModelRow.digest
+    )
+    published = select(func.coalesce(func.sum(ArtifactRow.size_bytes), 0)).join(JobRow, JobRow.id == ArtifactRow.job_id)
+    return int(session.scalar(uploaded.where(ModelOwnerRow.owner == owner)) or 0) + int(
+        session.scalar(published.where(JobRow.owner == owner)) or 0
+    )
+
+
+def _locked(session: Session, token_id: str) -> Quota:
+    quota = session.scalar(select(TokenRow.quota).where(TokenRow.id == token_id).with_for_update())
+    return Quota() if quota is None else codec.load(Quota, quota)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import Field, SecretStr
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from domain import destinations
 
 
 class ApiSettings(BaseSettings):
@@ -45,6 +49,9 @@ class ApiSettings(BaseSettings):
     )
     default_priority: int = Field(
         default=5, ge=0, le=9, description="Priority of a job that names none: 0 runs first, 9 last."
+    )
+    webhook_hosts: Annotated[str, AfterValidator(destinations.checked_hosts)] = Field(
+        default="", description=destinations.ALLOWED_HOSTS
     )
     events_poll_seconds: float = Field(
         default=0.3, gt=0, description="How often a stream of events looks for new ones, in seconds."

@@ -15,6 +15,12 @@ from urllib.parse import urlsplit
 
 from domain import errors
 
+ALLOWED_HOSTS = (
+    "Hosts that webhooks may call though their addresses are not public, with commas between: HOST, HOST:PORT or a "
+    "network such as 10.1.0.0/16. For the API and the workers alike."
+)
+"""What the setting of that name means."""
+
 Address = IPv4Address | IPv6Address
 _PORTS = {"http": 80, "https": 443}
 _READABLE = re.compile(r"[A-Za-z0-9._~:/?\[\]@!$&'()*+,;=%-]+")
@@ -83,6 +89,12 @@ class AllowedHosts:
 
     def has_address(self, address: Address, port: int) -> bool:
         return any(known in (None, port) and address in network for network, known in self.networks)
+
+
+def checked_hosts(text: str) -> str:
+    """Itself. Raises ConfigurationError."""
+    AllowedHosts.parse(text)
+    return text
 
 
 def parse(url: str) -> Destination:

@@ -1,4 +1,4 @@
-"""Threads of a worker process beside its job: signs of life, and messages for jobs that lost theirs."""
+"""Threads of a worker process beside its job: signs of life, messages for jobs that lost theirs, calls of webhooks."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
+from domain.destinations import AllowedHosts
 from domain.jobs import Job
 from domain.workers import Worker
 from storage import jobs, workers
 from storage.database import Database
 from worker import clock
+from worker.posting import Poster
 from worker.runtime import Runtime
 from worker.settings import WorkerSettings
+from worker.webhooks import Couriers
 
 _log = logging.getLogger(__name__)
 
@@ -27,10 +30,16 @@ def start(runtime: Runtime, publish: Publish) -> list[threading.Thread]:
     threads = [
         _every(runtime.settings.reaper_seconds, runtime, "reaper", lambda: reap(runtime, publish)),
         _heartbeat(runtime),
+        _every(runtime.settings.reaper_seconds, runtime, "webhooks", couriers(runtime).send_due),
     ]
     for thread in threads:
         thread.start()
     return threads
+
+
+def couriers(runtime: Runtime) -> Couriers:
+    poster = Poster(allowed=AllowedHosts.parse(runtime.settings.webhook_hosts))
+    return Couriers(database=runtime.database, poster=poster, stopping=runtime.shutdown)
 
 
 def reap(runtime: Runtime, publish: Publish) -> list[str]:

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from domain import destinations
+
 
 def _absolute(path: Path) -> Path:
     return path.expanduser().absolute()
@@ -47,6 +49,9 @@ class WorkerSettings(BaseSettings):
     )
     republish_seconds: float = Field(
         default=60.0, gt=0, description="Seconds that a queued job's message may take before it is sent once more."
+    )
+    webhook_hosts: Annotated[str, AfterValidator(destinations.checked_hosts)] = Field(
+        default="", description=destinations.ALLOWED_HOSTS
     )
     engine_restarts: int = Field(
         default=5, ge=0, description="How often a job's engines may crash before the job counts as failed."

@@ -1,0 +1,166 @@
+"""One HTTP request to a server that a caller named: no further than it should get, no longer and no more than it may.
+
+The name is resolved once. Every address that comes back is checked, and one of those is connected to, so a name server
+that answers otherwise the second time gains nothing; TLS still asks the other side for the name. Redirects are answers
+like any other, and proxies of the environment are not asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import io
+import socket
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from ipaddress import ip_address
+from typing import Any
+
+from domain import destinations
+from domain.destinations import Address, AllowedHosts, Destination
+
+SECONDS = 10.0
+"""For all of it but the name server, which has time limits of its own."""
+_MOST_BODY_BYTES = 64 * 1024
+_MOST_ANSWER_BYTES = 128 * 1024
+"""With the headers."""
+
+Resolve = Callable[[str, int], list[Address]]
+"""Addresses of a host, best first. Raises OSError."""
+
+
+class Unreachable(Exception):
+    """No answer came; the message says why, without the URL."""
+
+
+def look_up(host: str, port: int) -> list[Address]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    texts = dict.fromkeys(str(address[0]).partition("%")[0] for *_, address in found)
+    return [ip_address(text) for text in texts]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Poster:
+    allowed: AllowedHosts
+    resolve: Resolve = look_up
+    seconds: float = SECONDS
+    make_tls: Callable[[], ssl.SSLContext] = field(default=ssl.create_default_context)
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        return self.make_tls()
+
+    def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
+        """The answer's status. Raises Unreachable, and InvalidWebhook for what must not be called."""
+        destination = destinations.parse(url)
+        destinations.check_host(destination, self.allowed)
+        addresses = self._resolved(destination)
+        destinations.check_addresses(destination, addresses, self.allowed)
+        deadline = time.monotonic() + self.seconds
+        try:
+            with contextlib.closing(self._connected(destination, addresses, deadline)) as connected:
+                return _ask(destination, _Wire(connected, deadline), body, headers)
+        except TimeoutError:
+            raise Unreachable(f"no answer within {self.seconds:g} s") from None
+        except ssl.SSLCertVerificationError as error:
+            raise Unreachable(f"its certificate is not good: {error.verify_message}") from None
+        except ssl.SSLError as error:
+            raise Unreachable(f"TLS failed: {error.reason}") from None
+        except http.client.HTTPException as error:
+            raise Unreachable(f"it does not speak HTTP: {type(error).__name__}") from None
+        except OSError as error:
+            raise Unreachable(f"the connection failed: {error.strerror or type(error).__name__}") from None
+
+    def _resolved(self, destination: Destination) -> list[Address]:
+        if destination.literal is not None:
+            return [destination.literal]
+        try:
+            return self.resolve(destination.host, destination.port)
+        except OSError:
+            raise Unreachable("its name does not resolve") from None
+
+    def _connected(self, destination: Destination, addresses: list[Address], deadline: float) -> socket.socket:
+        plain = _first(addresses, destination.port, deadline)
+        if destination.scheme == "http":
+            return plain
+        try:
+            return self._tls.wrap_socket(plain, server_hostname=destination.host)
+        except BaseException:
+            plain.close()
+            raise
+
+
+def _first(addresses: list[Address], port: int, deadline: float) -> socket.socket:
+    """A connection to the first address that takes one; each gets its share of the time."""
+    failure: OSError = OSError("no address")
+    for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
+        try:
+            connected = socket.create_connection((str(address), port), timeout=_until(deadline) / left)
+        except OSError as error:
+            failure = error
+        else:
+            connected.settimeout(_until(deadline))
+            return connected
+    raise failure
+
+
+def _ask(destination: Destination, wire: _Wire, body: bytes, headers: Mapping[str, str]) -> int:
+    host = f"[{destination.host}]" if ":" in destination.host else destination.host
+    connection = http.client.HTTPConnection(host, destination.port)
+    connection.default_port = 443 if destination.scheme == "https" else 80
+    connection.sock = wire
+    connection.request("POST", destination.path, body, {**headers, "Connection": "close"})
+    answer = connection.getresponse()
+    # The status has come: whatever is wrong with the rest changes nothing.
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        answer.read(_MOST_BODY_BYTES)
+    return answer.status
+
+
+class _Wire:
+    """What http.client needs of a socket, with one deadline for all of it and a bound on what is read."""
+
+    def __init__(self, connected: socket.socket, deadline: float) -> None:
+        self._connected = connected
+        self._deadline = deadline
+
+    def sendall(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            self._connected.settimeout(_until(self._deadline))
+            rest = rest[self._connected.send(rest) :]
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_Received(self._connected, self._deadline))
+
+    def close(self) -> None:
+        """Left to whoever connected: http.client closes before the answer is read."""
+
+
+class _Received(io.RawIOBase):
+    def __init__(self, connected: socket.socket, deadline: float) -> None:
+        self._connected = connected
+        self._deadline = deadline
+        self._left = _MOST_ANSWER_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._left:
+            return 0
+        self._connected.settimeout(_until(self._deadline))
+        count = self._connected.recv_into(buffer, min(len(buffer), self._left))
+        self._left -= count
+        return count
+
+
+def _until(deadline: float) -> float:
+    """Seconds. Raises TimeoutError."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left

@@ -1,0 +1,140 @@
+"""Telling callers' servers that a job has ended: a thread beside the job, and a few more while there is what to send.
+
+A message is claimed, sent and noted. Who dies in between leaves it claimed, and due again a little later: it may arrive
+twice, with the same webhook-id, and is never lost. One message at a time goes to each host, so a slow one holds up
+nobody but itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from domain import destinations, errors, release, signatures
+from domain.webhooks import Delivery
+from storage import webhooks
+from storage.database import Database
+from worker import clock, webhook_messages
+from worker.posting import Poster, Unreachable
+
+_log = logging.getLogger(__name__)
+
+PAUSES = (10.0, 60.0, 300.0, 1800.0, 7200.0, 21600.0)
+"""Seconds before each further attempt, and up to a fifth more; after the last one a message is given up."""
+_JITTER = 0.2
+UNNOTED_SECONDS = 120.0
+"""Longer than an attempt takes, a slow name server's time included."""
+_AT_ONCE = 4
+_DUE_AT_ONCE = 500
+_GONE = 410
+_HEADERS = {"Content-Type": "application/json", "User-Agent": f"Tunesmith/{release.VERSION}"}
+
+
+@dataclass(kw_only=True)
+class Couriers:
+    """Of one worker process; those of other workers share the messages with them."""
+
+    database: Database
+    poster: Poster
+    stopping: threading.Event = field(default_factory=threading.Event)
+    now: Callable[[], datetime] = clock.now
+    chance: Callable[[], float] = random.random
+    """From 0 up to 1."""
+    _turns: dict[str, int] = field(default_factory=dict)
+    """When each host was last served: who waits longest comes first."""
+    _busy: set[str] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def send_due(self) -> None:
+        """Start sending what is due, without waiting for it."""
+        while (claimed := self._take()) is not None:
+            threading.Thread(target=self._work, args=[claimed], name="webhook", daemon=True).start()
+
+    def _work(self, claimed: Delivery | None) -> None:
+        try:
+            while claimed is not None:
+                try:
+                    self.send(claimed)
+                finally:
+                    with self._lock:
+                        self._busy.discard(_host(claimed))
+                claimed = self._take()
+        except Exception:  # noqa: BLE001 - a database that is away; what was not noted is due again in a while
+            _log.warning("webhooks: a courier gave up; the next round goes on", exc_info=True)
+
+    def _take(self) -> Delivery | None:
+        """Claim a message to a host that none is under way to; None when there is nothing more to do now."""
+        with self._lock:
+            if len(self._busy) >= _AT_ONCE or self.stopping.is_set():
+                return None
+            for found in self._due():
+                with self.database.transaction() as session:
+                    claimed = webhooks.claim(session, found, now=self.now(), seconds=UNNOTED_SECONDS)
+                if claimed is not None:
+                    self._busy.add(_host(claimed))
+                    self._turns[_host(claimed)] = max(self._turns.values(), default=0) + 1
+                    return claimed
+            return None
+
+    def _due(self) -> list[Delivery]:
+        """The longest due message of each host that is free, longest unserved first."""
+        with self.database.reading() as session:
+            due = webhooks.due(session, now=self.now(), limit=_DUE_AT_ONCE)
+        first: dict[str, Delivery] = {}
+        for delivery in due:
+            first.setdefault(_host(delivery), delivery)
+        self._turns = {host: turn for host, turn in self._turns.items() if host in first}
+        free = [host for host in first if host not in self._busy]
+        return [first[host] for host in sorted(free, key=lambda host: self._turns.get(host, 0))]
+
+    def send(self, claimed: Delivery) -> None:
+        """Make one attempt, and note what came of it."""
+        status: int | None = None
+        try:
+            status = self._post(claimed)
+            error = _refusal(status)
+        except (Unreachable, errors.InvalidWebhook) as failure:
+            error = str(failure)
+        except Exception as failure:  # noqa: BLE001 - or it would be tried every two minutes for ever
+            _log.warning("webhooks: message %s could not be sent", claimed.id, exc_info=True)
+            error = f"it could not be sent: {type(failure).__name__}"
+        with self.database.transaction() as session:
+            if error is None and status is not None:
+                webhooks.note_delivered(session, claimed, status=status, now=self.now())
+            else:
+                again = None if status == _GONE else self._next_attempt(claimed.attempts)
+                webhooks.note_failed(session, claimed, status=status, error=str(error), next_attempt_at=again)
+
+    def _post(self, claimed: Delivery) -> int:
+        with self.database.reading() as session:
+            webhook = webhooks.of_job(session, claimed.job_id)
+            body = webhook_messages.compose(session, claimed.job_id)
+        if webhook is None:
+            raise LookupError(f"job {claimed.job_id} has no webhook any more")
+        seconds = int(self.now().timestamp())
+        signed = signatures.headers(webhook.secret, message_id=claimed.id, seconds=seconds, body=body)
+        return self.poster.post(webhook.url, body, {**_HEADERS, **signed})
+
+    def _next_attempt(self, attempts: int) -> datetime | None:
+        """After that many attempts; None when they were enough."""
+        if attempts > len(PAUSES):
+            return None
+        return self.now() + timedelta(seconds=PAUSES[attempts - 1] * (1 + _JITTER * self.chance()))
+
+
+def _host(delivery: Delivery) -> str:
+    destination = destinations.parse(delivery.url)
+    return f"{destination.host}:{destination.port}"
+
+
+def _refusal(status: int) -> str | None:
+    """Why an answer counts as none; None for one that counts."""
+    if 200 <= status < 300:
+        return None
+    if 300 <= status < 400:
+        return f"answered {status}; redirects are not followed"
+    return f"answered {status}"

@@ -248,7 +248,13 @@ def waiting(session: Session, *, now: datetime, unpublished_for: float, limit: i
 
 
 def mark_published(session: Session, job_id: str, *, now: datetime) -> None:
+    """Before the message is sent: a worker that has it at once may send the job back to wait."""
     _set(session, JobRow.id == job_id, published_at=now)
+
+
+def mark_unpublished(session: Session, job_id: str) -> None:
+    """Its message was not sent: it is ``waiting`` from now on."""
+    _set(session, JobRow.id == job_id, published_at=_LONG_AGO)
 
 
 def expire_dead(session: Session, *, worker_ids: list[str], now: datetime) -> int:

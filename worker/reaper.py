@@ -49,9 +49,14 @@ def reap(runtime: Runtime, publish: Publish) -> list[str]:
         waiting = jobs.waiting(session, now=clock.now(), unpublished_for=settings.republish_seconds)
         found = [jobs.get(session, job_id) for job_id in waiting]
     for job in found:
-        publish(job)
         with database.transaction() as session:
             jobs.mark_published(session, job.id, now=clock.now())
+        try:
+            publish(job)
+        except Exception:
+            with database.transaction() as session:
+                jobs.mark_unpublished(session, job.id)
+            raise
     forget_gone(database, settings)
     return waiting
 

@@ -191,13 +191,14 @@ def living_workers(services: Services, session: Session, now: datetime) -> list[
 
 def _publish(services: Services, job: Job) -> None:
     """After the commit. The job is safe by then: a reaper sends a lost message again."""
+    with services.database.transaction() as session:
+        jobs.mark_published(session, job.id, now=datetime.now(UTC))
     try:
         services.publisher.publish(job)
     except errors.BrokerUnavailable as error:
         logger.warning("job %s waits for the reaper: %s", job.id, error.message)
-        return
-    with services.database.transaction() as session:
-        jobs.mark_published(session, job.id, now=datetime.now(UTC))
+        with services.database.transaction() as session:
+            jobs.mark_unpublished(session, job.id)
 
 
 def _whose(principal: Principal, owner: str | None) -> str | None:

@@ -1,4 +1,4 @@
-// What every page has: ages that grow, and commands that can be copied.
+// What every page has: ages that grow, commands that can be copied, shortcuts, and rest while nobody looks.
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 
 function age(at, now) {
@@ -26,6 +26,18 @@ document.addEventListener("click", async (event) => {
   await navigator.clipboard.writeText(button.parentElement.querySelector("code").textContent);
   button.textContent = "Copied";
   setTimeout(() => { button.textContent = "Copy"; }, 1500);
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
+  const field = [...document.querySelectorAll("[data-shortcut]")].find((one) => one.dataset.shortcut === event.key);
+  if (!field) return;
+  event.preventDefault();
+  field.focus();
+});
+
+document.addEventListener("htmx:beforeRequest", (event) => {
+  if (document.hidden && event.target.hasAttribute("data-quiet-when-hidden")) event.preventDefault();
 });
 
 offerCopies(document);

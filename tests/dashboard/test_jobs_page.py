@@ -1,0 +1,178 @@
+"""The page of all jobs: what it shows, finds, and costs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import Engine, event
+
+from tests.api.factories import AUTHORIZED, Service, make_service
+from tests.dashboard import seeding
+from tests.dashboard.seeding import Seeded
+
+_HTMX = {"HX-Request": "true"}
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Seeded]]:
+    service = make_service(tmp_path_factory.mktemp("full"))
+    yield service, seeding.seed(service, trials=2)
+    service.database.close()
+
+
+@pytest.fixture
+def browser(full: tuple[Service, Seeded]) -> TestClient:
+    return TestClient(full[0].app, headers={**AUTHORIZED, "Accept": "text/html"})
+
+
+def listed(page: str) -> list[str]:
+    return re.findall(r'href="/jobs/(j-[0-9a-z]+)"', page)
+
+
+def test_all_jobs_newest_first(browser: TestClient, full: tuple[Service, Seeded]) -> None:
+    seeded = full[1]
+    assert listed(browser.get("/").text) == sorted(seeded.all.values(), reverse=True)
+
+
+def test_a_row_tells_what_became_of_the_job(browser: TestClient, full: tuple[Service, Seeded]) -> None:
+    seeded = full[1]
+    rows = {listed(row)[0]: row for row in browser.get("/").text.split("<tr>")[2:]}
+    assert "is-succeeded" in rows[seeded.succeeded]
+    assert re.search(r'class="gain-up">1\.[89]\d×<', rows[seeded.succeeded])
+    assert '<span class="muted">none</span>' in rows[seeded.gained_nothing]
+    assert 'value="18"' in rows[seeded.running]
+    assert 'max="30"' in rows[seeded.running]
+    assert "unsupported operators" in rows[seeded.failed]
+    assert "waits for a worker with a GPU" in rows[seeded.queued]
+    assert "nightly</a>" in rows[seeded.running]
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("state=canceled", {"canceled"}),
+        ("state=failed", {"failed", "untunable"}),
+        ("text=MOBILE", {"running", "beginning", "canceled"}),
+        ("text=nightl", {"succeeded", "running"}),
+        ("text=4f2c9e1", {"succeeded", "running"}),
+        ("text=%25", set()),
+        ("group=nightly", {"succeeded", "running"}),
+        ("label=branch%3Dmain&state=running", {"running"}),
+        ("label=branch%3Dother", set()),
+        ("state=&text=&model=&label=&group=&text=segment", {"untunable"}),
+    ],
+)
+def test_filters(browser: TestClient, full: tuple[Service, Seeded], query: str, names: set[str]) -> None:
+    seeded = full[1]
+    page = browser.get(f"/?{query}").text
+    assert set(listed(page)) == {seeded.all[name] for name in names}
+    assert ("No job matches" in page) == (not names)
+
+
+def test_a_job_is_found_by_the_beginning_of_its_id_and_by_its_model(
+    browser: TestClient, full: tuple[Service, Seeded]
+) -> None:
+    seeded = full[1]
+    assert listed(browser.get(f"/?text={seeded.running[:12]}").text) == [seeded.running]
+    model = browser.get(f"/v1/jobs/{seeded.untunable}").json()["model"]
+    assert listed(browser.get(f"/?model={model}").text) == [seeded.untunable]
+    assert browser.get("/?model=m-none").status_code == 404
+    assert "invalid_request" in browser.get("/?label=nothing").text
+
+
+def test_what_is_searched_for_stays_in_the_form(browser: TestClient) -> None:
+    page = browser.get("/?text=%22%3E%3Cb%3E&state=failed&group=g").text
+    assert 'value="&#34;&gt;&lt;b&gt;"' in page
+    assert re.search(r"<option selected>failed</option>", page)
+    assert "<details open>" in page
+
+
+def test_names_are_text(browser: TestClient) -> None:
+    tags = _Tags()
+    tags.feed(browser.get("/").text)
+    assert tags.found.isdisjoint({"b", "i", "u", "s", "img"})
+    assert all(name.startswith("/static/") for name in tags.scripts)
+
+
+def test_htmx_gets_the_list_alone_and_nothing_when_it_has_it(browser: TestClient) -> None:
+    part = browser.get("/", headers=_HTMX).text
+    assert part.lstrip().startswith('<div id="jobs"')
+    assert "<html" not in part
+    again = re.search(r'hx-get="(/\?seen=[0-9a-f]+)" hx-trigger="every 4s"', part)
+    assert again
+    assert browser.get(again[1], headers=_HTMX).status_code == 204
+    assert "<html" in browser.get("/", headers={**_HTMX, "HX-History-Restore-Request": "true"}).text
+
+
+def test_what_changed_is_sent(service: Service, client: TestClient) -> None:
+    seeder = seeding.Seeder(service)
+    seeder.running(seeding.CLASSIFIER, share=0.5, age=seeding.timedelta(minutes=1), trials=2)
+    address = re.findall(r'hx-get="(/\?seen=[^"]+)"', client.get("/").text)[0]
+    assert client.get(address, headers=_HTMX).status_code == 204
+    seeding.many(service, 1)
+    assert client.get(address, headers=_HTMX).status_code == 200
+
+
+def test_pages_lead_to_older_jobs_with_the_same_filter(service: Service, client: TestClient) -> None:
+    seeding.many(service, 120)
+    found: list[str] = []
+    address = "/?state=queued"
+    while address:
+        page = client.get(address).text
+        found += listed(page)
+        following = re.search(r'href="([^"]+)" rel="next"', page)
+        address = following[1].replace("&amp;", "&") if following else ""
+    assert len(found) == len(set(found)) == 120
+    assert found == sorted(found, reverse=True)
+
+
+def test_an_empty_page_says_what_to_do(client: TestClient) -> None:
+    page = client.get("/").text
+    assert "No jobs yet" in page
+    assert "tunesmith tune model.onnx" in page
+    assert 'href="/new"' in page
+
+
+def test_a_page_costs_the_same_however_many_jobs_it_lists(service: Service, client: TestClient) -> None:
+    seeding.many(service, 1)
+    one = _queries(service, client, "/")
+    seeding.many(service, 40)
+    assert _queries(service, client, "/") == one <= 5
+
+
+def test_others_jobs_are_not_listed(full: tuple[Service, Seeded]) -> None:
+    service, seeded = full
+    token = seeding.token(service, owner="someone-else")
+    theirs = TestClient(service.app, headers={"Authorization": f"Bearer {token}", "Accept": "text/html"})
+    assert listed(theirs.get("/").text) == [seeded.others]
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+        self.scripts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.add(tag)
+        if tag == "script":
+            self.scripts.append(dict(attrs).get("src") or "")
+
+
+def _queries(service: Service, client: TestClient, path: str) -> int:
+    count = 0
+
+    def counted(*_: object) -> None:
+        nonlocal count
+        count += 1
+
+    event.listen(Engine, "before_cursor_execute", counted)
+    try:
+        assert client.get(path).status_code == 200
+    finally:
+        event.remove(Engine, "before_cursor_execute", counted)
+    return count

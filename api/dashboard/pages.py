@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from api.dashboard import assets, error_pages, jobs
+from api.dashboard import assets, error_pages, jobs, new_job
 from api.dashboard.security import SecurityHeaders
 
 
@@ -12,6 +12,6 @@ def install(app: FastAPI) -> None:
     """After the problem documents, which error pages are made of."""
     app.add_middleware(SecurityHeaders)
     app.include_router(assets.router)
-    for page in (jobs,):
+    for page in (new_job, jobs):
         app.include_router(page.router)
     error_pages.install(app)

@@ -1,0 +1,63 @@
+"""The dimensions that a model leaves open, as fields of a form: one for each symbol, however many inputs share it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from api import schemas
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenDimension:
+    field: str
+    label: str
+    """Its symbol, or where it is."""
+    places: tuple[tuple[str, int], ...]
+    """Input and axis."""
+    usual: str
+    """What to begin with: one sample at a time; empty where nothing is usual."""
+
+
+def find(inputs: Sequence[schemas.Tensor]) -> list[OpenDimension]:
+    """In the order of the inputs."""
+    places: dict[str, list[tuple[str, int]]] = {}
+    labels: dict[str, str] = {}
+    for tensor in inputs:
+        for axis, size in enumerate(tensor.shape):
+            if isinstance(size, int):
+                continue
+            field = f"symbol:{size}" if size else f"axis:{tensor.name}:{axis}"
+            labels[field] = size or f"{tensor.name}, dimension {axis}"
+            places.setdefault(field, []).append((tensor.name, axis))
+    return [
+        OpenDimension(field=field, label=labels[field], places=tuple(where), usual=_usual(where))
+        for field, where in places.items()
+    ]
+
+
+def shapes(
+    inputs: Sequence[schemas.Tensor], dimensions: Sequence[OpenDimension], values: Mapping[str, str]
+) -> dict[str, list[int | str]]:
+    """Of the inputs whose open dimensions all have a value, which may be no number yet; the API judges them."""
+    given = {place: values.get(dimension.field, "").strip() for dimension in dimensions for place in dimension.places}
+    found: dict[str, list[int | str]] = {}
+    for tensor in inputs:
+        sizes = [size if isinstance(size, int) else given[tensor.name, axis] for axis, size in enumerate(tensor.shape)]
+        if "" not in sizes and any(isinstance(size, str) for size in sizes):
+            found[tensor.name] = sizes
+    return found
+
+
+def values(dimensions: Sequence[OpenDimension], given: Mapping[str, Sequence[int]]) -> dict[str, str]:
+    """What to write in the fields for shapes that somebody gave before."""
+    found = {}
+    for dimension in dimensions:
+        sizes = [given[name][axis] for name, axis in dimension.places if axis < len(given.get(name, ()))]
+        if sizes:
+            found[dimension.field] = str(sizes[0])
+    return found
+
+
+def _usual(places: Sequence[tuple[str, int]]) -> str:
+    return "1" if all(axis == 0 for _, axis in places) else ""

@@ -1,0 +1,20 @@
+"""Browsers of others than the service's own token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from fastapi.testclient import TestClient
+
+from domain.tokens import Scope
+from storage import tokens
+from tests.api.factories import Service
+
+BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+def visitor(service: Service, owner: str, scopes: Iterable[Scope] = (Scope.READ, Scope.SUBMIT)) -> TestClient:
+    with service.database.transaction() as session:
+        _, text = tokens.create(session, name=owner, owner=owner, scopes=scopes, now=datetime.now(UTC))
+    return TestClient(service.app, headers={**BROWSER, "Authorization": f"Bearer {text}"})

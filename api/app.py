@@ -26,6 +26,7 @@ from api.routes import artifacts, fleet, health, job_outputs, jobs, login, metri
 from api.services import Inspect, MakeOperator, Services
 from api.settings import ApiSettings
 from api.slow_bodies import SlowBodies
+from api.status import StatusCache
 from domain import release
 from domain.blobs import BlobStore
 from domain.tokens import Scope
@@ -68,6 +69,7 @@ def create_app(
         metrics=counted,
         stopping=stopping,
         events=EventHub(database, poll_seconds=settings.events_poll_seconds, stopping=stopping),
+        statuses=StatusCache(seconds=settings.status_seconds),
         plan_slots=threading.BoundedSemaphore(settings.plan_slots),
         upload_limiter=anyio.CapacityLimiter(settings.upload_slots),
         failures=Buckets(per_second=settings.failures_per_second, burst=settings.failures_burst),

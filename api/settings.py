@@ -56,6 +56,12 @@ class ApiSettings(BaseSettings):
     events_poll_seconds: float = Field(
         default=0.3, gt=0, description="How often a stream of events looks for new ones, in seconds."
     )
+    status_seconds: float = Field(
+        default=1.0,
+        ge=0,
+        description="Seconds for which the progress in a job's status is told again without looking; its state and "
+        "stage are always those of the moment.",
+    )
     worker_alive_seconds: float = Field(
         default=60.0, gt=0, description="Seconds since its last sign of life after which a worker counts as gone."
     )

@@ -7,19 +7,20 @@ import logging
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Header, Query, Response
 from sqlalchemy.orm import Session
 
 from api import planning, problems, schemas, views
 from api.auth import Reader, Submitter
 from api.paging import LimitParam, PageTokenParam
 from api.requests import JobDraft, job_request
+from api.status import Status
 from api.services import Services, ServicesDep
 from domain import errors
 from domain.jobs import Job, JobState, Stage
 from domain.tokens import Principal, Scope
 from domain.workers import Worker
-from storage import idempotency, jobs, models, owners, records, stages, tuning_tasks, workers
+from storage import glances, idempotency, jobs, models, owners, records, stages, tuning_tasks, workers
 
 logger = logging.getLogger(__name__)
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -107,15 +108,47 @@ def listing(
     )
 
 
-@router.get("/{job_id}", operation_id="get_job", response_model=schemas.JobDetail, responses=problems.responses(404))
-def one(services: ServicesDep, principal: Reader, job_id: str) -> schemas.JobDetail:
-    """One job: its state, stages, tuning tasks and failures so far."""
+@router.get(
+    "/{job_id}",
+    operation_id="get_job",
+    # What it answers is rendered once for all who ask at the same time.
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The job as it is.",
+            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/JobDetail"}}},
+            "model": schemas.JobDetail,
+        },
+        **problems.responses(404),
+    },
+)
+def answer(services: ServicesDep, principal: Reader, job_id: str) -> Response:
+    """One job: its state and stage, and within a second its tuning tasks, times and failures so far."""
+    return Response(_status(services, principal, job_id).body, media_type="application/json")
+
+
+def one(services: Services, principal: Principal, job_id: str) -> schemas.JobDetail:
+    """What ``GET /v1/jobs/{job_id}`` answers. Raises JobNotFound."""
+    return _status(services, principal, job_id).detail
+
+
+def _status(services: Services, principal: Principal, job_id: str) -> Status:
     with services.database.reading() as session:
-        job = owners.job(session, job_id, principal)
-        base = _view(services, session, job, datetime.now(UTC))
-        finished = stages.timeline(session, job_id)
-        tasks = tuning_tasks.of_job(session, job_id)
-        failures = records.failures_of_job(session, job_id)
+        glance = glances.of_job(session, job_id)
+        if not principal.sees_all and glance.owner != principal.owner:
+            raise errors.JobNotFound(f"there is no job {job_id[:80]!r}")
+        status = services.statuses.recall(job_id, glance)
+        if status is None:
+            status = Status(_detail(services, session, job_id))
+            services.statuses.keep(job_id, glance, status)
+    return status
+
+
+def _detail(services: Services, session: Session, job_id: str) -> schemas.JobDetail:
+    base = _view(services, session, jobs.get(session, job_id), datetime.now(UTC))
+    finished = stages.timeline(session, job_id)
+    tasks = tuning_tasks.of_job(session, job_id)
+    failures = records.failures_of_job(session, job_id)
     outcomes = {stage.stage: stage.outcome for stage in finished}
     return schemas.JobDetail(
         **base.model_dump(),

@@ -5,8 +5,22 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Query
+from pydantic import BaseModel, ConfigDict, Field
 
-LimitParam = Annotated[int, Query(ge=1, le=200, description="Most entries of one page.")]
-PageTokenParam = Annotated[
-    str | None, Query(max_length=500, description="next_page_token of the previous page; none for the first.")
-]
+MOST_ENTRIES = 200
+ENTRIES = 50
+_LIMIT = "Most entries of one page."
+_PAGE_TOKEN = "next_page_token of the previous page; none for the first."  # noqa: S105 - no password
+_LONGEST_TOKEN = 500
+
+LimitParam = Annotated[int, Query(ge=1, le=MOST_ENTRIES, description=_LIMIT)]
+PageTokenParam = Annotated[str | None, Query(max_length=_LONGEST_TOKEN, description=_PAGE_TOKEN)]
+
+
+class Listed(BaseModel):
+    """Base of the query of a listing with many filters: a misspelled one is an error, or it would list too much."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    limit: int = Field(default=ENTRIES, ge=1, le=MOST_ENTRIES, description=_LIMIT)
+    page_token: str | None = Field(default=None, max_length=_LONGEST_TOKEN, description=_PAGE_TOKEN)

@@ -295,6 +295,7 @@ class Targets(BaseModel):
 
 
 class Engine(BaseModel):
+    next_page_token: str | None = Field(description="Null on the last page.")
     name: str
     toolchains: list[str] = Field(description="Engine, TVM and LLVM versions that living workers run.")
     workers: int = Field(description="Living workers that run it.")

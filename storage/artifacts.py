@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import or_, select
+from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session
 
 from domain import errors
@@ -64,8 +64,7 @@ def best(
         ArtifactRow.model_digest == model_digest, ArtifactRow.verified, ArtifactRow.published_median.is_not(None)
     )
     if target is not None:
-        any_threads = ArtifactRow.target.startswith(f"{target} -num-cores=", autoescape=True)
-        query = query.where(or_(ArtifactRow.target == target, any_threads))
+        query = query.where(_is_for(target))
     if device_key is not None:
         query = query.where(ArtifactRow.device_key == device_key)
     if toolchain is not None:
@@ -89,16 +88,30 @@ def page(
     *,
     owner: str | None = None,
     model_digest: str | None = None,
+    target: str | None = None,
+    device_key: str | None = None,
+    precision: str | None = None,
     limit: int,
     page_token: str | None = None,
 ) -> tuple[list[Artifact], str | None]:
-    """Newest first; ``owner`` is a model's. Raises InvalidPageToken."""
+    """Newest first; ``owner`` is a model's, ``target`` as ``best`` takes it. Raises InvalidPageToken."""
     query = select(ArtifactRow)
+    if target is not None:
+        query = query.where(_is_for(target))
+    if device_key is not None:
+        query = query.where(ArtifactRow.device_key == device_key)
+    if precision is not None:
+        query = query.where(ArtifactRow.precision == precision)
     if owner is not None:
         query = query.where(ArtifactRow.model_digest.in_(models.owned_by(owner)))
     if model_digest is not None:
         query = query.where(ArtifactRow.model_digest == model_digest)
     return paging.page(session, query, ArtifactRow, from_row, limit=limit, page_token=page_token)
+
+
+def _is_for(target: str) -> ColumnElement[bool]:
+    any_threads = ArtifactRow.target.startswith(f"{target} -num-cores=", autoescape=True)
+    return or_(ArtifactRow.target == target, any_threads)
 
 
 def _values(artifact: Artifact) -> dict[str, Any]:

@@ -39,10 +39,17 @@ def get(session: Session, id_or_digest: str) -> Model:
 
 
 def page(
-    session: Session, *, owner: str | None = None, limit: int, page_token: str | None = None
+    session: Session,
+    *,
+    owner: str | None = None,
+    name: str | None = None,
+    limit: int,
+    page_token: str | None = None,
 ) -> tuple[list[Model], str | None]:
-    """Newest first. Raises InvalidPageToken."""
+    """Newest first; ``name`` is part of one. Raises InvalidPageToken."""
     query = select(ModelRow)
+    if name:
+        query = query.where(ModelRow.name.icontains(name, autoescape=True))
     if owner is not None:
         query = query.where(ModelRow.digest.in_(owned_by(owner)))
     return paging.page(session, query, ModelRow, _model, limit=limit, page_token=page_token)

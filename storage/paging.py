@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from sqlalchemy import Select, tuple_
@@ -30,23 +30,26 @@ def page(
     """At most ``limit`` values and the token of the next page, None on the last. Raises InvalidPageToken."""
     position: Any = tuple_(row.created_at, row.id)
     if page_token is not None:
-        query = query.where(position < tuple_(*_parse(page_token)))
+        query = query.where(position < tuple_(*parse(page_token)))
     rows = session.scalars(query.order_by(row.created_at.desc(), row.id.desc()).limit(limit + 1)).all()
     more = len(rows) > limit
-    return [build(found) for found in rows[:limit]], _token(rows[limit - 1]) if more else None
+    return [build(found) for found in rows[:limit]], token_of(
+        rows[limit - 1].created_at, rows[limit - 1].id
+    ) if more else None
 
 
-def _token(row: ModelRow | JobRow | ArtifactRow | TokenRow) -> str:
-    return base64.urlsafe_b64encode(f"{row.created_at.isoformat()} {row.id}".encode()).decode().rstrip("=")
+def token_of(at: datetime, identifier: str) -> str:
+    return base64.urlsafe_b64encode(f"{at.isoformat()} {identifier}".encode()).decode().rstrip("=")
 
 
-def _parse(token: str) -> tuple[datetime, str]:
+def parse(token: str) -> tuple[datetime, str]:
+    """What ``token_of`` was given. Raises InvalidPageToken."""
     try:
         text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode()
         at, identifier = text.split(" ")
         parsed = datetime.fromisoformat(at)
-        if parsed.tzinfo is None:
-            raise ValueError("no time zone")
-    except (ValueError, binascii.Error) as error:
+        if parsed.tzinfo is None or not identifier.isprintable():
+            raise ValueError("no time zone, or no id")
+        return parsed.astimezone(UTC), identifier
+    except (ValueError, OverflowError, binascii.Error) as error:
         raise errors.InvalidPageToken("the page token is not one of ours") from error
-    return parsed, identifier

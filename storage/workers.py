@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, select, tuple_
 from sqlalchemy.orm import Session
 
 from domain.targets import Device, Target, Toolchain
 from domain.workers import Worker
-from storage import codec, statements
+from storage import codec, paging, statements
 from storage.tables import WorkerRow
 
 
@@ -36,6 +36,16 @@ def known(session: Session, *, seen_since: datetime | None = None) -> list[Worke
     if seen_since is not None:
         query = query.where(WorkerRow.last_seen_at >= seen_since)
     return [_worker(row) for row in session.scalars(query, execution_options={"populate_existing": True})]
+
+
+def page(session: Session, *, limit: int, page_token: str | None = None) -> tuple[list[Worker], str | None]:
+    """Longest-serving first. Raises InvalidPageToken."""
+    query = select(WorkerRow)
+    if page_token is not None:
+        query = query.where(tuple_(WorkerRow.started_at, WorkerRow.id) > tuple_(*paging.parse(page_token)))
+    rows = session.scalars(query.order_by(WorkerRow.started_at, WorkerRow.id).limit(limit + 1)).all()
+    token = paging.token_of(rows[limit - 1].started_at, rows[limit - 1].id) if len(rows) > limit else None
+    return [_worker(row) for row in rows[:limit]], token
 
 
 def forget(session: Session, worker_ids: list[str]) -> int:

@@ -19,6 +19,12 @@ from storage import artifacts, owners, workers
 
 router = APIRouter(prefix="/v1", tags=["artifacts"])
 
+_Target = Annotated[
+    str | None, Query(max_length=1000, description="'native', or a TVM target; without a thread count any will do.")
+]
+_Device = Annotated[str | None, Query(max_length=500, description="Device key.")]
+_PUBLISHED = [each.value for each in Precision if each is not Precision.AUTO]
+
 _BYTES: dict[int | str, dict[str, Any]] = {
     200: {"description": "The bundle, a tar file.", "content": {"application/x-tar": {}}},
     206: {"description": "The part that the Range header names.", "content": {"application/x-tar": {}}},
@@ -33,14 +39,25 @@ def listing(
     services: ServicesDep,
     principal: Reader,
     model: Annotated[str | None, Query(max_length=200, description="Id or digest.")] = None,
+    target: _Target = None,
+    device: _Device = None,
+    precision: Annotated[str | None, Query(max_length=100, json_schema_extra={"enum": _PUBLISHED})] = None,
     limit: LimitParam = 50,
     page_token: PageTokenParam = None,
 ) -> schemas.ArtifactPage:
     """The published bundles, newest first."""
+    if precision is not None:
+        choices.known(precision, _PUBLISHED, "precision", errors.UnknownPrecision)
     with services.database.reading() as session:
-        digest = owners.model(session, model, principal).digest if model else None
         found, following = artifacts.page(
-            session, owner=owners.visible(principal), model_digest=digest, limit=limit, page_token=page_token
+            session,
+            owner=owners.visible(principal),
+            model_digest=owners.model(session, model, principal).digest if model else None,
+            target=_target(session, target) if target else None,
+            device_key=device,
+            precision=precision,
+            limit=limit,
+            page_token=page_token,
         )
         own = owners.jobs_of(session, [one.job_id for one in found], principal)
     return schemas.ArtifactPage(artifacts=[views.artifact(one, jobs=own) for one in found], next_page_token=following)
@@ -77,10 +94,8 @@ def best(
     services: ServicesDep,
     principal: Reader,
     model: Annotated[str, Query(min_length=1, max_length=200, description="Id or digest.")],
-    target: Annotated[
-        str | None, Query(max_length=1000, description="'native', or a TVM target; without a thread count any will do.")
-    ] = None,
-    device: Annotated[str | None, Query(max_length=500, description="Device key.")] = None,
+    target: _Target = None,
+    device: _Device = None,
     toolchain: Annotated[
         str | None, Query(max_length=200, description="One, or its beginning: relay, relay/tvm-0.19.0.")
     ] = None,

@@ -10,6 +10,7 @@ from fastapi import APIRouter
 
 from api import schemas, views
 from api.auth import Reader
+from api.paging import MOST_ENTRIES, LimitParam, PageTokenParam
 from api.services import Services, ServicesDep
 from domain import targets
 from domain.targets import Device
@@ -20,14 +21,17 @@ router = APIRouter(prefix="/v1", tags=["fleet"])
 
 
 @router.get("/workers", operation_id="list_workers", response_model=schemas.Workers)
-def list_workers(services: ServicesDep, principal: Reader) -> schemas.Workers:
+def list_workers(
+    services: ServicesDep, principal: Reader, limit: LimitParam = MOST_ENTRIES, page_token: PageTokenParam = None
+) -> schemas.Workers:
     """The workers that were seen lately."""
     with services.database.reading() as session:
-        known = workers.known(session)
+        known, following = workers.page(session, limit=limit, page_token=page_token)
         own = owners.jobs_of(session, [worker.current_job for worker in known if worker.current_job], principal)
     since = _alive_since(services)
     return schemas.Workers(
-        workers=[views.worker(worker, alive=worker.last_seen_at >= since, jobs=own) for worker in known]
+        workers=[views.worker(worker, alive=worker.last_seen_at >= since, jobs=own) for worker in known],
+        next_page_token=following,
     )
 
 

@@ -76,11 +76,19 @@ async def upload(
 
 @router.get("", operation_id="list_models", response_model=schemas.ModelPage)
 def listing(
-    services: ServicesDep, principal: Reader, limit: LimitParam = 50, page_token: PageTokenParam = None
+    services: ServicesDep,
+    principal: Reader,
+    name: Annotated[
+        str | None, Query(max_length=200, description="Part of the name; case makes no difference.")
+    ] = None,
+    limit: LimitParam = 50,
+    page_token: PageTokenParam = None,
 ) -> schemas.ModelPage:
     """The uploaded models, newest first."""
     with services.database.reading() as session:
-        found, following = models.page(session, owner=owners.visible(principal), limit=limit, page_token=page_token)
+        found, following = models.page(
+            session, owner=owners.visible(principal), name=name, limit=limit, page_token=page_token
+        )
     return schemas.ModelPage(models=[views.model(model) for model in found], next_page_token=following)
 
 

@@ -107,7 +107,7 @@ def test_the_schema_describes_every_path(client: TestClient) -> None:
         responses = operation["responses"]
         success = [response for status, response in responses.items() if status.startswith("2")]
         assert success, name
-        assert all(response.get("content") for response in success), name
+        assert all(response.get("content") for response in success if response is not responses.get("204")), name
         failures = {status for status in responses if status >= "400"}
         for status in failures:
             assert problems.MEDIA_TYPE in responses[status]["content"], f"{name} {status}"
@@ -117,7 +117,7 @@ def test_the_schema_describes_every_path(client: TestClient) -> None:
 
 
 def test_the_fleet(client: TestClient, service: Service) -> None:
-    assert client.get("/v1/workers").json() == {"workers": []}
+    assert client.get("/v1/workers").json() == {"workers": [], "next_page_token": None}
     assert client.get("/v1/targets").json() == {"targets": ["native"], "kinds": ["llvm", "cuda"]}
     assert client.get("/v1/engines").json() == {"engines": []}
     ScriptedWorker(service).beat()

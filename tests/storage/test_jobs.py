@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from domain import errors
 from domain.events import EventKind
-from domain.jobs import FINAL_STATES, Failure, Job, JobState, Lease, Stage
+from domain.jobs import FINAL_STATES, Failure, Job, JobState, Lease, Stage, Tuner
 from storage import events, jobs
 from storage.database import Database
 from storage.tables import digest_of
@@ -273,6 +273,25 @@ def test_jobs_are_listed_by_state_model_and_label(session: Session) -> None:
     assert found(model_digest=other) == [running]
     assert found(label=("branch", "main")) == [queued]
     assert found(label=("branch", "dev"), model_digest=DIGEST) == []
+
+
+def test_jobs_are_listed_by_target_tuner_and_time(session: Session) -> None:
+    early = add_job(session, now=NOW, target="llvm -mcpu=znver3", tuner=Tuner.ANSOR).id
+    resolved, lease = claimed(session)
+    assert jobs.set_placement(session, resolved, lease, PLACEMENT)
+    late = add_job(session, now=LATER).id
+
+    def found(**filters: Any) -> set[str]:
+        return {job.id for job in jobs.page(session, limit=10, **filters)[0]}
+
+    assert found(tuner=Tuner.ANSOR) == {early}
+    assert found(target="llvm -mcpu=znver3") == {early, resolved}
+    assert found(target=PLACEMENT.target.identity) == {resolved}
+    assert found(target="native") == {resolved, late}
+    assert found(target="llvm -mcpu=znver") == found(target="llvm%") == set()
+    assert found(created_before=LATER) == {early, resolved}
+    assert found(created_after=LATER) == {late}
+    assert found(created_after=NOW, created_before=NOW) == set()
 
 
 @pytest.mark.parametrize("token", ["", "x", "aGVsbG8", "MjAyNi0wMS0wMSBqLTE", "\N{SNOWMAN}", "a" * 5000])

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from api import planning, problems, schemas, views
 from api.auth import Reader, Submitter
-from api.paging import LimitParam, PageTokenParam
+from api.job_queries import JobQuery
 from api.requests import JobDraft, job_request
 from api.status import Status
 from api.services import Services, ServicesDep
@@ -78,26 +78,23 @@ def plan(services: ServicesDep, principal: Submitter, draft: JobDraft) -> schema
 
 
 @router.get("", operation_id="list_jobs", response_model=schemas.JobPage, responses=problems.responses(404))
-def listing(
-    services: ServicesDep,
-    principal: Reader,
-    owner: Annotated[str | None, Query(max_length=100, description="For admins: whose; all by default.")] = None,
-    state: JobState | None = None,
-    model: Annotated[str | None, Query(max_length=200, description="Id or digest.")] = None,
-    label: Annotated[str | None, Query(max_length=500, description="NAME=VALUE.")] = None,
-    limit: LimitParam = 50,
-    page_token: PageTokenParam = None,
-) -> schemas.JobPage:
+def listing(services: ServicesDep, principal: Reader, wanted: Annotated[JobQuery, Query()]) -> schemas.JobPage:
     """The jobs, newest first."""
     with services.database.reading() as session:
         found, following = jobs.page(
             session,
-            owner=_whose(principal, owner),
-            state=state,
-            model_digest=owners.model(session, model, principal).digest if model else None,
-            label=parse_label(label) if label else None,
-            limit=limit,
-            page_token=page_token,
+            owner=_whose(principal, wanted.owner),
+            state=wanted.state,
+            model_digest=owners.model(session, wanted.model, principal).digest if wanted.model else None,
+            label=parse_label(wanted.label) if wanted.label else None,
+            text=wanted.text,
+            group=wanted.group,
+            target=" ".join(wanted.target.split()) if wanted.target else None,
+            tuner=wanted.tuner,
+            created_after=wanted.created_after,
+            created_before=wanted.created_before,
+            limit=wanted.limit,
+            page_token=wanted.page_token,
         )
         of = {digest: models.get(session, digest) for digest in {job.request.model_digest for job in found}}
         now = datetime.now(UTC)

@@ -36,3 +36,28 @@ def test_constant_arrays_are_what_numpy_reads(tmp_path: Path, dtype: str, letter
 def test_text_cannot_be_filled(tmp_path: Path) -> None:
     with pytest.raises(errors.InvalidInput):
         arrays.write_constant(tmp_path / "x.npz", [TensorSpec(name="x", dtype="object", shape=(1,))], 0)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "int64", "uint8", "bool"])
+def test_what_was_written_is_read(tmp_path: Path, dtype: str) -> None:
+    path = tmp_path / "x.npz"
+    specs = [TensorSpec(name="x/y:0", dtype=dtype, shape=(2, 3)), TensorSpec(name="s", dtype=dtype, shape=())]
+    arrays.write_constant(path, specs, 1)
+    read = arrays.read(path, "x/y:0")
+    assert (read.dtype, read.shape, read.values) == (dtype, (2, 3), (1,) * 6)
+    assert arrays.read(path, "s").values == (1,)
+    arrays.copy(path, ["s"], tmp_path / "one.npz")
+    with zipfile.ZipFile(tmp_path / "one.npz") as archive:
+        assert archive.namelist() == ["s.npy"]
+    with pytest.raises(errors.InvalidInput):
+        arrays.copy(path, ["s"], tmp_path / "nowhere" / "one.npz")
+
+
+@pytest.mark.parametrize("header", ["'descr': '|V2', 'fortran_order': False", "'descr': '<f4', 'fortran_order': True"])
+def test_what_cannot_be_shown(tmp_path: Path, header: str) -> None:
+    text = f"{{{header}, 'shape': (1, 1), }}\n"
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        start = b"\x93NUMPY\x02\x00" + struct.pack("<I", len(text))
+        archive.writestr("x.npy", start + text.encode() + b"\0" * 4)
+    with pytest.raises(errors.InvalidInput, match="cannot be shown"):
+        arrays.read(tmp_path / "x.npz", "x")

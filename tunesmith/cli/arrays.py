@@ -1,16 +1,19 @@
-"""Writing .npz files of constant arrays without numpy, which the client does not depend on.
+"""Reading and writing .npz files without numpy, which the client does not depend on.
 
 Format: a zip of ``.npy`` members, https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html, version 1.0.
 """
 
 from __future__ import annotations
 
+import ast
 import math
+import shutil
 import struct
 import zipfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol, cast
 
 from tunesmith import errors
 
@@ -59,6 +62,47 @@ def write_constant(path: Path, specs: Sequence[Spec], value: int) -> None:
                 member.write(_header(name, shape))
                 for start in range(0, count, _CHUNK_VALUES):
                     member.write(element * min(_CHUNK_VALUES, count - start))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Array:
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    values: tuple[float, ...]
+    """In C order; whole numbers and truths stay what they are."""
+
+
+def read(path: Path, name: str) -> Array:
+    """One array of an .npz file. Raises InvalidInput for element types that Python has none for, such as bfloat16."""
+    with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
+        descr, fortran, shape = _read_header(cast(BinaryIO, member))
+        known = {kind: (dtype, letter) for dtype, (kind, letter) in _TYPES.items()}
+        if descr not in known or (fortran and len(shape) > 1):
+            raise errors.InvalidInput(f"output {name!r} is of type {descr}, whose values cannot be shown")
+        dtype, letter = known[descr]
+        values = struct.unpack(f"<{math.prod(shape)}{letter}", member.read())
+    return Array(name=name, dtype=dtype, shape=shape, values=values)
+
+
+def copy(source: Path, names: Sequence[str], target: Path) -> None:
+    """Some of the arrays of an .npz file into another. Raises InvalidInput for what cannot be written."""
+    try:
+        with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as new:
+            for name in names:
+                with old.open(f"{name}.npy") as member, new.open(f"{name}.npy", "w", force_zip64=True) as copied:
+                    shutil.copyfileobj(member, copied)
+    except OSError as error:
+        raise errors.InvalidInput(f"cannot write {target}: {error.strerror}", code="unwritable_file") from error
+
+
+def _read_header(member: BinaryIO) -> tuple[str, bool, tuple[int, ...]]:
+    """Type string, whether in Fortran order, and shape, of any version of the format."""
+    start = member.read(len(_MAGIC))
+    size = "<H" if start[6:7] == b"\x01" else "<I"
+    (length,) = struct.unpack(size, member.read(struct.calcsize(size)))
+    header = ast.literal_eval(member.read(length).decode("latin1"))
+    return header["descr"], header["fortran_order"], tuple(header["shape"])
 
 
 def _header(dtype: str, shape: Sequence[int]) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import statistics
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,8 +70,12 @@ def run_bundle(
     repeat: int,
     number: int,
     fill: str,
+    named: Sequence[str] = (),
 ) -> RunResult:
-    """Run once, and time ``repeat`` samples. Raises InvalidInput for what does not fit, ConfigurationError."""
+    """Run once, and time ``repeat`` samples. Raises InvalidInput for what does not fit, ConfigurationError.
+
+    ``named`` are outputs that must exist; ``outputs`` gets all of them.
+    """
     for path in (bundle, inputs):
         if path is not None and not path.is_file():
             raise errors.unreadable(path)
@@ -86,6 +90,7 @@ def run_bundle(
         folder = Path(scratch)
         manifest = bundles.open_bundle(bundle, folder / "bundle")
         _check_machine(manifest.target)
+        _check_names(named, [spec.name for spec in manifest.outputs])
         spec = catalogue.get(manifest.engine)
         if inputs is None and fill != "random":
             inputs = folder / "inputs.npz"
@@ -105,6 +110,13 @@ def run_bundle(
             except EngineRequestFailed as error:
                 raise failures.explain(error) from error
         return RunResult(outputs=answer["outputs"], samples=answer["samples"])
+
+
+def _check_names(named: Sequence[str], known: Sequence[str]) -> None:
+    for name in named:
+        if name not in known:
+            hint = f"Its outputs are {', '.join(known)}."
+            raise errors.InvalidInput(f"the bundle has no output {name!r}", code="unknown_output", hint=hint)
 
 
 def _check_machine(target: str) -> None:

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import tempfile
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from tunesmith.cli import local, options, output, reports
+from tunesmith.cli import arrays, classes, local, options, output, reports
+from tunesmith.cli.arrays import Array
+
+_EPILOG = """\b
+Examples:
+  tunesmith run best.tar --inputs x.npz --output y.npz
+  tunesmith run best.tar --print-time --repeat 100
+  tunesmith run best.tar --inputs cat.npz --labels imagenet.txt
+  tunesmith run best.tar --fill-mode ones --dump-outputs scores
+"""
+_TOP = 5
+_MOST_ROWS = 10
+_SHOWN_VALUES = 12
 
 
 class FillMode(StrEnum):
@@ -18,33 +32,108 @@ class FillMode(StrEnum):
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(run)
+    app.command(epilog=_EPILOG)(run)
 
 
 def run(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle, as `pull` writes it.")],
     inputs: Annotated[Path | None, typer.Option(help=".npz file with one array an input.")] = None,
     to: Annotated[Path | None, typer.Option("--output", "-o", help=".npz file to write the outputs to.")] = None,
+    dump_outputs: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,…", help="Only these outputs: written with -o, shown as numbers without."),
+    ] = None,
     print_time: Annotated[bool, typer.Option("--print-time", help="Measure and print execution times.")] = False,
     repeat: Annotated[int, typer.Option(min=1, help="Samples to measure.")] = 10,
     number: Annotated[int, typer.Option(min=1, help="Runs a sample; their mean counts.")] = 1,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads.  [default: those it was tuned for]")] = None,
     fill_mode: Annotated[FillMode, typer.Option(help="What inputs hold without --inputs.")] = FillMode.RANDOM,
+    top_k: Annotated[
+        int | None, typer.Option("--top-k", "--print-top", min=1, help="Print the classes with the largest values.")
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Names of the classes, one a line or JSON.  [implies --top-k 5]")
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Run a bundle in the engine that compiled it: plain TVM, no server needed."""
-    measured = repeat if print_time or as_json else 0
-    result = local.run_bundle(
-        bundle, inputs=inputs, outputs=to, threads=threads, repeat=measured, number=number, fill=fill_mode.value
-    )
+    names = [name.strip() for name in dump_outputs.split(",") if name.strip()] if dump_outputs else []
+    known = classes.labels(labels) if labels else None
+    shown = (top_k or _TOP) if known else top_k
+    with tempfile.TemporaryDirectory(prefix="tunesmith-outputs-") as folder:
+        written = Path(folder) / "outputs.npz" if names or shown else to
+        result = local.run_bundle(
+            bundle,
+            inputs=inputs,
+            outputs=written,
+            threads=threads,
+            repeat=repeat if print_time or as_json else 0,
+            number=number,
+            fill=fill_mode.value,
+            named=names,
+        )
+        specs = [spec for spec in result.outputs if spec["name"] in names] if names else result.outputs
+        chosen = [spec["name"] for spec in specs]
+        tops = _tops(written, chosen if names else chosen[:1], shown, known) if written and shown else {}
+        values = [arrays.read(written, name) for name in names] if written and names and to is None else []
+        if to and written != to and written:
+            arrays.copy(written, chosen, to)
     if as_json:
-        output.document({"bundle": str(bundle), "outputs": result.outputs, "samples": result.samples})
+        output.document(_document(bundle, specs, result.samples, tops, values))
         return
-    for spec in result.outputs:
-        output.line(f"{spec['name']}  {spec['dtype']}  {output.shape(spec['shape'])}")
+    _show(specs, tops, values)
     if result.samples:
         output.line("Execution time summary:")
         for text in reports.statistics(result.statistics()):
             output.line(f"  {text}")
     if to:
         output.note(f"outputs written to {to}")
+
+
+Tops = dict[str, list[list[classes.Answer]]]
+
+
+def _tops(path: Path, names: list[str], most: int, known: list[str] | None) -> Tops:
+    return {name: classes.top(arrays.read(path, name), most, known) for name in names}
+
+
+def _document(
+    bundle: Path, specs: list[dict[str, Any]], samples: list[float], tops: Tops, values: list[Array]
+) -> dict[str, Any]:
+    document: dict[str, Any] = {"bundle": str(bundle), "outputs": specs, "samples": samples}
+    if tops:
+        document["top"] = {name: [[asdict(answer) for answer in row] for row in rows] for name, rows in tops.items()}
+    if values:
+        document["values"] = {array.name: list(array.values) for array in values}
+    return document
+
+
+def _show(specs: list[dict[str, Any]], tops: Tops, values: list[Array]) -> None:
+    held = {array.name: array for array in values}
+    for spec in specs:
+        name = spec["name"]
+        output.line(f"{name}  {spec['dtype']}  {output.shape(spec['shape'])}")
+        if name in held:
+            output.line(f"  {_abbreviated(held[name])}")
+        for number, row in enumerate(tops.get(name, [])[:_MOST_ROWS]):
+            if len(tops[name]) > 1:
+                output.line(f"  row {number}")
+            _answers(row)
+        hidden = len(tops.get(name, [])) - _MOST_ROWS
+        if hidden > 0:
+            output.line(f"  … and {hidden} more rows; see --json")
+
+
+def _answers(row: list[classes.Answer]) -> None:
+    lines = output.table(
+        ["class", "value", "label"],
+        [[str(answer.index), f"{answer.value:.6g}", answer.label or ""] for answer in row],
+    )
+    for text in lines if any(answer.label for answer in row) else [line.removesuffix("label") for line in lines]:
+        output.line(f"  {text.rstrip()}")
+
+
+def _abbreviated(array: Array) -> str:
+    texts = [f"{value:.6g}" for value in array.values[:_SHOWN_VALUES]]
+    more = len(array.values) - _SHOWN_VALUES
+    return "[" + ", ".join(texts) + (f", … {more} more; -o FILE has all]" if more > 0 else "]")

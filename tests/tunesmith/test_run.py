@@ -1,0 +1,117 @@
+"""``tunesmith run`` on a bundle that an engine compiled a moment ago."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from domain.artifacts import Report, Variant
+from domain.tensors import TensorSpec
+from tests import models
+from tests.tuner.engines.conftest import home, start
+from tests.tunesmith.test_cli import parsed, run
+from tuner import bundle, manifest
+from tunesmith.cli import arrays
+
+pytestmark = pytest.mark.engine
+
+IMAGE = TensorSpec(name="image", dtype="float32", shape=(1, 3, 16, 16))
+REPORT = Report(
+    timings={},
+    verifications={},
+    published=Variant.UNTUNED,
+    speedup_over_untuned=1.0,
+    speedup_over_reference=None,
+    summary="Nothing was tuned.",
+)
+NAMES = ["cat", "dog", "fish", "bird", "tree"]
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("built")
+    (folder / "model.onnx").write_bytes(models.small_network())
+    shapes = {"image": list(IMAGE.shape)}
+    prepare = {"path": str(folder / "model.onnx"), "input_shapes": shapes, "out_path": str(folder / "prepared.onnx")}
+    with start("reference", folder / "reference.log") as reference:
+        reference.request("prepare", prepare, timeout=60)
+    with start("relay", folder / "relay.log") as relay:
+        target, toolchain = f"llvm -mcpu={relay.hello['mcpu']}", relay.hello["toolchain"]
+        params = {"model": str(folder / "prepared.onnx"), "target": target, "threads": 1, "records": None}
+        relay.request("compile", {**params, "format": "shared", "out_dir": str(folder / "compiled")}, timeout=200)
+    facts = manifest.Manifest(
+        model_digest="0" * 64, model_name="small", variant="untuned", target=target, threads=1, device_key="any",
+        toolchain=toolchain, precision="f32", created_by="a test", inputs=(IMAGE,),
+        outputs=(TensorSpec(name="scores", dtype="float32", shape=(1, 5)),), format="shared",
+    )  # fmt: skip
+    bundle.write(folder / "b.tar", compiled=folder / "compiled", manifest=facts, report=REPORT)
+    return folder / "b.tar"
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TUNESMITH_HOME", str(home()))
+    monkeypatch.chdir(tmp_path)
+    return
+
+
+def test_npz_in_npz_out_classes_and_times(capsys: Capture, built: Path) -> None:
+    arrays.write_constant(Path("x.npz"), [IMAGE], 1)
+    Path("labels.txt").write_text("\n".join(NAMES))
+    status, out, err = run(
+        capsys, "run", built, "--inputs", "x.npz", "-o", "y.npz", "--labels", "labels.txt", "--top-k", 2,
+        "--dump-outputs", "scores", "--print-time", "--repeat", 3, "--number", 2,
+    )  # fmt: skip
+    assert status == 0, err
+    scores = arrays.read(Path("y.npz"), "scores")
+    best = max(range(5), key=lambda index: scores.values[index])
+    assert re.search(rf"^ +{best} +{scores.values[best]:.6g} +{NAMES[best]}$", out, re.MULTILINE), out
+    assert out.count("\n") >= 5
+    assert "Execution time summary" in out
+    with zipfile.ZipFile("y.npz") as archive:
+        assert archive.namelist() == ["scores.npy"]
+    told = parsed(capsys, "run", built, "--inputs", "x.npz", "--top-k", 5, "--repeat", 2)
+    assert len(told["samples"]) == 2
+    (row,) = told["top"]["scores"]
+    assert [answer["value"] for answer in row] == sorted(scores.values, reverse=True)
+    assert row[0] == {"index": best, "value": scores.values[best], "label": None}
+
+
+def test_what_inputs_hold(capsys: Capture, built: Path) -> None:
+    arrays.write_constant(Path("ones.npz"), [IMAGE], 1)
+    dump = ["run", built, "--dump-outputs", "scores"]
+    ones, zeros, random, given = (
+        parsed(capsys, *dump, *options)["values"]["scores"]
+        for options in (["--fill-mode", "ones"], ["--fill-mode", "zeros"], [], ["--inputs", "ones.npz"])
+    )
+    assert ones == given
+    assert len({tuple(each) for each in (ones, zeros, random)}) == 3
+    _, out, _ = run(capsys, *dump, "--fill-mode", "ones")
+    assert f"[{ones[0]:.6g}, " in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "code"),
+    [
+        (["--dump-outputs", "logits"], 5, "unknown_output"),
+        (["--labels", "few.txt"], 5, "invalid_labels"),
+        (["--labels", "none.txt"], 5, "unreadable_file"),
+        (["--inputs", "wrong.npz"], 5, "invalid_inputs"),
+        (["--inputs", "few.txt"], 5, "invalid_inputs"),
+        (["--fill-mode", "twos"], 2, "usage"),
+        (["-o", "nowhere/y.npz"], 5, "unwritable_file"),
+    ],
+)
+def test_what_is_wrong(capsys: Capture, built: Path, arguments: list[str], status: int, code: str) -> None:
+    Path("few.txt").write_text("cat\ndog\n")
+    arrays.write_constant(Path("wrong.npz"), [TensorSpec(name="image", dtype="float32", shape=(1, 3, 8, 8))], 1)
+    found, out, err = run(capsys, "run", built, *arguments)
+    assert (found, out) == (status, "")
+    assert err.startswith(f"error[{code}]: ")
+    if code not in ("unreadable_file", "unwritable_file"):
+        assert "\nhint: " in err

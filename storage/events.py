@@ -54,6 +54,12 @@ def tail(session: Session, job_id: str, limit: int) -> list[JobEvent]:
     return [_event(row) for row in session.execute(last)][::-1]
 
 
+def of_kinds(session: Session, job_id: str, kinds: Sequence[EventKind], limit: int) -> list[JobEvent]:
+    """The last ones of these kinds, oldest first."""
+    own = select(*_COLUMNS).where(EventRow.job_id == job_id, EventRow.kind.in_(kinds))
+    return [_event(row) for row in session.execute(own.order_by(EventRow.id.desc()).limit(limit))][::-1]
+
+
 def ended(session: Session, job_ids: Sequence[str]) -> set[str]:
     """Those of the jobs whose state is final, or that are not there."""
     living = select(JobRow.id).where(JobRow.id.in_(select(statements.each_of(session, job_ids))))

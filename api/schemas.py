@@ -262,6 +262,7 @@ class Worker(BaseModel):
 
 class Workers(BaseModel):
     workers: list[Worker] = Field(description="Longest-serving first.")
+    next_page_token: str | None = Field(description="Null on the last page.")
 
 
 class Device(BaseModel):
@@ -295,7 +296,6 @@ class Targets(BaseModel):
 
 
 class Engine(BaseModel):
-    next_page_token: str | None = Field(description="Null on the last page.")
     name: str
     toolchains: list[str] = Field(description="Engine, TVM and LLVM versions that living workers run.")
     workers: int = Field(description="Living workers that run it.")

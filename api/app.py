@@ -22,7 +22,19 @@ from api.head import HeadAsGet
 from api.metrics import CountRequests, Metrics
 from api.publishing import Publisher
 from api.rate_limit import Buckets, RateLimit
-from api.routes import artifacts, fleet, health, job_outputs, jobs, login, metrics, models, operators, records
+from api.routes import (
+    artifacts,
+    fleet,
+    health,
+    job_outputs,
+    jobs,
+    login,
+    metrics,
+    models,
+    operators,
+    records,
+    tokens,
+)
 from api.services import Inspect, MakeOperator, Services
 from api.settings import ApiSettings
 from api.slow_bodies import SlowBodies
@@ -90,7 +102,7 @@ def create_app(
         responses=problems.responses(500) if settings.metrics_open else _ALWAYS,
     )
     app.include_router(login.router)
-    for part in (models, operators, jobs, job_outputs, artifacts, records, fleet):
+    for part in (models, operators, jobs, job_outputs, artifacts, records, fleet, tokens):
         app.include_router(part.router, dependencies=[auth.any_principal()], responses=_ALWAYS)
     pages.install(app)
     app.openapi = _openapi(app)  # type: ignore[method-assign]

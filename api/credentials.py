@@ -141,7 +141,7 @@ def _used(services: Services, token: Token) -> Principal:
 
 def _bearer(header: str) -> str:
     scheme, _, text = header.partition(" ")
-    if scheme.lower() != "bearer":
+    if scheme.lower() != "bearer" or not text.strip():
         raise errors.Unauthorized("a bearer token is required")
     return text.strip()
 

@@ -1,0 +1,158 @@
+"""Making, listing and revoking tokens, which admins do; and what one's own may do."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import AwareDatetime, Field, StringConstraints
+
+from api import access_schemas, problems
+from api.auth import Admin, PrincipalDep
+from api.paging import LimitParam, PageTokenParam
+from api.requests import Draft
+from api.services import ServicesDep
+from domain import errors
+from domain.jobs import JobState
+from domain.tokens import Quota, Scope, Token
+from storage import quotas, tokens
+
+router = APIRouter(prefix="/v1/tokens", tags=["access"])
+
+_MOST = 2**53 - 1
+"""What every JSON reader takes for a whole number."""
+_MOST_SECONDS = 100 * 365 * 24 * 3600
+_Owner = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}$")]
+
+
+class QuotaDraft(Draft):
+    """Null is no limit."""
+
+    running_jobs: int | None = Field(default=None, ge=1, le=_MOST)
+    queued_jobs: int | None = Field(default=None, ge=0, le=_MOST)
+    stored_bytes: int | None = Field(default=None, ge=0, le=_MOST)
+
+
+class TokenDraft(Draft):
+    name: str = Field(
+        min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$", description="What it is for; for people."
+    )
+    owner: _Owner | None = Field(default=None, description="Whose jobs and models it makes; null: the caller's.")
+    scopes: list[Scope] = Field(
+        default=[Scope.READ, Scope.SUBMIT],
+        min_length=1,
+        max_length=len(Scope),
+        description="read: look at one's own models, jobs and artifacts, and the fleet. submit: upload, tune, cancel, "
+        "import records. admin: see everyone's, and make tokens. None includes another.",
+    )
+    expires_in_seconds: int | None = Field(default=None, ge=1, le=_MOST_SECONDS)
+    expires_at: AwareDatetime | None = Field(default=None, description="This or expires_in_seconds; neither: never.")
+    quota: QuotaDraft = Field(default_factory=QuotaDraft)
+
+
+@router.post(
+    "",
+    operation_id="create_token",
+    status_code=201,
+    response_model=access_schemas.NewToken,
+    responses=problems.responses(413),
+)
+def create(services: ServicesDep, principal: Admin, draft: TokenDraft) -> access_schemas.NewToken:
+    """Make a token. This answer is the only place where its text ever stands."""
+    now = datetime.now(UTC)
+    with services.database.transaction() as session:
+        token, text = tokens.create(
+            session,
+            name=draft.name,
+            owner=draft.owner or principal.owner,
+            scopes=set(draft.scopes),
+            quota=Quota(**draft.quota.model_dump()),
+            expires_at=_expiry(draft, now),
+            now=now,
+        )
+    return access_schemas.NewToken(**_view(token, now).model_dump(), token=text)
+
+
+@router.get("", operation_id="list_tokens", response_model=access_schemas.TokenPage)
+def listing(
+    services: ServicesDep,
+    _principal: Admin,
+    owner: Annotated[str | None, Query(max_length=100)] = None,
+    limit: LimitParam = 50,
+    page_token: PageTokenParam = None,
+) -> access_schemas.TokenPage:
+    """Every token there ever was, newest first."""
+    with services.database.reading() as session:
+        found, following = tokens.page(session, owner=owner, limit=limit, page_token=page_token)
+    now = datetime.now(UTC)
+    return access_schemas.TokenPage(tokens=[_view(token, now) for token in found], next_page_token=following)
+
+
+@router.get("/self", operation_id="get_own_token", response_model=access_schemas.Caller)
+def own(services: ServicesDep, principal: PrincipalDep) -> access_schemas.Caller:
+    """Who the caller is to this service, what that may do, and how much of its quota is used. Needs no scope."""
+    token_id = principal.token_id
+    with services.database.reading() as session:
+        token = tokens.get(session, token_id) if token_id else None
+        usage = access_schemas.Usage(
+            running_jobs=quotas.jobs_of(session, token_id, *quotas.RUNNING),
+            queued_jobs=quotas.jobs_of(session, token_id, JobState.QUEUED),
+            stored_bytes=quotas.stored_bytes(session, principal.owner),
+        )
+    return access_schemas.Caller(
+        owner=principal.owner,
+        scopes=sorted(principal.scopes),
+        quota=access_schemas.Quota(**asdict(principal.quota)),
+        usage=usage,
+        token=_view(token, datetime.now(UTC)) if token else None,
+    )
+
+
+@router.get(
+    "/{token_id}", operation_id="get_token", response_model=access_schemas.Token, responses=problems.responses(404)
+)
+def one(services: ServicesDep, _principal: Admin, token_id: str) -> access_schemas.Token:
+    """One token."""
+    with services.database.reading() as session:
+        return _view(tokens.get(session, token_id), datetime.now(UTC))
+
+
+@router.delete(
+    "/{token_id}", operation_id="revoke_token", response_model=access_schemas.Token, responses=problems.responses(404)
+)
+def revoke(services: ServicesDep, _principal: Admin, token_id: str) -> access_schemas.Token:
+    """Refuse the token from now on, and the browser sessions that came from it. Its jobs go on."""
+    now = datetime.now(UTC)
+    with services.database.transaction() as session:
+        return _view(tokens.revoke(session, token_id, now=now), now)
+
+
+def _expiry(draft: TokenDraft, now: datetime) -> datetime | None:
+    if draft.expires_at is not None and draft.expires_in_seconds is not None:
+        raise errors.InvalidRequest("expires_at and expires_in_seconds say the same thing", hint="Give one of them.")
+    if draft.expires_in_seconds is not None:
+        return now + timedelta(seconds=draft.expires_in_seconds)
+    latest = now + timedelta(seconds=_MOST_SECONDS)
+    if draft.expires_at is not None and not now < draft.expires_at < latest:
+        raise errors.InvalidRequest(
+            f"expires_at {draft.expires_at.isoformat()} is not within the next hundred years",
+            hint="Leave it out for a token that does not expire.",
+        )
+    return draft.expires_at
+
+
+def _view(token: Token, now: datetime) -> access_schemas.Token:
+    return access_schemas.Token(
+        id=token.id,
+        name=token.name,
+        owner=token.owner,
+        scopes=sorted(token.scopes),
+        quota=access_schemas.Quota(**asdict(token.quota)),
+        created_at=token.created_at,
+        expires_at=token.expires_at,
+        last_used_at=token.last_used_at,
+        revoked_at=token.revoked_at,
+        active=token.revoked_at is None and (token.expires_at is None or token.expires_at > now),
+    )

@@ -69,6 +69,12 @@ def _check_precision(request: JobRequest) -> None:
         )
 
 
+def without_effect(options: Collection[str], *, tuner: str, search: str) -> set[str]:
+    """Those of the tuner's options that ``check`` would refuse for this tuner and search."""
+    lacking = {name for name in options if tuner != Tuner.AUTO and tuner not in _ONLY.get(name, tuple(Tuner))}
+    return lacking | (set(_OF_COST_MODEL).intersection(options) if search != _LEARNING else set())
+
+
 def for_module(request: JobRequest, *, tuner_options: Collection[str]) -> JobRequest:
     """The request of an IRModule, which MetaSchedule alone tunes as it is: ``auto`` has nothing to choose.
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from api import choices, fitting, shapes
 from api.settings import ApiSettings
@@ -24,7 +25,11 @@ from domain.jobs import (
 from domain.models import Model, ModelFormat
 
 Label = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+GroupName = Annotated[str, StringConstraints(max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+"""Fits into a path as it is."""
+_Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 _MOST_TRIALS = 10_000_000
+_Key = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_.-]+$")]
 _Word = Annotated[str, StringConstraints(max_length=100)]
 
 
@@ -118,15 +123,37 @@ class AccuracyDraft(Draft):
 class RpcDraft(Draft):
     """Where devices are found; names and meaning as in tvm.autotvm.RPCRunner."""
 
-    tracker: str = Field(max_length=300, description="HOST:PORT of the TVM RPC tracker, as the worker reaches it.")
-    key: str = Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_.-]+$", description="The devices' key.")
+    tracker: Annotated[str, StringConstraints(max_length=300)] | SkipJsonSchema[None] = Field(
+        default=None, description="HOST:PORT of the TVM RPC tracker, as the worker reaches it."
+    )
+    key: _Key | SkipJsonSchema[None] = Field(default=None, description="The devices' key.")
     session_timeout: float = Field(
         default=RpcOptions.session_timeout, gt=0, le=3600, description="Seconds that a session on a device may last."
     )
 
 
+class WebhookDraft(Draft):
+    """A server to be told when the job has ended, as the Standard Webhooks specification has it."""
+
+    url: str = Field(max_length=2000, description="http:// or https://; a public address unless an admin allows it.")
+    secret: SecretStr | None = Field(
+        default=None,
+        description="Signs the messages: whsec_ and the base64 of 24 to 64 bytes. Null: one is made, and shown in this "
+        "answer alone.",
+    )
+
+
 class JobDraft(Draft):
-    model: str = Field(min_length=1, max_length=200, description="Id or digest of an uploaded model.")
+    model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": ["model"]}, {"required": ["like"]}]})
+
+    model: _Name | SkipJsonSchema[None] = Field(
+        default=None, description="Id or digest of an uploaded model; may be left out with `like`."
+    )
+    like: _Name | SkipJsonSchema[None] = Field(
+        default=None,
+        description="Id of a job to take everything from that this request does not say; what it says of an object "
+        "replaces those fields alone, and null sets one back.",
+    )
     target: str = Field(
         default=targets.NATIVE,
         max_length=1000,
@@ -167,6 +194,17 @@ class JobDraft(Draft):
     tuner_options: TunerDraft = Field(default_factory=TunerDraft)
     priority: int | None = Field(default=None, ge=0, le=9, description="0 runs first, 9 last.")
     labels: dict[Label, Label] = Field(default_factory=dict, max_length=64)
+    group: GroupName | None = Field(default=None, description="Jobs that belong together; see /v1/groups.")
+    webhook: WebhookDraft | None = Field(default=None, description="Whom to tell of the job's end.")
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        """By itself, or with the job that it is like."""
+        if self.like is None and self.model is None:
+            raise ValueError("give a model, or like: a job to take it from")
+        if self.like is None and self.rpc and not (self.rpc.tracker and self.rpc.key):
+            raise ValueError("rpc needs both a tracker and a key")
+        return self
 
 
 def job_request(draft: JobDraft, model: Model, settings: ApiSettings) -> JobRequest:
@@ -189,6 +227,7 @@ def job_request(draft: JobDraft, model: Model, settings: ApiSettings) -> JobRequ
         tuner_options=_tuner_options(draft.tuner_options),
         priority=settings.default_priority if draft.priority is None else draft.priority,
         labels=dict(draft.labels),
+        group=draft.group,
     )
     if model.facts.format is ModelFormat.IRMODULE:
         request = fitting.for_module(request, tuner_options=_given(draft.tuner_options))

@@ -97,6 +97,7 @@ class Job(BaseModel):
     input_shapes: dict[str, list[int]]
     priority: int
     labels: dict[str, str]
+    group: str | None
     placement: Placement | None
     trials_done: int
     trials_planned: int
@@ -111,6 +112,38 @@ class Job(BaseModel):
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+
+
+class JobWebhook(BaseModel):
+    """A server that is told of the job's end."""
+
+    url: str
+    secret: str | None = Field(
+        description="What its messages are signed with: shown in the answer to the request that brought the webhook, "
+        "and never again."
+    )
+
+
+class CreatedJob(Job):
+    webhook: JobWebhook | None
+
+
+class Delivery(BaseModel):
+    """The message of a job's end, and what came of its latest attempt."""
+
+    id: str = Field(description="The message's webhook-id.")
+    state: Literal["pending", "delivered", "given_up"]
+    attempts: int
+    created_at: datetime
+    next_attempt_at: datetime | None = Field(description="Null once it is delivered or given up.")
+    delivered_at: datetime | None
+    last_status: int | None = Field(description="HTTP status of the last answer.")
+    last_error: str | None
+
+
+class Deliveries(BaseModel):
+    url: str | None = Field(description="Null for a job without a webhook.")
+    deliveries: list[Delivery] = Field(description="Oldest first; none before the job has ended.")
 
 
 class JobPage(BaseModel):

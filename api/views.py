@@ -13,6 +13,7 @@ from domain.jobs import Job, JobState, Placement
 from domain.models import Model
 from domain.tensors import TensorSpec
 from domain.tuning_tasks import TuningTask
+from domain.webhooks import Delivery, Webhook
 from domain.workers import Worker
 
 
@@ -62,6 +63,7 @@ def job(value: Job, of: Model, *, now: datetime, living: Sequence[Worker]) -> sc
         input_shapes={name: list(shape) for name, shape in request.input_shapes.items()},
         priority=request.priority,
         labels=request.labels,
+        group=request.group,
         placement=_placement(value.placement) if value.placement else None,
         trials_done=value.trials_done,
         trials_planned=value.trials_planned,
@@ -74,6 +76,28 @@ def job(value: Job, of: Model, *, now: datetime, living: Sequence[Worker]) -> sc
         created_at=value.created_at,
         started_at=value.started_at,
         finished_at=value.finished_at,
+    )
+
+
+def created(value: schemas.Job, webhook: Webhook | None, *, shows_secret: bool) -> schemas.CreatedJob:
+    told = schemas.JobWebhook(url=webhook.url, secret=webhook.secret if shows_secret else None) if webhook else None
+    return schemas.CreatedJob(**value.model_dump(), webhook=told)
+
+
+def deliveries(webhook: Webhook | None, found: Sequence[Delivery]) -> schemas.Deliveries:
+    return schemas.Deliveries(url=webhook.url if webhook else None, deliveries=[_delivery(one) for one in found])
+
+
+def _delivery(value: Delivery) -> schemas.Delivery:
+    return schemas.Delivery(
+        id=value.id,
+        state="delivered" if value.delivered_at else "pending" if value.next_attempt_at else "given_up",
+        attempts=value.attempts,
+        created_at=value.created_at,
+        next_attempt_at=value.next_attempt_at,
+        delivered_at=value.delivered_at,
+        last_status=value.last_status,
+        last_error=value.last_error,
     )
 
 

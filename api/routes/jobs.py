@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
@@ -10,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Response
 from sqlalchemy.orm import Session
 
-from api import planning, problems, schemas, views
+from api import creating, hooks, planning, problems, rerunning, schemas, views
 from api.auth import Reader, Submitter
 from api.job_queries import JobQuery
 from api.requests import JobDraft, job_request
@@ -20,7 +19,7 @@ from domain import errors
 from domain.jobs import Job, JobState, Stage
 from domain.tokens import Principal, Scope
 from domain.workers import Worker
-from storage import glances, idempotency, jobs, models, owners, records, stages, tuning_tasks, workers
+from storage import glances, jobs, models, owners, records, stages, tuning_tasks, webhooks, workers
 
 logger = logging.getLogger(__name__)
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -40,27 +39,19 @@ _Key = Annotated[
     "",
     operation_id="create_job",
     status_code=202,
-    response_model=schemas.Job,
+    response_model=schemas.CreatedJob,
     responses=problems.responses(404, 413, 422),
 )
-def create(services: ServicesDep, principal: Submitter, draft: JobDraft, idempotency_key: _Key = None) -> schemas.Job:
+def create(
+    services: ServicesDep, principal: Submitter, draft: JobDraft, idempotency_key: _Key = None
+) -> schemas.CreatedJob:
     """Ask for a model to be tuned; the job waits for a worker."""
     now = datetime.now(UTC)
     with services.database.transaction() as session:
-        model = owners.model(session, draft.model, principal)
-        request = job_request(draft, model, services.settings)
-        fingerprint = hashlib.sha256(draft.model_dump_json().encode()).hexdigest()
-        owner, key = principal.owner, idempotency_key
-        known = idempotency.recall(session, key, fingerprint, owner=owner) if key else None
-        if known:
-            job = jobs.get(session, known)
-        else:
-            job = jobs.create(session, request, now=now, owner=owner, token_id=principal.token_id)
-        if key and not known:
-            idempotency.remember(session, key, fingerprint, job.id, owner=owner, now=now)
-        view = _view(services, session, job, now)
-    if not known:
-        _publish(services, job)
+        made = creating.create(session, draft, principal, services.settings, key=idempotency_key, now=now)
+        view = views.created(_view(services, session, made.job, now), made.webhook, shows_secret=made.shows_secret)
+    if made.is_new:
+        _publish(services, made.job)
     return view
 
 
@@ -72,9 +63,10 @@ def plan(services: ServicesDep, principal: Submitter, draft: JobDraft) -> schema
 
     The first plan of a model takes as long as importing it and finding its tasks, which the job then need not do again.
     """
+    hooks.asked_for(draft, services.settings)
     with services.database.reading() as session:
-        model = owners.model(session, draft.model, principal)
-    return planning.make(services, job_request(draft, model, services.settings), model)
+        whole, model = rerunning.complete(session, draft, principal)
+    return planning.make(services, job_request(whole, model, services.settings), model)
 
 
 @router.get("", operation_id="list_jobs", response_model=schemas.JobPage, responses=problems.responses(404))
@@ -205,6 +197,9 @@ def retry(services: ServicesDep, principal: Submitter, job_id: str) -> schemas.J
                 f"job {job_id} has succeeded", hint="Create a new job to tune the same model further."
             )
         job = jobs.create(session, old.request, now=now, owner=old.owner, token_id=principal.token_id)
+        webhook = webhooks.of_job(session, old.id)
+        if webhook:
+            webhooks.attach(session, job.id, webhook)
         view = _view(services, session, job, now)
     _publish(services, job)
     return view

@@ -69,9 +69,6 @@ class ApiSettings(BaseSettings):
         default=False,
         description="Whether GET /metrics answers without a token, for a Prometheus that cannot send one.",
     )
-    shutdown_seconds: int = Field(
-        default=5, gt=0, description="Seconds that open requests may take to end when the API is told to stop."
-    )
     head_seconds: float = Field(
         default=20.0, gt=0, description="Seconds that a request's line and headers may take to come."
     )
@@ -85,4 +82,7 @@ class ApiSettings(BaseSettings):
     )
     header_bytes: int = Field(
         default=128 * 1024, ge=4096, description="Most bytes that a request's line and headers may have."
+    )
+    shutdown_seconds: int = Field(
+        default=5, gt=0, description="Seconds that open requests may take to end when the API is told to stop."
     )

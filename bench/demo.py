@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench import service, zoo
+from bench import hosting, zoo
 
 _CLI = [sys.executable, "-m", "tunesmith"]
 
@@ -28,7 +28,7 @@ def main() -> int:
         return 3
     bundle = home / "demo" / f"{model.name}.tar"
     bundle.parent.mkdir(exist_ok=True)
-    with service.running(home, keep=options.keep, say=_say):
+    with hosting.running(home, keep=options.keep, say=_say):
         status = _tune(path, model, options.seconds, bundle)
         if status == 0:
             _say("\nthe bundle on its own, as you would run it:")

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench import latency_model, latency_tuning, service, zoo
+from bench import hosting, latency_model, latency_tuning, zoo
 from tuner import catalogue, environments, hostinfo
 
 MODELS = (
@@ -64,7 +64,7 @@ def _tune(paths: dict[str, Path], options: argparse.Namespace, home: Path, folde
         # The jobs get a home folder without records, and the engines of the usual one.
         os.environ[environments.variable(spec)] = str(environments.interpreter(spec, home))
     os.environ["TUNESMITH_HOME"] = str(folder)
-    with service.running(folder, say=_note):
+    with hosting.running(folder, say=_note):
         for name, precision in wanted:
             job = latency_tuning.tune(
                 folder, name, paths[name], precision=precision, shapes=zoo.MODELS[name].input_shapes,

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import service, zoo
+from bench import hosting, zoo
 from tuner import catalogue, environments
 from tunesmith.client import Client
 
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
         python = environments.interpreter(catalogue.get("reference"), home)
         subprocess.run([python, "-m", "bench.another_head", path, relative], check=True)
         os.environ["TUNESMITH_HOME"] = scratch
-        with service.running(Path(scratch), say=_note):
+        with hosting.running(Path(scratch), say=_note):
             jobs = {
                 "first": _job(path, model, options),
                 "second": _job(path, model, options),

@@ -34,7 +34,7 @@ def create(
     request = job_request(whole, model, settings)
     asked = hooks.asked_for(draft, settings)
     owner, print_ = principal.owner, fingerprint(draft)
-    known = idempotency.recall(session, key, print_, owner=owner) if key else None
+    known = idempotency.recall(session, key, print_, owner=owner, now=now) if key else None
     if known:
         webhook = webhooks.of_job(session, known)
         return Creation(job=jobs.get(session, known), is_new=False, webhook=webhook, shows_secret=False)

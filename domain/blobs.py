@@ -45,6 +45,10 @@ class BlobStore(Protocol):
         """Whether there was something to delete."""
         ...
 
+    def sweep(self, *, older_than: float) -> int:
+        """Remove what puts left behind that were killed, when it is ``older_than`` seconds; return how many."""
+        ...
+
     def check(self) -> None:
         """Raises OSError when nothing could be put now."""
         ...

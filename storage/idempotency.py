@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import delete
 from sqlalchemy.orm import Session
@@ -13,13 +13,21 @@ from storage import statements
 from storage.tables import IdempotencyKeyRow, digest_of
 
 
-def recall(session: Session, key: str, fingerprint: str, *, owner: str = LOCAL_OWNER) -> str | None:
+KEPT = timedelta(days=7)
+"""How long an answer is remembered."""
+
+
+def recall(session: Session, key: str, fingerprint: str, *, owner: str = LOCAL_OWNER, now: datetime) -> str | None:
     """The answer remembered for this owner's ``key``. Raises IdempotencyMismatch when it was for another request.
 
     Call it in the transaction that will ``remember``.
     """
     row = session.get(IdempotencyKeyRow, _digest(key, owner), populate_existing=True)
     if row is None:
+        return None
+    if row.created_at < now - KEPT:
+        session.delete(row)
+        session.flush()
         return None
     if row.fingerprint != fingerprint:
         raise errors.IdempotencyMismatch("this Idempotency-Key was used for a different request")

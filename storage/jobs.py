@@ -14,16 +14,17 @@ told. A worker's writes name its lease; one that lost it gets False and has writ
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Unpack
 
 from sqlalchemy import ColumnElement, and_, or_, select, update
 from sqlalchemy.orm import Session
 
 from domain import errors, ids
 from domain.events import EventKind
-from domain.jobs import FINAL_STATES, Failure, Job, JobRequest, JobState, Lease, Placement, Stage, Tuner
+from domain.jobs import FINAL_STATES, Failure, Job, JobRequest, JobState, Lease, Placement, Stage
 from domain.tokens import LOCAL_OWNER
-from storage import codec, events, paging, quotas, statements, webhooks
+from storage import codec, events, job_filters, paging, quotas, statements, webhooks
+from storage.job_filters import JobFilter
 from storage.tables import JobLabelRow, JobRow, ModelRow
 
 _LEASED = (JobState.RUNNING, JobState.CANCELING)
@@ -62,44 +63,10 @@ def get(session: Session, job_id: str) -> Job:
 
 
 def page(
-    session: Session,
-    *,
-    owner: str | None = None,
-    state: JobState | None = None,
-    model_digest: str | None = None,
-    label: tuple[str, str] | None = None,
-    text: str | None = None,
-    group: str | None = None,
-    target: str | None = None,
-    tuner: Tuner | None = None,
-    created_after: datetime | None = None,
-    created_before: datetime | None = None,
-    limit: int,
-    page_token: str | None = None,
+    session: Session, *, limit: int, page_token: str | None = None, **wanted: Unpack[JobFilter]
 ) -> tuple[list[Job], str | None]:
-    """Newest first; ``label`` is a name and its value, ``text`` part of a name. Raises InvalidPageToken."""
-    query = select(JobRow)
-    if target is not None:
-        query = query.where(_is_for(target))
-    if tuner is not None:
-        query = query.where(JobRow.request["tuner"].as_string() == tuner.value)
-    if created_after is not None:
-        query = query.where(JobRow.created_at >= created_after)
-    if created_before is not None:
-        query = query.where(JobRow.created_at < created_before)
-    if text:
-        query = query.where(_mentions(text))
-    if owner is not None:
-        query = query.where(JobRow.owner == owner)
-    if state is not None:
-        query = query.where(JobRow.state == state)
-    if model_digest is not None:
-        query = query.where(JobRow.model_digest == model_digest)
-    if group is not None:
-        query = query.where(JobRow.group_name == group)
-    if label is not None:
-        labelled = select(JobLabelRow.job_id).where(JobLabelRow.name == label[0], JobLabelRow.value == label[1])
-        query = query.where(JobRow.id.in_(labelled))
+    """Newest first. Raises InvalidPageToken."""
+    query = select(JobRow).where(*job_filters.conditions(wanted))
     return paging.page(session, query, JobRow, _job, limit=limit, page_token=page_token)
 
 
@@ -272,27 +239,6 @@ def _row(session: Session, job_id: str, *, lock: bool = False) -> JobRow:
     if row is None:
         raise errors.JobNotFound(f"there is no job {job_id[:80]!r}")
     return row
-
-
-def _is_for(target: str) -> ColumnElement[bool]:
-    """Its text as it was asked for, or what a worker made of it, with its thread count or without."""
-    return or_(
-        JobRow.request["target"].as_string() == target,
-        JobRow.target == target,
-        JobRow.target.startswith(f"{target} -num-cores=", autoescape=True),
-    )
-
-
-def _mentions(text: str) -> ColumnElement[bool]:
-    """In its model's name, its group or a label's value, or as the beginning of its id."""
-    named = select(ModelRow.digest).where(ModelRow.name.icontains(text, autoescape=True))
-    labelled = select(JobLabelRow.job_id).where(JobLabelRow.value.icontains(text, autoescape=True))
-    return or_(
-        JobRow.model_digest.in_(named),
-        JobRow.group_name.icontains(text, autoescape=True),
-        JobRow.id.in_(labelled),
-        JobRow.id.startswith(text, autoescape=True),
-    )
 
 
 def _most_urgent(session: Session, condition: ColumnElement[bool], limit: int) -> list[tuple[int, datetime, str]]:

@@ -13,7 +13,7 @@ from domain.jobs import Job
 from domain.workers import Worker
 from storage import jobs, workers
 from storage.database import Database
-from worker import clock
+from worker import clock, housekeeping
 from worker.posting import Poster
 from worker.runtime import Runtime
 from worker.settings import WorkerSettings
@@ -31,6 +31,7 @@ def start(runtime: Runtime, publish: Publish) -> list[threading.Thread]:
         _every(runtime.settings.reaper_seconds, runtime, "reaper", lambda: reap(runtime, publish)),
         _heartbeat(runtime),
         _every(runtime.settings.reaper_seconds, runtime, "webhooks", couriers(runtime).send_due),
+        _every(housekeeping.SECONDS, runtime, "housekeeping", lambda: tidy(runtime)),
     ]
     for thread in threads:
         thread.start()
@@ -40,6 +41,10 @@ def start(runtime: Runtime, publish: Publish) -> list[threading.Thread]:
 def couriers(runtime: Runtime) -> Couriers:
     poster = Poster(allowed=AllowedHosts.parse(runtime.settings.webhook_hosts))
     return Couriers(database=runtime.database, poster=poster, stopping=runtime.shutdown)
+
+
+def tidy(runtime: Runtime) -> None:
+    housekeeping.tidy(runtime.database, runtime.blobs, now=clock.now())
 
 
 def reap(runtime: Runtime, publish: Publish) -> list[str]:

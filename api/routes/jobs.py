@@ -6,33 +6,24 @@ import logging
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Query, Response
 from sqlalchemy.orm import Session
 
-from api import creating, hooks, planning, problems, rerunning, schemas, views
+from api import creating, hooks, planning, problems, repeats, rerunning, schemas, views
 from api.auth import Reader, Submitter
 from api.job_queries import JobQuery
+from api.repeats import KeyHeader
 from api.requests import JobDraft, job_request
-from api.status import Status
 from api.services import Services, ServicesDep
+from api.status import Status
 from domain import errors
 from domain.jobs import Job, JobState, Stage
-from domain.tokens import Principal, Scope
+from domain.tokens import Principal
 from domain.workers import Worker
 from storage import glances, jobs, models, owners, records, stages, tuning_tasks, webhooks, workers
 
 logger = logging.getLogger(__name__)
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
-
-_Key = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key",
-        min_length=1,
-        max_length=255,
-        description="Repeating the request with the same key answers with the same job instead of making a second one.",
-    ),
-]
 
 
 @router.post(
@@ -43,7 +34,7 @@ _Key = Annotated[
     responses=problems.responses(404, 413, 422),
 )
 def create(
-    services: ServicesDep, principal: Submitter, draft: JobDraft, idempotency_key: _Key = None
+    services: ServicesDep, principal: Submitter, draft: JobDraft, idempotency_key: KeyHeader = None
 ) -> schemas.CreatedJob:
     """Ask for a model to be tuned; the job waits for a worker."""
     now = datetime.now(UTC)
@@ -75,7 +66,7 @@ def listing(services: ServicesDep, principal: Reader, wanted: Annotated[JobQuery
     with services.database.reading() as session:
         found, following = jobs.page(
             session,
-            owner=_whose(principal, wanted.owner),
+            owner=owners.whose(principal, wanted.owner),
             state=wanted.state,
             model_digest=owners.model(session, wanted.model, principal).digest if wanted.model else None,
             label=parse_label(wanted.label) if wanted.label else None,
@@ -183,26 +174,35 @@ def cancel(services: ServicesDep, principal: Submitter, job_id: str) -> schemas.
     operation_id="retry_job",
     status_code=202,
     response_model=schemas.Job,
-    responses=problems.responses(404, 409),
+    responses=problems.responses(404, 409, 422),
 )
-def retry(services: ServicesDep, principal: Submitter, job_id: str) -> schemas.Job:
+def retry(services: ServicesDep, principal: Submitter, job_id: str, idempotency_key: KeyHeader = None) -> schemas.Job:
     """Ask again, as a new job, for what failed or was canceled; no finished trial is paid for twice."""
     now = datetime.now(UTC)
+    request = repeats.Request.of(idempotency_key, principal, "retry", job_id)
     with services.database.transaction() as session:
         old = owners.job(session, job_id, principal)
-        if not old.state.is_final:
-            raise errors.JobNotFinished(f"job {job_id} is still {old.state}")
-        if old.state is JobState.SUCCEEDED:
-            raise errors.JobAlreadyFinished(
-                f"job {job_id} has succeeded", hint="Create a new job to tune the same model further."
-            )
-        job = jobs.create(session, old.request, now=now, owner=old.owner, token_id=principal.token_id)
-        webhook = webhooks.of_job(session, old.id)
-        if webhook:
-            webhooks.attach(session, job.id, webhook)
+        new_id, is_new = repeats.once(session, request, lambda: _again(session, old, principal, now), now=now)
+        job = jobs.get(session, new_id)
         view = _view(services, session, job, now)
-    _publish(services, job)
+    if is_new:
+        _publish(services, job)
     return view
+
+
+def _again(session: Session, old: Job, principal: Principal, now: datetime) -> str:
+    """The new job's id. Raises JobNotFinished and JobAlreadyFinished."""
+    if not old.state.is_final:
+        raise errors.JobNotFinished(f"job {old.id} is still {old.state}")
+    if old.state is JobState.SUCCEEDED:
+        raise errors.JobAlreadyFinished(
+            f"job {old.id} has succeeded", hint="Create a new job to tune the same model further."
+        )
+    job = jobs.create(session, old.request, now=now, owner=old.owner, token_id=principal.token_id)
+    webhook = webhooks.of_job(session, old.id)
+    if webhook:
+        webhooks.attach(session, job.id, webhook)
+    return job.id
 
 
 def _view(services: Services, session: Session, job: Job, now: datetime) -> schemas.Job:
@@ -224,15 +224,6 @@ def _publish(services: Services, job: Job) -> None:
         logger.warning("job %s waits for the reaper: %s", job.id, error.message)
         with services.database.transaction() as session:
             jobs.mark_unpublished(session, job.id)
-
-
-def _whose(principal: Principal, owner: str | None) -> str | None:
-    """Raises MissingScope."""
-    if owner is not None and owner != principal.owner and not principal.sees_all:
-        raise errors.MissingScope(
-            f"what belongs to {owner!r} is for that owner and admins", details={"needed": Scope.ADMIN.value}
-        )
-    return owner or owners.visible(principal)
 
 
 def parse_label(text: str) -> tuple[str, str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import AsyncIterator, Collection
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import IO, Annotated, Literal
 
 import anyio
@@ -12,9 +13,10 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from api import origins, problems, record_files
+from api import origins, problems, record_files, repeats
 from api.auth import Reader, Submitter
 from api.paging import LimitParam, PageTokenParam
+from api.repeats import KeyHeader
 from api.services import Services, ServicesDep
 from domain import errors
 from domain import records as domain_records
@@ -166,17 +168,18 @@ def _native(services: Services, chosen: Tuner | None, wanted: RecordFilter) -> S
             "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
         }
     },
-    responses=problems.responses(413),
+    responses=problems.responses(413, 422),
 )
 async def take(
     request: Request,
     services: ServicesDep,
-    _principal: Submitter,
+    principal: Submitter,
     tuner: _Tuner,
     target: _Target = None,
     threads: Annotated[int | None, Query(ge=1, le=1024, description="Of lines whose target names none.")] = None,
     device: _Text = None,
     toolchain: _Text = None,
+    idempotency_key: KeyHeader = None,
 ) -> Imported:
     """Store native records; sending them again changes nothing.
 
@@ -185,26 +188,46 @@ async def take(
     """
     chosen = origins.tuner(tuner)
     with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as file:
-        await _receive(request.stream(), file)
+        digest = await _receive(request.stream(), file)
+        said = (tuner, target, threads, device, toolchain, digest)
+        repeated = repeats.Request.of(idempotency_key, principal, "import", *said)
 
-        def store() -> record_files.Imported:
+        def store() -> Imported:
+            known = _answered(services, repeated)
+            if known is not None:
+                return known
             origin = origins.of_import(
                 services, chosen, target=target, threads=threads, device=device, toolchain=toolchain
             )
             file.seek(0)
-            return record_files.take(services.database, origin, file)  # type: ignore[arg-type]
+            report = _imported(record_files.take(services.database, origin, file))  # type: ignore[arg-type]
+            if repeated:
+                with services.database.transaction() as session:
+                    repeated.remember(session, report.model_dump_json(), now=datetime.now(UTC))
+            return report
 
-        report = await anyio.to_thread.run_sync(store, limiter=services.upload_limiter)
-    return _imported(report)
+        return await anyio.to_thread.run_sync(store, limiter=services.upload_limiter)
 
 
-async def _receive(stream: AsyncIterator[bytes], file: IO[bytes]) -> None:
-    size = 0
+def _answered(services: Services, request: repeats.Request | None) -> Imported | None:
+    """Raises IdempotencyMismatch."""
+    if request is None:
+        return None
+    with services.database.transaction() as session:
+        answer = request.answer(session, now=datetime.now(UTC))
+    return Imported.model_validate_json(answer) if answer else None
+
+
+async def _receive(stream: AsyncIterator[bytes], file: IO[bytes]) -> str:
+    """sha256 of what came."""
+    digest, size = hashlib.sha256(), 0
     async for chunk in stream:
         size += len(chunk)
         if size > MOST_BYTES:
             raise errors.BlobTooLarge(f"more than {MOST_BYTES} bytes", hint="Import the file in parts.")
+        digest.update(chunk)
         await anyio.to_thread.run_sync(file.write, chunk)
+    return digest.hexdigest()
 
 
 def _imported(report: record_files.Imported) -> Imported:

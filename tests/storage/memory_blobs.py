@@ -47,6 +47,9 @@ class MemoryBlobStore:
     def delete(self, digest: str) -> bool:
         return self._blobs.pop(digest, None) is not None
 
+    def sweep(self, *, older_than: float) -> int:
+        return 0
+
     def check(self) -> None:
         """Memory takes more."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from datetime import timedelta
 
@@ -9,7 +10,7 @@ import pytest
 
 from domain.jobs import Job, JobState
 from domain.workers import Worker
-from storage import jobs, workers
+from storage import idempotency, jobs, workers
 from tests.worker.conftest import Bench
 from worker import clock, identity, reaper
 from worker.runtime import Runtime
@@ -55,6 +56,23 @@ def test_workers_not_seen_for_long_are_forgotten(bench: Bench) -> None:
     with bench.database.reading() as session:
         assert [worker.id for worker in workers.known(session)] == [new.id]
     assert old.id != new.id
+
+
+def test_what_nobody_needs_any_more_is_removed(bench: Bench) -> None:
+    now = clock.now()
+    with bench.database.transaction() as session:
+        idempotency.remember(session, "old", "request", "j-1", now=now - timedelta(days=8))
+        idempotency.remember(session, "new", "request", "j-2", now=now - timedelta(days=6))
+    runtime = bench.runtime()
+    cut_off = bench.home / "blobs" / "incoming" / "cut off"
+    cut_off.write_bytes(b"half of a model")
+    reaper.tidy(runtime)
+    assert cut_off.exists(), "somebody may still be sending it"
+    os.utime(cut_off, (0, 0))
+    reaper.tidy(runtime)
+    assert not cut_off.exists()
+    with bench.database.transaction() as session:
+        assert idempotency.forget(session, made_before=now) == 1
 
 
 def test_leases_of_dead_processes_of_this_host_end_at_once(bench: Bench) -> None:

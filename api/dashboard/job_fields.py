@@ -33,6 +33,8 @@ class Field:
     choices: tuple[Choice, ...] = ()
     default: str = ""
     """What an empty field means, shown in its place."""
+    runner: RunnerKind | None = None
+    """The one runner that it is for; with others it is neither shown nor sent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,10 +92,15 @@ SECTIONS = (
                 ),
                 default="local: on the worker",
             ),
-            Field(name="rpc.tracker", label="RPC tracker", kind="text", note="HOST:PORT, with runner rpc"),
-            Field(name="rpc.key", label="RPC key", kind="text", note="of the boards, with runner rpc"),
-            Field(name="rpc.session_timeout", label="RPC session, seconds", default=f"{RpcOptions.session_timeout:g}"),
-            Field(name="device", label="Records of device", kind="text", note="a device key, with runner none"),
+            Field(name="rpc.tracker", label="RPC tracker", kind="text", note="HOST:PORT", runner=RunnerKind.RPC),
+            Field(name="rpc.key", label="RPC key", kind="text", note="of the boards", runner=RunnerKind.RPC),
+            Field(
+                name="rpc.session_timeout",
+                label="RPC session, seconds",
+                default=f"{RpcOptions.session_timeout:g}",
+                runner=RunnerKind.RPC,
+            ),
+            Field(name="device", label="Records of device", kind="text", note="a device key", runner=RunnerKind.NONE),
         ),
     ),
     Section(

@@ -49,6 +49,10 @@ class Fault:
     message: str
     hint: str | None = None
 
+    @property
+    def sentence(self) -> str:
+        return self.message[:1].upper() + self.message[1:]
+
 
 class FaultyForm(Exception):
     def __init__(self, faults: Sequence[Fault]) -> None:
@@ -85,7 +89,7 @@ def fault_of(error: errors.TunesmithError, values: Mapping[str, str], dimensions
     return Fault(field=field, code=error.code, message=error.message, hint=hint)
 
 
-def values_of(job: schemas.Job, dimensions: Sequence[OpenDimension]) -> dict[str, str]:
+def values_of(job: schemas.Job, dimensions: Sequence[OpenDimension], *, usual_priority: int) -> dict[str, str]:
     """What to fill in for the same request again; what it left at its default stays empty."""
     asked = {
         "model": job.model,
@@ -96,7 +100,7 @@ def values_of(job: schemas.Job, dimensions: Sequence[OpenDimension]) -> dict[str
         "runner": _changed(job.runner, RunnerKind.LOCAL),
         "device": _text(job.device),
         "bundle_format": _changed(job.bundle_format, BundleFormat.SHARED),
-        "priority": _text(job.priority),
+        "priority": _changed(_text(job.priority), _text(usual_priority)),
         "labels": "\n".join(f"{name}={value}" for name, value in job.labels.items()),
         **_budget_of(job.budget),
         **_differing("measure", job.measure, MeasureDraft()),
@@ -122,8 +126,7 @@ def _document(
     labels, faults = _labels(given.get("labels", ""))
     if labels:
         document["labels"] = labels
-    named = ["tuner", "precision", *(field.name for field in job_fields.ADVANCED if field.kind != "lines")]
-    for name in (*named, *_limits(given)):
+    for name in ("tuner", "precision", *_advanced(given), *_limits(given)):
         if given.get(name):
             _put(document, name, given[name])
     if given.get("webhook.url") and not given.get("webhook.secret"):
@@ -134,6 +137,11 @@ def _document(
     if budget and given.get("runner") != RunnerKind.NONE:
         document.setdefault("budget", {} if budget == job_fields.CUSTOM else {"seconds": budget})
     return document, faults
+
+
+def _advanced(given: Mapping[str, str]) -> list[str]:
+    runner = given.get("runner") or RunnerKind.LOCAL
+    return [field.name for field in job_fields.ADVANCED if field.kind != "lines" and field.runner in (None, runner)]
 
 
 def _limits(given: Mapping[str, str]) -> list[str]:

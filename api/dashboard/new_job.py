@@ -103,7 +103,8 @@ def _begun(services: Services, principal: Principal, given: dict[str, str]) -> F
             faults.append(error)
     filled = _filled(services, principal, {"model": like.model} | given if like else given)
     usual = {dimension.field: dimension.usual for dimension in filled.dimensions}
-    asked = job_form.values_of(like, filled.dimensions) if like else {}
+    usual_priority = services.settings.default_priority
+    asked = job_form.values_of(like, filled.dimensions, usual_priority=usual_priority) if like else {}
     filled.values = {**job_form.FILLED_IN, **usual, **asked, **filled.values}
     for missing in faults:
         filled.blame(missing)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from api.dashboard import assets, error_pages, jobs, new_job
+from api.dashboard import assets, error_pages, fleet, jobs, models, new_job, records
+from api.dashboard.record_overview import RecordOverview
 from api.dashboard.security import SecurityHeaders
 
 
 def install(app: FastAPI) -> None:
     """After the problem documents, which error pages are made of."""
     app.add_middleware(SecurityHeaders)
+    app.state.record_overview = RecordOverview()
     app.include_router(assets.router)
-    for page in (new_job, jobs):
+    for page in (new_job, jobs, models, records, fleet):
         app.include_router(page.router)
     error_pages.install(app)

@@ -35,6 +35,8 @@ _FILTERS = {
     "digits": formats.digits,
     "shape": formats.shape,
     "words": formats.words,
+    "toolchain": formats.toolchain,
+    "device": formats.device,
 }
 
 

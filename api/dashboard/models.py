@@ -1,0 +1,119 @@
+"""The pages of all models, and of one with what was made of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse
+
+from api.auth import Reader
+from api.dashboard import rendering
+from api.paging import PageTokenParam
+from api.routes import models
+from api.services import ServicesDep
+from domain.artifacts import Artifact, Timing
+from domain.jobs import Job
+from storage import jobs, model_overviews, owners, summaries
+from storage.summaries import Gain
+
+router = APIRouter(include_in_schema=False)
+
+_PAGE = 50
+_JOBS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """An artifact, and what it gained."""
+
+    artifact: Artifact
+    job: str | None
+    """Null when the job is somebody else's."""
+
+    @property
+    def timing(self) -> Timing:
+        return self.artifact.report.timings[self.artifact.report.published]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """What a model was built for, and its fastest build by each toolchain, the fastest first."""
+
+    builds: list[Build]
+
+    @property
+    def best(self) -> Build:
+        return self.builds[0]
+
+    @property
+    def comparison(self) -> str | None:
+        """Address of the toolchains side by side; None of one alone."""
+        if len(self.builds) < 2:
+            return None
+        return "/compare?" + urlencode([("artifact", build.artifact.id) for build in self.builds])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    job: Job
+    gain: Gain | None
+
+
+@router.get("/models")
+def listing(
+    request: Request,
+    services: ServicesDep,
+    principal: Reader,
+    name: Annotated[str, Query(max_length=200)] = "",
+    page_token: PageTokenParam = None,
+) -> HTMLResponse:
+    found = models.listing(services, principal, name=name or None, limit=_PAGE, page_token=page_token or None)
+    with services.database.reading() as session:
+        digests = [model.digest for model in found.models]
+        overviews = model_overviews.of_models(session, digests, owner=owners.visible(principal))
+    following = {"name": name, "page_token": found.next_page_token}
+    return rendering.page(
+        request,
+        "models.html",
+        models=found.models,
+        overviews=overviews,
+        name=name,
+        page_token=page_token,
+        following="?" + urlencode(following) if found.next_page_token else None,
+    )
+
+
+@router.get("/models/{model}")
+def one(request: Request, services: ServicesDep, principal: Reader, model: str) -> HTMLResponse:
+    found = models.one(services, principal, model)
+    with services.database.reading() as session:
+        builds = model_overviews.fastest(session, found.digest)
+        own = owners.jobs_of(session, {build.job_id for build in builds}, principal)
+        recent, more = jobs.page(
+            session, owner=owners.visible(principal), model_digest=found.digest, limit=_JOBS, page_token=None
+        )
+        gains = summaries.gains(session, [job.artifact_id for job in recent if job.artifact_id])
+    return rendering.page(
+        request,
+        "model.html",
+        model=found,
+        operators=sorted(found.operators.items(), key=lambda entry: (-entry[1], entry[0])),
+        places=_places([Build(artifact=one, job=one.job_id if one.job_id in own else None) for one in builds]),
+        lines=[Line(job=job, gain=gains.get(job.artifact_id or "")) for job in recent],
+        has_more_jobs=more is not None,
+    )
+
+
+def _places(builds: Sequence[Build]) -> list[Place]:
+    """Builds for the same target, device, precision and shapes stand together, in the order of their fastest."""
+    found: dict[tuple[str, ...], list[Build]] = {}
+    for build in builds:
+        made = build.artifact
+        shapes = json.dumps(made.input_shapes, sort_keys=True)
+        found.setdefault((made.target, made.device_key, made.precision, shapes), []).append(build)
+    return [Place(builds=together) for together in found.values()]

@@ -12,7 +12,6 @@ from domain.tokens import LOCAL_OWNER
 from storage import statements
 from storage.tables import IdempotencyKeyRow, digest_of
 
-
 KEPT = timedelta(days=7)
 """How long an answer is remembered."""
 

@@ -25,6 +25,7 @@ from api.rate_limit import Buckets, RateLimit
 from api.routes import (
     artifacts,
     fleet,
+    groups,
     health,
     job_outputs,
     jobs,
@@ -34,6 +35,7 @@ from api.routes import (
     operators,
     records,
     tokens,
+    webhooks,
 )
 from api.services import Inspect, MakeOperator, Services
 from api.settings import ApiSettings
@@ -102,7 +104,7 @@ def create_app(
         responses=problems.responses(500) if settings.metrics_open else _ALWAYS,
     )
     app.include_router(login.router)
-    for part in (models, operators, jobs, job_outputs, artifacts, records, fleet, tokens):
+    for part in (models, operators, jobs, groups, webhooks, job_outputs, artifacts, records, fleet, tokens):
         app.include_router(part.router, dependencies=[auth.any_principal()], responses=_ALWAYS)
     pages.install(app)
     app.openapi = _openapi(app)  # type: ignore[method-assign]

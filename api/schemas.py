@@ -151,6 +151,22 @@ class JobPage(BaseModel):
     next_page_token: str | None = Field(description="Null on the last page.")
 
 
+class Group(BaseModel):
+    """Jobs that were created with the same group by one owner."""
+
+    name: str
+    owner: str
+    jobs: int
+    counts: dict[JobState, int] = Field(description="Jobs of each state that any of them is in.")
+    newest_job: str = Field(description="Id of the job that was created last.")
+    newest_at: datetime
+
+
+class GroupPage(BaseModel):
+    groups: list[Group] = Field(description="The one with the newest job first.")
+    next_page_token: str | None = Field(description="Null on the last page.")
+
+
 class StageTime(BaseModel):
     stage: Stage
     attempt: int

@@ -9,6 +9,7 @@ from typing import Any
 
 from api import placing, report_schemas, schemas
 from domain.artifacts import Artifact, Report
+from domain.groups import Group
 from domain.jobs import Job, JobState, Placement
 from domain.models import Model
 from domain.tensors import TensorSpec
@@ -98,6 +99,17 @@ def _delivery(value: Delivery) -> schemas.Delivery:
         delivered_at=value.delivered_at,
         last_status=value.last_status,
         last_error=value.last_error,
+    )
+
+
+def group(value: Group) -> schemas.Group:
+    return schemas.Group(
+        name=value.name,
+        owner=value.owner,
+        jobs=sum(value.counts.values()),
+        counts=dict(value.counts),
+        newest_job=value.newest_job,
+        newest_at=value.newest_at,
     )
 
 

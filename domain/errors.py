@@ -33,6 +33,7 @@
     │   ├── ModelNotFound
     │   ├── TokenNotFound
     │   ├── JobNotFound
+    │   ├── GroupNotFound
     │   ├── ArtifactNotFound
     │   └── BlobNotFound              the bytes of something known are gone
     ├── Conflict                  right in itself, but not now
@@ -224,6 +225,11 @@ class TokenNotFound(NotFound):
 class JobNotFound(NotFound):
     code = "job_not_found"
     default_hint = "List the jobs: tunesmith jobs."
+
+
+class GroupNotFound(NotFound):
+    code = "group_not_found"
+    default_hint = "List the groups: GET /v1/groups; a job is put into one when it is created: tunesmith tune --group."
 
 
 class ArtifactNotFound(NotFound):

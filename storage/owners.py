@@ -16,7 +16,7 @@ from domain import errors
 from domain.artifacts import Artifact
 from domain.jobs import Job
 from domain.models import Model
-from domain.tokens import Principal
+from domain.tokens import Principal, Scope
 from storage import artifacts, jobs, models, statements
 from storage.tables import JobRow, ModelOwnerRow
 
@@ -24,6 +24,15 @@ from storage.tables import JobRow, ModelOwnerRow
 def visible(principal: Principal) -> str | None:
     """The one owner whose things the principal sees; None for everyone's."""
     return None if principal.sees_all else principal.owner
+
+
+def whose(principal: Principal, owner: str | None) -> str | None:
+    """Whose things to list where ``owner`` was asked for; None for everyone's. Raises MissingScope."""
+    if owner is not None and owner != principal.owner and not principal.sees_all:
+        raise errors.MissingScope(
+            f"what belongs to {owner!r} is for that owner and admins", details={"needed": Scope.ADMIN.value}
+        )
+    return owner or visible(principal)
 
 
 def add_model(session: Session, digest: str, owner: str, *, now: datetime) -> bool:

@@ -26,7 +26,7 @@
     │   │   ├── BlobTooLarge, BodyTooLarge, RangeNotSatisfiable, MethodNotAllowed
     │   │   └── IdempotencyMismatch
     │   ├── NotFound
-    │   │   └── ModelNotFound, TokenNotFound, JobNotFound, ArtifactNotFound, BlobNotFound, RouteNotFound
+    │   │   └── ModelNotFound, TokenNotFound, JobNotFound, GroupNotFound, ArtifactNotFound, BlobNotFound, RouteNotFound
     │   ├── Conflict                  right in itself, but not now
     │   │   └── JobNotFinished, JobAlreadyFinished
     │   └── TooMuch                   more than the caller may have at a time
@@ -295,6 +295,10 @@ class TokenNotFound(NotFound):
 
 class JobNotFound(NotFound):
     code = "job_not_found"
+
+
+class GroupNotFound(NotFound):
+    code = "group_not_found"
 
 
 class ArtifactNotFound(NotFound):

@@ -1,0 +1,65 @@
+"""Jobs that were made as one group: how they fare together, and canceling all of them."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from api import problems, schemas, views
+from api.auth import Reader, Submitter
+from api.paging import LimitParam, PageTokenParam
+from api.services import ServicesDep
+from domain import errors
+from storage import groups, jobs, owners
+
+router = APIRouter(prefix="/v1/groups", tags=["jobs"])
+
+_AT_ONCE = 50
+"""Jobs canceled in one transaction: others want to write as well."""
+_Name = Annotated[str, Path(max_length=200)]
+
+
+@router.get("", operation_id="list_groups", response_model=schemas.GroupPage)
+def listing(
+    services: ServicesDep,
+    principal: Reader,
+    owner: Annotated[str | None, Query(max_length=100, description="For admins: whose; all by default.")] = None,
+    limit: LimitParam = 50,
+    page_token: PageTokenParam = None,
+) -> schemas.GroupPage:
+    """The groups, the one with the newest job first. ``GET /v1/jobs?group=`` lists the jobs of one."""
+    with services.database.reading() as session:
+        found, following = groups.page(
+            session, owner=owners.whose(principal, owner), limit=limit, page_token=page_token
+        )
+    return schemas.GroupPage(groups=[views.group(one) for one in found], next_page_token=following)
+
+
+@router.post(
+    "/{name}:cancel",
+    operation_id="cancel_group",
+    status_code=202,
+    response_model=schemas.Group,
+    responses=problems.responses(404),
+)
+def cancel(
+    services: ServicesDep,
+    principal: Submitter,
+    name: _Name,
+    owner: Annotated[str | None, Query(max_length=100, description="For admins: whose; one's own by default.")] = None,
+) -> schemas.Group:
+    """Cancel every job of the group that has not ended, as ``POST /v1/jobs/{id}:cancel`` does."""
+    whose = owners.whose(principal, owner or principal.owner) or principal.owner
+    with services.database.reading() as session:
+        groups.get(session, name, owner=whose)
+        left = groups.unfinished(session, name, owner=whose)
+    for start in range(0, len(left), _AT_ONCE):
+        with services.database.transaction() as session:
+            for job_id in left[start : start + _AT_ONCE]:
+                with contextlib.suppress(errors.JobAlreadyFinished):
+                    jobs.request_cancel(session, job_id, now=datetime.now(UTC))
+    with services.database.reading() as session:
+        return views.group(groups.get(session, name, owner=whose))

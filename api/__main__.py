@@ -31,6 +31,12 @@ def main() -> int:
     if settings.broker_url is None:
         sys.stderr.write("TUNESMITH_BROKER_URL is not set\nhint: name a Redis or Valkey server, or use ./run serve\n")
         return 3
+    if not settings.open and not (settings.token and settings.token.get_secret_value()):
+        sys.stderr.write(
+            "TUNESMITH_TOKEN is not set, so nobody could come in\n"
+            "hint: set it to a long random text, or let everyone do everything with TUNESMITH_OPEN=1\n"
+        )
+        return 3
     try:
         database = Database(storage.database_url, timeout=storage.database_timeout)
         migrate(database)

@@ -29,7 +29,7 @@ from storage.settings import StorageSettings
 from tuner import hostinfo
 from tuner.catalogue import ROOT
 from tuner.session import sweep
-from worker import broker
+from worker import broker, welcome
 from worker.children import Child
 
 _EXIT_CONFIGURATION = 3
@@ -82,6 +82,8 @@ class _Service:
             try:
                 self._start()
                 _say(f"Tunesmith is ready at {self.url}  (logs: {self._home / 'logs'})")
+                for line in welcome.lines(self.url, self._token):
+                    _say(line)
                 self._watch_until(self._stop.is_set)
             except _Interrupted:
                 pass
@@ -239,6 +241,7 @@ def _token(home: Path) -> str:
     path = home / "token"
     if not path.exists():
         _write_private(path, secrets.token_urlsafe(32) + "\n")
+    path.chmod(0o600)
     return path.read_text().strip()
 
 

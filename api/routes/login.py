@@ -7,7 +7,7 @@ from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import RedirectResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 
 from api import access_schemas, problems, rate_limit
 from api.auth import PrincipalDep
@@ -20,6 +20,10 @@ router = APIRouter(tags=["access"])
 
 _COOKIE_SECONDS = 365 * 24 * 3600
 """Longer than any session: when one ends is for the server to say."""
+_ONWARD = (
+    '<!doctype html><html lang="en"><head><title>Tunesmith</title><meta http-equiv="refresh" content="0; url=/"></head>'
+    '<body><a href="/">Go on to Tunesmith</a></body></html>'
+)
 
 
 @router.post(
@@ -57,7 +61,7 @@ def log_in(
             "the login link was used before, or is older than ten minutes",
             hint="Make a new one: tunesmith login, or POST /v1/login-links.",
         )
-    response = RedirectResponse("/", status_code=303)
+    response = _to_dashboard(request)
     response.set_cookie(
         COOKIE,
         secret,
@@ -85,3 +89,10 @@ def log_out(request: Request, services: ServicesDep) -> Response:
     response = RedirectResponse("/", status_code=303)
     response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
     return response
+
+
+def _to_dashboard(request: Request) -> Response:
+    """Followed from a page of another site, such as a mail, a redirect would arrive without the strict cookie."""
+    if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+        return HTMLResponse(_ONWARD)
+    return RedirectResponse("/", status_code=303)

@@ -56,6 +56,15 @@ def test_a_link_opens_a_session_once(browser: TestClient) -> None:
     assert whose(browser) is None
 
 
+def test_a_link_in_a_page_of_another_site_leads_on_from_here(browser: TestClient) -> None:
+    link = browser.post("/v1/login-links", headers=AUTHORIZED).json()["url"]
+    answer = browser.get(link, headers={"Sec-Fetch-Site": "cross-site"})
+    assert answer.status_code == 200
+    assert 'content="0; url=/"' in answer.text
+    assert "samesite=strict" in answer.headers["set-cookie"].lower()
+    assert whose(browser) == "local"
+
+
 def test_over_tls_the_cookie_stays_on_tls(service: Service) -> None:
     with TestClient(service.app, base_url="https://testserver", follow_redirects=False) as browser:
         link = browser.post("/v1/login-links", headers=AUTHORIZED).json()["url"]

@@ -1,0 +1,38 @@
+"""What the API needs to start."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from api import __main__ as program
+
+
+@pytest.mark.parametrize("token", [None, ""])
+def test_without_a_token_it_does_not_start(
+    token: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["api"])
+    monkeypatch.setenv("TUNESMITH_HOME", str(tmp_path))
+    monkeypatch.setenv("TUNESMITH_BROKER_URL", "redis://localhost:1")
+    for name in ("TUNESMITH_TOKEN", "TUNESMITH_OPEN"):
+        monkeypatch.delenv(name, raising=False)
+    if token is not None:
+        monkeypatch.setenv("TUNESMITH_TOKEN", token)
+    assert program.main() == 3
+    said = capsys.readouterr().err
+    assert "TUNESMITH_TOKEN is not set" in said
+    assert "TUNESMITH_OPEN=1" in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_flag_lets_it_start_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["api"])
+    monkeypatch.setattr(program.ApiServer, "run", lambda *_: None)
+    monkeypatch.setenv("TUNESMITH_HOME", str(tmp_path))
+    monkeypatch.setenv("TUNESMITH_BROKER_URL", "redis://localhost:1")
+    monkeypatch.delenv("TUNESMITH_TOKEN", raising=False)
+    monkeypatch.setenv("TUNESMITH_OPEN", "1")
+    assert program.main() == 0

@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import re
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,12 +21,12 @@ from domain.destinations import AllowedHosts
 from domain.jobs import Failure, JobState
 from domain.webhooks import Delivery, Webhook
 from storage import jobs, webhooks
-from tests.worker.conftest import Bench, Killed
+from tests.worker.conftest import Bench
 from tests.worker.receivers import Received, Receiver, dripping, receiving
 from worker import clock, reaper
 from worker import webhooks as sending
 from worker.posting import Poster
-from worker.webhooks import PAUSES, UNNOTED_SECONDS, Couriers
+from worker.webhooks import PAUSES, Couriers
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "webhooks.md"
 SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()
@@ -232,26 +235,38 @@ def test_a_slow_server_holds_up_nobody_else(bench: Bench, receiver: Receiver) ->
     assert [delivery(bench, job_id).last_error for job_id in slow] == ["no answer within 0.5 s"] * 3
 
 
+_COURIER = """
+import sys
+from domain.destinations import AllowedHosts
+from storage.database import Database
+from worker.posting import Poster
+from worker.webhooks import Couriers
+couriers = Couriers(database=Database(sys.argv[1]), poster=Poster(allowed=AllowedHosts.parse("127.0.0.1")))
+couriers.send(couriers._take())
+"""
+
+
 def test_a_worker_killed_before_it_notes_the_answer_sends_the_same_message_again(
-    bench: Bench, receiver: Receiver, time_of_day: Clock, verify: Callable[..., bool], monkeypatch: pytest.MonkeyPatch
+    bench: Bench, receiver: Receiver, time_of_day: Clock, verify: Callable[..., bool]
 ) -> None:
     job_id = ended(bench, receiver.url)
-    with monkeypatch.context() as patched:
-        patched.setattr(sending.webhooks, "note_delivered", _die)
-        with pytest.raises(Killed):
-            attempt(bench, couriers(bench, time_of_day), job_id)
+    url = bench.database.url.render_as_string()
+    worker = subprocess.Popen([sys.executable, "-c", _COURIER, url], cwd=DOCUMENT.parents[1])
+    receiver.on_request = worker.kill
+    assert worker.wait(30) == -signal.SIGKILL
+    receiver.on_request = lambda: None
+    left = delivery(bench, job_id)
+    assert (left.attempts, left.delivered_at, left.last_status) == (1, None, None)
+    assert left.next_attempt_at is not None
     other = couriers(bench, time_of_day)
-    assert attempt(bench, other, job_id).delivered_at is None
-    time_of_day.wait(UNNOTED_SECONDS)
+    time_of_day.now = left.next_attempt_at - timedelta(seconds=1)
+    assert attempt(bench, other, job_id).attempts == 1
+    time_of_day.wait(1)
     assert attempt(bench, other, job_id).delivered_at == time_of_day.now
     first, second = receiver.received
     assert first.headers["webhook-id"] == second.headers["webhook-id"]
     assert first.body == second.body
     assert verify(SECRET, first.headers, first.body)
-
-
-def _die(*_: object, **__: object) -> None:
-    raise Killed
 
 
 def test_two_workers_send_a_message_once(bench: Bench, receiver: Receiver) -> None:

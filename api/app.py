@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import anyio
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 
-from api import auth, problems
+from api import auth, openapi, problems
 from api.body_limit import BodyLimit
 from api.conditional import ConditionalAnswers
 from api.credentials import Credentials
@@ -107,7 +105,7 @@ def create_app(
     for part in (models, operators, jobs, groups, webhooks, job_outputs, artifacts, records, fleet, tokens):
         app.include_router(part.router, dependencies=[auth.any_principal()], responses=_ALWAYS)
     pages.install(app)
-    app.openapi = _openapi(app)  # type: ignore[method-assign]
+    openapi.install(app)
     return app
 
 
@@ -118,28 +116,3 @@ async def _serving(app: FastAPI) -> AsyncIterator[None]:
     yield
     services.stopping.set()
     await anyio.to_thread.run_sync(services.events.close)
-
-
-def _openapi(app: FastAPI) -> Callable[[], dict[str, Any]]:
-    """FastAPI's schema with our problem documents in place of its own validation errors."""
-
-    def build() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            schema = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
-            components = schema["components"]["schemas"]
-            components["Problem"] = problems.Problem.model_json_schema()
-            for name in ("HTTPValidationError", "ValidationError"):
-                components.pop(name, None)
-            for operations in schema["paths"].values():
-                for operation in operations.values():
-                    _drop_validation(operation["responses"])
-            app.openapi_schema = schema
-        return app.openapi_schema
-
-    return build
-
-
-def _drop_validation(responses: dict[str, Any]) -> None:
-    found = responses.get("422", {}).get("content", {}).get("application/json", {}).get("schema", {})
-    if found.get("$ref", "").endswith("/HTTPValidationError"):
-        del responses["422"]

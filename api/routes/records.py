@@ -105,7 +105,8 @@ class Imported(BaseModel):
                 LINES: {"schema": {"type": "string"}},
                 ARCHIVE: {"schema": {"type": "string", "format": "binary"}},
             },
-        }
+        },
+        **problems.responses(404),
     },
 )
 def listing(

@@ -1,0 +1,89 @@
+"""What the OpenAPI document says in words, and its examples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+DESCRIPTION = """\
+Upload a model, ask for it to be tuned, watch the job, download the bundle.
+
+Every request but `/healthz` and `/readyz` carries `Authorization: Bearer TOKEN`. Times are UTC in ISO 8601,
+durations and latencies seconds, sizes bytes.
+
+**Errors** are problem documents (RFC 9457) with a stable `code`, a `detail` for people and mostly a `hint`;
+`docs/errors.md` lists the codes. What belongs to somebody else does not exist for you: 404.
+
+**Listings** come in pages: pass `next_page_token` of one page as `page_token` of the next, with the same filters.
+What is added meanwhile moves nothing to another page.
+
+**Repeating** is safe: `GET`, `PUT` and `DELETE` by nature, `POST` with an `Idempotency-Key`. The same key with the
+same request gets the same answer for seven days; with another request it is refused (`idempotency_mismatch`). A
+request that failed leaves its key unused. `POST /v1/models:operator` and `POST /v1/jobs/{job_id}:cancel` need none:
+doing them twice is doing them once. Tokens and login links take none, because their secrets are told once.
+
+**Conditional requests**: JSON answers to `GET` carry an `ETag`; send it as `If-None-Match` to get 304 while nothing
+has changed. Bundles never change: their ETag is their sha256, and `Range` and `If-Range` work. `HEAD` answers
+wherever `GET` does.
+
+**Limits**: JSON bodies may have 1 MiB; models as much as the server accepts (2 GiB unless it says otherwise),
+record files 1 GiB. Who asks too often gets 429 with `Retry-After`."""
+
+TAGS = [
+    {"name": "models", "description": "Networks, uploaded as ONNX or as IRModules, and single operators."},
+    {"name": "jobs", "description": "Tuning requests and their whole life."},
+    {"name": "webhooks", "description": "What your server was told of a job's end."},
+    {"name": "artifacts", "description": "Published bundles, and the best one."},
+    {"name": "records", "description": "Every trial's outcome: searched, exported, imported."},
+    {"name": "fleet", "description": "Who works here, on what."},
+    {"name": "access", "description": "Tokens and browser logins."},
+    {"name": "health", "description": "Whether the service lives, is ready, and how it is."},
+]
+
+PARAMETERS = {
+    "artifact": "The artifact's id, or the sha256 digest of its bytes.",
+    "job_id": "The job's id.",
+    "model": "The model's id, or the sha256 digest of its bytes.",
+    "owner": "For admins: whose; all by default.",
+    "state": "The state that the jobs are in.",
+    "token_id": "The token's id.",
+    "name": "The group's name.",
+    "tuner": "The tuner whose records are meant.",
+    "device": "Key of the device, as /v1/devices names it.",
+    "toolchain": "Engine, TVM and LLVM version, as /v1/engines names them.",
+    "precision": "What the build computes with inside.",
+    "job": "Id of the job that measured them.",
+    "format": "json: a page; native: all of them, as TVM's own tools read and write them.",
+}
+"""Of parameters whose routes say nothing, because their names mean the same everywhere."""
+
+EXAMPLES: dict[str, list[dict[str, Any]]] = {
+    "JobDraft": [
+        {
+            "model": "m-0123456789ab",
+            "target": "native",
+            "tuner": "auto",
+            "budget": {"trials": 2000, "seconds": 900},
+            "input_shapes": {"x": [1, 3, 224, 224]},
+            "labels": {"team": "vision"},
+        }
+    ],
+    "OperatorDraft": [
+        {
+            "operator": "conv2d",
+            "shapes": {"x": [1, 64, 56, 56], "w": [64, 64, 3, 3]},
+            "attributes": {"padding": 1},
+        }
+    ],
+    "Problem": [
+        {
+            "type": "urn:tunesmith:problem:unknown_tuner",
+            "title": "Unknown tuner",
+            "status": 400,
+            "detail": "unknown tuner 'autotvn'",
+            "code": "unknown_tuner",
+            "hint": "Did you mean 'autotvm'?",
+            "details": {"known": ["auto", "autotvm", "ansor", "metaschedule"], "near_matches": ["autotvm"]},
+        }
+    ],
+}
+"""By the schema's name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -12,6 +13,7 @@ from tunesmith import connection, errors, record_files, requests, retrying
 from tunesmith.artifacts import Artifact
 from tunesmith.jobs import Job
 from tunesmith.models import Model
+from tunesmith.tokens import Tokens
 from tunesmith.transport import ANSWER_SECONDS, Transport
 from tunesmith.wire import Json
 
@@ -51,6 +53,11 @@ class Client:
     @property
     def url(self) -> str:
         return self._transport.url
+
+    @property
+    def tokens(self) -> Tokens:
+        """Tokens of the server, and links with which browsers come in."""
+        return Tokens(self._transport)
 
     def upload(
         self,
@@ -103,34 +110,29 @@ class Client:
     def model(self, id_or_digest: str) -> Model:
         return Model.of(self._transport.get(f"/v1/models/{id_or_digest}").json())
 
-    def tune(self, model: Model | str, **options: Unpack[requests.Options]) -> Job:
+    def tune(self, model: Model | str | None = None, **options: Unpack[requests.Options]) -> Job:
         """Ask for a model, or the one with this id or digest, to be tuned; see ``requests.Options``.
+
+        With ``like``, the model may be left out: everything that is not said is as it was in that job.
 
         Tuning ends at the first limit of the budget; without one, the server's default applies. A lost answer makes no
         second job: the request carries a key of its own.
         """
-        draft = requests.draft(_named(model), options)
+        draft = requests.draft(None if model is None else _named(model), options)
         response = self._transport.post("/v1/jobs", draft, idempotency_key=uuid.uuid4().hex)
         return Job(self._transport, response.json())
 
-    def plan(self, model: Model | str, **options: Unpack[requests.Options]) -> Json:
+    def plan(self, model: Model | str | None = None, **options: Unpack[requests.Options]) -> Json:
         """What ``tune`` with the same arguments would do and cost: engines, tasks covered, trials, minutes.
 
         Queues nothing. Takes as long as an engine needs to import the model, the first time.
         """
-        draft = requests.draft(_named(model), options)
+        draft = requests.draft(None if model is None else _named(model), options)
         return dict(self._transport.post("/v1/jobs:plan", draft, patient=True).json())
 
-    def jobs(
-        self,
-        *,
-        state: str | None = None,
-        model: Model | str | None = None,
-        label: str | None = None,
-        group: str | None = None,
-    ) -> Iterator[Job]:
-        """Newest first; ``label`` is NAME=VALUE. Pages are fetched as they are needed."""
-        params = {"state": state, "model": model and _named(model), "label": label, "group": group}
+    def jobs(self, **filters: Unpack[requests.JobFilters]) -> Iterator[Job]:
+        """Newest first; everything given must hold. Pages are fetched as they are needed."""
+        params: dict[str, Any] = {name: _plain(value) for name, value in filters.items()}
         return (Job(self._transport, data) for data in self._pages("/v1/jobs", "jobs", params))
 
     def job(self, job_id: str) -> Job:
@@ -141,7 +143,7 @@ class Client:
 
     def artifacts(self, *, model: Model | str | None = None) -> Iterator[Artifact]:
         """Newest first, verified or not. Pages are fetched as they are needed."""
-        params = {"model": model and _named(model)}
+        params = {"model": None if model is None else _named(model)}
         return (Artifact.of(self._transport, data) for data in self._pages("/v1/artifacts", "artifacts", params))
 
     def best(
@@ -194,6 +196,13 @@ class Client:
             token = page["next_page_token"]
             if token is None:
                 return
+
+
+def _plain(value: object) -> object:
+    """A filter as a query has it."""
+    if isinstance(value, Model):
+        return value.digest
+    return value.isoformat() if isinstance(value, datetime) else value
 
 
 def _named(model: Model | str) -> str:

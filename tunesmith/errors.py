@@ -23,8 +23,8 @@
     │   │   ├── InvalidModel, UnsupportedOperators, ShapeRequired, ShapeMismatch, InvalidInputs, InvalidBundle
     │   │   ├── UnknownTarget, UnsupportedTarget, UnknownTuner, UnknownPrecision, UnknownRunner
     │   │   ├── InvalidOption, InvalidOperator, InvalidBudget, InvalidPageToken, InvalidWebhook
-    │   │   ├── BlobTooLarge, BodyTooLarge, RangeNotSatisfiable, MethodNotAllowed
-    │   │   └── IdempotencyMismatch
+    │   │   ├── BlobTooLarge, BodyTooLarge, HeadersTooLarge, RequestTimeout, RangeNotSatisfiable
+    │   │   └── MethodNotAllowed, IdempotencyMismatch
     │   ├── NotFound
     │   │   └── ModelNotFound, TokenNotFound, JobNotFound, GroupNotFound, ArtifactNotFound, BlobNotFound, RouteNotFound
     │   ├── Conflict                  right in itself, but not now
@@ -39,8 +39,8 @@
         │   └── VerificationFailed, AccuracyNotMet, NoValidTrial, AttemptsExhausted
         └── JobCanceled
 
-``code`` is stable and, where the server answered, the server's own; ``hint`` says what to do. docs/errors.md lists the
-codes. A code that this client does not know yet has the class of its HTTP status.
+``code`` is stable, and the server's own where it answered; docs/errors.md lists them. ``hint`` says what to do. A code
+that this client does not know yet has the class of its HTTP status.
 """
 
 from __future__ import annotations
@@ -69,10 +69,8 @@ class TunesmithError(Exception):
         self.code = code or type(self).code
         self.hint = hint or self.default_hint
         self.details = dict(details or {})
-        self.status = status
-        """The HTTP status, where a server answered."""
-        self.retry_after = retry_after
-        """Seconds after which the server says that asking again makes sense."""
+        self.status, self.retry_after = status, retry_after
+        """HTTP's, where a server answered; seconds after which asking again makes sense, where it says so."""
 
 
 class ConfigurationError(TunesmithError):
@@ -267,6 +265,14 @@ class BlobTooLarge(InvalidRequest):
 
 class BodyTooLarge(InvalidRequest):
     code = "body_too_large"
+
+
+class HeadersTooLarge(InvalidRequest):
+    code = "headers_too_large"
+
+
+class RequestTimeout(InvalidRequest):
+    code = "request_timeout"
 
 
 class RangeNotSatisfiable(InvalidRequest):

@@ -38,6 +38,15 @@ class Job:
         return None if stage is None else str(stage)
 
     @property
+    def labels(self) -> dict[str, str]:
+        return dict(self.data["labels"])
+
+    @property
+    def group(self) -> str | None:
+        group = self.data.get("group")
+        return None if group is None else str(group)
+
+    @property
     def failure(self) -> Json | None:
         """code, message, hint and details; None unless it failed."""
         failure = self.data["failure"]
@@ -86,6 +95,14 @@ class Job:
     def records(self) -> str:
         """One line a trial, in the tuner's own format."""
         return self._transport.get(f"/v1/jobs/{self.id}/records").text
+
+    def deliveries(self) -> Json:
+        """``url`` of the webhook, None without one, and ``deliveries``: the message of the job's end, and its fate."""
+        return dict(self._transport.get(f"/v1/jobs/{self.id}/deliveries").json())
+
+    def resend(self) -> Json:
+        """Send that message once more; the same as ``deliveries``. Raises Conflict where there is none."""
+        return dict(self._transport.post(f"/v1/jobs/{self.id}/deliveries:resend").json())
 
     def cancel(self) -> Job:
         """Ask for its end; a running one is ``canceling`` until its worker has stopped. Raises Conflict after that."""

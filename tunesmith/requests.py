@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict, cast
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from tunesmith import budgets, errors
 from tunesmith.budgets import Budget
+
+if TYPE_CHECKING:
+    from tunesmith.jobs import Job
+    from tunesmith.models import Model
 
 
 class Options(TypedDict, total=False):
     """Everything but the model; see ``POST /v1/jobs`` in the server's /docs. None leaves an option to the server."""
 
+    like: Job | str | None
+    """A job, or its id, to take everything from that is not said here."""
     target: str
     """``native``, or a TVM target such as ``llvm -mcpu=znver3`` or ``cuda -arch=sm_90``."""
     tuner: str
@@ -50,13 +57,38 @@ class Options(TypedDict, total=False):
     """``url`` to call when the job has ended and, to sign with, ``secret``; see docs/webhooks.md."""
 
 
-def draft(model: str, options: Options) -> dict[str, Any]:
-    """The body of ``POST /v1/jobs`` for a model's id or digest."""
+class JobFilters(TypedDict, total=False):
+    """Which jobs to list."""
+
+    state: str | None
+    """``queued``, ``running``, ``canceling``, ``succeeded``, ``failed`` or ``canceled``."""
+    model: Model | str | None
+    """Or its id or digest."""
+    label: str | None
+    """``NAME=VALUE``"""
+    group: str | None
+    target: str | None
+    tuner: str | None
+    created_after: datetime | None
+    created_before: datetime | None
+    """With their time zones."""
+    text: str | None
+    """Part of the model's name, the group or a label's value, or the beginning of the job's id."""
+    owner: str | None
+    """For admins: whose; all by default."""
+
+
+def draft(model: str | None, options: Options) -> dict[str, Any]:
+    """The body of ``POST /v1/jobs`` for a model's id or digest, or for that of the job it is to be like."""
     given = {name: value for name, value in cast(Mapping[str, Any], options).items() if value is not None}
     budget = _budget(given)
     if "input_shapes" in given:
         given["input_shapes"] = {name: list(shape) for name, shape in given["input_shapes"].items()}
-    return {"model": model, **({"budget": budget} if budget else {}), **given}
+    if "like" in given:
+        given["like"] = given["like"] if isinstance(given["like"], str) else given["like"].id
+    elif model is None:
+        raise errors.InvalidInput("neither a model nor a job is named", hint="Name a model, or like= a job.")
+    return {**({"model": model} if model else {}), **({"budget": budget} if budget else {}), **given}
 
 
 def _budget(given: dict[str, Any]) -> dict[str, float]:

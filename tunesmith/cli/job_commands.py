@@ -1,4 +1,4 @@
-"""``jobs``, ``status``, ``logs``, ``cancel``, ``retry`` and ``workers``."""
+"""``jobs``, ``status``, ``logs``, ``cancel``, ``retry``, ``deliveries`` and ``workers``."""
 
 from __future__ import annotations
 
@@ -8,36 +8,58 @@ from typing import Annotated, Any
 
 import typer
 
-from tunesmith.cli import connecting, options, output, reports, watching
+from tunesmith.cli import completion, connecting, options, output, reports, watching
 
 _LOG_POLL_SECONDS = 1.0
+_JOBS_EPILOG = """\b
+Examples:
+  tunesmith jobs --state running
+  tunesmith jobs --group nightly --label team=vision
+  tunesmith jobs --json | jq -r '.[].id'
+"""
+_STATUS_EPILOG = """\b
+Examples:
+  tunesmith status JOB
+  tunesmith status JOB --watch
+"""
 
 
 def register(app: typer.Typer) -> None:
-    for command in (jobs, status, logs, cancel, retry, workers):
+    app.command(epilog=_JOBS_EPILOG)(jobs)
+    app.command(epilog=_STATUS_EPILOG)(status)
+    for command in (logs, cancel, retry, deliveries, workers):
         app.command()(command)
 
 
 def jobs(
     state: Annotated[
-        str | None, typer.Option(help="queued, running, canceling, succeeded, failed or canceled.")
+        str | None,
+        typer.Option(
+            help="queued, running, canceling, succeeded, failed or canceled.", autocompletion=completion.states
+        ),
     ] = None,
     model: Annotated[str | None, typer.Option(help="Id or digest of a model.")] = None,
+    group: Annotated[str | None, typer.Option(metavar="NAME", help="Only jobs of this group.")] = None,
     label: Annotated[str | None, typer.Option(metavar="NAME=VALUE", help="Only jobs with this label.")] = None,
+    target: Annotated[str | None, typer.Option(help="As it was asked for, or as a worker resolved it.")] = None,
+    tuner: Annotated[str | None, typer.Option(help="As it was asked for.", autocompletion=completion.tuners)] = None,
+    text: Annotated[str | None, typer.Option(help="Part of the model's name, the group or a label's value.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Most jobs to list.")] = 50,
     as_json: options.Json = False,
 ) -> None:
     """List the jobs, newest first."""
     with connecting.client() as client:
-        found = [job.data for job in itertools.islice(client.jobs(state=state, model=model, label=label), limit)]
+        pages = client.jobs(state=state, model=model, group=group, label=label, target=target, tuner=tuner, text=text)
+        found = [job.data for job in itertools.islice(pages, limit)]
     if as_json:
         output.document(found)
         return
+    asked = any((state, model, group, label, target, tuner, text))
     output.listing(
         ["JOB", "STATE", "STAGE", "TRIALS", "TIME", "MODEL", "TARGET"],
         [_row(job) for job in found],
         optional=["STAGE", "TRIALS", "TIME", "MODEL", "TARGET"],
-        empty="no jobs; tune a model: tunesmith tune MODEL.onnx",
+        empty="no such jobs" if asked else "no jobs; tune a model: tunesmith tune MODEL.onnx",
     )
 
 
@@ -75,19 +97,29 @@ def status(
 def logs(
     job: options.JobId,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Print the end of the engine log."""
+    if follow and as_json:
+        raise typer.BadParameter("--json tells what there is; --follow goes on")
     with connecting.client() as client:
         found = client.job(job)
         text, offset = found.log()
+        if as_json:
+            output.document({"job": found.id, "text": text, "next_offset": offset})
+            return
         _print(text)
-        while follow:
-            ended = found.refresh().is_finished
-            text, offset = found.log(offset)
-            _print(text)
-            if ended and not text:
-                return
-            time.sleep(0 if text else _LOG_POLL_SECONDS)
+        try:
+            while follow:
+                ended = found.refresh().is_finished
+                text, offset = found.log(offset)
+                _print(text)
+                if ended and not text:
+                    return
+                time.sleep(0 if text else _LOG_POLL_SECONDS)
+        except KeyboardInterrupt:
+            output.note(f"\njob {found.id} goes on; look again: tunesmith logs {found.id} --follow")
+            raise
 
 
 def _print(text: str) -> None:
@@ -113,6 +145,41 @@ def retry(job: options.JobId, as_json: options.Json = False) -> None:
     else:
         output.line(found.id)
         output.note(f"look at it: tunesmith status {found.id} --watch")
+
+
+def deliveries(
+    job: options.JobId,
+    resend: Annotated[bool, typer.Option("--resend", help="Send the message of the job's end once more.")] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Show what became of the call of a job's webhook."""
+    with connecting.client() as client:
+        found = client.job(job)
+        told = found.resend() if resend else found.deliveries()
+    if as_json:
+        output.document(told)
+        return
+    if told["url"] is None:
+        output.note(f"job {found.id} has no webhook; give one when it is made: tunesmith tune --webhook URL")
+        return
+    output.note(f"to {told['url']}")
+    rows = [
+        [
+            one["id"],
+            one["state"],
+            str(one["attempts"]),
+            str(one["last_status"] or "-"),
+            output.when(one["next_attempt_at"]) if one["next_attempt_at"] else "-",
+            one["last_error"] or "-",
+        ]
+        for one in told["deliveries"]
+    ]
+    output.listing(
+        ["MESSAGE", "STATE", "ATTEMPTS", "STATUS", "NEXT", "ERROR"],
+        rows,
+        optional=["STATUS", "NEXT", "ERROR"],
+        empty="nothing was sent yet: the job has not ended",
+    )
 
 
 def workers(as_json: options.Json = False) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-import statistics
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith import connection, errors
-from tunesmith.cli import arrays
 
 _SAME_MACHINE = {"x86_64": ("x86_64", "amd64"), "aarch64": ("aarch64", "arm64")}
 """How triples write the machines that Linux names so."""
@@ -26,6 +22,8 @@ class RunResult:
 
     def statistics(self) -> dict[str, float]:
         """TVMC's columns."""
+        import statistics
+
         ordered = sorted(self.samples)
         return {
             "mean": statistics.fmean(ordered),
@@ -76,6 +74,10 @@ def run_bundle(
 
     ``named`` are outputs that must exist; ``outputs`` gets all of them.
     """
+    import tempfile
+
+    from tunesmith.cli import arrays
+
     for path in (bundle, inputs):
         if path is not None and not path.is_file():
             raise errors.unreadable(path)
@@ -121,6 +123,8 @@ def _check_names(named: Sequence[str], known: Sequence[str]) -> None:
 
 def _check_machine(target: str) -> None:
     """Raises InvalidInput for code of another kind of machine, which could not be loaded."""
+    import platform
+
     _, named, triple = target.partition("-mtriple=")
     theirs, ours = triple.partition("-")[0], platform.machine()
     if named and theirs not in _SAME_MACHINE.get(ours, (ours,)):

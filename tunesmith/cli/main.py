@@ -20,6 +20,7 @@ from tunesmith.cli import (
     records_commands,
     run_command,
     service_commands,
+    token_commands,
     tune_command,
 )
 
@@ -33,14 +34,28 @@ _EXITS: tuple[tuple[type[errors.TunesmithError], int], ...] = (
     (errors.TunesmithError, 1),
 )
 
+_WIDEST_HELP = 80
+_EPILOG = """\b
+First steps:
+  tunesmith tune net.onnx --dry-run              what tuning would do
+  tunesmith tune net.onnx --seconds 300          tune, and show the gain
+  tunesmith pull --model net.onnx -o net.tar     get the best bundle
+  tunesmith run net.tar --print-time             run it here
+\b
+TUNESMITH_URL and TUNESMITH_TOKEN name the server; without them it is the
+one that `tunesmith serve` started here. Status: 0 ok, 1 the job failed,
+2 usage, 3 configuration, 4 network, 5 refused, 130 Ctrl-C.
+"""
 app = typer.Typer(
     name="tunesmith",
     help="Tune neural networks for the machines they run on.",
+    epilog=_EPILOG,
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    # Without a width of its own, help never gets narrower than 50 columns.
+    context_settings={"help_option_names": ["-h", "--help"], "terminal_width": min(output.width(), _WIDEST_HELP)},
 )
 model_commands.register(app)
 tune_command.register(app)
@@ -48,6 +63,7 @@ job_commands.register(app)
 pull_command.register(app)
 run_command.register(app)
 service_commands.register(app)
+token_commands.register(app)
 app.add_typer(engine_commands.app, name="engines")
 app.add_typer(records_commands.app, name="records")
 

@@ -15,9 +15,24 @@ if TYPE_CHECKING:
     from tunesmith.models import Model
 
 
+_UPLOAD_EPILOG = """\b
+Examples:
+  tunesmith upload net.onnx
+  tunesmith upload net.onnx --name resnet-50-v3
+"""
+_OPERATOR_EPILOG = """\b
+Examples:
+  tunesmith operator 'conv2d x=1,64,56,56 w=64,64,3,3 padding=1'
+  tunesmith operator 'matmul x=128,768 w=768,3072'
+\b
+Operators: matmul, batch_matmul, dense, conv1d, conv2d, conv3d,
+depthwise_conv2d, conv2d_transpose (docs/tuning.md).
+"""
+
+
 def register(app: typer.Typer) -> None:
-    app.command()(upload)
-    app.command()(operator)
+    app.command(epilog=_UPLOAD_EPILOG)(upload)
+    app.command(epilog=_OPERATOR_EPILOG)(operator)
     app.command()(models)
 
 
@@ -42,7 +57,7 @@ def operator(
     name: Annotated[str | None, typer.Option(help="For people; the operator and its shapes by default.")] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Make a model of one operator, to be tuned like any other: matmul, dense, conv2d, …"""
+    """Make a model of one operator, to be tuned like any other."""
     draft = operator_spec.parse(spec)
     with connecting.client() as client:
         _show(client.make_operator({**draft, "name": name}), as_json=as_json)

@@ -7,8 +7,13 @@ from typing import Annotated
 
 import typer
 
+from tunesmith.cli import completion
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of a job, as `jobs` lists them.")]
+JobId = Annotated[
+    str,
+    typer.Argument(metavar="JOB", help="Id of a job, as `jobs` lists them.", autocompletion=completion.jobs),
+]
 _SHAPE = "--input-shape is NAME:SIZE,SIZE,… such as x:1,3,224,224"
 
 

@@ -19,16 +19,17 @@ if TYPE_CHECKING:
     from tunesmith.pulling import Found
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_EPILOG = """Examples:
-
-tunesmith pull j-7f3a -o net.tar: what one job made.
-
-tunesmith pull --model net.onnx --target native -o net.tar: the best there is, whichever job made it.
-
-tunesmith pull --model net.onnx --lock tunesmith.lock --fail-if-slower 5% -o net.tar: the same, held to what was taken
-before. Status 1 when what is best now is slower by more, or gone.
-
-tunesmith pull --model net.onnx --lock tunesmith.lock --frozen -o net.tar: exactly what is locked."""
+_EPILOG = """\b
+Examples:
+  tunesmith pull JOB -o net.tar
+  tunesmith pull --model net.onnx --target native -o net.tar
+\b
+In CI, hold what is taken to what was taken before (docs/ci.md):
+  tunesmith pull --model net.onnx -o net.tar \\
+      --lock tunesmith.lock --fail-if-slower 5%
+  tunesmith pull --model net.onnx -o net.tar \\
+      --lock tunesmith.lock --frozen
+"""
 
 
 def register(app: typer.Typer) -> None:
@@ -45,7 +46,7 @@ class _Locking:
 def pull(
     job: Annotated[
         str | None,
-        typer.Argument(metavar="[JOB]", help="Id of a job that has succeeded.", autocompletion=completion.jobs),
+        typer.Argument(metavar="JOB", help="Id of a job that has succeeded.", autocompletion=completion.jobs),
     ] = None,
     model: Annotated[
         str | None, typer.Option(metavar="FILE|DIGEST", help="The best bundle of this model, whichever job made it.")
@@ -75,7 +76,7 @@ def pull(
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Download a tuned bundle: JOB's, or the best of a model and target."""
+    """Download a job's bundle, or the best of a model."""
     if (job is None) == (model is None):
         raise typer.BadParameter("name a JOB, or a model with --model, but not both")
     if lock is None and (frozen or update or fail_if_slower is not None):

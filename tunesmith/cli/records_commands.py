@@ -15,9 +15,20 @@ app = typer.Typer(help="Records of trials, in the formats of TVM's tuners.", no_
 _Tuner = Annotated[str, typer.Option("--tuner", help="autotvm, ansor or metaschedule.")]
 _Toolchain = Annotated[str | None, typer.Option(help="Such as relay/tvm-0.19.0/llvm-22; see `workers --json`.")]
 _SHOWN_REFUSALS = 10
+_EXPORT_EPILOG = """\b
+Examples:
+  tunesmith records export --tuner autotvm -o log.json
+  tunesmith records export --tuner ansor --target native -o log.json
+  tunesmith records export --tuner metaschedule -o database/
+"""
+_IMPORT_EPILOG = """\b
+Examples:
+  tunesmith records import log.json --tuner autotvm
+  tunesmith records import database/ --tuner metaschedule
+"""
 
 
-@app.command()
+@app.command(epilog=_EXPORT_EPILOG)
 def export(
     file: Annotated[
         Path, typer.Option("-o", "--output", metavar="FILE|DIR", help="MetaSchedule's two files go into a folder.")
@@ -53,7 +64,7 @@ def export(
         output.note("no record matches; leave options out, or list what there is: GET /v1/records")
 
 
-@app.command(name="import")
+@app.command(name="import", epilog=_IMPORT_EPILOG)
 def take(
     file: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="A log; MetaSchedule's folder or a tar of it.")],
     tuner: _Tuner,

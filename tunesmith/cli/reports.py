@@ -180,6 +180,7 @@ def job(found: Job) -> None:
         "trials": f"{data['trials_done']} of {data['trials_planned']}" + _failures(data["failures"]),
         "time": f"{output.duration(data['queue_seconds'])} queued, {output.duration(data['run_seconds'])} running",
         "stages": "  ".join(f"{stage['stage']} {stage['seconds']:.1f} s" for stage in data["timeline"]),
+        "group": data.get("group") or "",
         "labels": " ".join(f"{name}={value}" for name, value in data["labels"].items()),
         "artifact": data["artifact_id"] or "",
     }

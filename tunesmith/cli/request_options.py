@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tunesmith.cli import options
+from tunesmith.cli import completion, options
 
 _Texts = list[str] | None
 
@@ -17,16 +17,20 @@ class Build:
     """What to build."""
 
     target: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="'native' for the worker's CPU, or a TVM target: 'llvm -mcpu=znver3', "
-            "'llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72', 'cuda -arch=sm_90'."
+            "'llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72', 'cuda -arch=sm_90'.  [default: native]"
         ),
-    ] = "native"
+    ] = None
     threads: Annotated[int | None, typer.Option(help="Threads to run with.  [default: every core]")] = None
     precision: Annotated[
-        str, typer.Option(help="Inside: f32, bf16, fp16 or int8; auto: the fastest that is accurate enough.")
-    ] = "f32"
+        str | None,
+        typer.Option(
+            help="Inside: f32, bf16, fp16 or int8; auto: the fastest that is accurate enough.  [default: f32]",
+            autocompletion=completion.precisions,
+        ),
+    ] = None
     max_error: Annotated[
         str | None,
         typer.Option(metavar="1%|0.01", help="Of a narrower precision: largest error, of an output's largest value."),
@@ -35,7 +39,10 @@ class Build:
         str | None,
         typer.Option(metavar="99%|0.99", help="Of a narrower precision: rows of a classifier that keep their answer."),
     ] = None
-    bundle_format: Annotated[str, typer.Option(help="shared, object or system-lib.")] = "shared"
+    bundle_format: Annotated[
+        str | None,
+        typer.Option(help="shared, object or system-lib.  [default: shared]", autocompletion=completion.bundle_formats),
+    ] = None
     input_shape: Annotated[
         _Texts, typer.Option(metavar="NAME:1,3,224,224", help="For dynamic dimensions; repeatable.")
     ] = None
@@ -47,7 +54,7 @@ class Build:
             "precision": self.precision,
             "accuracy": self._accuracy(),
             "bundle_format": self.bundle_format,
-            "input_shapes": options.input_shapes(self.input_shape or []),
+            "input_shapes": options.input_shapes(self.input_shape or []) or None,
         }
 
     def _accuracy(self) -> dict[str, float] | None:
@@ -62,7 +69,10 @@ class Build:
 class Search:
     """How to search."""
 
-    tuner: Annotated[str, typer.Option(help="auto, autotvm, ansor or metaschedule.")] = "auto"
+    tuner: Annotated[
+        str | None,
+        typer.Option(help="auto, autotvm, ansor or metaschedule.  [default: auto]", autocompletion=completion.tuners),
+    ] = None
     trials: Annotated[int | None, typer.Option(help="Most trials of the whole job.")] = None
     seconds: Annotated[float | None, typer.Option(help="Longest tuning time.")] = None
     n_trial: Annotated[int | None, typer.Option(help="Most trials for one tuning task.")] = None
@@ -106,7 +116,7 @@ class Search:
             "tuner": self.tuner,
             "trials": self.trials,
             "seconds": self.seconds,
-            "tuner_options": _given(chosen),
+            "tuner_options": _given(chosen) or None,
         }
 
 
@@ -115,8 +125,13 @@ class Measuring:
     """How to measure."""
 
     runner: Annotated[
-        str, typer.Option(help="local; rpc, on devices behind a TVM RPC tracker; none, which builds and runs nothing.")
-    ] = "local"
+        str | None,
+        typer.Option(
+            help="local; rpc, on devices behind a TVM RPC tracker; none, which builds and runs nothing."
+            "  [default: local]",
+            autocompletion=completion.runners,
+        ),
+    ] = None
     rpc_tracker: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="The tracker, for --runner rpc.")] = None
     rpc_key: Annotated[str | None, typer.Option(metavar="KEY", help="The key of the devices behind it.")] = None
     rpc_session_timeout: Annotated[
@@ -137,7 +152,7 @@ class Measuring:
     ] = False
 
     def request(self) -> dict[str, Any]:
-        return {"runner": self.runner, "rpc": self._rpc(), "device": self.device, "measure": self._measure()}
+        return {"runner": self.runner, "rpc": self._rpc(), "device": self.device, "measure": self._measure() or None}
 
     def _measure(self) -> dict[str, Any]:
         return _given(
@@ -163,11 +178,32 @@ class Measuring:
 class Queueing:
     """The job."""
 
+    like: Annotated[
+        str | None,
+        typer.Option(metavar="JOB", help="As that job was, but for what is said here.", autocompletion=completion.jobs),
+    ] = None
+    group: Annotated[str | None, typer.Option(metavar="NAME", help="Of jobs that belong together.")] = None
     priority: Annotated[int | None, typer.Option(help="0 runs first, 9 last.  [default: 5]")] = None
     label: Annotated[_Texts, typer.Option(metavar="NAME=VALUE", help="Repeatable.")] = None
+    webhook: Annotated[str | None, typer.Option(metavar="URL", help="To be called when the job has ended.")] = None
+    webhook_secret: Annotated[
+        str | None,
+        typer.Option(
+            metavar="whsec_…",
+            envvar="TUNESMITH_WEBHOOK_SECRET",
+            show_envvar=False,
+            help="Signs that call.  [default: TUNESMITH_WEBHOOK_SECRET, or a new one that is shown once]",
+        ),
+    ] = None
 
     def request(self) -> dict[str, Any]:
-        return {"priority": self.priority, "labels": options.labels(self.label or [])}
+        return {
+            "like": self.like,
+            "group": self.group,
+            "priority": self.priority,
+            "labels": options.labels(self.label or []) or None,
+            "webhook": _given({"url": self.webhook, "secret": self.webhook_secret}) if self.webhook else None,
+        }
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:

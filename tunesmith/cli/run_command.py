@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tunesmith.cli import arrays, classes, local, options, output, reports
-from tunesmith.cli.arrays import Array
+from tunesmith.cli import options, output, reports
+
+if TYPE_CHECKING:
+    from tunesmith.cli.arrays import Array
+    from tunesmith.cli.classes import Answer
+
+    Tops = dict[str, list[list[Answer]]]
 
 _EPILOG = """\b
 Examples:
@@ -56,7 +60,14 @@ def run(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Run a bundle in the engine that compiled it: plain TVM, no server needed."""
+    """Run a bundle on this machine; no server is needed.
+
+    It runs in the engine that compiled it, which is plain TVM.
+    """
+    import tempfile
+
+    from tunesmith.cli import arrays, classes, local
+
     names = [name.strip() for name in dump_outputs.split(",") if name.strip()] if dump_outputs else []
     known = classes.labels(labels) if labels else None
     shown = (top_k or _TOP) if known else top_k
@@ -90,10 +101,9 @@ def run(
         output.note(f"outputs written to {to}")
 
 
-Tops = dict[str, list[list[classes.Answer]]]
-
-
 def _tops(path: Path, names: list[str], most: int, known: list[str] | None) -> Tops:
+    from tunesmith.cli import arrays, classes
+
     return {name: classes.top(arrays.read(path, name), most, known) for name in names}
 
 
@@ -124,7 +134,7 @@ def _show(specs: list[dict[str, Any]], tops: Tops, values: list[Array]) -> None:
             output.line(f"  … and {hidden} more rows; see --json")
 
 
-def _answers(row: list[classes.Answer]) -> None:
+def _answers(row: list[Answer]) -> None:
     lines = output.table(
         ["class", "value", "label"],
         [[str(answer.index), f"{answer.value:.6g}", answer.label or ""] for answer in row],

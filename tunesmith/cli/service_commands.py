@@ -39,7 +39,10 @@ def _port_of_environment() -> int:
 
 
 def worker() -> int:
-    """Start a worker that takes jobs; Ctrl-C gives its job back and stops it."""
+    """Start a worker that takes jobs; Ctrl-C stops it.
+
+    The job that it works on goes back into the queue.
+    """
     return int(_server_part("worker.main").main())
 
 

@@ -17,12 +17,24 @@ if TYPE_CHECKING:
     from tunesmith.jobs import Job
     from tunesmith.models import Model
 
+_EPILOG = """\b
+Examples:
+  tunesmith tune net.onnx --seconds 300 -o net.tar
+  tunesmith tune net.onnx --dry-run
+  tunesmith tune net.onnx --input-shape x:1,3,224,224 --threads 4
+  tunesmith tune net.onnx --precision auto --max-error 2%
+  tunesmith tune net.onnx --tuner ansor --trials 2000 --no-wait
+  tunesmith tune --like JOB --seconds 3600
+  tunesmith tune --operator 'matmul x=128,768 w=768,768'
+\b
+Options that go together: docs/tuning.md.
+"""
 _TURN_SECONDS = 2.0
 """Between two askings for a plan."""
 
 
 def register(app: typer.Typer) -> None:
-    app.command(cls=groups.GroupedCommand)(groups.flattened(tune))
+    app.command(cls=groups.GroupedCommand, epilog=_EPILOG)(groups.flattened(tune))
 
 
 def tune(
@@ -31,7 +43,7 @@ def tune(
     measuring: Measuring,
     queueing: Queueing,
     model: Annotated[
-        Path | None, typer.Argument(metavar="[MODEL.onnx]", help="An ONNX model, or one operator as IRModule .json.")
+        Path | None, typer.Argument(metavar="MODEL.onnx", help="An ONNX model, or one operator as IRModule .json.")
     ] = None,
     operator: Annotated[
         str | None,
@@ -47,14 +59,15 @@ def tune(
     """Tune a model and show what was gained. Without a budget the server's default applies (10 minutes)."""
     request = {**build.request(), **search.request(), **measuring.request(), **queueing.request()}
     with connecting.client() as client:
-        uploaded = _uploaded(client, model, operator)
+        uploaded = _uploaded(client, model, operator, like=queueing.like)
         if dry_run:
             return _plan(_planned(client, uploaded, request), as_json=as_json)
         job = client.tune(uploaded, **request)
         if job.data["waits_for"]:
             output.note(f"job {job.id} waits for {job.data['waits_for']}")
+        _tell_secret(job, queueing)
         if wait:
-            output.note(f"job {job.id}: {uploaded.name} for {build.target}")
+            output.note(f"job {job.id}: {job.data['model_name']} for {job.data['target']}")
             watching.until_finished(job)
             _show(job, to, as_json=as_json)
         else:
@@ -62,7 +75,13 @@ def tune(
     return 0
 
 
-def _planned(client: Client, model: Model, request: Any) -> dict[str, Any]:
+def _tell_secret(job: Job, queueing: Queueing) -> None:
+    webhook = job.data.get("webhook") or {}
+    if queueing.webhook and not queueing.webhook_secret and webhook.get("secret"):
+        output.note(f"calls of {webhook['url']} are signed with {webhook['secret']}; this is not shown again")
+
+
+def _planned(client: Client, model: Model | None, request: Any) -> dict[str, Any]:
     """Waits for its turn at a server that is making as many plans as it may."""
     told = False
     while True:
@@ -86,12 +105,17 @@ def _plan(plan: dict[str, Any], *, as_json: bool) -> int:
     return 0 if plan["possible"] else 1
 
 
-def _uploaded(client: Client, model: Path | None, operator: str | None) -> Model:
+def _uploaded(client: Client, model: Path | None, operator: str | None, *, like: str | None) -> Model | None:
+    """None for the model of the job that the new one is like."""
     if model is not None and operator is None:
         return client.upload(model, progress=connecting.upload_progress(model))
     if operator is not None and model is None:
         return client.make_operator(operator_spec.parse(operator))
-    raise typer.BadParameter("name a MODEL.onnx (or .json), or an operator with --operator, but not both")
+    if like is not None and model is None:
+        return None
+    raise typer.BadParameter(
+        "name a MODEL.onnx (or .json), an operator with --operator, or a job with --like, but not two models"
+    )
 
 
 def _leave(job: Job, *, as_json: bool) -> None:

@@ -1,0 +1,171 @@
+"""``token create``, ``token list``, ``token revoke`` and ``login``."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from tunesmith.cli import connecting, options, output
+
+app = typer.Typer(help="Tokens: who may do what here, and how much. For admins.", no_args_is_help=True)
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+_BYTES = {"": 1, "k": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
+_CREATE_EPILOG = """\b
+Examples:
+  tunesmith token create CI --owner vision --expires 90d
+  tunesmith token create dashboard --scope read
+  tunesmith token create intern --queued-jobs 5 --running-jobs 1 --stored 2G
+"""
+_LOGIN_EPILOG = """\b
+Examples:
+  tunesmith login
+  xdg-open $(tunesmith login)
+"""
+
+
+def register(root: typer.Typer) -> None:
+    root.add_typer(app, name="token")
+    root.command(epilog=_LOGIN_EPILOG)(login)
+
+
+@app.command(epilog=_CREATE_EPILOG)
+def create(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is for; for people.")],
+    owner: Annotated[
+        str | None, typer.Option(help="Whose jobs and models it makes and sees.  [default: your own]")
+    ] = None,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(help="read, submit or admin; repeatable, none includes another.  [default: read and submit]"),
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option(metavar="AFTER", help="Such as 12h, 90d or 52w; never if not given.")
+    ] = None,
+    running_jobs: Annotated[
+        int | None, typer.Option(metavar="N", help="Most jobs at work at a time; more wait.")
+    ] = None,
+    queued_jobs: Annotated[
+        int | None, typer.Option(metavar="N", help="Most jobs in the queue; more are refused.")
+    ] = None,
+    stored: Annotated[
+        str | None, typer.Option(metavar="BYTES", help="Most bytes of the owner's models and artifacts: 500M, 2G.")
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Make a token. Its text is printed now and never again."""
+    with connecting.client() as client:
+        token = client.tokens.create(
+            name,
+            owner=owner,
+            scopes=scope or ["read", "submit"],
+            expires_in_seconds=_seconds(expires),
+            running_jobs=running_jobs,
+            queued_jobs=queued_jobs,
+            stored_bytes=_bytes(stored),
+        )
+    if as_json:
+        output.document({**token.data, "token": token.text})
+        return
+    output.line(str(token.text))
+    output.note(
+        f"{token.id}: {', '.join(token.scopes)} for {token.owner}, {_until(token.data['expires_at'])}. "
+        "Keep it now: the server stores no more than its digest. Send it as TUNESMITH_TOKEN."
+    )
+
+
+@app.command(name="list")
+def list_(
+    owner: Annotated[str | None, typer.Option(help="Only this owner's.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="With those that are revoked or expired.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="Most tokens to list.")] = 50,
+    as_json: options.Json = False,
+) -> None:
+    """List the tokens, newest first."""
+    with connecting.client() as client:
+        wanted = (token.data for token in client.tokens.list(owner=owner) if everything or token.data["active"])
+        found = list(itertools.islice(wanted, limit))
+    if as_json:
+        output.document(found)
+        return
+    output.listing(
+        ["TOKEN", "OWNER", "SCOPES", "STATE", "LAST USED", "NAME", "LIMITS"],
+        [_row(token) for token in found],
+        optional=["STATE", "LAST USED", "NAME", "LIMITS"],
+        empty="no such tokens; make one: tunesmith token create NAME",
+    )
+
+
+@app.command()
+def revoke(
+    token: Annotated[str, typer.Argument(metavar="TOKEN", help="Id of a token, as `token list` tells it.")],
+    as_json: options.Json = False,
+) -> None:
+    """Refuse a token from now on, and the browsers that came in with it. Its jobs go on."""
+    with connecting.client() as client:
+        revoked = client.tokens.revoke(token)
+    if as_json:
+        output.document(revoked.data)
+        return
+    output.line(f"{revoked.id} ({revoked.name}) is revoked")
+
+
+def login(as_json: options.Json = False) -> None:
+    """Print a link that opens the dashboard in a browser.
+
+    It works once, for ten minutes. The browser may then do what you may.
+    """
+    with connecting.client() as client:
+        link = client.tokens.login_link()
+    if as_json:
+        output.document(link)
+        return
+    output.line(link["url"])
+
+
+def _row(token: dict[str, Any]) -> list[str]:
+    limits = {"running_jobs": "running", "queued_jobs": "queued", "stored_bytes": "stored"}
+    quota = token["quota"]
+    told = [
+        f"{output.size(quota[name]) if name == 'stored_bytes' else quota[name]} {word}"
+        for name, word in limits.items()
+        if quota[name] is not None
+    ]
+    return [
+        token["id"],
+        token["owner"],
+        ",".join(token["scopes"]),
+        "revoked" if token["revoked_at"] else _until(token["expires_at"]),
+        output.when(token["last_used_at"]) if token["last_used_at"] else "never",
+        token["name"],
+        ", ".join(told) or "-",
+    ]
+
+
+def _until(expires_at: str | None) -> str:
+    if expires_at is None:
+        return "for good"
+    is_over = datetime.fromisoformat(expires_at) <= datetime.now().astimezone()
+    return f"{'expired' if is_over else 'until'} {output.when(expires_at)}"
+
+
+def _seconds(text: str | None) -> int | None:
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d{1,9})([smhdw])", text)
+    if not found:
+        raise typer.BadParameter(f"--expires is a number and s, m, h, d or w, such as 90d, not {text!r}")
+    return int(found[1]) * _SECONDS[found[2]]
+
+
+def _bytes(text: str | None) -> int | None:
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d{1,12})([kMGT]?)B?", text)
+    if not found:
+        raise typer.BadParameter(f"--stored is a number of bytes, such as 500M or 2G, not {text!r}")
+    return int(found[1]) * _BYTES[found[2]]

@@ -1,0 +1,85 @@
+"""Tokens of the server, which admins make; and login links for browsers, which everyone may make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from tunesmith.transport import Transport
+from tunesmith.wire import Json
+
+
+@dataclass(frozen=True, kw_only=True)
+class Token:
+    id: str
+    name: str
+    owner: str
+    scopes: tuple[str, ...]
+    text: str | None = field(repr=False)
+    """What to send. The server tells it once, to whoever makes the token."""
+    data: Json = field(repr=False)
+    """Everything else the server says: quota, times of creation, expiry, last use and revocation."""
+
+    @classmethod
+    def of(cls, data: Json) -> Token:
+        rest = {name: value for name, value in data.items() if name != "token"}
+        return cls(
+            id=data["id"],
+            name=data["name"],
+            owner=data["owner"],
+            scopes=tuple(data["scopes"]),
+            text=data.get("token"),
+            data=rest,
+        )
+
+
+class Tokens:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def create(
+        self,
+        name: str,
+        *,
+        owner: str | None = None,
+        scopes: Sequence[str] = ("read", "submit"),
+        expires_in_seconds: int | None = None,
+        expires_at: datetime | None = None,
+        running_jobs: int | None = None,
+        queued_jobs: int | None = None,
+        stored_bytes: int | None = None,
+    ) -> Token:
+        """Its ``text`` can be read now and never again. ``owner`` None is the caller's; None of a limit is no limit."""
+        quota = {"running_jobs": running_jobs, "queued_jobs": queued_jobs, "stored_bytes": stored_bytes}
+        draft = {
+            "name": name,
+            "owner": owner,
+            "scopes": list(scopes),
+            "expires_in_seconds": expires_in_seconds,
+            "expires_at": expires_at.isoformat() if expires_at else None,
+            "quota": quota,
+        }
+        return Token.of(self._transport.post("/v1/tokens", draft).json())
+
+    def list(self, *, owner: str | None = None) -> Iterator[Token]:
+        """Newest first, with those that are revoked or expired. Pages are fetched as they are needed."""
+        following = None
+        while True:
+            page = self._transport.get("/v1/tokens", {"owner": owner, "page_token": following}).json()
+            yield from map(Token.of, page["tokens"])
+            following = page["next_page_token"]
+            if following is None:
+                return
+
+    def revoke(self, token_id: str) -> Token:
+        """For good. Revoking twice is harmless."""
+        return Token.of(self._transport.delete(f"/v1/tokens/{token_id}").json())
+
+    def own(self) -> Json:
+        """Owner, scopes, quota and its usage of the token that this client sends; as ``GET /v1/tokens/self``."""
+        return dict(self._transport.get("/v1/tokens/self").json())
+
+    def login_link(self) -> Json:
+        """``url`` opens the dashboard in a browser, once, until ``expires_at``; it may do what this client may."""
+        return dict(self._transport.post("/v1/login-links").json())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from api.requests import MeasureDraft, TunerDraft
+from api.requests import AccuracyDraft, BudgetDraft, JobDraft, MeasureDraft, TunerDraft
 from domain import targets
 from domain.jobs import BundleFormat, Precision, RunnerKind, Tuner
 from tuner import operators
@@ -29,6 +29,12 @@ def test_every_option_is_described(draft: type[TunerDraft | MeasureDraft]) -> No
         for name, flag in zip(draft.model_fields, flags, strict=True)
         if f"`{name}`" not in DOCUMENT and f"`{flag}`" not in DOCUMENT
     ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("draft", [JobDraft, BudgetDraft, AccuracyDraft])
+def test_every_field_is_described(draft: type[JobDraft | BudgetDraft | AccuracyDraft]) -> None:
+    missing = [name for name in draft.model_fields if f"`{name}`" not in DOCUMENT and f"`--{name}`" not in DOCUMENT]
     assert missing == []
 
 

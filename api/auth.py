@@ -22,10 +22,11 @@ def page_principal(request: Request) -> Principal | None:
     return caller if isinstance(caller, Principal) else None
 
 
-def _principal(
+async def _principal(
     request: Request, _documented: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 ) -> Principal:
     """Raises Unauthorized and TokenExpired."""
+    # Asynchronous, as below, only because FastAPI takes a thread for each dependency that is not.
     caller = request.state.caller
     if isinstance(caller, Principal):
         return caller
@@ -39,7 +40,7 @@ def any_principal() -> Any:
 PrincipalDep = Annotated[Principal, Depends(_principal)]
 
 
-def _permitted(wanted: SecurityScopes, principal: PrincipalDep) -> Principal:
+async def _permitted(wanted: SecurityScopes, principal: PrincipalDep) -> Principal:
     for scope in wanted.scopes:
         if scope not in principal.scopes:
             theirs = ", ".join(sorted(principal.scopes)) or "none"

@@ -55,7 +55,8 @@ class Services:
     """What each engine that was asked for a plan announced as its plugins."""
 
 
-def _services(request: Request) -> Services:
+async def _services(request: Request) -> Services:
+    # Asynchronous only because FastAPI takes a thread for each dependency that is not.
     services: Services = request.app.state.services
     return services
 

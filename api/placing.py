@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from domain import dispatch
-from domain.jobs import JobRequest, RunnerKind
+from domain.jobs import Job, JobRequest, JobState, RunnerKind
 from domain.targets import NATIVE, Device, Target, Toolchain
 from domain.workers import Worker
 
@@ -48,6 +48,15 @@ def missing(request: JobRequest, living: Sequence[Worker]) -> str | None:
         return "a worker for CPUs: those that are alive have GPUs, and take CUDA jobs only"
     gpus = sorted({gpu.name for worker in living for gpu in worker.accelerators})
     return f"a worker with a GPU for {request.target!r}: those alive have {', '.join(gpus) or 'none'}"
+
+
+def waits_for(job: Job, living: Sequence[Worker], held: Collection[str]) -> str | None:
+    """What a queued job waits for but its turn, as a sentence's end; ``held``: ids of those that their quota holds."""
+    if job.state is not JobState.QUEUED:
+        return None
+    if job.id in held:
+        return "an end of another job: as many as its token may run do so"
+    return missing(job.request, living)
 
 
 def _needs_gpu(request: JobRequest) -> bool:

@@ -105,7 +105,8 @@ class Job(BaseModel):
     queue_seconds: float = Field(description="From creation to the first claim by a worker, or to now.")
     run_seconds: float = Field(description="From the first claim to the end, or to now.")
     waits_for: str | None = Field(
-        description="What this queued job needs and no living worker has; null when one can take it."
+        description="What this queued job needs and no living worker has, or that as many of its token's jobs run as "
+        "may; null when a worker can take it."
     )
     failure: Failure | None
     artifact_id: str | None

@@ -10,7 +10,7 @@ from typing import Any
 from api import placing, report_schemas, schemas
 from domain.artifacts import Artifact, Report
 from domain.groups import Group
-from domain.jobs import Job, JobState, Placement
+from domain.jobs import Job, Placement
 from domain.models import Model
 from domain.tensors import TensorSpec
 from domain.tuning_tasks import TuningTask
@@ -36,8 +36,8 @@ def model(value: Model) -> schemas.Model:
     )
 
 
-def job(value: Job, of: Model, *, now: datetime, living: Sequence[Worker]) -> schemas.Job:
-    """``living``: workers that could take it."""
+def job(value: Job, of: Model, *, now: datetime, living: Sequence[Worker], held: Collection[str]) -> schemas.Job:
+    """``living``: workers that could take it; ``held``: ids of jobs that their quota keeps in the queue."""
     request = value.request
     queue_end = value.started_at or value.finished_at or now
     run_end = value.finished_at or now
@@ -70,7 +70,7 @@ def job(value: Job, of: Model, *, now: datetime, living: Sequence[Worker]) -> sc
         trials_planned=value.trials_planned,
         attempts=value.attempts,
         queue_seconds=(queue_end - value.created_at).total_seconds(),
-        waits_for=placing.missing(request, living) if value.state is JobState.QUEUED else None,
+        waits_for=placing.waits_for(value, living, held),
         run_seconds=(run_end - value.started_at).total_seconds() if value.started_at else 0.0,
         failure=schemas.Failure(**asdict(value.failure)) if value.failure else None,
         artifact_id=value.artifact_id,

@@ -5,7 +5,7 @@ What locks the token does so until its transaction ends: two requests at the sam
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from domain import errors
 from domain.jobs import JobState
 from domain.tokens import Principal, Quota
-from storage import codec
+from storage import codec, statements
 from storage.tables import ArtifactRow, JobRow, ModelOwnerRow, ModelRow, TokenRow
 
 RUNNING = (JobState.RUNNING, JobState.CANCELING)
@@ -80,6 +80,15 @@ def rooms(session: Session) -> Mapping[str, int]:
         for token_id, most in limits.items()
         if most is not None
     }
+
+
+def held(session: Session, job_ids: Collection[str]) -> frozenset[str]:
+    """Those of the jobs that wait in the queue because their token runs as many as it may."""
+    full = [token_id for token_id, room in rooms(session).items() if not room]
+    if not full:
+        return frozenset()
+    queued = select(JobRow.id).where(JobRow.state == JobState.QUEUED, JobRow.token_id.in_(full))
+    return frozenset(session.scalars(queued.where(JobRow.id == statements.each_of(session, sorted(job_ids)))))
 
 
 def stored_bytes(session: Session, owner: str) -> int:

@@ -19,7 +19,7 @@ from api.routes.jobs import living_workers, parse_label
 from api.services import Services, ServicesDep
 from domain.jobs import Job, JobState
 from domain.tokens import Principal
-from storage import jobs, owners, summaries
+from storage import jobs, owners, quotas, summaries
 from storage.summaries import Gain, ModelName
 
 router = APIRouter(include_in_schema=False)
@@ -119,12 +119,13 @@ def find(services: Services, principal: Principal, wanted: Filter) -> Listing:
         names = summaries.model_names(session, [job.request.model_digest for job in found])
         gains = summaries.gains(session, [job.artifact_id for job in found if job.artifact_id])
         living = living_workers(services, session, now)
+        held = quotas.held(session, [job.id for job in found])
     lines = [
         Line(
             job=job,
             model=names[job.request.model_digest],
             gain=gains.get(job.artifact_id or ""),
-            waits_for=placing.missing(job.request, living) if job.state is JobState.QUEUED else None,
+            waits_for=placing.waits_for(job, living, held),
         )
         for job in found
     ]

@@ -20,7 +20,7 @@ from domain import errors
 from domain.jobs import Job, JobState, Stage
 from domain.tokens import Principal
 from domain.workers import Worker
-from storage import glances, jobs, models, owners, records, stages, tuning_tasks, webhooks, workers
+from storage import glances, jobs, models, owners, quotas, records, stages, tuning_tasks, webhooks, workers
 
 logger = logging.getLogger(__name__)
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -82,8 +82,9 @@ def listing(services: ServicesDep, principal: Reader, wanted: Annotated[JobQuery
         of = {digest: models.get(session, digest) for digest in {job.request.model_digest for job in found}}
         now = datetime.now(UTC)
         living = living_workers(services, session, now)
+        held = quotas.held(session, [job.id for job in found])
     return schemas.JobPage(
-        jobs=[views.job(job, of[job.request.model_digest], now=now, living=living) for job in found],
+        jobs=[views.job(job, of[job.request.model_digest], now=now, living=living, held=held) for job in found],
         next_page_token=following,
     )
 
@@ -207,7 +208,8 @@ def _again(session: Session, old: Job, principal: Principal, now: datetime) -> s
 
 def _view(services: Services, session: Session, job: Job, now: datetime) -> schemas.Job:
     model = models.get(session, job.request.model_digest)
-    return views.job(job, model, now=now, living=living_workers(services, session, now))
+    living, held = living_workers(services, session, now), quotas.held(session, [job.id])
+    return views.job(job, model, now=now, living=living, held=held)
 
 
 def living_workers(services: Services, session: Session, now: datetime) -> list[Worker]:

@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 from domain.tokens import Quota
 from tests.api import callers
 from tests.api.factories import AUTHORIZED, Service
+from tests.api.scripted import ScriptedWorker
 
 SHAPES = {"x": [1, 3, 8, 8]}
 MODEL = b"dynamic model"
@@ -34,6 +35,24 @@ def test_a_full_queue_refuses_a_job(service: Service, client: TestClient) -> Non
     assert client.post("/v1/jobs", json=body, headers=headers).status_code == 429
     own = client.get("/v1/tokens/self", headers=headers).json()
     assert own["usage"]["queued_jobs"] == own["quota"]["queued_jobs"] == 1
+
+
+def test_a_job_that_its_quota_holds_says_so(service: Service, client: TestClient) -> None:
+    headers = callers.headers(service, quota=Quota(running_jobs=1))
+    model = client.put("/v1/models", content=MODEL, headers=headers).json()["id"]
+    body = {"model": model, "input_shapes": SHAPES}
+    first, second = (client.post("/v1/jobs", json=body, headers=headers).json()["id"] for _ in range(2))
+    worker = ScriptedWorker(service)
+    worker.beat()
+    lease = worker.begin(first)
+    assert lease
+    told = client.get(f"/v1/jobs/{second}", headers=headers).json()["waits_for"]
+    assert "as many as its token may run" in told
+    listed = client.get("/v1/jobs?state=queued", headers=headers).json()["jobs"]
+    assert [job["waits_for"] for job in listed] == [told]
+    worker.finish(first, lease)
+    assert client.get(f"/v1/jobs/{second}", headers=headers).json()["waits_for"] is None
+    worker.run(second)
 
 
 def test_of_two_requests_at_once_one_gets_the_last_place(service: Service, client: TestClient) -> None:

@@ -83,6 +83,10 @@ def _complete(method: str, operation: dict[str, Any]) -> None:
         if "description" not in parameter:
             own = parameter["schema"].pop("description", None)
             parameter["description"] = own or texts.PARAMETERS[parameter["name"]]
+    stream = responses.get("200", {}).get("content", {}).get("text/event-stream")
+    if stream is not None:
+        # FastAPI calls the whole stream one string; itemSchema says what its events are.
+        stream.pop("schema", None)
     if "security" in operation:
         operation["security"].append({"Session": []})
     if "requestBody" in operation:

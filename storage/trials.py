@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from domain.jobs import Placement
@@ -29,7 +29,6 @@ class Standing:
     """How far a job had come with one workload."""
 
     trials: int
-    first: Trial
     best: float | None
 
 
@@ -39,39 +38,47 @@ def of_job(session: Session, job_id: str, *, after: int = 0) -> list[Trial]:
     return [_trial(*row) for row in session.execute(query)]
 
 
+def first_id(session: Session, job_id: str) -> int | None:
+    """Of the job's records; None when it has none."""
+    return session.scalar(select(func.min(RecordRow.id)).where(RecordRow.job_id == job_id))
+
+
 def standings(session: Session, job_id: str, *, up_to: int) -> dict[str, Standing]:
-    """By workload digest, with records up to and with that one."""
-    counted = (
-        select(
-            func.min(RecordRow.id).label("first_id"),
-            func.count().label("trials"),
-            func.min(RecordRow.latency).label("best"),
-        )
+    """By workload digest; ``up_to`` is the last record that counts."""
+    query = (
+        select(RecordRow.workload_digest, func.count(), func.min(RecordRow.latency))
         .where(RecordRow.job_id == job_id, RecordRow.id <= up_to)
         .group_by(RecordRow.workload_digest)
-        .subquery()
     )
-    query = select(counted.c.trials, counted.c.best, *_COLUMNS).join(RecordRow, RecordRow.id == counted.c.first_id)
-    found = [(count, best, _trial(*first)) for count, best, *first in session.execute(query)]
-    return {first.workload_digest: Standing(trials=count, first=first, best=best) for count, best, first in found}
+    return {digest: Standing(trials=count, best=best) for digest, count, best in session.execute(query)}
 
 
-def known_before(
+def first_ever(session: Session, workload_digests: Collection[str], placement: Placement) -> dict[str, Trial]:
+    """The oldest record of each workload at the placement, whoever's it is, by digest."""
+    oldest = select(func.min(RecordRow.id)).where(*_at(workload_digests, placement)).group_by(RecordRow.workload_digest)
+    found = [_trial(*row) for row in session.execute(select(*_COLUMNS).where(RecordRow.id.in_(oldest)))]
+    return {trial.workload_digest: trial for trial in found}
+
+
+def best_before(
     session: Session, workload_digests: Collection[str], placement: Placement, *, record_id: int
 ) -> dict[str, float]:
     """The best latency of each workload at the placement among records older than that one, whoever's they are."""
     query = (
         select(RecordRow.workload_digest, func.min(RecordRow.latency))
-        .where(
-            RecordRow.workload_digest.in_(workload_digests),
-            RecordRow.target == placement.target.identity,
-            RecordRow.device_key == placement.device.key,
-            RecordRow.toolchain == placement.toolchain.identity,
-            RecordRow.id < record_id,
-        )
+        .where(*_at(workload_digests, placement), RecordRow.id < record_id)
         .group_by(RecordRow.workload_digest)
     )
     return {digest: best for digest, best in session.execute(query) if best is not None}
+
+
+def _at(workload_digests: Collection[str], placement: Placement) -> tuple[ColumnElement[bool], ...]:
+    return (
+        RecordRow.workload_digest.in_(workload_digests),
+        RecordRow.target == placement.target.identity,
+        RecordRow.device_key == placement.device.key,
+        RecordRow.toolchain == placement.toolchain.identity,
+    )
 
 
 _COLUMNS = (RecordRow.id, RecordRow.workload_digest, RecordRow.tuner, RecordRow.latency, RecordRow.finished_at)

@@ -1,17 +1,24 @@
-"""How a search converged: the estimated end-to-end latency, and each tuning task's best, trial by trial."""
+"""How a search converged: the estimated end-to-end latency, and each tuning task's best, trial by trial.
+
+The estimate is what one run of the network would take with the best schedules so far. Where default schedules were
+measured, which AutoTVM does with the first trial of each task, it is the untuned build's time less what was gained on
+them. Elsewhere it is the sum of the best; an operator that no trial is known of takes its share in the FLOPs of the
+untuned build's time, so the sum may grow until all are measured. The untuned build's time is the most there is: that
+build is published when nothing is faster.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from domain.jobs import Tuner
-from domain.tuning_tasks import TuningTask
+from domain.tuning_tasks import ExtractedTask, TuningTask
 from storage.tables import digest_of
 from storage.trials import Standing, Trial
-from tuner import racing
 
 MOST_POINTS = 600
 """Of one line: more than a screen has columns to tell apart."""
@@ -40,46 +47,47 @@ class Search:
         *,
         untuned: float | None,
         known: Mapping[str, float],
-        defaults_count: bool,
+        defaults: Mapping[str, float],
         began_at: datetime | None,
     ) -> None:
-        """``untuned``: seconds of one run before tuning. ``known``: best latency by workload digest before the job.
+        """``untuned``: seconds of one run before tuning. The mappings are by workload digest.
 
-        ``defaults_count``: whether AutoTVM's first trial of a task, of the default schedule, is what untuned builds do.
+        ``known``: best latencies before the job. ``defaults``: latencies of default schedules.
         """
         self._untuned = untuned
-        self._defaults_count = defaults_count
+        self._defaults = defaults
         self._began_at = began_at
         self._tasks = {digest_of(task.extracted.workload_key): task.extracted for task in tasks}
         self._best = {digest: known[digest] for digest in self._tasks if digest in known}
-        self._default: dict[str, float] = {}
-        self._met: set[str] = set()
+        self._groups = _groups(self._tasks)
+        self._flop = sum(self._weight(group) * self._flops(group) for group in self._groups)
         self._trials = 0
+        self._estimate: float | None = None
 
     def resume(self, standings: Mapping[str, Standing]) -> None:
         for digest, standing in standings.items():
-            self._meet(standing.first)
             self._trials += standing.trials
             if standing.best is not None:
                 self._learn(digest, standing.best)
+        self._reckon()
 
     def follow(self, trials: Sequence[Trial], *, from_start: bool) -> Curve:
-        """The curve of the trials; ``from_start`` puts the untuned build in front."""
+        """The curve of the trials; ``from_start`` puts what was known before them in front."""
         estimate: list[Point] = []
         tasks: dict[int, list[Point]] = defaultdict(list)
-        if from_start and (start := self.estimate()) is not None:
-            estimate.append((0, 0.0, start))
+        self._reckon()
+        if from_start and self._estimate is not None:
+            estimate.append((0, 0.0, self._estimate))
         for trial in trials:
             self._trials += 1
-            self._meet(trial)
             if trial.latency is None or not self._learn(trial.workload_digest, trial.latency):
                 continue
             seconds, extracted = self._seconds(trial), self._tasks[trial.workload_digest]
             tasks[extracted.position].append((self._trials, seconds, extracted.flop / trial.latency / 1e9))
-            if (now := self.estimate()) is not None:
-                estimate.append((self._trials, seconds, now))
-        if trials and estimate and estimate[-1][0] < self._trials:
-            estimate.append((self._trials, self._seconds(trials[-1]), estimate[-1][2]))
+            if self._reckon() and self._estimate is not None:
+                estimate.append((self._trials, seconds, self._estimate))
+        if trials and self._estimate is not None and (not estimate or estimate[-1][0] < self._trials):
+            estimate.append((self._trials, self._seconds(trials[-1]), self._estimate))
         return Curve(
             after=trials[-1].record_id if trials else 0,
             trials=self._trials,
@@ -87,44 +95,44 @@ class Search:
             tasks={position: thinned(points) for position, points in tasks.items()},
         )
 
-    def estimate(self) -> float | None:
-        """As races reckon it; the untuned build's own while nothing is measured. None when that is not known either."""
-        operators = self._operators()
+    def _reckon(self) -> bool:
+        """Whether the estimate has changed."""
+        before = self._estimate
         if self._untuned is None:
-            latencies = [each.weight * each.best for each in operators if each.best is not None]
-            return sum(latencies) if operators and len(latencies) == len(operators) else None
-        found = racing.estimate(self._untuned, operators)
-        return self._untuned if found is None else found
+            self._estimate = self._sum()
+        else:
+            self._estimate = min(self._untuned, self._against(self._untuned))
+        return self._estimate != before
 
-    def defaults(self) -> dict[int, float]:
-        """Latency of the default schedule by position of the task, where it was measured."""
-        return {self._tasks[digest].position: latency for digest, latency in self._default.items()}
+    def _sum(self) -> float | None:
+        """Of the best; None while one is missing."""
+        best = [(self._weight(group), self._fastest(group)) for group in self._groups]
+        known = [weight * latency for weight, latency in best if latency is not None]
+        return math.fsum(known) if known and len(known) == len(best) else None
 
-    def _operators(self) -> list[racing.Operator]:
-        """Tasks that are alternatives count as one, which takes what the fastest does."""
-        together: dict[object, list[str]] = defaultdict(list)
-        for digest, extracted in self._tasks.items():
-            together[digest if extracted.alternatives is None else extracted.alternatives].append(digest)
-        return [
-            racing.Operator(
-                weight=max(self._tasks[digest].weight for digest in digests),
-                flop=max(self._tasks[digest].flop for digest in digests),
-                default=min((self._default[digest] for digest in digests if digest in self._default), default=None),
-                best=min((self._best[digest] for digest in digests if digest in self._best), default=None),
-            )
-            for digests in together.values()
-        ]
+    def _against(self, untuned: float) -> float:
+        gained = least = unknown = 0.0
+        for group in self._groups:
+            weight, best = self._weight(group), self._fastest(group)
+            if best is None:
+                unknown += weight * untuned * self._flops(group) / self._flop
+                continue
+            least += weight * best
+            default = min((self._defaults[digest] for digest in group if digest in self._defaults), default=best)
+            gained += weight * (default - best)
+        return max(untuned - gained, least) if self._defaults else least + unknown
 
-    def _meet(self, trial: Trial) -> None:
-        digest = trial.workload_digest
-        if digest in self._met or digest not in self._tasks:
-            return
-        self._met.add(digest)
-        if trial.latency is not None and trial.tuner == Tuner.AUTOTVM and self._defaults_count:
-            self._default[digest] = trial.latency
+    def _weight(self, group: Sequence[str]) -> int:
+        return max(self._tasks[digest].weight for digest in group)
+
+    def _flops(self, group: Sequence[str]) -> float:
+        return max(max(self._tasks[digest].flop for digest in group), 1.0)
+
+    def _fastest(self, group: Sequence[str]) -> float | None:
+        return min((self._best[digest] for digest in group if digest in self._best), default=None)
 
     def _learn(self, digest: str, latency: float) -> bool:
-        if digest not in self._tasks or self._best.get(digest, latency + 1) <= latency:
+        if digest not in self._tasks or self._best.get(digest, math.inf) <= latency:
             return False
         self._best[digest] = latency
         return True
@@ -133,9 +141,26 @@ class Search:
         return 0.0 if self._began_at is None else round(max(0.0, (trial.at - self._began_at).total_seconds()), 2)
 
 
+def defaults(firsts: Mapping[str, Trial]) -> dict[str, float]:
+    """Latencies of default schedules, given the first trial ever of each workload: AutoTVM's is of the default."""
+    return {
+        digest: first.latency
+        for digest, first in firsts.items()
+        if first.latency is not None and first.tuner == Tuner.AUTOTVM
+    }
+
+
 def thinned(points: list[Point], most: int = MOST_POINTS) -> list[Point]:
     """Evenly, with the first and the last."""
     if len(points) <= most:
         return points
     step = (len(points) - 1) / (most - 1)
     return [points[round(place * step)] for place in range(most)]
+
+
+def _groups(tasks: Mapping[str, ExtractedTask]) -> list[list[str]]:
+    """Digests of tasks that are alternatives together: of such a build has the fastest."""
+    together: dict[object, list[str]] = defaultdict(list)
+    for digest, extracted in tasks.items():
+        together[digest if extracted.alternatives is None else extracted.alternatives].append(digest)
+    return list(together.values())

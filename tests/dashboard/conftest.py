@@ -7,6 +7,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tests.api.factories import AUTHORIZED, Service, make_service
+from tests.dashboard import seeding, variety
+from tests.dashboard.seeding import Seeded
+from tests.dashboard.variety import Various
 
 
 @pytest.fixture
@@ -22,3 +25,36 @@ def client(service: Service) -> Iterator[TestClient]:
     headers = {**AUTHORIZED, "Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
     with TestClient(service.app, headers=headers, raise_server_exceptions=False) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Seeded]]:
+    """Jobs in every state, for tests that only look."""
+    service = make_service(tmp_path_factory.mktemp("full"))
+    yield service, seeding.seed(service, trials=3)
+    service.database.close()
+
+
+@pytest.fixture
+def browser(full: tuple[Service, Seeded]) -> TestClient:
+    """Signed in, with jobs in every state to look at."""
+    return TestClient(full[0].app, headers={**AUTHORIZED, "Accept": "text/html"})
+
+
+@pytest.fixture(scope="session")
+def varied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Various]]:
+    """One model tuned in several ways on a fleet of several kinds, for tests that only look."""
+    service = make_service(tmp_path_factory.mktemp("varied"))
+    yield service, variety.add(service)
+    service.database.close()
+
+
+@pytest.fixture
+def various(varied: tuple[Service, Various]) -> Various:
+    return varied[1]
+
+
+@pytest.fixture
+def looking(varied: tuple[Service, Various]) -> TestClient:
+    """A signed-in browser that changes nothing."""
+    return TestClient(varied[0].app, headers={**AUTHORIZED, "Accept": "text/html"})

@@ -67,9 +67,15 @@ class Seeder:
     def __init__(self, service: Service, *, now: datetime | None = None, seed: int = 0) -> None:
         self._service = service
         self._now = now or datetime.now(UTC)
+        self._models: dict[tuple[str, str], Model] = {}
         self._chance = random.Random(seed)  # noqa: S311 - for numbers that are looked at
 
     def model(self, network: Network, *, owner: str = LOCAL_OWNER) -> Model:
+        if (network.name, owner) not in self._models:
+            self._models[network.name, owner] = self._upload(network, owner)
+        return self._models[network.name, owner]
+
+    def _upload(self, network: Network, owner: str) -> Model:
         blob = self._service.blobs.put([f"the bytes of {network.name}\n".encode() * 1000])
         added = self._now - timedelta(days=9)
         with self._service.database.transaction() as session:
@@ -97,7 +103,11 @@ class Seeder:
     ) -> Iterator[Story]:
         """A queued job, ``age`` ago, to be told on; committed at the end."""
         model, created = self.model(network, owner=owner), self._now - age
-        wanted = JobRequest(model_digest=model.digest, input_shapes=network.shapes, budget=Budget(trials=trials))
+        wanted = JobRequest(
+            model_digest=model.digest,
+            input_shapes=network.shapes,
+            budget=Budget(trials=trials * len(network.operators)),
+        )
         with self._service.database.transaction() as session:
             job = jobs.create(session, replace(wanted, **request), now=created, owner=owner)
             jobs.mark_published(session, job.id, now=self._now)

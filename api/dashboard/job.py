@@ -1,0 +1,105 @@
+"""The page of one job, what its plots are drawn from, and what may be done with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import JSONResponse, RedirectResponse
+
+from api import auth, schemas
+from api.dashboard import bundles, comparisons, job_curves, rendering
+from api.dashboard.bundles import BundledFile
+from api.dashboard.comparisons import Row
+from api.dashboard.job_curves import Convergence
+from api.dashboard.job_parts import StageLine, TaskLine, stage_lines, task_lines
+from api.dashboard.plots import Plot
+from api.routes import job_outputs, jobs
+from api.services import Services, ServicesDep
+from domain.artifacts import Artifact
+from domain.events import EventKind
+from domain.tokens import Principal, Scope
+from storage import artifacts, events, owners
+
+router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False)
+
+_LOG_LINES = 60
+_SEE_OTHER = 303
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobView:
+    job: schemas.JobDetail
+    stages: list[StageLine]
+    tasks: list[TaskLine]
+    notes: list[str]
+    found: Convergence
+    plot: Plot
+    artifact: Artifact | None
+    comparison: list[Row]
+    files: list[BundledFile]
+    log: str
+    last_event: int
+    """What the page tells already: a watcher goes on behind it."""
+    may_change: bool
+
+
+@router.get("")
+def page(request: Request, services: ServicesDep, principal: auth.Reader, job_id: str) -> Response:
+    """For htmx and our own script the parts alone that change while a job runs."""
+    view = look(services, principal, job_id)
+    return rendering.page(request, "job_live.html" if rendering.is_fragment(request) else "job.html", view=view)
+
+
+@router.get("/curve.json")
+def curve(
+    services: ServicesDep, principal: auth.Reader, job_id: str, after: Annotated[int, Query(ge=0, le=2**63 - 1)] = 0
+) -> JSONResponse:
+    """Points of the plots, all of them or what came since a record."""
+    with services.database.reading() as session:
+        found = job_curves.read(session, owners.job(session, job_id, principal), after=after)
+    return JSONResponse(job_curves.as_json(found), headers={"Cache-Control": "no-store"})
+
+
+@router.post("/cancel")
+def cancel(services: ServicesDep, principal: auth.Submitter, job_id: str) -> RedirectResponse:
+    jobs.cancel(services, principal, job_id)
+    return RedirectResponse(f"/jobs/{job_id}", status_code=_SEE_OTHER)
+
+
+@router.post("/retry")
+def retry(services: ServicesDep, principal: auth.Submitter, job_id: str) -> RedirectResponse:
+    """Leads to the new job."""
+    made = jobs.retry(services, principal, job_id)
+    return RedirectResponse(f"/jobs/{made.id}", status_code=_SEE_OTHER)
+
+
+def look(services: Services, principal: Principal, job_id: str) -> JobView:
+    """Raises JobNotFound."""
+    # Before all else is read: what happens meanwhile is told twice rather than never.
+    with services.database.reading() as session:
+        newest = events.tail(session, job_id, 1)
+    job = jobs.one(services, principal, job_id)
+    with services.database.reading() as session:
+        found = job_curves.read(session, owners.job(session, job_id, principal))
+        artifact = artifacts.of_job(session, job_id) if job.artifact_id else None
+    return JobView(
+        job=job,
+        stages=stage_lines(job, found.events),
+        tasks=task_lines(job.tasks, found.defaults),
+        notes=[event.data["message"] for event in found.events if event.kind is EventKind.NOTE],
+        found=found,
+        plot=Plot(found.curve.estimate),
+        artifact=artifact,
+        comparison=comparisons.rows(artifact.report) if artifact else [],
+        files=bundles.contents(services.blobs, artifact.digest) if artifact else [],
+        log=_log(services, job_id),
+        last_event=newest[-1].id if newest else 0,
+        may_change=Scope.SUBMIT in principal.scopes,
+    )
+
+
+def _log(services: Services, job_id: str) -> str:
+    _, content = job_outputs.read_log(services.logs / f"{job_id}.log", None)
+    return "\n".join(content.decode(errors="replace").splitlines()[-_LOG_LINES:])

@@ -1,0 +1,168 @@
+// The plots of a search, drawn from curve.json and brought forward as trials come.
+import { digits, latency, count } from "./format.js";
+
+const TRIALS = 0;
+const SECONDS = 1;
+const VALUE = 2;
+const HEIGHT = 260;
+
+function colour(name) {
+  const probe = document.body.appendChild(document.createElement("i"));
+  probe.style.color = `var(${name})`;
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}
+
+function faded(rgb, alpha) {
+  return rgb.replace("rgb(", "rgba(").replace(")", `, ${alpha})`);
+}
+
+export class Curves {
+  constructor(root, address) {
+    this.address = address;
+    this.axis = TRIALS;
+    this.told = null;
+    this.charts = [];
+    this.boxes = {
+      estimate: root.querySelector('[data-plot="estimate"]'),
+      tasks: root.querySelector('[data-plot="tasks"]'),
+    };
+    this.highlight = root.querySelector("[data-highlight]");
+    this.watchControls(root);
+  }
+
+  watchControls(root) {
+    const axis = root.querySelector("[data-axis]");
+    axis.hidden = false;
+    axis.addEventListener("change", (event) => {
+      this.axis = event.target.value === "seconds" ? SECONDS : TRIALS;
+      this.draw();
+    });
+    this.highlight.addEventListener("change", () => this.draw());
+    root.querySelectorAll("[data-needs-script]").forEach((part) => { part.hidden = false; });
+    document.addEventListener("themechange", () => this.draw());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+    new ResizeObserver(() => this.resize()).observe(this.boxes.estimate);
+  }
+
+  /** Everything at first, then what came since. */
+  async refresh() {
+    const after = this.told ? `?after=${this.told.after}` : "";
+    const answer = await fetch(this.address + after, { headers: { Accept: "application/json" } });
+    if (!answer.ok) return;
+    const news = await answer.json();
+    // News may change the curve from its beginning: then it comes as a whole.
+    if (!news.from) this.told = news;
+    else if (!this.take(news)) return;
+    this.draw();
+  }
+
+  /** Whether there was anything new. */
+  take(news) {
+    if (news.after === this.told.after) return false;
+    this.told.after = news.after;
+    this.told.trials = news.trials;
+    this.told.estimate.push(...news.estimate);
+    for (const [position, points] of Object.entries(news.tasks)) {
+      (this.told.tasks[position] ??= []).push(...points);
+    }
+    return true;
+  }
+
+  draw() {
+    if (this.told === null || !this.told.estimate.length) return;
+    this.charts.forEach((chart) => chart.destroy());
+    for (const box of Object.values(this.boxes)) box.replaceChildren();
+    this.charts = [this.drawEstimate(), this.drawTasks()].filter(Boolean);
+  }
+
+  drawEstimate() {
+    const { estimate, untuned, reference } = this.told;
+    const flat = (value) => estimate.map(() => value);
+    const lines = [
+      { label: "Estimate", values: estimate.map((point) => point[VALUE]), stroke: colour("--series-1"), width: 2, paths: uPlot.paths.stepped({ align: 1 }) },
+    ];
+    if (untuned) lines.push({ label: "Untuned", values: flat(untuned), stroke: colour("--muted"), width: 1, dash: [6, 4] });
+    if (reference) lines.push({ label: "ONNX Runtime", values: flat(reference), stroke: colour("--series-2"), width: 1, dash: [2, 3] });
+    const data = [estimate.map((point) => point[this.axis]), ...lines.map((line) => line.values)];
+    const series = lines.map(({ values, ...line }) => ({ ...line, points: { show: false }, value: (_, value) => latency(value) }));
+    return new uPlot(this.options(this.boxes.estimate, series, latency), data, this.boxes.estimate);
+  }
+
+  drawTasks() {
+    const box = this.boxes.tasks;
+    const positions = Object.keys(this.told.tasks);
+    if (!positions.length) return null;
+    const end = this.told.estimate.at(-1)[this.axis];
+    const tables = positions.map((position) => {
+      const points = upTo(this.told.tasks[position], end, this.axis);
+      return [points.map((point) => point[this.axis]), points.map((point) => point[VALUE])];
+    });
+    const chosen = this.highlight.value;
+    const series = positions.map((position) => this.taskLine(position, chosen));
+    const options = this.options(box, series, (value) => digits(value));
+    options.legend = { show: false };
+    options.cursor.focus = { prox: 30 };
+    options.focus = { alpha: 0.2 };
+    const readout = document.createElement("p");
+    readout.className = "muted small readout";
+    readout.textContent = chosen ? this.told.names[chosen] : "Point at a line to see whose it is.";
+    options.hooks = { setSeries: [(plot, place) => this.tell(plot, place, positions, readout)] };
+    const chart = new uPlot(options, uPlot.join(tables), box);
+    box.append(readout);
+    return chart;
+  }
+
+  taskLine(position, chosen) {
+    const accent = colour("--series-1");
+    const isChosen = position === chosen;
+    const stroke = !chosen ? faded(accent, 0.75) : isChosen ? accent : faded(colour("--muted"), 0.3);
+    return {
+      label: this.told.names[position] ?? position,
+      stroke,
+      width: isChosen ? 2.5 : 1.25,
+      spanGaps: true,
+      points: { show: false },
+      paths: uPlot.paths.stepped({ align: 1 }),
+    };
+  }
+
+  tell(plot, place, positions, readout) {
+    if (place == null || place < 1) return;
+    const points = this.told.tasks[positions[place - 1]];
+    readout.textContent = `${this.told.names[positions[place - 1]]}: ${digits(points.at(-1)[VALUE])} GFLOPS`;
+  }
+
+  options(box, series, format) {
+    const ink = colour("--muted");
+    const line = { stroke: faded(ink, 0.18), width: 1 };
+    const axis = { stroke: ink, grid: line, ticks: line, font: "12px system-ui, sans-serif" };
+    const isTrials = this.axis === TRIALS;
+    const x = { label: isTrials ? "Trials" : "Seconds of tuning", value: (_, value) => (value == null ? "–" : isTrials ? count(value) : `${digits(value)} s`) };
+    return {
+      width: box.clientWidth,
+      height: HEIGHT,
+      scales: { x: { time: false } },
+      cursor: { y: false, points: { size: 7 } },
+      axes: [
+        { ...axis, size: 32, values: (_, values) => values.map(count) },
+        { ...axis, size: 66, values: (_, values) => values.map(format) },
+      ],
+      series: [x, ...series],
+    };
+  }
+
+  resize() {
+    const width = this.boxes.estimate.clientWidth;
+    for (const chart of this.charts) {
+      if (width && chart.width !== width) chart.setSize({ width, height: HEIGHT });
+    }
+  }
+}
+
+/** The points, drawn on to where the search is now. */
+function upTo(points, end, axis) {
+  const last = points.at(-1);
+  return last[axis] < end ? [...points, last.with(axis, end)] : points;
+}

@@ -1,0 +1,131 @@
+// The page of one job, kept up to date by the job's events: nothing is asked for while nothing happens.
+import { Curves } from "./curves.js";
+import { count } from "./format.js";
+import { morphChildren } from "./morph.js";
+
+const LEAST_PAUSE = 2500;
+const SOON = 250;
+const FINAL = ["succeeded", "failed", "canceled"];
+
+let curves = null;
+let due = null;
+let refreshed = 0;
+let stream = null;
+
+const page = () => document.getElementById("job");
+
+function start() {
+  curves = null;
+  showEndOfLog();
+  if (document.querySelector("[data-plot]")) {
+    curves = new Curves(page(), page().dataset.curve);
+    curves.refresh();
+  }
+}
+
+function listen() {
+  if (page().dataset.final === "yes") return;
+  stream = new EventSource(page().dataset.events);
+  const on = (kind, act) => stream.addEventListener(kind, (event) => act(JSON.parse(event.data)));
+  on("progress", progressed);
+  on("task", improved);
+  on("note", () => refreshLater(LEAST_PAUSE));
+  on("stage", (data) => {
+    say(data.status === "started" ? `Stage ${data.stage} has begun.` : `Stage ${data.stage} is done.`);
+    refreshLater(SOON);
+  });
+  on("state", (data) => {
+    say(`The job is ${data.state}.`);
+    if (!FINAL.includes(data.state)) return refreshLater(SOON);
+    stream.close();
+    return replaceAll();
+  });
+}
+
+function progressed(data) {
+  set("trials_done", count(data.trials_done));
+  set("trials_planned", count(data.trials_planned));
+  const bar = document.querySelector('[data-of="progress"]');
+  if (bar) {
+    bar.max = data.trials_planned || 1;
+    bar.value = data.trials_done;
+  }
+  refreshLater(LEAST_PAUSE);
+}
+
+function improved(data) {
+  const row = document.querySelector(`tr[data-task="${Number(data.position)}"]`);
+  if (row) {
+    row.classList.remove("is-better");
+    requestAnimationFrame(() => row.classList.add("is-better"));
+  }
+  refreshLater(LEAST_PAUSE);
+}
+
+function set(name, text) {
+  for (const part of document.querySelectorAll(`[data-of="${name}"]`)) part.textContent = text;
+}
+
+function say(text) {
+  document.getElementById("news").textContent = text;
+}
+
+function refreshLater(pause) {
+  if (due !== null || document.hidden) return;
+  due = setTimeout(refresh, Math.max(pause, refreshed + LEAST_PAUSE - Date.now()));
+}
+
+async function refresh() {
+  if (!curves && document.querySelector(".progress progress[max]")) return replaceAll();
+  const fresh = await read({ "HX-Request": "true" });
+  if (fresh) takeLiveParts(fresh);
+  await curves?.refresh();
+  settled();
+}
+
+/** With everything that a job's end or its first trial brings: plots, the comparison, the bundle. */
+async function replaceAll() {
+  const fresh = await read({});
+  if (fresh) {
+    document.title = fresh.title;
+    const news = document.getElementById("news").textContent;
+    page().replaceWith(fresh.getElementById("job"));
+    say(news);
+    start();
+    htmx.process(page());
+  }
+  settled();
+}
+
+function settled() {
+  refreshed = Date.now();
+  due = null;
+}
+
+async function read(headers) {
+  const answer = await fetch(location.pathname, { headers: { Accept: "text/html", ...headers } });
+  if (answer.status === 401) location.reload();
+  return answer.ok ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
+}
+
+function takeLiveParts(fresh) {
+  const log = document.querySelector("pre.log");
+  const atEnd = log && log.scrollTop + log.clientHeight >= log.scrollHeight - 4;
+  for (const part of document.querySelectorAll("[data-live]")) {
+    const next = fresh.getElementById(part.id);
+    if (next) morphChildren(part, next);
+  }
+  if (atEnd) showEndOfLog();
+}
+
+function showEndOfLog() {
+  const log = document.querySelector("pre.log");
+  if (log) log.scrollTop = log.scrollHeight;
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden && stream && stream.readyState !== EventSource.CLOSED) refreshLater(SOON);
+});
+
+start();
+listen();

@@ -11,6 +11,7 @@ BENCHMARKS = {
     "trials": "trials per second and best latencies: stock TVM and the engines, on the same tasks",
     "records": "milliseconds of lookups among a million records",
     "latency": "tuned models beside untuned ones, ONNX Runtime and OpenVINO, in turns",
+    "service": "latency, memory and cost of a crowd of watchers while a job tunes; large transfers",
     "layers": "where the time goes: a compiled model's operators beside ONNX Runtime's",
     "coverage": "which engine imports, verifies and tunes which real model",
 }

@@ -18,7 +18,7 @@ from storage.record_summaries import PlaceKey, WorkloadSummary
 
 router = APIRouter(include_in_schema=False)
 
-_PAGE = 50
+_PAGE = 25
 _Text = Annotated[str, Field(max_length=1000)]
 
 

@@ -92,7 +92,7 @@ def test_the_plan_is_seen_before_the_job_is_queued(
     assert planned.status_code == 200
     assert planned.text.count("Imports the whole model") == 2
     assert "0 of 2 tasks covered" in planned.text
-    assert re.search(r"<b>autotvm</b>\s*<span>[^<]+ trials, \d+ min", planned.text)
+    assert re.search(r"<strong>autotvm</strong>\s*<span>[^<]+ trials, \d+ min", planned.text)
     assert queued(service) == []
     answer = client.post("/new", data=filled | ticket(planned.text), follow_redirects=False)
     assert answer.status_code == 303

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
+from urllib.parse import quote
 
 from tunesmith import connection, errors, record_files, requests, retrying
 from tunesmith.artifacts import Artifact
@@ -137,6 +138,14 @@ class Client:
 
     def job(self, job_id: str) -> Job:
         return Job(self._transport, self._transport.get(f"/v1/jobs/{job_id}").json())
+
+    def groups(self) -> Iterator[Json]:
+        """Names of groups with their jobs' states, the one with the newest job first."""
+        return self._pages("/v1/groups", "groups", {})
+
+    def cancel_group(self, name: str) -> Json:
+        """Cancel all of its jobs that have not ended; returns the group as it is then. Raises NotFound."""
+        return dict(self._transport.post(f"/v1/groups/{quote(name, safe='')}:cancel").json())
 
     def artifact(self, id_or_digest: str) -> Artifact:
         return Artifact.of(self._transport, self._transport.get(f"/v1/artifacts/{id_or_digest}").json())

@@ -1,14 +1,17 @@
-"""``jobs``, ``status``, ``logs``, ``cancel``, ``retry``, ``deliveries`` and ``workers``."""
+"""``jobs``, ``groups``, ``status``, ``logs``, ``cancel``, ``retry``, ``deliveries`` and ``workers``."""
 
 from __future__ import annotations
 
 import itertools
 import time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tunesmith.cli import completion, connecting, options, output, reports, watching
+
+if TYPE_CHECKING:
+    from tunesmith.jobs import Job
 
 _LOG_POLL_SECONDS = 1.0
 _JOBS_EPILOG = """\b
@@ -27,7 +30,7 @@ Examples:
 def register(app: typer.Typer) -> None:
     app.command(epilog=_JOBS_EPILOG)(jobs)
     app.command(epilog=_STATUS_EPILOG)(status)
-    for command in (logs, cancel, retry, deliveries, workers):
+    for command in (groups, logs, cancel, retry, deliveries, workers):
         app.command()(command)
 
 
@@ -76,6 +79,27 @@ def _row(job: dict[str, Any]) -> list[str]:
     ]
 
 
+def groups(
+    limit: Annotated[int, typer.Option(min=1, help="Most groups to list.")] = 50, as_json: options.Json = False
+) -> None:
+    """List the groups of jobs, the latest first."""
+    with connecting.client() as client:
+        found = list(itertools.islice(client.groups(), limit))
+    if as_json:
+        output.document(found)
+        return
+    output.listing(
+        ["GROUP", "JOBS", "STATES", "LATEST"],
+        [[group["name"], str(group["jobs"]), _states(group), output.when(group["newest_at"])] for group in found],
+        optional=["STATES", "LATEST"],
+        empty="no groups; give jobs one: tunesmith tune MODEL.onnx --group NAME",
+    )
+
+
+def _states(group: dict[str, Any]) -> str:
+    return ", ".join(f"{count} {state}" for state, count in group["counts"].items())
+
+
 def status(
     job: options.JobId,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Stay and show progress until it ends.")] = False,
@@ -104,36 +128,61 @@ def logs(
         raise typer.BadParameter("--json tells what there is; --follow goes on")
     with connecting.client() as client:
         found = client.job(job)
-        text, offset = found.log()
         if as_json:
+            text, offset = found.log()
             output.document({"job": found.id, "text": text, "next_offset": offset})
             return
-        _print(text)
         try:
-            while follow:
-                ended = found.refresh().is_finished
-                text, offset = found.log(offset)
-                _print(text)
-                if ended and not text:
-                    return
-                time.sleep(0 if text else _LOG_POLL_SECONDS)
+            _log(found, follow=follow)
         except KeyboardInterrupt:
             output.note(f"\njob {found.id} goes on; look again: tunesmith logs {found.id} --follow")
             raise
+
+
+def _log(job: Job, *, follow: bool) -> None:
+    text, offset = job.log()
+    _print(text)
+    while follow:
+        ended = job.refresh().is_finished
+        text, offset = job.log(offset)
+        _print(text)
+        if ended and not text:
+            return
+        time.sleep(0 if text else _LOG_POLL_SECONDS)
 
 
 def _print(text: str) -> None:
     typer.echo(text, nl=False)
 
 
-def cancel(job: options.JobId, as_json: options.Json = False) -> None:
-    """Stop a job; its finished trials are kept."""
+def cancel(
+    job: Annotated[
+        str | None, typer.Argument(metavar="JOB", help="Id of a job.", autocompletion=completion.jobs)
+    ] = None,
+    group: Annotated[str | None, typer.Option(metavar="NAME", help="Every job of this group in its place.")] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Stop a job, or a group of them; finished trials are kept."""
+    if job is None or group is not None:
+        if job is not None or group is None:
+            raise typer.BadParameter("name a JOB, or a group with --group, but not both")
+        _cancel_group(group, as_json=as_json)
+        return
     with connecting.client() as client:
         found = client.job(job).cancel()
     if as_json:
         output.document(found.data)
     else:
         output.line(f"{found.id} is {found.state}")
+
+
+def _cancel_group(name: str, *, as_json: bool) -> None:
+    with connecting.client() as client:
+        group = client.cancel_group(name)
+    if as_json:
+        output.document(group)
+    else:
+        output.line(f"{name} has {_states(group)}")
 
 
 def retry(job: options.JobId, as_json: options.Json = False) -> None:

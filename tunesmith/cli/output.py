@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -12,6 +13,11 @@ from typing import Any
 
 def line(text: str = "") -> None:
     sys.stdout.write(text + "\n")
+
+
+def paragraph(text: str) -> None:
+    """Broken into lines where it is wider than the terminal."""
+    line(textwrap.fill(text, width(), break_long_words=False, break_on_hyphens=False))
 
 
 def note(text: str) -> None:

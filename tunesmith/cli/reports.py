@@ -21,7 +21,7 @@ _STATISTICS = ("mean", "median", "p90", "max", "min", "std")
 def comparison(report: Mapping[str, Any], *, precision: str) -> None:
     """The table in the spirit of TVMC's ``Execution time summary``, the summary line, and why it came so."""
     _timings(report, precision)
-    output.line(str(report["summary"]))
+    output.paragraph(str(report["summary"]))
     for variant, verification in report["verifications"].items():
         _fact("checked", f"{variant}: {_checked(verification)}", indent=10)
     if report.get("conditions"):
@@ -50,16 +50,21 @@ def _timings(report: Mapping[str, Any], precision: str) -> None:
     ]
     if not rows:
         return
-    output.line(
+    output.paragraph(
         f"Execution time summary (ms; {report.get('precision', precision)}; errors against {report['compared_with']}):"
     )
-    lines = output.table(headers, rows, right=True)
-    if max(map(len, lines)) + 2 > output.width():
-        columns = list(zip(headers, *rows, strict=True))
-        lines = output.table(list(columns[0]), [list(column) for column in columns[1:]], right=True)
-    for text in lines:
-        output.line(f"  {text}")
+    lines = [f"  {text}" for text in output.table(headers, rows, right=True)]
+    for text in lines if max(map(len, lines)) <= output.width() else _upright(report, headers, rows):
+        output.line(text)
     output.line()
+
+
+def _upright(report: Mapping[str, Any], headers: list[str], rows: list[list[str]]) -> list[str]:
+    """A column for each variant, which forty characters hold."""
+    shown = [variant for variant in _VARIANTS if variant in report["timings"]]
+    marks = ["✓" if variant == report["published"] else "" for variant in shown]
+    between = list(zip(headers, *rows, strict=True))[1:-1]
+    return output.table(["", *shown], [*(list(column) for column in between), ["published", *marks]], right=True)
 
 
 def _checked(verification: Mapping[str, Any]) -> str:

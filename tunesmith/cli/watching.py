@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ def until_finished(job: Job) -> None:
     """Show progress on standard error until the job has ended, however that is. KeyboardInterrupt passes through."""
     progress = Progress(budget_seconds=job.data["budget"]["seconds"])
     try:
-        if sys.stderr.isatty():
+        if _can_redraw():
             from tunesmith.cli.live import LiveView
 
             with LiveView(progress) as view:
@@ -32,6 +33,10 @@ def until_finished(job: Job) -> None:
         output.note(f"look again: tunesmith status {job.id} --watch")
         output.note(f"stop it:    tunesmith cancel {job.id}")
         raise
+
+
+def _can_redraw() -> bool:
+    return sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown", "")
 
 
 def _follow(job: Job, progress: Progress, update: Callable[[Event], None]) -> None:

@@ -64,6 +64,7 @@ def create_app(
         title="Tunesmith",
         summary="Tunes neural networks for the machines they run on.",
         version=release.VERSION,
+        docs_url=None,
         redoc_url=None,
         lifespan=_serving,
     )

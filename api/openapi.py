@@ -25,6 +25,7 @@ _IF_NONE_MATCH = {
     "schema": {"type": "string"},
     "description": "ETag of an earlier answer; 304 without a body says that it still holds.",
 }
+_UNTOLD = "Successful Response"
 _RETRY_AFTER = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds to wait."}}
 
 
@@ -83,6 +84,7 @@ def _complete(method: str, operation: dict[str, Any]) -> None:
         if "description" not in parameter:
             own = parameter["schema"].pop("description", None)
             parameter["description"] = own or texts.PARAMETERS[parameter["name"]]
+        parameter["schema"] = _without_null(parameter["schema"])
     stream = responses.get("200", {}).get("content", {}).get("text/event-stream")
     if stream is not None:
         # FastAPI calls the whole stream one string; itemSchema says what its events are.
@@ -98,7 +100,17 @@ def _complete(method: str, operation: dict[str, Any]) -> None:
     for status, response in responses.items():
         if status == "429":
             response["headers"] = _RETRY_AFTER
+        if response["description"] == _UNTOLD:
+            response["description"] = texts.SUCCESSES[status]
     operation["responses"] = dict(sorted(responses.items()))
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """What may be None in Python is left out of a request: there is no way to write null into an address."""
+    others = [each for each in schema.get("anyOf", []) if each != {"type": "null"}]
+    if len(others) != 1:
+        return schema
+    return {**{name: value for name, value in schema.items() if name != "anyOf"}, **others[0]}
 
 
 def _of(*statuses: int) -> dict[str, Any]:

@@ -56,6 +56,12 @@ PARAMETERS = {
 }
 """Of parameters whose routes say nothing, because their names mean the same everywhere."""
 
+SUCCESSES = {
+    "200": "As asked.",
+    "201": "It was made.",
+    "202": "It is taken on; what comes of it is to be seen later.",
+}
+
 EXAMPLES: dict[str, list[dict[str, Any]]] = {
     "JobDraft": [
         {

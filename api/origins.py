@@ -60,7 +60,7 @@ def of_import(
             raise errors.InvalidOption(f"the target names {named} threads and 'threads' {threads}")
         threads = named
     text = targets.check_text(text) if text else None
-    needs_worker = device is None or toolchain is None or text == targets.NATIVE
+    needs_worker = not device or not toolchain or text == targets.NATIVE
     worker = _only_worker(services, chosen) if needs_worker else None
     if worker and text == targets.NATIVE:
         text, threads = worker.native_target.text, threads or worker.native_target.threads
@@ -68,7 +68,7 @@ def of_import(
         tuner=chosen,
         toolchain=_toolchain(toolchain, chosen) if toolchain else _toolchain_of(worker, chosen),
         device=_named(device) if device else _device_of(worker, text),
-        device_is_exact=device is not None,
+        device_is_exact=bool(device),
         target=text,
         threads=threads,
     )

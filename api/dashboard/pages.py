@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from api.dashboard import assets, compare, error_pages, fleet, job, jobs, models, new_job, records
+from api.dashboard import assets, compare, docs, error_pages, fleet, job, jobs, models, new_job, records
 from api.dashboard.record_overview import RecordOverview
 from api.dashboard.security import SecurityHeaders
 
@@ -14,6 +14,6 @@ def install(app: FastAPI) -> None:
     app.add_middleware(SecurityHeaders)
     app.state.record_overview = RecordOverview()
     app.include_router(assets.router)
-    for page in (new_job, jobs, job, models, compare, records, fleet):
+    for page in (new_job, jobs, job, models, compare, records, fleet, docs):
         app.include_router(page.router)
     error_pages.install(app)

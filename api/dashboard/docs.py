@@ -1,0 +1,50 @@
+"""The REST reference as a page that asks nobody else for anything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from fastapi import APIRouter, Request, Response
+from markupsafe import Markup, escape
+
+from api import reference
+from api.dashboard import rendering
+
+router = APIRouter(include_in_schema=False)
+
+_BOLD = re.compile(r"\*\*(.+?)\*\*")
+_NAME = re.compile(r"[A-Z]\w+")
+_CODE = re.compile(r"`(.+?)`")
+
+
+@router.get("/docs")
+def docs(request: Request) -> Response:
+    """Open to everyone, as the document that it is made of."""
+    found = reference.read(request.app.openapi())
+    names = {shape.name for shape in found.shapes}
+
+    def kind(text: str) -> Markup:
+        return linked(text, names)
+
+    return rendering.page(request, "docs.html", reference=found, marked=marked, paragraphs=paragraphs, kind=kind)
+
+
+def linked(text: str, names: Collection[str]) -> Markup:
+    """With links to the schemas that it names."""
+
+    def link(match: re.Match[str]) -> str:
+        name = match.group()
+        return f'<a href="#{name}">{name}</a>' if name in names else name
+
+    return Markup(_NAME.sub(link, str(escape(text))))  # noqa: S704 - escaped
+
+
+def paragraphs(text: str) -> list[Markup]:
+    return [marked(part) for part in text.split("\n\n")]
+
+
+def marked(text: str) -> Markup:
+    """Bold and code of Markdown, which descriptions use; all else is text."""
+    escaped = str(escape(text))
+    return Markup(_CODE.sub(r"<code>\1</code>", _BOLD.sub(r"<b>\1</b>", escaped)))  # noqa: S704 - escaped above

@@ -20,7 +20,7 @@ class StageLine:
     stage: Stage
     progress: Progress
     seconds: float | None
-    """Of the finished stage; None of one at work or ahead."""
+    """Of a finished stage; None of one at work or ahead."""
     began_at: datetime | None
     share: float
     """Of the time of all finished stages."""
@@ -48,7 +48,8 @@ def stage_lines(job: schemas.JobDetail, events: Sequence[JobEvent]) -> list[Stag
 
 
 def _progress(job: schemas.JobDetail, stage: Stage, is_finished: bool) -> Progress:
-    if is_finished:
+    order = list(Stage)
+    if is_finished or (job.stage and order.index(stage) < order.index(job.stage)):
         return "done"
     if job.stage is not stage or job.state is JobState.QUEUED:
         return "ahead"

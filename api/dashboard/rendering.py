@@ -10,8 +10,10 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from api.credentials import COOKIE
 from api.dashboard import assets, formats
 from domain import release
+from domain.tokens import Principal
 
 NAVIGATION = (
     ("/", "Jobs"),
@@ -59,13 +61,26 @@ _TEMPLATES = _environment()
 
 
 def page(request: Request, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
-    """Templates see ``context``, ``now``, the request's ``path``, and as ``fragment`` whether htmx asked for a part."""
+    """Templates see ``context`` and what ``text`` adds to it."""
     return HTMLResponse(text(request, template, **context), status_code=status, headers={"Cache-Control": "no-store"})
 
 
 def text(request: Request, template: str, **context: Any) -> str:
-    known = {"now": datetime.now(UTC), "path": request.url.path, "fragment": is_fragment(request)}
+    """With ``now``, the request's ``path``, as ``fragment`` whether htmx asked for a part, and who is ``signed_in``."""
+    known = {
+        "now": datetime.now(UTC),
+        "path": request.url.path,
+        "fragment": is_fragment(request),
+        "signed_in": _signed_in(request),
+    }
     return _TEMPLATES.get_template(template).render({**known, **context})
+
+
+def _signed_in(request: Request) -> str | None:
+    """Whose session the browser has; None where it has none, and nothing to sign out of."""
+    # What goes wrong before anybody is known is told in a page too.
+    caller = getattr(request.state, "caller", None)
+    return caller.owner if isinstance(caller, Principal) and COOKIE in request.cookies else None
 
 
 def is_fragment(request: Request) -> bool:

@@ -30,7 +30,7 @@ def client(service: Service) -> Iterator[TestClient]:
 @pytest.fixture(scope="session")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Seeded]]:
     """Jobs in every state, for tests that only look."""
-    service = make_service(tmp_path_factory.mktemp("full"))
+    service = make_service(tmp_path_factory.mktemp("full"), worker_alive_seconds=3600)
     yield service, seeding.seed(service, trials=3)
     service.database.close()
 

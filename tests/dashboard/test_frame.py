@@ -10,7 +10,7 @@ from pathlib import Path
 from fastapi.testclient import TestClient
 
 from api.dashboard import assets
-from tests.api.factories import Service
+from tests.api.factories import AUTHORIZED, Service
 
 _VENDOR = Path(assets.__file__).parent / "static" / "vendor"
 _HTML = {"Accept": "text/html"}
@@ -83,6 +83,21 @@ def test_a_browser_without_a_session_is_told_how_to_sign_in(service: Service) ->
     assert page.status_code == 401
     assert "not signed in" in page.text
     assert "content-security-policy" in page.headers
+
+
+def test_a_login_link_opens_the_dashboard_once(service: Service) -> None:
+    made = TestClient(service.app, headers=AUTHORIZED).post("/v1/login-links").json()["url"]
+    browser = TestClient(service.app, headers=_HTML)
+    assert "Signed in as local" in browser.get(made).text
+    assert "Signed in as local" in browser.get("/").text
+    again = TestClient(service.app, headers=_HTML).get(made)
+    assert (again.status_code, "not signed in" in again.text) == (401, True)
+    assert browser.post("/logout", headers={"Sec-Fetch-Site": "same-origin"}).status_code == 401
+    assert "not signed in" in browser.get("/").text
+
+
+def test_a_service_token_needs_no_signing_out(client: TestClient) -> None:
+    assert "Sign out" not in client.get("/").text
 
 
 def test_unexpected_errors_tell_nothing_of_the_inside(service: Service, client: TestClient) -> None:

@@ -43,7 +43,7 @@ export class Curves {
     root.querySelectorAll("[data-needs-script]").forEach((part) => { part.hidden = false; });
     document.addEventListener("themechange", () => this.draw());
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
-    new ResizeObserver(() => this.resize()).observe(this.boxes.estimate);
+    new ResizeObserver(() => this.resize()).observe(this.boxes.tasks);
   }
 
   /** Everything at first, then what came since. */
@@ -71,7 +71,7 @@ export class Curves {
   }
 
   draw() {
-    if (this.told === null || !this.told.estimate.length) return;
+    if (this.told === null || !this.told.trials) return;
     this.charts.forEach((chart) => chart.destroy());
     for (const box of Object.values(this.boxes)) box.replaceChildren();
     this.charts = [this.drawEstimate(), this.drawTasks()].filter(Boolean);
@@ -79,6 +79,8 @@ export class Curves {
 
   drawEstimate() {
     const { estimate, untuned, reference } = this.told;
+    this.boxes.estimate.closest("figure").hidden = !estimate.length;
+    if (!estimate.length) return null;
     const flat = (value) => estimate.map(() => value);
     const lines = [
       { label: "Estimate", values: estimate.map((point) => point[VALUE]), stroke: colour("--series-1"), width: 2, paths: uPlot.paths.stepped({ align: 1 }) },
@@ -94,7 +96,8 @@ export class Curves {
     const box = this.boxes.tasks;
     const positions = Object.keys(this.told.tasks);
     if (!positions.length) return null;
-    const end = this.told.estimate.at(-1)[this.axis];
+    const last = Object.values(this.told.tasks).map((points) => points.at(-1)[this.axis]);
+    const end = Math.max(...last, this.told.estimate.at(-1)?.[this.axis] ?? 0);
     const tables = positions.map((position) => {
       const points = upTo(this.told.tasks[position], end, this.axis);
       return [points.map((point) => point[this.axis]), points.map((point) => point[VALUE])];
@@ -154,7 +157,7 @@ export class Curves {
   }
 
   resize() {
-    const width = this.boxes.estimate.clientWidth;
+    const width = this.boxes.tasks.clientWidth;
     for (const chart of this.charts) {
       if (width && chart.width !== width) chart.setSize({ width, height: HEIGHT });
     }

@@ -9,8 +9,9 @@ from tvm import auto_scheduler
 
 from tuner.engines.relay.ansor import workloads
 
-WARM = 24
-"""Measurements before predictions are followed; XGBModel's 100 are more than a task of ours may get."""
+WARM = 15
+"""More measurements than these, of any tasks, and predictions are followed: two rounds. XGBModel's 100 are more than a
+task of ours may get, and what one task taught was seen to choose well for the next from its first candidate on."""
 
 Pair = tuple[str, Any, Any]
 """Digest of the schedule, ``MeasureInput``, ``MeasureResult``"""
@@ -26,10 +27,6 @@ class CostModel(auto_scheduler.XGBModel):
         super().__init__(verbose_eval=0, num_warmup_sample=WARM, adaptive_training=True)
         self.xgb_params["nthread"] = 1
         self._known: set[str] = set()
-
-    @property
-    def is_warm(self) -> bool:
-        return self.bst is not None and len(self.inputs) > self.num_warmup_sample
 
     def learn(self, pairs: Sequence[Pair]) -> None:
         """Add measurements; those that it has already count once."""

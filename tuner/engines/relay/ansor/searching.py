@@ -11,8 +11,8 @@ from tvm import auto_scheduler
 from tuner.engines.relay import environment
 from tuner.engines.relay.ansor.cost_model import CostModel
 
-PLAN_SIZE = 16
-"""Candidates of one evolution; Ansor's 64 would leave a small budget to random samples."""
+PLAN_SIZE = 8
+"""Candidates of one evolution: a round of the host's, so that each round follows all that the ones before it taught."""
 POPULATION_PER_CORE, MOST_POPULATION = 48, 512
 """Schedules of a generation. Predicting one takes some 5 ms of a core, measuring a candidate 100 to 200 ms: so a plan's
 search takes about as long as its measurements. Ansor's 2048 took 111 s a plan on two cores."""
@@ -61,9 +61,8 @@ class Search:
     def _search(self) -> list[Any]:
         sampled = list(self._policy.sample_initial_population())
         self._random.shuffle(sampled)
-        if not self._model.is_warm:
-            return self._new(sampled, PLAN_SIZE, set())
         parents = [state for _, state in self._fastest]
+        # A model that knows nothing yet predicts at random. Mutated schedules are better than sampled ones even so.
         # The policy does not know what was measured: room for all of it, should that be what the model likes best.
         wanted = 2 * PLAN_SIZE + self._told
         evolved = list(self._policy.evolutionary_search(sampled + parents, wanted))

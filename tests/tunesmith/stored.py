@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlalchemy import delete
 
-from domain import ids
 from domain.artifacts import Artifact
 from storage import artifacts, jobs
 from storage.tables import ArtifactRow
@@ -39,13 +38,6 @@ def _kept(service: Service, made: Artifact, changes: dict[str, Any]) -> Artifact
         return artifacts.add(session, changed)
 
 
-def forget(service: Service, artifact: Artifact) -> None:
+def forget(service: Service, artifact_id: str) -> None:
     with service.database.transaction() as session:
-        session.execute(delete(ArtifactRow).where(ArtifactRow.id == artifact.id))
-
-
-def large(service: Service, artifact: Artifact, content: bytes) -> Artifact:
-    """The artifact with these bytes."""
-    blob = service.blobs.put([content])
-    changes = {"id": ids.artifact(blob.digest), "digest": blob.digest, "size_bytes": blob.size_bytes}
-    return _kept(service, artifact, changes)
+        session.execute(delete(ArtifactRow).where(ArtifactRow.id == artifact_id))

@@ -105,7 +105,7 @@ def test_what_is_slower_is_refused(
     pull(capsys)
     before = Path(LOCK).read_bytes(), Path("best.tar").read_bytes()
     worse = tuned(service, client, model, gain=gain)
-    forget(service, good)
+    forget(service, good.id)
     found, out, err = pull(capsys, "--fail-if-slower", limit)
     assert found == status, err
     if status == 0:
@@ -135,7 +135,7 @@ def test_another_toolchain_does_not_take_its_place(
     status, _, err = pull(capsys, "--fail-if-slower", "5%")
     assert (status, f"{other.id} is faster, but by {RELAX}" in err) == (0, True), err
     assert locked()[0]["artifact"] == good.id
-    forget(service, good)
+    forget(service, good.id)
     status, _, err = pull(capsys, "--fail-if-slower", "5%")
     assert status == 1
     assert "error[artifact_missing]: there is no verified f32 bundle of this model" in err
@@ -191,7 +191,7 @@ def test_frozen_takes_what_is_locked(
     monkeypatch.setenv("TUNESMITH_URL", "http://127.0.0.1:9")
     status, out, err = pull(capsys, "--frozen")
     assert (status, out, "unchanged" in err) == (0, "best.tar\n", True), "no server is needed for what is there"
-    forget(service, good)
+    forget(service, good.id)
     monkeypatch.delenv("TUNESMITH_URL")
     Path("best.tar").unlink()
     status, _, err = pull(capsys, "--frozen")

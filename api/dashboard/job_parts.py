@@ -63,10 +63,10 @@ class TaskLine:
     """Seconds of the default schedule, where it was measured."""
     before: float
     """The task's share in the model's time before tuning."""
-    before_is_guess: bool
-    """Taken for the share in the model's FLOPs, as no default was measured."""
-    after: float | None
-    """Its share with the best schedules; None until every task has one."""
+    after: float
+    """Likewise with the best schedules so far."""
+    is_guess: bool
+    """Whether the shares are those in the model's FLOPs, as no default was measured."""
 
     @property
     def gain(self) -> float | None:
@@ -78,15 +78,15 @@ def task_lines(tasks: Sequence[schemas.Task], defaults: Mapping[int, float]) -> 
     """What takes most of the time comes first. ``defaults``: seconds by position."""
     before = {task.position: _before(task, tasks, defaults) for task in tasks}
     total = sum(before.values()) or 1.0
-    after = {task.position: task.weight * task.best_latency for task in tasks if task.best_latency}
-    rest = sum(after.values()) if len(after) == len(tasks) else None
+    after = {task.position: task.weight * (task.best_latency or 0.0) or before[task.position] for task in tasks}
+    rest = sum(after.values()) or 1.0
     lines = [
         TaskLine(
             task=task,
             default=defaults.get(task.position),
             before=before[task.position] / total,
-            before_is_guess=task.position not in defaults,
-            after=after[task.position] / rest if rest else None,
+            after=after[task.position] / rest,
+            is_guess=task.position not in defaults,
         )
         for task in tasks
     ]

@@ -11,6 +11,7 @@ import anyio
 from fastapi import FastAPI
 
 from api import auth, openapi, problems
+from api.addresses import PlainAddresses
 from api.body_limit import BodyLimit
 from api.conditional import ConditionalAnswers
 from api.credentials import Credentials
@@ -92,6 +93,7 @@ def create_app(
     app.add_middleware(SlowBodies, seconds=settings.body_seconds)
     app.add_middleware(RateLimit, buckets=Buckets(per_second=settings.rate_per_second, burst=settings.rate_burst))
     app.add_middleware(Credentials, services=services)
+    app.add_middleware(PlainAddresses)
     app.add_middleware(ConditionalAnswers)
     app.add_middleware(HeadAsGet)
     app.add_middleware(CountRequests, metrics=counted)

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api import problems
 
 MOST_BYTES = 1024 * 1024
+_MOST_DIGITS = 18
 _UPLOADS = ("/v1/records",)
 """Paths whose POST streams too."""
 
@@ -22,8 +23,7 @@ class BodyLimit:
         if scope["type"] != "http" or scope["method"] == "PUT" or scope["path"] in _UPLOADS:
             await self._app(scope, receive, send)
             return
-        announced = Headers(scope=scope).get("content-length", "")
-        if announced.isdecimal() and int(announced) > MOST_BYTES:
+        if announced(Headers(scope=scope)) > MOST_BYTES:
             response = problems.http_error(Request(scope), _too_large())
             await response(scope, receive, send)
             return
@@ -38,6 +38,12 @@ class BodyLimit:
             return message
 
         await self._app(scope, counted, send)
+
+
+def announced(headers: Headers) -> int:
+    """Content-Length; 0 for what is no number. Of one that is very long the beginning, which is too much as well."""
+    text = headers.get("content-length", "")[:_MOST_DIGITS]
+    return int(text) if text.isascii() and text.isdecimal() else 0
 
 
 def _too_large() -> HTTPException:

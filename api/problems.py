@@ -185,4 +185,10 @@ def _response(
         hint=hint,
         details=details or {},
     )
-    return JSONResponse(problem.model_dump(), status_code=status, media_type=MEDIA_TYPE, headers=headers)
+    return JSONResponse(
+        problem.model_dump(),
+        status_code=status,
+        media_type=MEDIA_TYPE,
+        # Here as well as in ConditionalAnswers: what nobody expected is answered outside of it.
+        headers={"Cache-Control": "no-store", **(headers or {})},
+    )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from api import choices, fitting, shapes
+from api import choices, fitting, plain_text, shapes
 from api.settings import ApiSettings
 from domain import errors, targets
 from domain.jobs import (
@@ -37,6 +37,11 @@ class Draft(BaseModel):
     """Base of request bodies: a misspelled field is an error, not something to overlook."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _holds_plain_text(cls, value: Any) -> Any:
+        return plain_text.check(value)
 
 
 class BudgetDraft(Draft):

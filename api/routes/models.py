@@ -8,7 +8,7 @@ from typing import Annotated
 import anyio
 from fastapi import APIRouter, Query, Request, Response
 
-from api import allowances, keeping, problems, schemas, views
+from api import allowances, body_limit, keeping, problems, schemas, views
 from api.auth import Reader, Submitter
 from api.paging import LimitParam, PageTokenParam
 from api.services import ServicesDep
@@ -59,13 +59,13 @@ async def upload(
 ) -> schemas.Model:
     """Upload a model: its bytes are the raw request body, received in constant memory."""
     limit = keeping.limit(services, model_format)
-    announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced) > limit:
+    announced = body_limit.announced(request.headers)
+    if announced > limit:
         raise errors.BlobTooLarge(
             f"the model has {announced} bytes; {limit} are accepted", details={"limit_bytes": limit}
         )
-    if announced.isdecimal():
-        await anyio.to_thread.run_sync(allowances.check_announced, services, principal, int(announced))
+    if announced:
+        await anyio.to_thread.run_sync(allowances.check_announced, services, principal, announced)
     stream = request.stream()
     model, created = await anyio.to_thread.run_sync(
         lambda: keeping.keep(services, principal, name, _chunks(stream), model_format), limiter=services.upload_limiter

@@ -101,6 +101,7 @@ def values_of(job: schemas.Job, dimensions: Sequence[OpenDimension], *, usual_pr
         "device": _text(job.device),
         "bundle_format": _changed(job.bundle_format, BundleFormat.SHARED),
         "priority": _changed(_text(job.priority), _text(usual_priority)),
+        "group": _text(job.group),
         "labels": "\n".join(f"{name}={value}" for name, value in job.labels.items()),
         **_budget_of(job.budget),
         **_differing("measure", job.measure, MeasureDraft()),

@@ -19,6 +19,7 @@ from api.requests import JobDraft
 from api.routes import fleet, jobs, models
 from api.services import Services, ServicesDep
 from domain import errors
+from domain.targets import GPU_ARCHITECTURES
 from domain.tokens import Principal, Scope
 
 router = APIRouter(include_in_schema=False)
@@ -201,12 +202,20 @@ def _page(
 
 def _targets(services: Services, principal: Principal, filled: Filled) -> dict[str, Any]:
     """What the fleet offers; a target of somebody's own is written beside it."""
-    known = fleet.list_targets(services, principal).targets
+    living = [worker for worker in fleet.list_workers(services, principal).workers if worker.alive]
+    gpus = [gpu for worker in living for gpu in worker.accelerators]
+    known = [*fleet.list_targets(services, principal).targets, *sorted(filter(None, map(_cuda_target, gpus)))]
     chosen = filled.value("target")
     if chosen and chosen not in (*known, job_form.OTHER_TARGET):
         filled.values |= {"target": job_form.OTHER_TARGET, "target_text": chosen}
-    natives = [worker for worker in fleet.list_workers(services, principal).workers if worker.alive]
-    return {"known": known, "devices": sorted({worker.device for worker in natives}), "workers": len(natives)}
+    devices = [gpu.name for gpu in gpus] + [worker.device for worker in living if not worker.accelerators]
+    return {"known": list(dict.fromkeys(known)), "devices": sorted(set(devices)), "workers": len(living)}
+
+
+def _cuda_target(gpu: schemas.Accelerator) -> str | None:
+    """None of a GPU whose compute capability only its driver tells; keys end in it."""
+    architecture = gpu.key.rpartition("/")[2]
+    return f"cuda -arch={architecture}" if architecture in GPU_ARCHITECTURES else None
 
 
 def _minutes(plan: schemas.Plan | None) -> tuple[float, float] | None:

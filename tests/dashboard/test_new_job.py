@@ -16,6 +16,7 @@ from domain.tokens import Scope
 from storage import jobs
 from tests.api.factories import TOOLCHAINS, Service
 from tests.api.scripted import DEVICE, ScriptedWorker
+from tests.dashboard.variety import GPU
 from tests.dashboard.visitors import visitor
 
 BOTH = tuple(TOOLCHAINS.values())
@@ -75,13 +76,16 @@ def test_open_dimensions_are_asked_for_once_each(client: TestClient, model: str)
 
 
 @pytest.mark.usefixtures("_worker")
-def test_targets_of_the_fleet_are_offered(client: TestClient) -> None:
+def test_targets_of_the_fleet_are_offered(client: TestClient, service: Service) -> None:
     page = client.get("/new").text
     assert '<option value="llvm -mcpu=znver3">' in page
     assert DEVICE.name in page
-    other = client.get("/new?target=cuda -arch=sm_90").text
+    ScriptedWorker(service).beat(id="gpu:1:1", accelerators=(GPU,))
+    assert '<option value="cuda -arch=sm_90">' in client.get("/new").text
+    assert GPU.name in client.get("/new").text
+    other = client.get("/new?target=cuda -arch=sm_80").text
     assert 'value="other" selected' in other
-    assert 'value="cuda -arch=sm_90"' in other
+    assert 'value="cuda -arch=sm_80"' in other
 
 
 @pytest.mark.usefixtures("_worker")
@@ -186,6 +190,7 @@ def test_a_job_is_asked_for_again_with_all_it_asked(client: TestClient, service:
         "tuner_options": {"search": "ga", "rewrite": False},
         "bundle_format": "object",
         "priority": 3,
+        "group": "nightly",
         "labels": {"branch": "main", "team": "<i>x</i>"},
     }
     first = client.post("/v1/jobs", json=request).json()["id"]

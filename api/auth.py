@@ -22,6 +22,15 @@ def page_principal(request: Request) -> Principal | None:
     return caller if isinstance(caller, Principal) else None
 
 
+def is_still_valid(request: Request) -> bool:
+    """Whether the token or session that came with the request would be taken now, for answers that take long."""
+    find = getattr(request.state, "find_again", None)
+    try:
+        return find is None or isinstance(find(), Principal)
+    except errors.Unauthorized:
+        return False
+
+
 async def _principal(
     request: Request, _documented: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 ) -> Principal:

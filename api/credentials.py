@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -55,14 +56,16 @@ class Credentials:
         await self._app(scope, receive, send)
 
     async def _caller(self, request: Request) -> Principal | errors.Unauthorized:
-        header, cookie = request.headers.get("authorization"), request.cookies.get(COOKIE)
+        header, cookie = request.headers.get("authorization", ""), request.cookies.get(COOKIE)
         if self._services.settings.open:
             _refuse_other_sites(request, required=False)
             return LOCAL
+        if request.url.path.startswith(rate_limit.STATIC_PATH):
+            return errors.Unauthorized("files of pages are for everyone")
         if request.url.path == LOGIN_PATH:
             self._refuse_guessing(request)
-        if header:
-            return await self._checked(request, _bearer(header), is_session=False)
+        if token := _bearer(header):
+            return await self._checked(request, token, is_session=False)
         if cookie:
             principal = await self._checked(request, cookie, is_session=True)
             _refuse_other_sites(request, required=True)
@@ -75,14 +78,15 @@ class Credentials:
         known = digest_of(text)
         if known not in self._right:
             self._refuse_guessing(request)
+        find = partial(principal_of_session if is_session else principal_of_token, self._services, text)
         try:
-            find = principal_of_session if is_session else principal_of_token
-            principal = await anyio.to_thread.run_sync(find, self._services, text)
+            principal = await anyio.to_thread.run_sync(find)
         except errors.Unauthorized:
             self._right.discard(known)
             self._services.failures.take(rate_limit.address(request.scope))
             raise
         self._right.add(known)
+        request.state.find_again = find
         return principal
 
     def _is_own(self, text: str) -> bool:
@@ -140,10 +144,9 @@ def _used(services: Services, token: Token) -> Principal:
 
 
 def _bearer(header: str) -> str:
+    """Empty for what is none, such as the password that a browser sends to a proxy before us."""
     scheme, _, text = header.partition(" ")
-    if scheme.lower() != "bearer" or not text.strip():
-        raise errors.Unauthorized("a bearer token is required")
-    return text.strip()
+    return text.strip() if scheme.lower() == "bearer" else ""
 
 
 def _refuse_other_sites(request: Request, *, required: bool) -> None:

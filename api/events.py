@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 
 import anyio
 from fastapi.responses import StreamingResponse
@@ -15,14 +17,25 @@ from api.services import Services
 _PING = b": ping\n\n"
 _PING_SECONDS = 15.0
 """Proxies end connections on which nothing comes; and only what is sent finds out that a watcher is gone."""
+_CHECK_SECONDS = 30.0
+"""A watcher's token may be revoked meanwhile."""
 
 
 class EventStream(StreamingResponse):
     media_type = "text/event-stream"
 
-    def __init__(self, services: Services, job_id: str, last_id: int, *, ping_seconds: float = _PING_SECONDS) -> None:
-        """Everything after ``last_id``; ends with the job, or when the server stops."""
-        self._pieces = _pieces(services, job_id, last_id, ping_seconds)
+    def __init__(
+        self,
+        services: Services,
+        job_id: str,
+        last_id: int,
+        *,
+        ping_seconds: float = _PING_SECONDS,
+        is_allowed: Callable[[], bool] = lambda: True,
+        check_seconds: float = _CHECK_SECONDS,
+    ) -> None:
+        """Everything after ``last_id``; ends with the job, when the server stops, or soon after ``is_allowed`` does."""
+        self._pieces = _checked(_pieces(services, job_id, last_id, ping_seconds), is_allowed, check_seconds)
         # nginx would collect them.
         super().__init__(self._pieces, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
 
@@ -31,6 +44,19 @@ class EventStream(StreamingResponse):
             await super().stream_response(send)
         finally:
             await self._pieces.aclose()
+
+
+async def _checked(
+    pieces: AsyncGenerator[bytes, None], is_allowed: Callable[[], bool], seconds: float
+) -> AsyncGenerator[bytes, None]:
+    checked = time.monotonic()
+    async with aclosing(pieces):
+        async for piece in pieces:
+            if time.monotonic() - checked >= seconds:
+                if not await anyio.to_thread.run_sync(is_allowed):
+                    return
+                checked = time.monotonic()
+            yield piece
 
 
 async def _pieces(services: Services, job_id: str, last_id: int, ping_seconds: float) -> AsyncGenerator[bytes, None]:

@@ -20,8 +20,9 @@ from domain import errors
 from domain.tokens import Principal
 
 _MOST_KEYS = 10_000
-_UNLIMITED = frozenset({"/healthz"})
-"""Who asks whether the process lives must not take a busy one for dead."""
+STATIC_PATH = "/static/"
+_UNLIMITED = ("/healthz", STATIC_PATH)
+"""Who asks whether the process lives must not take a busy one for dead; and a page comes with many small files."""
 
 
 class Buckets:
@@ -77,7 +78,7 @@ class RateLimit:
         self._buckets = buckets
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] not in _UNLIMITED:
+        if scope["type"] == "http" and not scope["path"].startswith(_UNLIMITED):
             seconds = self._buckets.take(_key(scope))
             if seconds:
                 await problems.tunesmith_error(Request(scope), exceeded(seconds))(scope, receive, send)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from api import problems, report_schemas, views
-from api.auth import Reader
+from api.auth import Reader, is_still_valid
 from api.events import EventStream
 from api.services import ServicesDep
 from domain import errors
@@ -51,6 +52,7 @@ _JobDep = Annotated[Job, Depends(_job)]
     },
 )
 def watch(
+    request: Request,
     services: ServicesDep,
     job: _JobDep,
     last_event_id: Annotated[int | None, Header(ge=0, le=_LAST_ID, description="Go on after this event.")] = None,
@@ -64,7 +66,7 @@ def watch(
         with services.database.reading() as session:
             if not events.after(session, job.id, last_id, 1):
                 return Response(status_code=204)
-    return EventStream(services, job.id, last_id)
+    return EventStream(services, job.id, last_id, is_allowed=partial(is_still_valid, request))
 
 
 @router.get(

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partialmethod
 from http.cookies import SimpleCookie
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 from pydantic import SecretStr
 
+from api.events import EventStream
 from domain.tokens import Scope
 from storage import tokens
 from storage.browser_sessions import LINK_SECONDS
 from tests.api import callers
 from tests.api.factories import AUTHORIZED, Service, make_service
+from tests.api.live import serving
 
 SAME = {"Sec-Fetch-Site": "same-origin"}
 
@@ -93,6 +98,12 @@ def test_a_session_is_no_token_and_a_link_no_session(browser: TestClient) -> Non
     assert browser.get("/v1/jobs", headers={"Authorization": f"Bearer {secret}"}).status_code == 401
 
 
+def test_the_password_of_a_proxy_leaves_the_session_alone(browser: TestClient) -> None:
+    log_in(browser)
+    assert browser.get("/v1/jobs", headers={"Authorization": "Basic YTpi"}).status_code == 200
+    assert browser.get("/v1/jobs", headers={"Authorization": "Bearer tsk_wrong"}).status_code == 401
+
+
 def test_a_session_may_do_what_its_token_may_and_ends_with_it(service: Service, browser: TestClient) -> None:
     token, headers = callers.make(service, owner="ann", scopes={Scope.READ})
     log_in(browser, headers)
@@ -121,6 +132,27 @@ def test_sessions_of_the_services_own_token_end_when_it_is_another_one(service: 
         with TestClient(made.app) as client:
             assert client.get("/v1/jobs", headers=cookies).status_code == status
         made.database.close()
+
+
+def test_a_stream_of_events_ends_soon_after_its_session(
+    service: Service, browser: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        EventStream, "__init__", partialmethod(EventStream.__init__, ping_seconds=0.02, check_seconds=0.05)
+    )
+    token, headers = callers.make(service)
+    model = browser.put("/v1/models", content=b"static model", headers=headers).json()["id"]
+    job = browser.post("/v1/jobs", json={"model": model}, headers=headers).json()["id"]
+    log_in(browser, headers)
+    secret = browser.cookies["tunesmith_session"]
+    with serving(service) as url, httpx.Client(base_url=url, cookies={"tunesmith_session": secret}) as watcher:
+        with watcher.stream("GET", f"/v1/jobs/{job}/events") as answer:
+            pieces = answer.iter_raw()
+            assert sum(piece.count(b": ping") for piece in islice(pieces, 10)) >= 8
+            with service.database.transaction() as session:
+                tokens.revoke(session, token.id, now=datetime.now(UTC))
+            assert b"canceled" not in b"".join(pieces)
+        assert watcher.get(f"/v1/jobs/{job}/events").status_code == 401
 
 
 def test_logging_out_ends_the_session(browser: TestClient) -> None:

@@ -82,6 +82,24 @@ def paths(world: World) -> dict[str, str]:
     }
 
 
+def test_nothing_that_names_it_tells_others_of_it(world: World) -> None:
+    """Every path of the OpenAPI document that names a job, a model or an artifact, those of later days too."""
+    ids = {"job_id": world.done, "model": world.model, "artifact": world.artifact}
+    codes = {"job_id": "job_not_found", "model": "model_not_found", "artifact": "artifact_not_found"}
+    tried = set()
+    for path, methods in world.client.get("/openapi.json").json()["paths"].items():
+        named = [name for name in ids if f"{{{name}}}" in path]
+        for method in methods if named else ():
+            answer = world.client.request(method, path.format(**ids), headers=world.bob)
+            if method != "head":
+                assert (answer.status_code, answer.json()["code"]) == (404, codes[named[0]]), f"{method} {path}"
+            tried.add((method, path))
+    assert {("post", "/v1/jobs/{job_id}:cancel"), ("get", "/v1/artifacts/{artifact}/download")} <= tried
+    for page in (f"/jobs/{world.done}", f"/models/{world.model}"):
+        assert world.client.get(page, headers=world.ann).status_code == 200
+        assert world.client.get(page, headers=world.bob).status_code == 404
+
+
 def test_others_cannot_change_it(world: World) -> None:
     for action, job in (("cancel", world.waiting), ("retry", world.done)):
         answer = world.client.post(f"/v1/jobs/{job}:{action}", headers=world.bob)

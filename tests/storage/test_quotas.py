@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 
 import pytest
@@ -15,6 +17,7 @@ from storage import artifacts, jobs, owners, quotas, tokens
 from storage.database import Database
 from tests.storage.factories import DIGEST, NOW, add_model, artifact
 
+_THREADS = 8
 REQUEST = JobRequest(model_digest=DIGEST, budget=Budget(trials=64))
 
 
@@ -59,28 +62,47 @@ def test_more_jobs_than_may_wait_are_refused(session: Session) -> None:
     assert add(session, limited)
 
 
-def test_two_requests_at_once_do_not_both_take_the_last_place(sqlite_database: Database) -> None:
-    with sqlite_database.transaction() as session:
+def test_two_requests_at_once_do_not_both_take_the_last_place(database: Database) -> None:
+    with database.transaction() as session:
         add_model(session)
         limited = token(session, queued_jobs=3)
-    start, outcomes = threading.Barrier(8), []
 
-    def create() -> None:
-        start.wait()
+    def create(_number: int) -> bool:
         try:
-            with sqlite_database.transaction() as session:
-                outcomes.append(jobs.create(session, REQUEST, now=NOW, owner="ann", token_id=limited).id)
+            with database.transaction() as session:
+                return bool(jobs.create(session, REQUEST, now=NOW, owner="ann", token_id=limited))
         except errors.QuotaExceeded:
-            outcomes.append(None)
+            return False
 
-    threads = [threading.Thread(target=create) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(outcome is None for outcome in outcomes) == [False] * 3 + [True] * 5
-    with sqlite_database.reading() as session:
+    assert sum(at_once(create)) == 3
+    with database.reading() as session:
         assert quotas.jobs_of(session, limited, JobState.QUEUED) == 3
+
+
+def test_two_workers_at_once_do_not_both_take_the_last_place(database: Database) -> None:
+    with database.transaction() as session:
+        limited = token(session, running_jobs=3)
+        queued = [add(session, limited) for _ in range(_THREADS)]
+
+    def take(number: int) -> bool:
+        with database.transaction() as session:
+            return claim(session, queued[number]) is not None
+
+    assert sum(at_once(take)) == 3
+    with database.reading() as session:
+        assert len(quotas.held(session, queued)) == _THREADS - 3
+
+
+def at_once(action: Callable[[int], bool]) -> list[bool]:
+    """What the action returns in threads that start together."""
+    start = threading.Barrier(_THREADS)
+
+    def run(number: int) -> bool:
+        start.wait()
+        return action(number)
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(run, range(_THREADS)))
 
 
 def test_a_job_beyond_the_limit_waits_and_is_told_of_when_there_is_room(session: Session) -> None:

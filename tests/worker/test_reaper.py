@@ -7,10 +7,13 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import update
 
 from domain.jobs import Job, JobState
+from domain.tokens import Quota
 from domain.workers import Worker
-from storage import idempotency, jobs, workers
+from storage import idempotency, jobs, tokens, workers
+from storage.tables import JobRow
 from tests.worker.conftest import Bench
 from worker import clock, identity, reaper
 from worker.runtime import Runtime
@@ -131,3 +134,32 @@ def _description(runtime: Runtime) -> Worker:
         started_at=now,
         last_seen_at=now,
     )
+
+
+def test_a_job_beyond_its_tokens_limit_runs_when_there_is_room(bench: Bench) -> None:
+    first, second = bench.job(), bench.job()
+    with bench.database.transaction() as session:
+        limited, _ = tokens.create(
+            session, name="t", owner="ann", scopes=[], quota=Quota(running_jobs=1), now=clock.now()
+        )
+        session.execute(update(JobRow).values(token_id=limited.id))
+    worker, other = bench.runtime(), bench.runtime()
+    busy = worker._claim(first)
+    assert busy
+    assert busy.lease
+    told: list[str] = []
+
+    def deliver(job: Job) -> None:
+        """To a worker that is idle: it has the job, or sends it back, before the sender goes on."""
+        told.append(job.id)
+        other.run_job(job.id)
+
+    reaper.reap(worker, deliver)
+    assert other._claim(second) is None
+    reaper.reap(worker, deliver)
+    assert (told, bench.get(second).state) == ([], JobState.QUEUED)
+    with bench.database.transaction() as session:
+        jobs.finish(session, first, busy.lease, state=JobState.CANCELED, now=clock.now())
+    reaper.reap(worker, deliver)
+    assert told == [second]
+    assert bench.get(second).state is JobState.SUCCEEDED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -13,7 +13,7 @@ from domain.artifacts import Artifact, Report, Timing, Variant
 from domain.jobs import Job
 from domain.tokens import Principal
 from domain.tuning_tasks import TuningTask
-from storage import artifacts, jobs, owners, summaries, tuning_tasks
+from storage import artifacts, jobs, owners, summaries, task_bests, tuning_tasks
 from storage.summaries import ModelName
 
 _LEFT_OUT = ("model_digest", "labels", "group", "priority")
@@ -29,6 +29,7 @@ class Side:
     job: Job | None
     artifact: Artifact | None
     tasks: list[TuningTask] = field(default_factory=list)
+    """With the best that the job itself could use, not what others found since."""
 
     @property
     def report(self) -> Report | None:
@@ -92,8 +93,14 @@ def _side(session: Session, name: str, side_id: str, *, job: Job | None, artifac
         model=summaries.model_names(session, [digest])[digest],
         job=job,
         artifact=artifact,
-        tasks=tuning_tasks.of_job(session, job.id) if job else [],
+        tasks=_tasks(session, job.id) if job else [],
     )
+
+
+def _tasks(session: Session, job_id: str) -> list[TuningTask]:
+    bests = task_bests.of_job(session, job_id)
+    found = tuning_tasks.of_job(session, job_id)
+    return [replace(task, best_latency=bests.get(task.extracted.workload_key)) for task in found]
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -16,7 +16,6 @@ from storage.tables import RecordRow
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     record_id: int
-    """Grows; what a later call goes on after."""
     workload_digest: str
     tuner: str
     latency: float | None
@@ -24,33 +23,15 @@ class Trial:
     at: datetime
 
 
-@dataclass(frozen=True, kw_only=True)
-class Standing:
-    """How far a job had come with one workload."""
-
-    trials: int
-    best: float | None
-
-
-def of_job(session: Session, job_id: str, *, after: int = 0) -> list[Trial]:
+def of_job(session: Session, job_id: str) -> list[Trial]:
     """In the order in which they were stored."""
-    query = select(*_COLUMNS).where(RecordRow.job_id == job_id, RecordRow.id > after).order_by(RecordRow.id)
+    query = select(*_COLUMNS).where(RecordRow.job_id == job_id).order_by(RecordRow.id)
     return [_trial(*row) for row in session.execute(query)]
 
 
 def first_id(session: Session, job_id: str) -> int | None:
     """Of the job's records; None when it has none."""
     return session.scalar(select(func.min(RecordRow.id)).where(RecordRow.job_id == job_id))
-
-
-def standings(session: Session, job_id: str, *, up_to: int) -> dict[str, Standing]:
-    """By workload digest; ``up_to`` is the last record that counts."""
-    query = (
-        select(RecordRow.workload_digest, func.count(), func.min(RecordRow.latency))
-        .where(RecordRow.job_id == job_id, RecordRow.id <= up_to)
-        .group_by(RecordRow.workload_digest)
-    )
-    return {digest: Standing(trials=count, best=best) for digest, count, best in session.execute(query)}
 
 
 def first_ever(session: Session, workload_digests: Collection[str], placement: Placement) -> dict[str, Trial]:

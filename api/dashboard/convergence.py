@@ -18,7 +18,7 @@ from datetime import datetime
 from domain.jobs import Tuner
 from domain.tuning_tasks import ExtractedTask, TuningTask
 from storage.tables import digest_of
-from storage.trials import Standing, Trial
+from storage.trials import Trial
 
 MOST_POINTS = 600
 """Of one line: more than a screen has columns to tell apart."""
@@ -29,8 +29,6 @@ Point = tuple[int, float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    after: int
-    """The newest record in it: what a watcher asks to go on after."""
     trials: int
     estimate: list[Point] = field(default_factory=list)
     """Of one run of the model in seconds, where it changed, and as it is now."""
@@ -64,19 +62,12 @@ class Search:
         self._trials = 0
         self._estimate: float | None = None
 
-    def resume(self, standings: Mapping[str, Standing]) -> None:
-        for digest, standing in standings.items():
-            self._trials += standing.trials
-            if standing.best is not None:
-                self._learn(digest, standing.best)
-        self._reckon()
-
-    def follow(self, trials: Sequence[Trial], *, from_start: bool) -> Curve:
-        """The curve of the trials; ``from_start`` puts what was known before them in front."""
+    def follow(self, trials: Sequence[Trial]) -> Curve:
+        """The curve of all the trials, which begins with what was known before them."""
         estimate: list[Point] = []
         tasks: dict[int, list[Point]] = defaultdict(list)
         self._reckon()
-        if from_start and self._estimate is not None:
+        if self._estimate is not None:
             estimate.append((0, 0.0, self._estimate))
         for trial in trials:
             self._trials += 1
@@ -89,7 +80,6 @@ class Search:
         if trials and self._estimate is not None and (not estimate or estimate[-1][0] < self._trials):
             estimate.append((self._trials, self._seconds(trials[-1]), self._estimate))
         return Curve(
-            after=trials[-1].record_id if trials else 0,
             trials=self._trials,
             estimate=thinned(estimate),
             tasks={position: thinned(points) for position, points in tasks.items()},

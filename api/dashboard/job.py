@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 
 from api import auth, schemas
 from api.dashboard import bundles, comparisons, job_curves, rendering
 from api.dashboard.bundles import BundledFile
 from api.dashboard.comparisons import Row
-from api.dashboard.job_curves import Convergence
+from api.dashboard.job_curves import Convergence, Recent
 from api.dashboard.job_parts import StageLine, TaskLine, stage_lines, task_lines
 from api.dashboard.plots import Plot
 from api.routes import job_outputs, jobs
@@ -45,21 +45,34 @@ class JobView:
     may_change: bool
 
 
+def _recent(request: Request) -> Recent:
+    recent: Recent = request.app.state.recent_curves
+    return recent
+
+
+RecentDep = Annotated[Recent, Depends(_recent)]
+
+
 @router.get("")
-def page(request: Request, services: ServicesDep, principal: auth.Reader, job_id: str) -> Response:
+def page(request: Request, services: ServicesDep, principal: auth.Reader, recent: RecentDep, job_id: str) -> Response:
     """For htmx and our own script the parts alone that change while a job runs."""
-    view = look(services, principal, job_id)
+    view = look(services, principal, recent, job_id)
     return rendering.page(request, "job_live.html" if rendering.is_fragment(request) else "job.html", view=view)
 
 
 @router.get("/curve.json")
 def curve(
-    services: ServicesDep, principal: auth.Reader, job_id: str, after: Annotated[int, Query(ge=0, le=2**63 - 1)] = 0
+    services: ServicesDep,
+    principal: auth.Reader,
+    recent: RecentDep,
+    job_id: str,
+    after: Annotated[int, Query(ge=0, description="Trials that the plot has.")] = 0,
+    basis: Annotated[str | None, Query(max_length=100, description="What it has them on.")] = None,
 ) -> JSONResponse:
-    """Points of the plots, all of them or what came since a record."""
+    """Points of the plots, all of them or what came since."""
     with services.database.reading() as session:
-        found = job_curves.read(session, owners.job(session, job_id, principal), after=after)
-    return JSONResponse(job_curves.as_json(found), headers={"Cache-Control": "no-store"})
+        found = recent.read(session, owners.job(session, job_id, principal))
+    return JSONResponse(job_curves.as_json(found, after=after, basis=basis), headers={"Cache-Control": "no-store"})
 
 
 @router.post("/cancel")
@@ -75,14 +88,14 @@ def retry(services: ServicesDep, principal: auth.Submitter, job_id: str) -> Redi
     return RedirectResponse(f"/jobs/{made.id}", status_code=_SEE_OTHER)
 
 
-def look(services: Services, principal: Principal, job_id: str) -> JobView:
+def look(services: Services, principal: Principal, recent: Recent, job_id: str) -> JobView:
     """Raises JobNotFound."""
     # Before all else is read: what happens meanwhile is told twice rather than never.
     with services.database.reading() as session:
         newest = events.tail(session, job_id, 1)
     job = jobs.one(services, principal, job_id)
     with services.database.reading() as session:
-        found = job_curves.read(session, owners.job(session, job_id, principal))
+        found = recent.read(session, owners.job(session, job_id, principal))
         artifact = artifacts.of_job(session, job_id) if job.artifact_id else None
     return JobView(
         job=job,

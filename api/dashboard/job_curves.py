@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,22 +13,24 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from api.dashboard import convergence
-from api.dashboard.convergence import Curve, Search
+from api.dashboard.convergence import Curve, Point, Search
 from domain.events import EventKind, JobEvent
-from domain.jobs import Job, Precision, Stage
+from domain.jobs import Job, JobState, Precision, Stage
 from domain.tuning_tasks import TuningTask
 from storage import events, stages, trials, tuning_tasks
 from storage.tables import digest_of
 
 _MOST_EVENTS = 500
 _NEWEST = 2**63 - 1
+_MOST_JOBS = 100
+_LEAST_SECONDS = 1.0
+_REST = 20.0
+"""Seconds of rest for each second of reading: a job that is watched takes 5 % of a core at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Convergence:
     curve: Curve
-    after: int
-    """The record that the curve follows; 0 for the whole one."""
     tasks: list[TuningTask]
     untuned: float | None
     """Seconds of one run, as the baseline stage measured it."""
@@ -35,9 +40,48 @@ class Convergence:
     events: list[JobEvent]
     """Of stages, and notes."""
 
+    @property
+    def basis(self) -> str:
+        """Of what the whole curve depends on: with another one, points that were told before do not hold."""
+        return f"{len(self.tasks)}-{len(self.defaults)}"
 
-def read(session: Session, job: Job, *, after: int = 0) -> Convergence:
-    """Of the records ``after`` one; the whole one where those change what was before them."""
+
+class Recent:
+    """What was read lately, for all who look at the same job at the same time.
+
+    It is read again after a time that grows with what reading took: looking must not slow down those who tune.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+
+    def read(self, session: Session, job: Job) -> Convergence:
+        moment = (job.state, job.stage)
+        with self._lock:
+            kept = self._kept.get(job.id)
+        if kept and kept.moment == moment and self._clock() < kept.until:
+            return kept.found
+        began = self._clock()
+        found = read(session, job)
+        now = self._clock()
+        with self._lock:
+            self._kept[job.id] = _Kept(found, moment, now + max(_LEAST_SECONDS, _REST * (now - began)))
+            self._kept.move_to_end(job.id)
+            if len(self._kept) > _MOST_JOBS:
+                self._kept.popitem(last=False)
+        return found
+
+
+@dataclass(frozen=True)
+class _Kept:
+    found: Convergence
+    moment: tuple[JobState, Stage | None]
+    until: float
+
+
+def read(session: Session, job: Job) -> Convergence:
     tasks = tuning_tasks.of_job(session, job.id)
     positions = {digest_of(task.extracted.workload_key): task.extracted.position for task in tasks}
     told = events.of_kinds(session, job.id, [EventKind.STAGE, EventKind.NOTE], _MOST_EVENTS)
@@ -45,8 +89,6 @@ def read(session: Session, job: Job, *, after: int = 0) -> Convergence:
     seconds = baseline.get("seconds", {})
     firsts = trials.first_ever(session, positions, job.placement) if job.placement else {}
     defaults = convergence.defaults(firsts) if job.request.precision is Precision.F32 else {}
-    if any(first.record_id > after for first in firsts.values()):
-        after = 0  # what a default takes changes the curve from its beginning
     search = Search(
         tasks,
         untuned=seconds.get("untuned"),
@@ -54,11 +96,8 @@ def read(session: Session, job: Job, *, after: int = 0) -> Convergence:
         defaults=defaults,
         began_at=_began(told),
     )
-    if after:
-        search.resume(trials.standings(session, job.id, up_to=after))
     return Convergence(
-        curve=search.follow(trials.of_job(session, job.id, after=after), from_start=not after),
-        after=after,
+        curve=search.follow(trials.of_job(session, job.id)),
         tasks=tasks,
         untuned=seconds.get("untuned"),
         reference=seconds.get("reference"),
@@ -67,20 +106,26 @@ def read(session: Session, job: Job, *, after: int = 0) -> Convergence:
     )
 
 
-def as_json(found: Convergence) -> dict[str, Any]:
-    """For plots; what follows some record leaves out what does not change."""
+def as_json(found: Convergence, *, after: int, basis: str | None) -> dict[str, Any]:
+    """For plots: what came after so many trials, or all of it to whoever has none, or has it on another basis."""
+    if basis != found.basis:
+        after = 0
     curve = found.curve
     told: dict[str, Any] = {
-        "from": found.after,
-        "after": max(found.after, curve.after),
+        "after": after,
+        "basis": found.basis,
         "trials": curve.trials,
-        "estimate": curve.estimate,
-        "tasks": {str(position): points for position, points in curve.tasks.items()},
+        "estimate": _later(curve.estimate, after),
+        "tasks": {str(position): later for position, points in curve.tasks.items() if (later := _later(points, after))},
     }
-    if not found.after:
+    if not after:
         names = {str(task.extracted.position): task.extracted.description for task in found.tasks}
         told |= {"untuned": found.untuned, "reference": found.reference, "names": names}
     return told
+
+
+def _later(points: list[Point], after: int) -> list[Point]:
+    return [point for point in points if point[0] > after] if after else points
 
 
 def _known(session: Session, job: Job, digests: Collection[str]) -> dict[str, float]:

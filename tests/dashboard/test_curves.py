@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,9 +11,11 @@ from fastapi.testclient import TestClient
 
 from api.dashboard import convergence
 from api.dashboard.convergence import Point, Search
+from api.dashboard.job_curves import Recent
 from api.dashboard.plots import Plot
+from domain.jobs import Stage
 from domain.tuning_tasks import ExtractedTask, TuningTask
-from storage import records, tuning_tasks
+from storage import jobs, records, tuning_tasks
 from storage.tables import digest_of
 from storage.trials import Trial
 from tests.api.factories import Service
@@ -22,8 +25,8 @@ from tests.dashboard.seeding import Seeder
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def curve(client: TestClient, job_id: str, after: int = 0) -> dict[str, Any]:
-    answer = client.get(f"/jobs/{job_id}/curve.json?after={after}")
+def curve(client: TestClient, job_id: str, after: int = 0, basis: str = "") -> dict[str, Any]:
+    answer = client.get(f"/jobs/{job_id}/curve.json?after={after}&basis={basis}")
     assert answer.status_code == 200
     found: dict[str, Any] = answer.json()
     return found
@@ -80,25 +83,32 @@ def test_seconds_count_from_the_begin_of_tuning(service: Service, client: TestCl
 def test_what_comes_later_goes_on_where_the_plot_is(service: Service, client: TestClient) -> None:
     job_id = Seeder(service).succeeded(CLASSIFIER, age=timedelta(hours=1), trials=8)
     whole = curve(client, job_id)
-    with service.database.reading() as session:
-        ids = range(whole["after"] - records.count_of_job(session, job_id) + 1, whole["after"] + 1)
-    for seen in ids[4::5]:
-        news = curve(client, job_id, after=seen)
-        assert news["from"] == seen
-        trials = seen - ids[0] + 1
-        later = [point for point in whole["estimate"] if point[0] > trials]
-        assert [point[:2] for point in news["estimate"]] == [point[:2] for point in later]
-        assert [point[2] for point in news["estimate"]] == pytest.approx([point[2] for point in later])
-        for position, points in news["tasks"].items():
-            assert points == [point for point in whole["tasks"][position] if point[0] > trials]
-    last = curve(client, job_id, after=whole["after"])
-    assert (last["estimate"], last["tasks"], last["after"]) == ([], {}, whole["after"])
+    for seen in (5, 17, 30):
+        news = curve(client, job_id, after=seen, basis=whole["basis"])
+        assert news["after"] == seen
+        assert news["estimate"] == [point for point in whole["estimate"] if point[0] > seen]
+        for position, points in whole["tasks"].items():
+            assert news["tasks"].get(position, []) == [point for point in points if point[0] > seen]
+    last = curve(client, job_id, after=whole["trials"], basis=whole["basis"])
+    assert (last["estimate"], last["tasks"], last["trials"]) == ([], {}, whole["trials"])
 
 
-def test_a_default_that_is_measured_changes_the_curve_from_its_beginning(service: Service, client: TestClient) -> None:
+def test_a_plot_on_another_basis_is_told_anew(service: Service, client: TestClient) -> None:
     job_id = Seeder(service).succeeded(CLASSIFIER, age=timedelta(hours=1), trials=2)
-    first = curve(client, job_id)["after"] - 2 * len(CLASSIFIER.operators) + 1
-    assert curve(client, job_id, after=first)["from"] == 0
+    assert curve(client, job_id, after=3, basis="4-1") == curve(client, job_id)
+
+
+def test_a_job_is_read_once_for_all_who_look_at_the_same_time(service: Service) -> None:
+    job_id = Seeder(service).running(CLASSIFIER, share=0.5, age=timedelta(hours=1), trials=2)
+    now = 0.0
+    recent = Recent(clock=lambda: now)
+    with service.database.reading() as session:
+        job = jobs.get(session, job_id)
+        first = recent.read(session, job)
+        assert recent.read(session, job) is first
+        assert recent.read(session, replace(job, stage=Stage.COMPILE)) is not first
+        now = 5.0
+        assert recent.read(session, job) is not first
 
 
 def test_what_others_found_before_counts_from_the_start(service: Service, client: TestClient) -> None:
@@ -113,35 +123,33 @@ def test_a_job_without_trials_has_an_empty_curve(service: Service, client: TestC
     with Seeder(service).story(MOBILENET, age=timedelta(minutes=1)) as story:
         pass
     told = curve(client, story.job_id)
-    assert (told["after"], told["trials"], told["estimate"], told["tasks"]) == (0, 0, [], {})
+    assert (told["trials"], told["estimate"], told["tasks"]) == (0, [], {})
 
 
 def test_without_defaults_the_estimate_is_the_sum_of_the_best() -> None:
     search = _search(untuned=10.0, flops=(3.0, 1.0))
-    found = search.follow(
-        [_trial(1, 0, 2.0), _trial(2, 1, None), _trial(3, 1, 4.0), _trial(4, 1, 1.0)], from_start=True
-    )
+    found = search.follow([_trial(1, 0, 2.0), _trial(2, 1, None), _trial(3, 1, 4.0), _trial(4, 1, 1.0)])
     # Task 1 is unknown at first: a quarter of the FLOPs, and so of the ten seconds. Then more than untuned is cut off.
     assert found.estimate == [(0, 0.0, 10.0), (1, 1.0, 4.5), (3, 3.0, 6.0), (4, 4.0, 3.0)]
 
 
 def test_nothing_is_ever_slower_than_untuned() -> None:
-    found = _search(untuned=10.0, flops=(3.0, 1.0)).follow([_trial(1, 0, 50.0)], from_start=True)
+    found = _search(untuned=10.0, flops=(3.0, 1.0)).follow([_trial(1, 0, 50.0)])
     assert found.estimate == [(0, 0.0, 10.0), (1, 1.0, 10.0)]
 
 
 def test_without_an_untuned_time_the_curve_begins_when_all_are_known() -> None:
-    found = _search(untuned=None, flops=(1.0, 1.0)).follow([_trial(1, 0, 2.0), _trial(2, 1, 4.0)], from_start=True)
+    found = _search(untuned=None, flops=(1.0, 1.0)).follow([_trial(1, 0, 2.0), _trial(2, 1, 4.0)])
     assert found.estimate == [(2, 2.0, 6.0)]
 
 
 def test_alternatives_count_once_with_the_fastest() -> None:
     search = _search(untuned=None, flops=(1.0, 1.0), alternatives=7)
-    assert search.follow([_trial(1, 0, 3.0), _trial(2, 1, 2.0)], from_start=True).estimate[-1][2] == 2.0
+    assert search.follow([_trial(1, 0, 3.0), _trial(2, 1, 2.0)]).estimate[-1][2] == 2.0
 
 
 def test_trials_beside_the_plan_count_but_change_nothing() -> None:
-    found = _search(untuned=10.0, flops=(1.0,)).follow([_trial(1, 9, 0.1)], from_start=True)
+    found = _search(untuned=10.0, flops=(1.0,)).follow([_trial(1, 9, 0.1)])
     assert (found.trials, found.estimate) == (1, [(0, 0.0, 10.0), (1, 1.0, 10.0)])
 
 

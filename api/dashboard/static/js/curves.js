@@ -48,20 +48,19 @@ export class Curves {
 
   /** Everything at first, then what came since. */
   async refresh() {
-    const after = this.told ? `?after=${this.told.after}` : "";
+    const after = this.told ? `?after=${this.told.trials}&basis=${this.told.basis}` : "";
     const answer = await fetch(this.address + after, { headers: { Accept: "application/json" } });
     if (!answer.ok) return;
     const news = await answer.json();
     // News may change the curve from its beginning: then it comes as a whole.
-    if (!news.from) this.told = news;
+    if (!news.after) this.told = news;
     else if (!this.take(news)) return;
     this.draw();
   }
 
   /** Whether there was anything new. */
   take(news) {
-    if (news.after === this.told.after) return false;
-    this.told.after = news.after;
+    if (news.trials === this.told.trials) return false;
     this.told.trials = news.trials;
     this.told.estimate.push(...news.estimate);
     for (const [position, points] of Object.entries(news.tasks)) {

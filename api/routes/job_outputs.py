@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
-from fastapi.responses import PlainTextResponse
+from fastapi.responses import PlainTextResponse, StreamingResponse
 
-from api import problems, report_schemas, views
+from api import problems, record_files, report_schemas, views
 from api.auth import Reader, is_still_valid
 from api.events import EventStream
 from api.services import ServicesDep
 from domain import errors
 from domain.jobs import Job, JobState
-from storage import artifacts, events, owners, records
+from storage import artifacts, events, owners
+from storage.record_pages import RecordFilter
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
 
@@ -108,10 +109,9 @@ def log(
     },
 )
 def native_records(services: ServicesDep, job: _JobDep) -> Response:
-    """The job's trials, as the tuner itself writes and reads them."""
-    with services.database.reading() as session:
-        found = records.of_job(session, job.id)
-    return PlainTextResponse("".join(record.schedule.rstrip("\n") + "\n" for record in found))
+    """The job's trials, as the tuner itself writes and reads them; sent as they are read, however many."""
+    lines = record_files.lines(services.database, RecordFilter(job_id=job.id))
+    return StreamingResponse(lines, media_type="text/plain")
 
 
 @router.get(

@@ -17,6 +17,8 @@ LISTINGS = {
     "/v1/artifacts": "artifacts",
     "/v1/records": "records",
     "/v1/workers": "workers",
+    "/v1/tokens": "tokens",
+    "/v1/groups": "groups",
 }
 SHAPES = {"x": [1, 3, 8, 8]}
 MADE_UP = [
@@ -41,7 +43,8 @@ def made(client: TestClient, model: str, **request: Any) -> str:
 
 
 def identity(entry: dict[str, Any]) -> str:
-    return str(entry.get("id") or (entry["job"], entry["workload_key"], entry["trial_number"]))
+    known = entry.get("id") or entry.get("name")
+    return str(known or (entry["job"], entry["workload_key"], entry["trial_number"]))
 
 
 @pytest.fixture
@@ -49,7 +52,8 @@ def filled(client: TestClient, service: Service) -> None:
     """Five and more entries in every listing."""
     for number in range(5):
         model = client.put(f"/v1/models?name=net-{number}", content=f"static {number}".encode()).json()["id"]
-        job = client.post("/v1/jobs", json={"model": model}).json()["id"]
+        job = client.post("/v1/jobs", json={"model": model, "group": f"night-{number}"}).json()["id"]
+        client.post("/v1/tokens", json={"name": f"ci {number}"})
         worker = ScriptedWorker(service, trials=1)
         worker.run(job)
         worker.beat(id=f"host:{number}:1")

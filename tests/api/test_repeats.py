@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -53,6 +54,14 @@ def test_a_retry_is_made_once(client: TestClient, service: Service, model: str) 
     assert [published for published, _ in service.publisher.published] == [job, first.json()["id"]]
     other = keyed(client, f"/v1/jobs/{job}:retry", "k-2").json()["id"]
     assert other not in (job, first.json()["id"])
+
+
+def test_of_many_at_once_with_one_key_one_makes_a_job(client: TestClient, service: Service, model: str) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda _: create(client, model, "k-1"), range(8)))
+    assert {answer.status_code for answer in answers} == {202}
+    assert len({answer.json()["id"] for answer in answers}) == 1
+    assert len(client.get("/v1/jobs").json()["jobs"]) == len(service.publisher.published) == 1
 
 
 def test_a_retry_whose_answer_was_lost_is_answered_even_when_it_has_succeeded(

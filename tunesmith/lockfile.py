@@ -75,11 +75,11 @@ class Entry(Question):
             built_for=artifact.target,
             device_key=artifact.device_key,
             toolchain=artifact.toolchain,
-            median_seconds=artifact.median_seconds,
-            speedup_over_untuned=report["speedup_over_untuned"],
-            speedup_over_reference=report["speedup_over_reference"],
-            max_abs_error=max((output["max_abs"] for output in checked), default=None),
-            max_rel_error=max((output["max_rel"] for output in checked), default=None),
+            median_seconds=_rounded(artifact.median_seconds),
+            speedup_over_untuned=_rounded(report["speedup_over_untuned"]),
+            speedup_over_reference=_rounded(report["speedup_over_reference"]),
+            max_abs_error=_rounded(max((output["max_abs"] for output in checked), default=None)),
+            max_rel_error=_rounded(max((output["max_rel"] for output in checked), default=None)),
             job=artifact.data["job_id"],
         )
 
@@ -123,6 +123,11 @@ def write(path: Path, entries: Mapping[str, Entry]) -> None:
         Path(name).replace(path)
     except OSError as error:
         raise errors.InvalidInput(f"cannot write {path}: {error.strerror}", code="unwritable_file") from error
+
+
+def _rounded(value: float | None) -> float | None:
+    """To more digits than anything is measured with, and few enough to read."""
+    return None if value is None else float(f"{value:.6g}")
 
 
 def _plain(shapes: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:

@@ -11,7 +11,7 @@ from domain.artifacts import Artifact
 from storage import artifacts, jobs
 from storage.tables import ArtifactRow
 from tests.api.factories import Service
-from tests.api.scripted import ScriptedWorker, report
+from tests.api.scripted import ScriptedWorker
 from tunesmith.client import Client
 from tunesmith.models import Model
 
@@ -31,8 +31,7 @@ def tuned(service: Service, client: Client, model: Model, *, gain: float, **chan
 
 def _kept(service: Service, made: Artifact, changes: dict[str, Any]) -> Artifact:
     """The same with other facts, in place of the first: rows are written once."""
-    gain = changes.pop("gain", None)
-    changed = replace(made, **changes, **({"report": report(gain)} if gain else {}))
+    changed = replace(made, **changes)
     with service.database.transaction() as session:
         session.execute(delete(ArtifactRow).where(ArtifactRow.id == made.id))
         return artifacts.add(session, changed)

@@ -14,6 +14,7 @@ import shlex
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -183,6 +184,13 @@ def _pull(runner: Runner, *, expect: int = 0) -> tuple[int, str]:
             break
     assert status == expect, said
     return status, said
+
+
+def test_the_wheel_holds_the_client_alone(installed: tuple[Path, Path]) -> None:
+    with zipfile.ZipFile(installed[0]) as wheel:
+        names = wheel.namelist()
+    assert "tunesmith/py.typed" in names
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"tunesmith"}
 
 
 def test_steps_are_all_run_or_githubs_own() -> None:

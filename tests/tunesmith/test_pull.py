@@ -198,6 +198,42 @@ def test_frozen_takes_what_is_locked(
     assert (status, "error[artifact_not_found]" in err) == (5, True)
 
 
+def test_ctrl_c_keeps_what_has_come(capsys: Capture, good: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    whole = downloads._append
+
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        arguments[2].write(b"bundle of")
+        raise KeyboardInterrupt
+
+    def watched(*arguments: Any, **options: Any) -> None:
+        asked.append(arguments[2].tell())
+        whole(*arguments, **options)
+
+    monkeypatch.setattr(downloads, "_append", interrupted)
+    status, out, err = pull(capsys)
+    assert (status, out, "the same command goes on from there" in err) == (130, "", True)
+    assert not Path(LOCK).exists()
+    monkeypatch.setattr(downloads, "_append", watched)
+    assert pull(capsys)[0] == 0
+    assert asked == [len("bundle of")]
+    assert hashlib.sha256(Path("best.tar").read_bytes()).hexdigest() == good.digest
+    assert list(Path().glob(".best*")) == []
+
+
+def test_who_may_not_see_the_job_changes_nothing(
+    capsys: Capture, good: Artifact, service: Service, client: Client
+) -> None:
+    pull(capsys)
+    before = Path(LOCK).read_text()
+    Path(LOCK).write_text("".join(line for line in before.splitlines(True) if not line.startswith("job = ")))
+    kept = Path(LOCK).read_text()
+    assert kept != before
+    assert (pull(capsys)[0], Path(LOCK).read_text()) == (0, kept)
+    Path(LOCK).write_text(before.replace("median_seconds = 0.0005", "median_seconds = 0.0004"))
+    assert (pull(capsys)[0], Path(LOCK).read_text()) == (0, before)
+
+
 def test_several_questions_share_a_file(
     capsys: Capture, service: Service, client: Client, model: Model, good: Artifact, tmp_path: Path
 ) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -156,7 +157,7 @@ def _frozen(model: str, wanted: dict[str, Any], to: Path | None, locking: _Locki
         return {"status": "unchanged", **result}
     with connecting.client() as client:
         artifact = client.artifact(held.sha256)
-        artifact.download(path, progress=connecting.download_progress(path, artifact.size_bytes))
+        _download(artifact, path)
     return {"status": "downloaded", **result, "artifact": artifact.data}
 
 
@@ -167,12 +168,15 @@ def _taken(
     from tunesmith import downloads, lockfile, pulling
 
     now = lockfile.Entry.of(question, artifact)
+    if held and held.sha256 == now.sha256:
+        # Who may not see the job would take it out of the file, and the next one put it in again.
+        now = replace(now, job=held.job)
     if held and locking.limit is not None and not locking.update:
         pulling.check_speed(held, now, locking.limit)
     path = _place(to, artifact.id)
     is_there = downloads.is_there(path, artifact.digest)
     if not is_there:
-        artifact.download(path, progress=connecting.download_progress(path, artifact.size_bytes))
+        _download(artifact, path)
     if locking.file and now != held:
         entries = lockfile.read(locking.file)
         lockfile.write(locking.file, {**entries, now.key: now})
@@ -185,6 +189,15 @@ def _taken(
         "artifact": artifact.data,
         "why": artifact.why,
     }
+
+
+def _download(artifact: Artifact, path: Path) -> None:
+    try:
+        artifact.download(path, progress=connecting.download_progress(path, artifact.size_bytes))
+    except (KeyboardInterrupt, errors.NetworkError):
+        if any(path.absolute().parent.glob(f".{glob.escape(path.name)}.*.part")):
+            output.note("what has come of the bundle is kept; the same command goes on from there")
+        raise
 
 
 def _place(to: Path | None, artifact_id: str) -> Path:

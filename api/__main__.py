@@ -27,7 +27,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="The API of Tunesmith.")
     parser.add_argument("--fd", type=int, help="descriptor of a socket that listens already")
     fd = parser.parse_args().fd
-    settings, storage = ApiSettings(), StorageSettings()
+    try:
+        settings, storage = ApiSettings(), StorageSettings()
+    except errors.ConfigurationError as error:
+        return _refuse(error)
     if settings.broker_url is None:
         sys.stderr.write("TUNESMITH_BROKER_URL is not set\nhint: name a Redis or Valkey server, or use ./run serve\n")
         return 3
@@ -41,8 +44,7 @@ def main() -> int:
         database = Database(storage.database_url, timeout=storage.database_timeout)
         migrate(database)
     except errors.ConfigurationError as error:
-        sys.stderr.write(f"{error.message}\n" + (f"hint: {error.hint}\n" if error.hint else ""))
-        return 3
+        return _refuse(error)
     inspector = _inspector(storage.home, TunerSettings())
     app = create_app(
         settings,
@@ -57,6 +59,11 @@ def main() -> int:
     ApiServer(app, settings).run(None if fd is None else [socket.socket(fileno=fd)])
     database.close()
     return 0
+
+
+def _refuse(error: errors.ConfigurationError) -> int:
+    sys.stderr.write(f"{error.message}\n" + (f"hint: {error.hint}\n" if error.hint else ""))
+    return 3
 
 
 def _inspector(home: Path, settings: TunerSettings) -> Callable[[ModelFormat], Inspector]:

@@ -25,8 +25,9 @@ from domain.jobs import (
 from domain.models import Model, ModelFormat
 
 Label = Annotated[str, StringConstraints(min_length=1, max_length=200)]
-GroupName = Annotated[str, StringConstraints(max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+GROUP_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """Fits into a path as it is."""
+GroupName = Annotated[str, StringConstraints(max_length=100, pattern=GROUP_NAME)]
 _Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 _MOST_TRIALS = 10_000_000
 _Key = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_.-]+$")]

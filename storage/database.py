@@ -26,6 +26,10 @@ from storage import codec
 from storage.migrations import running
 
 DEFAULT_TIMEOUT = 30.0
+_OPTIONS: dict[str, Any] = {
+    "json_serializer": codec.to_json,
+    "hide_parameters": True,  # errors are logged, and some statements carry secrets
+}
 _MIGRATION_LOCK = 7_486_171
 """Any number, the same in every process that migrates."""
 
@@ -103,7 +107,7 @@ def _parse(url: str) -> URL:
 
 def _postgresql(url: URL, timeout: float) -> Engine:
     try:
-        engine = create_engine(url, pool_pre_ping=True, pool_timeout=timeout, json_serializer=codec.to_json)
+        engine = create_engine(url, pool_pre_ping=True, pool_timeout=timeout, **_OPTIONS)
     except (NoSuchModuleError, ModuleNotFoundError) as error:
         raise errors.ConfigurationError(
             f"there is no driver for databases of kind {url.drivername!r}",
@@ -119,9 +123,7 @@ def _postgresql(url: URL, timeout: float) -> Engine:
 
 
 def _sqlite(url: URL, timeout: float, *, begin: str, query_only: bool = False, **pool: Any) -> Engine:
-    engine = create_engine(
-        url, connect_args={"timeout": timeout}, pool_timeout=timeout, json_serializer=codec.to_json, **pool
-    )
+    engine = create_engine(url, connect_args={"timeout": timeout}, pool_timeout=timeout, **_OPTIONS, **pool)
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _record: object) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
-from domain import errors
+from domain import destinations, errors
 from storage.database import Database, migrate
 from storage.settings import StorageSettings
 from tuner import hostinfo
@@ -44,6 +44,8 @@ def main(host: str, port: int, home: Path) -> int:
     """Returns the exit status. ``port`` 0 picks a free one; the address stands in ``<home>/server.json``."""
     home = home.expanduser().absolute()
     try:
+        # What both the API and the worker would refuse, again and again.
+        destinations.checked_hosts(os.environ.get("TUNESMITH_WEBHOOK_HOSTS", ""))
         home.mkdir(parents=True, exist_ok=True)
         with _only_one(home), _listen(host, port) as listener:
             return _Service(home, listener).run()

@@ -88,11 +88,20 @@ def test_a_large_group_is_canceled_in_several_steps(
     assert client.post("/v1/groups/many:cancel").json()["counts"] == {"canceled": 5}
 
 
-@pytest.mark.parametrize("name", ["none", "a b", "%00", "..%2Fx", "<b>"])
-def test_an_unknown_group_is_not_canceled(client: TestClient, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "status", "code"),
+    [
+        ("none", 404, "group_not_found"),
+        ("a b", 400, "invalid_request"),
+        ("%00", 400, "invalid_request"),
+        ("<b>", 400, "invalid_request"),
+        ("a" * 101, 400, "invalid_request"),
+        ("..%2Fx", 404, "route_not_found"),
+    ],
+)
+def test_an_unknown_group_is_not_canceled(client: TestClient, name: str, status: int, code: str) -> None:
     answer = client.post(f"/v1/groups/{name}:cancel")
-    assert answer.status_code == 404
-    assert answer.json()["code"] in ("group_not_found", "route_not_found")
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
 
 
 @pytest.mark.parametrize(

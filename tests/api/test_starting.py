@@ -28,6 +28,13 @@ def test_without_a_token_it_does_not_start(
     assert not list(tmp_path.iterdir())
 
 
+def test_hosts_that_are_none_are_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["api"])
+    monkeypatch.setenv("TUNESMITH_WEBHOOK_HOSTS", "10.0.0.1/8")
+    assert program.main() == 3
+    assert "TUNESMITH_WEBHOOK_HOSTS: '10.0.0.1/8' is no host" in capsys.readouterr().err
+
+
 def test_a_flag_lets_it_start_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["api"])
     monkeypatch.setattr(program.ApiServer, "run", lambda *_: None)

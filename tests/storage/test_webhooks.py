@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 
 import pytest
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from domain import errors
@@ -132,6 +133,14 @@ def test_the_secret_is_kept_and_not_shown(session: Session) -> None:
     job = told(session)
     assert webhooks.of_job(session, job.id) == WEBHOOK
     assert WEBHOOK.secret not in repr(WEBHOOK)
+
+
+def test_a_failing_statement_does_not_tell_the_secret(session: Session) -> None:
+    job = told(session)
+    session.expunge_all()
+    with session.begin_nested(), pytest.raises(IntegrityError) as failed:
+        webhooks.attach(session, job.id, WEBHOOK)
+    assert WEBHOOK.secret not in str(failed.value)
 
 
 def test_a_claim_counts_and_comes_back(session: Session) -> None:

@@ -22,6 +22,7 @@ from domain.tensors import TensorSpec
 from storage import records
 from storage.database import Database
 from tests import models
+from tests.worker.receivers import receiving
 from tuner import catalogue, environments, processes
 from tunesmith.cli import arrays
 
@@ -92,7 +93,11 @@ def _environment(home: Path) -> dict[str, str]:
     pythons = {
         environments.variable(spec): str(environments.interpreter(spec, outer)) for spec in catalogue.ENGINES.values()
     }
-    ours = {"TUNESMITH_LOCK_FOLDER": str(home / "locks"), "PYTHONPATH": str(catalogue.ROOT)}
+    ours = {
+        "TUNESMITH_LOCK_FOLDER": str(home / "locks"),
+        "TUNESMITH_WEBHOOK_HOSTS": "127.0.0.1",
+        "PYTHONPATH": str(catalogue.ROOT),
+    }
     environment = {**os.environ, **pythons, **ours, "TUNESMITH_BENCHMARK_SECONDS": "0.5"}
     for name in ("TUNESMITH_TOKEN", "TUNESMITH_BROKER_URL", "TUNESMITH_DATABASE_URL"):
         environment.pop(name, None)
@@ -227,6 +232,19 @@ def test_a_killed_api_costs_nothing(served: Served) -> None:
     job = _patiently(lambda: served.finish(job_id))
     assert (job["attempts"], job["trials_done"]) == (1, job["trials_planned"])
     assert served.child("api") != dead
+
+
+def test_an_end_is_told(served: Served) -> None:
+    with receiving(503) as receiver:
+        job_id = served.submit(size=8, webhook={"url": receiver.url})
+        served.client.post(f"/v1/jobs/{job_id}:cancel")
+        _await(lambda: served.job(job_id)["state"] == "canceled" and receiver.received, 20)
+        again = served.client.post(f"/v1/jobs/{job_id}/deliveries:resend").json()
+        assert (again["url"], again["deliveries"][0]["last_status"]) == (receiver.url, 503)
+        _await(lambda: len(receiver.received) == 2, 20)
+    first, second = (json.loads(received.body) for received in receiver.received)
+    assert first == second
+    assert (first["type"], first["data"]["job"], first["data"]["model_name"]) == ("job.canceled", job_id, "small")
 
 
 def test_a_running_job_is_canceled_soon(served: Served) -> None:

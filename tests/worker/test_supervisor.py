@@ -27,6 +27,14 @@ def _child(tmp_path: Path, program: str) -> Child:
     )
 
 
+def test_hosts_that_are_none_are_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TUNESMITH_WEBHOOK_HOSTS", "http://hooks.lan")
+    assert supervisor.main("127.0.0.1", 0, tmp_path / "home") == 3
+    assert "TUNESMITH_WEBHOOK_HOSTS: 'http://hooks.lan' is no host" in capsys.readouterr().err
+
+
 def test_a_child_that_dies_is_started_again(tmp_path: Path) -> None:
     child = _child(tmp_path, "import time; time.sleep(60)")
     child.start()

@@ -220,6 +220,15 @@ def test_an_address_that_is_allowed_no_more_is_not_called(bench: Bench, receiver
     assert found.next_attempt_at is not None
 
 
+def test_an_address_that_was_taken_once_and_is_none_now_holds_up_nobody(bench: Bench, receiver: Receiver) -> None:
+    bad, good = ended(bench, "gopher://hooks.example/"), ended(bench, receiver.url)
+    sender = couriers(bench)
+    for _ in range(2):
+        attempt(bench, sender, good)
+    assert delivery(bench, good).delivered_at is not None
+    assert delivery(bench, bad).last_error == "the webhook's URL is neither https:// nor http://"
+
+
 def test_a_slow_server_holds_up_nobody_else(bench: Bench, receiver: Receiver) -> None:
     with dripping([b""], pause=0.05) as port:
         slow = [ended(bench, f"http://127.0.0.1:{port}/") for _ in range(3)]

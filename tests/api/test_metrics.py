@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from sqlalchemy.exc import OperationalError
 from storage.database import Database
 from tests.api.factories import AUTHORIZED, Service, make_service
 from tests.api.scripted import ScriptedWorker
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
 def numbers(client: TestClient) -> dict[tuple[str, frozenset[str]], float]:
@@ -105,6 +108,14 @@ def test_metrics_need_a_token_unless_they_are_open(client: TestClient, tmp_path:
         assert anyone.get("/metrics").status_code == 200
         assert anyone.get("/v1/jobs").status_code == 401
     service.database.close()
+
+
+def test_every_metric_is_documented(client: TestClient) -> None:
+    client.get("/v1/jobs")
+    families = {family.name: family for family in text_string_to_metric_families(client.get("/metrics").text)}
+    documented = dict(re.findall(r"^\| `(tunesmith_\w+)` \| (\w+) \|", DOCUMENT.read_text(), re.MULTILINE))
+    kinds = {name.removesuffix("_total"): kind for name, kind in documented.items()}
+    assert kinds == {name: found.type for name, found in families.items() if name.startswith("tunesmith_")}
 
 
 def test_readiness_names_what_is_missing(client: TestClient, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

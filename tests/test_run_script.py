@@ -91,8 +91,24 @@ def test_installed_environment_is_used_as_it_is(bare_path: Path, tmp_path: Path)
     assert answer.stderr == ""
 
 
+def test_a_missing_browser_is_told_and_stops_nothing(bare_path: Path, tmp_path: Path) -> None:
+    for tool in ("cc", "aarch64-linux-gnu-gcc", "qemu-aarch64"):
+        (bare_path / tool).symlink_to("/bin/true")
+    installed("app", tmp_path, "exit 0")
+    installed("uv", tmp_path, "exit 0")
+    installed("dev", tmp_path, 'echo "$*"', "app")
+    without = run("test", "-x", path=bare_path, home=tmp_path)
+    assert without.returncode == 0
+    assert "apt-get install chromium" in without.stderr
+    (bare_path / "my-chromium").symlink_to("/bin/true")
+    assert run("test", "-x", path=bare_path, home=tmp_path, TUNESMITH_CHROMIUM="my-chromium").stderr == ""
+    (bare_path / "chromium").symlink_to("/bin/true")
+    assert run("test", "-x", path=bare_path, home=tmp_path).stderr == ""
+
+
 def test_missing_cross_tools_are_told_and_stop_nothing(bare_path: Path, tmp_path: Path) -> None:
-    (bare_path / "cc").symlink_to("/bin/true")
+    for tool in ("cc", "chromium"):
+        (bare_path / tool).symlink_to("/bin/true")
     installed("app", tmp_path, "exit 0")
     installed("uv", tmp_path, "exit 0")
     installed("dev", tmp_path, 'echo "$*"', "app")

@@ -42,7 +42,7 @@ class Visit:
 
     def check(self) -> None:
         left = [fault for fault in self.faults if not any(part in fault for part in self.expected)]
-        assert left == []
+        assert not left, "\n".join(left)
 
     def keep(self, name: str) -> None:
         """A screenshot of the whole page, as build output."""
@@ -53,7 +53,8 @@ class Visit:
         """By all of axe's rules, or these."""
         options = {"runOnly": list(rules)} if rules else None
         found = Axe().run(self.page, options=options).response["violations"]
-        assert [_described(fault) for fault in found if fault["impact"] in _FAULTS] == []
+        serious = [_described(fault) for fault in found if fault["impact"] in _FAULTS]
+        assert not serious, "\n".join(serious)
 
     def require_no_sideways_scrolling(self) -> None:
         wider = self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")

@@ -21,7 +21,7 @@ from storage.database import Database
 
 CONTENT_TYPE = prometheus.CONTENT_TYPE_LATEST
 # Each would come with a gauge of when it was made, which nobody looks at.
-prometheus.disable_created_metrics()
+prometheus.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

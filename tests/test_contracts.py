@@ -37,6 +37,12 @@ def test_every_engine_is_independent() -> None:
     assert set(contract["modules"]) == engines
 
 
+def test_every_module_of_the_client_speaks_http_alone() -> None:
+    (contract,) = [each for each in contracts() if "tunesmith.client" in each.get("source_modules", ())]
+    modules = {f"tunesmith.{path.stem}" for path in (ROOT / "tunesmith").glob("*.py")}
+    assert modules - {"tunesmith.__init__", "tunesmith.__main__"} == set(contract["source_modules"])
+
+
 def test_every_decision_is_listed() -> None:
     folder = ROOT / "docs" / "decisions"
     listed = (folder / "README.md").read_text()

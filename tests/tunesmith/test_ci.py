@@ -193,6 +193,17 @@ def test_the_wheel_holds_the_client_alone(installed: tuple[Path, Path]) -> None:
     assert {name.split("/")[0].split("-")[0] for name in names} == {"tunesmith"}
 
 
+def test_bash_completes_the_installed_command(installed: tuple[Path, Path], tmp_path: Path) -> None:
+    script = (
+        "tunesmith --install-completion bash >/dev/null; source ~/.bashrc; "
+        'COMP_WORDS=(tunesmith records ex) COMP_CWORD=2; _tunesmith_completion tunesmith; echo "${COMPREPLY[@]}"'
+    )
+    environment = {"PATH": f"{installed[1]}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    environment["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("export", "")
+
+
 def test_steps_are_all_run_or_githubs_own() -> None:
     steps = [step for job in WORKFLOW["jobs"].values() for step in job["steps"]]
     assert {step["uses"].split("/")[0] for step in steps if "uses" in step} == {"actions", "peter-evans"}

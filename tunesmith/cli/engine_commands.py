@@ -11,10 +11,22 @@ from tunesmith.cli import local, options, output
 
 app = typer.Typer(help="The environments that TVM and ONNX Runtime run in.", no_args_is_help=True)
 
-_Names = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="relay or reference; both by default.")]
+_Names = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="relay, relax or reference; all by default.")]
 
 
-@app.command()
+_INSTALL_EPILOG = """\b
+Examples:
+  tunesmith engines install
+  tunesmith engines install relay
+"""
+_DOCTOR_EPILOG = """\b
+Examples:
+  tunesmith engines doctor
+  tunesmith engines doctor relax --json
+"""
+
+
+@app.command(epilog=_INSTALL_EPILOG)
 def install(names: _Names = None) -> None:
     """Make what is missing; quick when nothing is."""
     with local.translated():
@@ -45,7 +57,7 @@ def listing(as_json: options.Json = False) -> None:
     output.listing(["ENGINE", "INSTALLED", "PYTHON"], rows, optional=["PYTHON"], empty="no engines")
 
 
-@app.command()
+@app.command(epilog=_DOCTOR_EPILOG)
 def doctor(names: _Names = None, as_json: options.Json = False) -> None:
     """Start each engine and tell what works; exits 3 when something does not."""
     import dataclasses

@@ -27,11 +27,38 @@ Examples:
 """
 
 
+_LOGS_EPILOG = """\b
+Examples:
+  tunesmith logs JOB --follow
+  tunesmith logs JOB | tail -n 40
+"""
+_CANCEL_EPILOG = """\b
+Examples:
+  tunesmith cancel JOB
+  tunesmith cancel --group nightly
+"""
+_RETRY_EPILOG = """\b
+Examples:
+  tunesmith retry JOB
+\b
+With changes: tunesmith tune --like JOB.
+"""
+_DELIVERIES_EPILOG = """\b
+Examples:
+  tunesmith deliveries JOB
+  tunesmith deliveries JOB --resend
+"""
+
+
 def register(app: typer.Typer) -> None:
     app.command(epilog=_JOBS_EPILOG)(jobs)
     app.command(epilog=_STATUS_EPILOG)(status)
-    for command in (groups, logs, cancel, retry, deliveries, workers):
-        app.command()(command)
+    app.command()(groups)
+    app.command(epilog=_LOGS_EPILOG)(logs)
+    app.command(epilog=_CANCEL_EPILOG)(cancel)
+    app.command(epilog=_RETRY_EPILOG)(retry)
+    app.command(epilog=_DELIVERIES_EPILOG)(deliveries)
+    app.command()(workers)
 
 
 def jobs(

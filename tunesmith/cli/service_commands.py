@@ -10,9 +10,17 @@ import typer
 
 from tunesmith import connection, errors
 
+_SERVE_EPILOG = """\b
+Examples:
+  tunesmith serve
+  tunesmith serve --host 0.0.0.0 --port 8080
+\b
+It prints a link with which a browser comes in. Settings: docs/settings.md.
+"""
+
 
 def register(app: typer.Typer) -> None:
-    app.command()(serve)
+    app.command(epilog=_SERVE_EPILOG)(serve)
     app.command()(worker)
 
 

@@ -5,6 +5,7 @@ import { morphChildren } from "./morph.js";
 
 const LEAST_PAUSE = 2500;
 const SOON = 250;
+const LONG_PAUSE = 10000;
 const FINAL = ["succeeded", "failed", "canceled"];
 
 let curves = null;
@@ -38,8 +39,18 @@ function listen() {
     say(`The job is ${data.state}.`);
     if (!FINAL.includes(data.state)) return refreshLater(SOON);
     stream.close();
+    clearTimeout(due);
     return replaceAll();
   });
+  stream.addEventListener("error", () => {
+    // A broken connection mends itself. One that was refused does not: the page may tell why.
+    if (stream.readyState === EventSource.CLOSED) setTimeout(startAnew, LONG_PAUSE);
+  });
+}
+
+async function startAnew() {
+  await replaceAll();
+  listen();
 }
 
 function progressed(data) {

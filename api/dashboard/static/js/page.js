@@ -36,6 +36,14 @@ document.addEventListener("keydown", (event) => {
   field.focus();
 });
 
+// Addresses of searches name what was filled in, and nothing else.
+document.addEventListener("htmx:configRequest", ({ target, detail }) => {
+  if (!target.closest('[role="search"]')) return;
+  for (const [name, value] of [...detail.formData.entries()]) {
+    if (value === "") detail.formData.delete(name);
+  }
+});
+
 document.addEventListener("htmx:beforeRequest", (event) => {
   if (document.hidden && event.target.hasAttribute("data-quiet-when-hidden")) event.preventDefault();
 });

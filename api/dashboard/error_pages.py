@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
 
+from api.credentials import COOKIE, LOGIN_PATH
 from api.dashboard import rendering
 from api.dashboard.security import HEADERS
 from domain.errors import TunesmithError
@@ -44,7 +45,9 @@ def _for_browsers(handler: Any) -> Handler:
 def _page(request: Request, response: Response) -> HTMLResponse:
     problem = json.loads(bytes(response.body))
     template = "login.html" if response.status_code == 401 else "error.html"
-    page = rendering.page(request, template, status=response.status_code, problem=problem)
+    # To a browser that brought nothing there is nothing to explain.
+    brought = COOKIE in request.cookies or request.url.path == LOGIN_PATH
+    page = rendering.page(request, template, status=response.status_code, problem=problem, brought=brought)
     page.headers.update(HEADERS)  # what nobody expected is answered outside of the middleware
     for name in _KEPT:
         if name in response.headers:

@@ -82,6 +82,8 @@ def test_a_browser_without_a_session_is_told_how_to_sign_in(service: Service) ->
     page = TestClient(service.app).get("/", headers=_HTML)
     assert page.status_code == 401
     assert "not signed in" in page.text
+    assert "tunesmith login" in page.text
+    assert "bearer" not in page.text.lower()
     assert "content-security-policy" in page.headers
 
 
@@ -92,6 +94,7 @@ def test_a_login_link_opens_the_dashboard_once(service: Service) -> None:
     assert "Signed in as local" in browser.get("/").text
     again = TestClient(service.app, headers=_HTML).get(made)
     assert (again.status_code, "not signed in" in again.text) == (401, True)
+    assert "The login link was used before" in again.text
     assert browser.post("/logout", headers={"Sec-Fetch-Site": "same-origin"}).status_code == 401
     assert "not signed in" in browser.get("/").text
 

@@ -11,7 +11,7 @@ from tunesmith.artifacts import Artifact
 from tunesmith.client import Client
 from tunesmith.lockfile import Entry, Question
 
-NATIVE = "native"
+NATIVE, NONE = "native", "none"
 _LOOKED_AT = 500
 _TOLD = 5
 
@@ -78,14 +78,14 @@ def compared(slower: float) -> str:
     return f"{100 * abs(slower):.1f} % {'slower' if slower > 0 else 'faster'}" if slower else "as fast"
 
 
-def changes(held: Entry, now: Entry) -> list[tuple[str, str, str]]:
+def changes(held: Entry, now: Entry | None) -> list[tuple[str, str, str]]:
     """What differs, as name, old and new; latency and artifact always."""
     pairs = [
-        ("latency", _latency(held), _latency(now)),
-        ("toolchain", held.toolchain, now.toolchain),
-        ("device", held.device_key, now.device_key),
-        ("built for", held.built_for, now.built_for),
-        ("artifact", held.artifact, now.artifact),
+        ("latency", _latency(held), _latency(now) if now else NONE),
+        ("toolchain", held.toolchain, now.toolchain if now else NONE),
+        ("device", held.device_key, now.device_key if now else NONE),
+        ("built for", held.built_for, now.built_for if now else NONE),
+        ("artifact", held.artifact, now.artifact if now else NONE),
     ]
     return [(name, old, new) for name, old, new in pairs if old != new or name in ("latency", "artifact")]
 

@@ -138,6 +138,7 @@ def test_another_toolchain_does_not_take_its_place(
     forget(service, good.id)
     status, _, err = pull(capsys, "--fail-if-slower", "5%")
     assert status == 1
+    assert f"artifact   {good.id} → none" in err
     assert "error[artifact_missing]: there is no verified f32 bundle of this model" in err
     assert f"by relay/tvm-0.19.0 on {DEVICE.key}; the lock file holds {good.id}" in err
     assert f"{other.id}: f32 for {TARGET.identity}, by {RELAX} on {DEVICE.key}, 0.200 ms" in err
@@ -172,8 +173,13 @@ def test_a_toolchain_can_be_asked_for(
 def test_what_nobody_could_verify_is_only_told(capsys: Capture, service: Service, client: Client, model: Model) -> None:
     unproven = tuned(service, client, model, gain=2.0, verified=False)
     status, _, err = pull(capsys)
-    assert (status, f"{unproven.id}: f32 for" in err, "not verified" in err) == (5, True, True)
+    assert (status, f"{unproven.id}: f32 for" in err, "not verified" in err) == (1, True, True)
+    assert "error[artifact_missing]" in err
     assert not Path(LOCK).exists()
+    Path("net.onnx").write_bytes(b"nobody has uploaded this")
+    status, _, err = pull(capsys)
+    assert (status, "error[model_not_found]" in err, "tunesmith upload" in err) == (1, True, True)
+    assert run(capsys, "pull", "--model", "net.onnx")[0] == 5
 
 
 def test_frozen_takes_what_is_locked(
@@ -195,7 +201,7 @@ def test_frozen_takes_what_is_locked(
     monkeypatch.delenv("TUNESMITH_URL")
     Path("best.tar").unlink()
     status, _, err = pull(capsys, "--frozen")
-    assert (status, "error[artifact_not_found]" in err) == (5, True)
+    assert (status, "error[artifact_missing]" in err, f"artifact   {good.id} → none" in err) == (1, True, True)
 
 
 def test_ctrl_c_keeps_what_has_come(capsys: Capture, good: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:

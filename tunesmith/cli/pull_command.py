@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import glob
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tunesmith import errors
-from tunesmith.cli import completion, connecting, options, output
+from tunesmith.cli import completion, connecting, options, output, pull_reports
 
 if TYPE_CHECKING:
     from tunesmith.artifacts import Artifact
@@ -96,9 +98,22 @@ def pull(
             else:
                 result = _best(str(model), wanted, toolchain, to, locking)
     except errors.LockNotKept as error:
-        _refused(error, as_json=as_json)
+        pull_reports.refused(error, as_json=as_json)
         raise
-    _show(result, as_json=as_json)
+    pull_reports.show(result, as_json=as_json)
+
+
+@contextmanager
+def _missing(locking: _Locking, held: Entry | None = None) -> Iterator[None]:
+    """With a lock file, that something is not there is a matter of the lock file."""
+    try:
+        yield
+    except errors.NotFound as error:
+        if locking.file is None:
+            raise
+        code = None if isinstance(error, errors.ArtifactNotFound) else error.code
+        details = {**error.details, **({"locked": asdict(held)} if held else {})}
+        raise errors.ArtifactMissing(error.message, code=code, hint=error.hint, details=details) from error
 
 
 def _limit(text: str | None) -> float | None:
@@ -128,7 +143,8 @@ def _best(
     with connecting.client() as client:
         question = Question(model=_digest(model, client), **wanted)
         held = _held(locking.file, question)
-        found = pulling.best(client, question, toolchain=toolchain, held=None if locking.update else held)
+        with _missing(locking):
+            found = pulling.best(client, question, toolchain=toolchain, held=None if locking.update else held)
         result = _taken(found.artifact, question, to, locking, held=held)
     return result | {"faster_elsewhere": _elsewhere(found)}
 
@@ -155,7 +171,7 @@ def _frozen(model: str, wanted: dict[str, Any], to: Path | None, locking: _Locki
     }
     if downloads.is_there(path, held.sha256):
         return {"status": "unchanged", **result}
-    with connecting.client() as client:
+    with connecting.client() as client, _missing(locking, held):
         artifact = client.artifact(held.sha256)
         _download(artifact, path)
     return {"status": "downloaded", **result, "artifact": artifact.data}
@@ -231,47 +247,3 @@ def _digest(model: str, client: Client | None) -> str:
 
 def _elsewhere(found: Found) -> dict[str, Any] | None:
     return found.faster_elsewhere.data if found.faster_elsewhere else None
-
-
-def _refused(error: errors.LockNotKept, *, as_json: bool) -> None:
-    """The two sides, before the error itself is told."""
-    from tunesmith.lockfile import Entry
-
-    held, now = error.details.get("locked"), error.details.get("now")
-    if as_json:
-        output.document({"status": error.code, **error.details})
-    elif held and now:
-        _changes(Entry(**held), Entry(**now))
-
-
-def _changes(held: Entry, now: Entry) -> None:
-    from tunesmith import pulling
-
-    slower = pulling.slower_by(held, now)
-    for name, old, new in pulling.changes(held, now):
-        said = f"  ({pulling.compared(slower)})" if name == "latency" and slower is not None else ""
-        output.note(f"{name:<10} {old} → {new}{said}")
-
-
-def _show(result: dict[str, Any], *, as_json: bool) -> None:
-    from tunesmith.lockfile import Entry
-
-    if as_json:
-        output.document(result)
-        return
-    if result["previous"]:
-        _changes(Entry(**result["previous"]), Entry(**result["locked"]))
-    elif result["status"] == "unchanged":
-        locked = result["locked"] or {"artifact": result["artifact"]["id"]}
-        output.note(f"unchanged: {locked['artifact']} is there already, with the right digest")
-    else:
-        if result["why"]:
-            output.note(result["why"])
-        if result["artifact"]:
-            output.note(result["artifact"]["report"]["summary"])
-    faster = result.get("faster_elsewhere")
-    if faster:
-        output.note(
-            f"{faster['id']} is faster, but by {faster['toolchain']} on {faster['device_key']}; --update takes it"
-        )
-    output.line(result["path"])

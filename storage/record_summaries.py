@@ -7,7 +7,7 @@ some 0.8 s for a million records on one core. Whoever shows it often keeps the a
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import func, select
@@ -43,7 +43,7 @@ class WorkloadSummary:
     facts: TaskFacts | None
     """None of records whose tuning task no job here had: of imported ones."""
     place: PlaceKey
-    """With the tuner of the workload's first record: a tuner's keys are no other's."""
+    """With the tuner of the workload's first record anywhere: a tuner's keys are no other's."""
     trials: int
     failures: int
     best_latency: float | None
@@ -73,17 +73,17 @@ def read(session: Session) -> list[WorkloadSummary]:
     counts = (func.count(), func.count(RecordRow.latency), func.min(RecordRow.latency), func.min(RecordRow.id))
     groups = session.execute(select(*identity, *counts).group_by(*identity).order_by(*identity)).all()
     facts = _facts(session)
-    firsts = _firsts(session, [group[-1] for group in groups])
+    names = _names(session, _first_of_each([(group[0], group[-1]) for group in groups]))
     found = [
         WorkloadSummary(
-            workload_key=firsts[first][0],
+            workload_key=names[digest][0],
             facts=facts.get(digest),
-            place=PlaceKey(tuner=firsts[first][1], target=target, device_key=device_key, toolchain=toolchain),
+            place=PlaceKey(tuner=names[digest][1], target=target, device_key=device_key, toolchain=toolchain),
             trials=trials,
             failures=trials - valid,
             best_latency=best,
         )
-        for digest, target, device_key, toolchain, trials, valid, best, first in groups
+        for digest, target, device_key, toolchain, trials, valid, best, _ in groups
     ]
     return sorted(found, key=lambda summary: -summary.trials)
 
@@ -117,15 +117,20 @@ def _facts(session: Session) -> dict[str, TaskFacts]:
     }
 
 
-def _firsts(session: Session, record_ids: Sequence[int]) -> dict[int, tuple[str, str]]:
-    """Workload key and tuner of each record."""
-    found: dict[int, tuple[str, str]] = {}
-    for ids in _some_at_once(record_ids):
-        query = select(RecordRow.id, RecordRow.workload_key, RecordRow.tuner).where(RecordRow.id.in_(ids))
-        found.update((record_id, (key, tuner)) for record_id, key, tuner in session.execute(query))
-    return found
+def _first_of_each(groups: Sequence[tuple[str, int]]) -> list[int]:
+    """Of workload digests and record ids, the first record of each workload."""
+    first: dict[str, int] = {}
+    for digest, record_id in groups:
+        first[digest] = min(record_id, first.get(digest, record_id))
+    return list(first.values())
 
 
-def _some_at_once(record_ids: Sequence[int]) -> Iterator[Sequence[int]]:
+def _names(session: Session, record_ids: Sequence[int]) -> dict[str, tuple[str, str]]:
+    """Workload key and tuner of each record, by workload digest."""
+    found: dict[str, tuple[str, str]] = {}
     for start in range(0, len(record_ids), _IDS_AT_ONCE):
-        yield record_ids[start : start + _IDS_AT_ONCE]
+        some = record_ids[start : start + _IDS_AT_ONCE]
+        query = select(RecordRow.workload_digest, RecordRow.workload_key, RecordRow.tuner)
+        rows = session.execute(query.where(RecordRow.id.in_(some)))
+        found.update((digest, (key, tuner)) for digest, key, tuner in rows)
+    return found

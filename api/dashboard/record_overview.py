@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from datetime import UTC, datetime
 from storage import record_summaries
 from storage.database import Database
 from storage.record_summaries import PlaceSummary, WorkloadSummary
+
+logger = logging.getLogger(__name__)
 
 _LEAST_SECONDS = 10.0
 _TIMES_AS_LONG = 60
@@ -34,33 +37,37 @@ class Overview:
 
 
 class RecordOverview:
-    """May be asked from many threads: one counts, the others get what was counted before."""
+    """Counts in a thread of its own, one at a time, however many ask."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._counting = threading.Lock()
+        self._lock = threading.Lock()
+        self._counting: threading.Thread | None = None
         self._known: Overview | None = None
-        self._good_until = 0.0
+        self._good_until = clock()
 
-    def get(self, database: Database) -> Overview:
-        known = self._known
-        if known and self._clock() < self._good_until:
-            return known
-        if not self._counting.acquire(blocking=known is None):
-            assert known is not None  # noqa: S101 - else it would have waited
-            return known
-        try:
-            if self._known is None or self._clock() >= self._good_until:
-                self._count(database)
-        finally:
-            self._counting.release()
-        assert self._known is not None  # noqa: S101 - counted just now, or by whom we waited for
+    def get(self, database: Database, *, patience: float = 1.0) -> Overview | None:
+        """What was counted last when counting anew takes longer than ``patience`` seconds; None when nothing was."""
+        with self._lock:
+            if self._counting is None and self._clock() >= self._good_until:
+                self._counting = threading.Thread(target=self._count, args=[database], name="records", daemon=True)
+                self._counting.start()
+            counting = self._counting
+        if counting is not None:
+            counting.join(patience)
         return self._known
 
     def _count(self, database: Database) -> None:
         started = self._clock()
-        with database.reading() as session:
-            workloads = record_summaries.read(session)
-        self._known = Overview(workloads=workloads, places=record_summaries.by_place(workloads), at=datetime.now(UTC))
-        ended = self._clock()
-        self._good_until = ended + max(_LEAST_SECONDS, _TIMES_AS_LONG * (ended - started))
+        try:
+            with database.reading() as session:
+                workloads = record_summaries.read(session)
+            places = record_summaries.by_place(workloads)
+            self._known = Overview(workloads=workloads, places=places, at=datetime.now(UTC))
+            ended = self._clock()
+            self._good_until = ended + max(_LEAST_SECONDS, _TIMES_AS_LONG * (ended - started))
+        except Exception:  # whoever asks next has it counted again
+            logger.exception("the records could not be counted")
+        finally:
+            with self._lock:
+                self._counting = None

@@ -64,7 +64,7 @@ class Filter(BaseModel):
         return all(word in told for word in self.text.casefold().split())
 
 
-def _overview(request: Request, services: ServicesDep) -> Overview:
+def _overview(request: Request, services: ServicesDep) -> Overview | None:
     kept: RecordOverview = request.app.state.record_overview
     return kept.get(services.database)
 
@@ -73,9 +73,12 @@ def _overview(request: Request, services: ServicesDep) -> Overview:
 def listing(
     request: Request,
     _principal: Reader,
-    overview: Annotated[Overview, Depends(_overview)],
+    overview: Annotated[Overview | None, Depends(_overview)],
     wanted: Annotated[Filter, Query()],
 ) -> HTMLResponse:
+    """Of a large store that nobody has counted yet, that it is being counted."""
+    if overview is None:
+        return rendering.page(request, "records_counting.html", address=wanted.address(page=wanted.page))
     found = (
         [summary for summary in overview.workloads if wanted.takes(summary)] if wanted.is_set else overview.workloads
     )

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import threading
+from functools import partial
 from html import unescape
+from types import SimpleNamespace
 
+import pytest
 from fastapi.testclient import TestClient
 
 from api.dashboard.record_overview import RecordOverview
 from storage import counts, records
+from storage.database import Database
 from tests.api.factories import Service
 from tests.dashboard.test_models_page import jobs_in, rows
 from tests.dashboard.variety import Various
@@ -65,38 +69,44 @@ def test_the_store_is_counted_once_for_a_while(service: Service) -> None:
     now = [0.0]
     kept = RecordOverview(clock=lambda: now[0])
 
-    def add(schedule: str) -> None:
-        with service.database.transaction() as session:
-            records.add(session, [record("dense", 1e-3, schedule=schedule)])
+    def trials() -> int:
+        found = kept.get(service.database, patience=60)
+        assert found is not None
+        return found.trials
 
-    add("a")
-    assert kept.get(service.database).trials == 1
-    add("b")
-    assert kept.get(service.database).trials == 1
+    add(service, "a")
+    assert trials() == 1
+    add(service, "b")
+    assert trials() == 1
     now[0] = 11.0
-    assert kept.get(service.database).trials == 2
+    assert trials() == 2
 
 
-def test_while_one_counts_others_get_what_was_counted_before(service: Service) -> None:
-    ticks = iter([0.0] * 4)
-    counting, go_on = threading.Event(), threading.Event()
+def test_a_store_that_is_being_counted_is_waited_for_in_the_browser(client: TestClient, service: Service) -> None:
+    go_on = threading.Event()
+    overview = service.app.state.record_overview
+    count = overview._count
+    overview._count = lambda database: (go_on.wait(20), count(database))
+    kept = partial(overview.get, service.database, patience=0.01)
+    service.app.state.record_overview = SimpleNamespace(get=lambda _database: kept())
+    add(service, "a")
+    page = client.get("/records?text=den").text
+    assert "Counting what is on record" in page
+    assert 'hx-get="/records?text=den&amp;page=1"' in page
+    go_on.set()
+    assert overview.get(service.database, patience=60) is not None
+    assert "1 trial on record, 0 failed" in client.get("/records").text
 
-    def clock() -> float:
-        if threading.current_thread() is slow:
-            counting.set()
-            assert go_on.wait(10)
-        return next(ticks, 100.0)
 
-    kept = RecordOverview(clock=clock)
-    slow = threading.Thread(target=lambda: None)
-    first = kept.get(service.database)
-    for _ in ticks:
-        pass
-    slow = threading.Thread(target=lambda: kept._count(service.database))
-    with kept._counting:
-        slow.start()
-        assert counting.wait(10)
-        assert kept.get(service.database) is first
-        go_on.set()
-        slow.join(10)
-    assert kept.get(service.database) is not first
+def test_a_count_that_fails_is_made_again(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+    kept = RecordOverview()
+    broken = Database(f"sqlite:///{service.home / 'no tables.sqlite3'}")
+    assert kept.get(broken, patience=60) is None
+    broken.close()
+    assert "could not be counted" in caplog.text
+    assert kept.get(service.database, patience=60) is not None
+
+
+def add(service: Service, schedule: str) -> None:
+    with service.database.transaction() as session:
+        records.add(session, [record("dense", 1e-3, schedule=schedule)])

@@ -140,6 +140,18 @@ def test_the_best_of_a_target_and_device(client: TestClient, service: Service, m
     assert best(target="native") == (200, artifact)
 
 
+def test_the_best_of_a_toolchain(client: TestClient, service: Service, model: str, artifact: str) -> None:
+    def best(toolchain: str) -> tuple[int, str]:
+        answer = client.get("/v1/best", params={"model": model, "toolchain": toolchain})
+        body = answer.json()
+        return answer.status_code, body["artifact"]["id"] if answer.is_success else body["code"]
+
+    for known in ("relay", "relay/tvm-0.19.0", "relay/tvm-0.19.0/llvm-22.1.8"):
+        assert best(known) == (200, artifact)
+    for other in ("relax", "relay/tvm-0.1", "relay/tvm-0.19.0/llvm-22", "rela%", "tvm-0.19.0"):
+        assert best(other) == (404, "artifact_not_found")
+
+
 def test_the_best_of_an_input_shape(client: TestClient, service: Service, model: str, artifact: str) -> None:
     wide = another(client, service, model, gain=1.1, shape=[2, 3, 16, 8])
 

@@ -27,7 +27,7 @@ def test_every_example_runs(
     onnx.rename(onnx.with_name("model.onnx"))
     Path("bundles").mkdir()
     space: dict[str, Any] = {"client": client}
-    assert len(EXAMPLES) == 8
+    assert len(EXAMPLES) == 9
     for number, example in enumerate(EXAMPLES):
         if 'state="queued"' in example:
             _wait_for_all(service)

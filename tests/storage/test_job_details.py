@@ -148,3 +148,13 @@ def test_which_jobs_have_ended(session: Session, held: tuple[str, Lease]) -> Non
     job_id, _ = held
     canceled = jobs.request_cancel(session, add_job(session).id, now=NOW)
     assert events.ended(session, [job_id, canceled.id, "j-none"]) == {canceled.id, "j-none"}
+
+
+def test_the_last_events_of_some_kinds(session: Session, held: tuple[str, Lease]) -> None:
+    job_id, _ = held
+    for number in range(4):
+        events.append(session, job_id, EventKind.PROGRESS, {"n": number}, now=NOW)
+        events.append(session, job_id, EventKind.NOTE, {"n": number}, now=NOW)
+    events.append(session, add_job(session).id, EventKind.NOTE, {"n": 99}, now=NOW)
+    found = events.of_kinds(session, job_id, [EventKind.NOTE, EventKind.TASK], 3)
+    assert [(event.kind, event.data["n"]) for event in found] == [(EventKind.NOTE, n) for n in (1, 2, 3)]

@@ -83,6 +83,10 @@ class EventHub:
             if not self._watchers:
                 self._due.set()
 
+    def watchers_of(self, job_id: str) -> int:
+        with self._lock:
+            return len(self._watchers.get(job_id, ()))
+
     def after(self, job_id: str, last_id: int) -> Piece | None:
         """What a watcher of the job has not seen yet, empty for nothing so far; None when ``read`` has it."""
         with self._lock:

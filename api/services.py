@@ -16,7 +16,7 @@ from api.metrics import Metrics
 from api.publishing import Publisher
 from api.rate_limit import Buckets
 from api.settings import ApiSettings
-from api.status import StatusCache
+from api.status import Status, StatusCache
 from domain.blobs import BlobStore
 from domain.models import ModelFacts, ModelFormat
 from storage.database import Database
@@ -43,7 +43,7 @@ class Services:
     """Folder that holds each job's engine log as ``JOB.log``."""
     metrics: Metrics
     events: EventHub
-    statuses: StatusCache
+    statuses: StatusCache[Status]
     stopping: threading.Event
     """Set when the server shuts down: streams end then instead of holding it up."""
     upload_limiter: anyio.CapacityLimiter

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from fastapi.responses import JSONResponse, RedirectResponse
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 
 from api import auth, schemas
 from api.dashboard import bundles, comparisons, job_curves, rendering
@@ -17,15 +17,21 @@ from api.dashboard.job_parts import StageLine, TaskLine, stage_lines, task_lines
 from api.dashboard.plots import Plot
 from api.routes import job_outputs, jobs
 from api.services import Services, ServicesDep
+from api.status import StatusCache
+from domain import errors
 from domain.artifacts import Artifact
 from domain.events import EventKind
 from domain.tokens import Principal, Scope
-from storage import artifacts, events, owners
+from storage import artifacts, events, glances, owners
 
 router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False)
 
 _LOG_LINES = 60
 _SEE_OTHER = 303
+_LEAST_PAUSE = 2.5
+_PAUSE_A_WATCHER = 0.08
+"""Seconds between two looks of a browser at the whole page: all together ask for twelve a second at most. What grows
+with each trial comes by events."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +62,27 @@ RecentDep = Annotated[Recent, Depends(_recent)]
 @router.get("")
 def page(request: Request, services: ServicesDep, principal: auth.Reader, recent: RecentDep, job_id: str) -> Response:
     """For htmx and our own script the parts alone that change while a job runs."""
+    pause = max(_LEAST_PAUSE, _PAUSE_A_WATCHER * services.events.watchers_of(job_id))
+    headers = {"Cache-Control": "no-store", "Tunesmith-Pause": f"{pause:g}"}
+    if rendering.is_fragment(request):
+        return HTMLResponse(_parts(request, services, principal, recent, job_id), headers=headers)
     view = look(services, principal, recent, job_id)
-    return rendering.page(request, "job_live.html" if rendering.is_fragment(request) else "job.html", view=view)
+    return HTMLResponse(rendering.text(request, "job.html", view=view), headers=headers)
+
+
+def _parts(request: Request, services: Services, principal: Principal, recent: Recent, job_id: str) -> str:
+    """Rendered once for all who look at the same moment."""
+    told: StatusCache[str] = request.app.state.recent_parts
+    with services.database.reading() as session:
+        glance = glances.of_job(session, job_id)
+    if not principal.sees_all and glance.owner != principal.owner:
+        raise errors.JobNotFound(f"there is no job {job_id[:80]!r}")
+    key = f"{job_id} {Scope.SUBMIT in principal.scopes}"
+    known = told.recall(key, glance)
+    if known is None:
+        known = rendering.text(request, "job_live.html", view=look(services, principal, recent, job_id))
+        told.keep(key, glance, known)
+    return known
 
 
 @router.get("/curve.json")

@@ -8,6 +8,7 @@ from api.dashboard import assets, compare, docs, error_pages, fleet, job, jobs, 
 from api.dashboard.job_curves import Recent
 from api.dashboard.record_overview import RecordOverview
 from api.dashboard.security import SecurityHeaders
+from api.status import StatusCache
 
 
 def install(app: FastAPI) -> None:
@@ -15,6 +16,7 @@ def install(app: FastAPI) -> None:
     app.add_middleware(SecurityHeaders)
     app.state.record_overview = RecordOverview()
     app.state.recent_curves = Recent()
+    app.state.recent_parts = StatusCache[str](seconds=app.state.services.settings.status_seconds)
     app.include_router(assets.router)
     for page in (new_job, jobs, job, models, compare, records, fleet, docs):
         app.include_router(page.router)

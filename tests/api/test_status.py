@@ -5,7 +5,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import event
 
 from api.services import Services
-from api.status import Status, StatusCache
+from api.status import StatusCache
 from domain.jobs import JobState
 from storage.glances import Glance
 from tests.api.factories import Service
@@ -73,12 +73,24 @@ def test_what_a_queued_job_waits_for_is_always_looked_up(client: TestClient, ser
     assert client.get(f"/v1/jobs/{job}").json()["waits_for"] is None
 
 
+def test_many_who_look_at_a_page_see_it_rendered_once(
+    client: TestClient, service: Service, job: str, statements: list[str]
+) -> None:
+    ScriptedWorker(service, trials=3).begin(job)
+    parts = {"HX-Request": "true", "Accept": "text/html"}
+    first = client.get(f"/jobs/{job}", headers=parts)
+    assert "depthwise" in first.text
+    statements.clear()
+    assert client.get(f"/jobs/{job}", headers=parts).text == first.text
+    assert len(statements) == 1
+
+
 def test_only_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("api.status._MOST_JOBS", 2)
-    cache, status = StatusCache(seconds=1, clock=lambda: 0.0), Status(None)  # type: ignore[arg-type]
+    cache, status = StatusCache[str](seconds=1, clock=lambda: 0.0), "a status"
     for name in ("a", "b", "c"):
         cache.keep(name, RUNNING, status)
     assert [cache.recall(name, RUNNING) for name in ("a", "b", "c")] == [None, status, status]
-    never = StatusCache(seconds=0)
+    never = StatusCache[str](seconds=0)
     never.keep("a", RUNNING, status)
     assert never.recall("a", RUNNING) is None

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy.exc import OperationalError
@@ -23,7 +24,7 @@ from api.events import EventStream
 from api.services import Services
 from domain.events import EventKind
 from storage import events, jobs
-from tests.api.factories import TOKEN, Service
+from tests.api.factories import AUTHORIZED, TOKEN, Service
 from tests.api.live import serving
 from tests.api.scripted import ScriptedWorker
 
@@ -76,6 +77,8 @@ def test_many_watchers_share_one_thread(service: Service, client: TestClient, jo
     with serving(service) as url, ThreadPoolExecutor(1) as pool:
         watchers = [connect(url, job) for _ in range(40)]
         assert all(b"200 OK" in watcher.recv(15, socket.MSG_WAITALL) for watcher in watchers)
+        page = httpx.get(f"{url}/jobs/{job}", headers=AUTHORIZED, trust_env=False)
+        assert page.headers["Tunesmith-Pause"] == "3.2", "the more watch, the more seldom they look at the whole page"
         before = threading.active_count()
         pool.submit(ScriptedWorker(service, trials=3).run, job).result()
         streams = [rest(watcher) for watcher in watchers]

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.engine, pytest.mark.timeout(600)]
 
 _PYTHON = os.environ.get("TUNESMITH_APP_PYTHON") or sys.executable
 _MINUTES = 60_000
-_TRIALS = 48
+_TRIALS = 32
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ const FINAL = ["succeeded", "failed", "canceled"];
 let curves = null;
 let due = null;
 let refreshed = 0;
+let pause = LEAST_PAUSE; // the server's: the longer, the more people watch
 let stream = null;
 
 const page = () => document.getElementById("job");
@@ -30,14 +31,14 @@ function listen() {
   const on = (kind, act) => stream.addEventListener(kind, (event) => act(JSON.parse(event.data)));
   on("progress", progressed);
   on("task", improved);
-  on("note", () => refreshLater(LEAST_PAUSE));
+  on("note", () => refreshLater(pause));
   on("stage", (data) => {
     say(data.status === "started" ? `Stage ${data.stage} has begun.` : `Stage ${data.stage} is done.`);
-    refreshLater(SOON);
+    refreshSoon();
   });
   on("state", (data) => {
     say(`The job is ${data.state}.`);
-    if (!FINAL.includes(data.state)) return refreshLater(SOON);
+    if (!FINAL.includes(data.state)) return refreshSoon();
     stream.close();
     clearTimeout(due);
     return replaceAll();
@@ -61,7 +62,7 @@ function progressed(data) {
     bar.max = data.trials_planned || 1;
     bar.value = data.trials_done;
   }
-  refreshLater(LEAST_PAUSE);
+  refreshLater(pause);
 }
 
 function improved(data) {
@@ -70,7 +71,7 @@ function improved(data) {
     row.classList.remove("is-better");
     requestAnimationFrame(() => row.classList.add("is-better"));
   }
-  refreshLater(LEAST_PAUSE);
+  refreshLater(pause);
 }
 
 function set(name, text) {
@@ -81,12 +82,21 @@ function say(text) {
   document.getElementById("news").textContent = text;
 }
 
-function refreshLater(pause) {
-  if (due !== null || document.hidden) return;
-  due = setTimeout(refresh, Math.max(pause, refreshed + LEAST_PAUSE - Date.now()));
+/** Soon for those few things that all watchers are told at the same moment, but not of all of them at once. */
+function refreshSoon() {
+  refreshLater(SOON + (Math.random() * (pause - LEAST_PAUSE)) / 10);
+}
+
+function refreshLater(wait) {
+  if (document.hidden) return;
+  const at = Math.max(Date.now() + wait, refreshed + LEAST_PAUSE);
+  if (due !== null && due.at <= at) return;
+  clearTimeout(due?.timer);
+  due = { at, timer: setTimeout(refresh, at - Date.now()) };
 }
 
 async function refresh() {
+  settled();
   if (!curves && document.querySelector(".progress progress[max]")) return replaceAll();
   const fresh = await read({ "HX-Request": "true" });
   if (fresh) takeLiveParts(fresh);
@@ -116,6 +126,7 @@ function settled() {
 async function read(headers) {
   const answer = await fetch(location.pathname, { headers: { Accept: "text/html", ...headers } });
   if (answer.status === 401) location.reload();
+  pause = Math.max(LEAST_PAUSE, 1000 * Number(answer.headers.get("Tunesmith-Pause")));
   return answer.ok ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
 }
 
@@ -135,7 +146,7 @@ function showEndOfLog() {
 }
 
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden && stream && stream.readyState !== EventSource.CLOSED) refreshLater(SOON);
+  if (!document.hidden && stream && stream.readyState !== EventSource.CLOSED) refreshSoon();
 });
 
 start();

@@ -7,12 +7,14 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
 from fastapi.testclient import TestClient
 
 from api.dashboard import assets
 from tests.api.factories import AUTHORIZED, Service
 
 _VENDOR = Path(assets.__file__).parent / "static" / "vendor"
+_TEMPLATES = Path(assets.__file__).parent / "templates"
 _HTML = {"Accept": "text/html"}
 
 
@@ -36,6 +38,14 @@ def test_pages_run_only_their_own_scripts_and_styles(client: TestClient) -> None
     assert page.headers["referrer-policy"] == "same-origin"
     assert not re.search(r"<style|\sstyle=|<script>|\son[a-z]+=", page.text)
     assert '"allowEval": false' in page.text
+
+
+@pytest.mark.parametrize("template", sorted(_TEMPLATES.glob("*.html")), ids=lambda path: path.name)
+def test_templates_have_nothing_that_the_policy_forbids(template: Path) -> None:
+    text = template.read_text()
+    assert not re.search(r"<style|\sstyle=|<script>|\son[a-z]+=|hx-on|hx-vars|js:|javascript:", text)
+    assert not re.search(r"(?:src|href)=\"(?:https?:)?//", text)
+    assert not re.search(r"\{\{[^'}]*\|\s*safe", text)
 
 
 def test_assets_are_kept_for_as_long_as_their_address_lives(client: TestClient) -> None:

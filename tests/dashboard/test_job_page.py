@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from fastapi.testclient import TestClient
 
+from domain.artifacts import Variant
 from domain.tokens import Scope
 from storage import artifacts, jobs
 from tests.api.factories import Service
@@ -15,6 +16,7 @@ from tests.dashboard import seeding
 from tests.dashboard.networks import CLASSIFIER, MOBILENET, RESNET
 from tests.dashboard.pages import Page, counted_queries
 from tests.dashboard.seeding import Seeded, Seeder
+from tuner import benchmark
 
 _HTMX = {"HX-Request": "true"}
 
@@ -119,6 +121,19 @@ def test_a_bundle_whose_bytes_are_gone_is_said_to_be_so(service: Service, client
     assert artifact is not None
     service.blobs.delete(artifact.digest)
     assert "cannot be read from the store" in look(client, job_id)
+
+
+def test_what_nobody_ran_claims_nothing(service: Service, client: TestClient) -> None:
+    unproven = benchmark.unproven(Variant.TUNED, records=3, target="llvm -mcpu=cortex-a72")
+    with Seeder(service).story(CLASSIFIER, age=timedelta(hours=1), trials=2) as story:
+        lease = story.claim()
+        story.prepare(lease)
+        story.publish(lease, service.blobs, unproven)
+    page = look(client, story.job_id)
+    assert "results and speed are not proven" in page
+    assert "nothing could be timed or compared" in page
+    assert "Download bundle" in page
+    assert "gain-up" not in client.get("/").text
 
 
 def test_the_parts_that_change_come_alone(browser: TestClient, full: tuple[Service, Seeded]) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from tests.api.factories import Service
+from tests.api.factories import TOKEN, Service, make_service
+from tests.api.live import serving
 from tests.api.scripted import ScriptedWorker
 from tests.tunesmith.test_cli import parsed, run
 from tunesmith import Budget, Client, errors
@@ -128,6 +130,24 @@ def test_the_sdk_asks_in_pythons_words(client: Client, service: Service, onnx: P
     assert client.cancel_group("g")["counts"] == {"canceled": 2}
     with pytest.raises(errors.NotFound):
         client.cancel_group("a/b c")
+
+
+def test_a_server_that_wants_patience_gets_it(tmp_path: Path) -> None:
+    limited = make_service(tmp_path, rate_per_second=4.0, rate_burst=2)
+    started = time.monotonic()
+    with serving(limited) as url, Client(url, TOKEN) as client, Client(url, TOKEN, retries=0) as hasty:
+        answers = [list(client.models()) for _ in range(4)]
+        with pytest.raises(errors.RateLimited) as caught:
+            _ask_often(hasty)
+    limited.database.close()
+    assert answers == [[]] * 4
+    assert time.monotonic() - started >= 1.0
+    assert caught.value.retry_after == 1.0
+
+
+def _ask_often(client: Client) -> None:
+    for _ in range(4):
+        list(client.models())
 
 
 def test_waiting_can_be_watched(

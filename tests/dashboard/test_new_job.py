@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from api.dashboard import job_fields
 from api.requests import JobDraft
 from domain import errors
-from domain.tokens import Scope
+from domain.tokens import Quota, Scope
 from storage import jobs
 from tests.api.factories import TOOLCHAINS, Service
 from tests.api.scripted import DEVICE, ScriptedWorker
@@ -253,6 +253,19 @@ def test_only_who_may_submit_sends_the_form(service: Service, filled: dict[str, 
     assert "cannot be sent" in reader.get("/new").text
     assert reader.post("/new/plan", data=filled).status_code == 403
     assert reader.post("/new", data=filled).status_code == 403
+
+
+@pytest.mark.usefixtures("_worker")
+def test_what_a_quota_refuses_is_told_and_nothing_is_lost(service: Service, filled: dict[str, str]) -> None:
+    ada = visitor(service, "ada", quota=Quota(queued_jobs=1))
+    ada.put("/v1/models?name=net.onnx", content=b"dynamic model")
+    for status in (303, 429):
+        sent = filled | {"threads": "3"}
+        answer = ada.post("/new", data=sent | ticket(ada.post("/new/plan", data=sent).text), follow_redirects=False)
+        assert answer.status_code == status
+    assert errors.QuotaExceeded.code in faults(answer.text)
+    assert re.search(r'name="threads"[^>]* value="3"', answer.text)
+    assert len(queued(service)) == 1
 
 
 def test_others_models_and_jobs_are_not_offered(client: TestClient, service: Service, filled: dict[str, str]) -> None:

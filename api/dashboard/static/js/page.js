@@ -48,6 +48,10 @@ document.addEventListener("htmx:beforeRequest", (event) => {
   if (document.hidden && event.target.hasAttribute("data-quiet-when-hidden")) event.preventDefault();
 });
 
+// On narrow screens the page one is on may be beyond the edge of the navigation.
+const here = document.querySelector(".bar nav [aria-current]");
+if (here) here.closest("ul").scrollLeft = here.offsetLeft - (here.closest("ul").clientWidth - here.offsetWidth) / 2;
+
 offerCopies(document);
 document.addEventListener("htmx:load", (event) => offerCopies(event.target));
 setInterval(refreshAges, 5000);

@@ -5,6 +5,7 @@ const TRIALS = 0;
 const SECONDS = 1;
 const VALUE = 2;
 const HEIGHT = 260;
+const STEPS = [1, 2, 5].flatMap((digit) => [0, 1, 2, 3, 4, 5].map((power) => digit * 10 ** power)).sort((a, b) => a - b);
 
 function colour(name) {
   const probe = document.body.appendChild(document.createElement("i"));
@@ -94,6 +95,7 @@ export class Curves {
   drawTasks() {
     const box = this.boxes.tasks;
     const positions = Object.keys(this.told.tasks);
+    box.closest("figure").hidden = !positions.length;
     if (!positions.length) return null;
     const last = Object.values(this.told.tasks).map((points) => points.at(-1)[this.axis]);
     const end = Math.max(...last, this.told.estimate.at(-1)?.[this.axis] ?? 0);
@@ -148,7 +150,7 @@ export class Curves {
       scales: { x: { time: false } },
       cursor: { y: false, points: { size: 7 } },
       axes: [
-        { ...axis, size: 32, values: (_, values) => values.map(count) },
+        { ...axis, size: 32, incrs: STEPS, values: (_, values) => values.map(count) },
         { ...axis, size: 66, values: (_, values) => values.map(format) },
       ],
       series: [x, ...series],

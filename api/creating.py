@@ -50,5 +50,7 @@ def create(
 def fingerprint(draft: JobDraft) -> str:
     """The same for the same request; JSON leaves secrets out."""
     secret = draft.webhook.secret if draft.webhook else None
-    text = draft.model_dump_json() + (secret.get_secret_value() if secret else "")
+    # With like, what is null and what is not said at all are two things.
+    said = draft.model_dump_json(exclude_unset=draft.like is not None)
+    text = said + (secret.get_secret_value() if secret else "")
     return hashlib.sha256(text.encode()).hexdigest()

@@ -174,6 +174,15 @@ def test_changes_are_checked_as_a_whole(client: TestClient, job: str) -> None:
     assert answer.json()["details"]["errors"][0]["field"] == "labels"
 
 
+def test_setting_something_back_is_another_request(client: TestClient, model: str) -> None:
+    old = make(client, model=model, input_shapes=SHAPES, group="nightly")["id"]
+    key = {"Idempotency-Key": "k-1"}
+    first = client.post("/v1/jobs", json={"like": old}, headers=key).json()
+    assert client.post("/v1/jobs", json={"like": old}, headers=key).json()["id"] == first["id"]
+    other = client.post("/v1/jobs", json={"like": old, "group": None}, headers=key)
+    assert other.json()["code"] == "idempotency_mismatch"
+
+
 def test_merging_leaves_what_it_merges() -> None:
     old = {"a": {"b": 1, "c": 2}, "d": [1], "e": {"f": 1}}
     new = {"a": {"c": None}, "d": [], "e": None, "g": {"h": 1}}

@@ -34,6 +34,8 @@ class Curve:
     """Of one run of the model in seconds, where it changed, and as it is now."""
     tasks: dict[int, list[Point]] = field(default_factory=dict)
     """Position to the task's best GFLOPS, where it changed."""
+    best: dict[int, float] = field(default_factory=dict)
+    """Position to the task's best latency in seconds, in the end; what others found later does not count."""
 
 
 class Search:
@@ -83,6 +85,7 @@ class Search:
             trials=self._trials,
             estimate=thinned(estimate),
             tasks={position: thinned(points) for position, points in tasks.items()},
+            best={self._tasks[digest].position: latency for digest, latency in self._best.items()},
         )
 
     def _reckon(self) -> bool:

@@ -125,7 +125,7 @@ def look(services: Services, principal: Principal, recent: Recent, job_id: str) 
     return JobView(
         job=job,
         stages=stage_lines(job, found.events),
-        tasks=task_lines(job.tasks, found.defaults),
+        tasks=task_lines(job.tasks, found.defaults, found.curve.best),
         notes=[event.data["message"] for event in found.events if event.kind is EventKind.NOTE],
         found=found,
         plot=Plot(found.curve.estimate),

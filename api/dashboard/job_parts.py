@@ -59,6 +59,8 @@ def _progress(job: schemas.JobDetail, stage: Stage, is_finished: bool) -> Progre
 @dataclass(frozen=True, kw_only=True)
 class TaskLine:
     task: schemas.Task
+    best: float | None
+    """Seconds of the best schedule that the job knew."""
     default: float | None
     """Seconds of the default schedule, where it was measured."""
     before: float
@@ -70,19 +72,25 @@ class TaskLine:
 
     @property
     def gain(self) -> float | None:
-        best = self.task.best_latency
-        return self.default / best if self.default and best else None
+        return self.default / self.best if self.default and self.best else None
+
+    @property
+    def gflops(self) -> float | None:
+        return self.task.flop / self.best / 1e9 if self.best else None
 
 
-def task_lines(tasks: Sequence[schemas.Task], defaults: Mapping[int, float]) -> list[TaskLine]:
-    """What takes most of the time comes first. ``defaults``: seconds by position."""
+def task_lines(
+    tasks: Sequence[schemas.Task], defaults: Mapping[int, float], best: Mapping[int, float]
+) -> list[TaskLine]:
+    """What takes most of the time comes first. The mappings have seconds by position."""
     before = {task.position: _before(task, tasks, defaults) for task in tasks}
     total = sum(before.values()) or 1.0
-    after = {task.position: task.weight * (task.best_latency or 0.0) or before[task.position] for task in tasks}
+    after = {task.position: task.weight * best.get(task.position, 0.0) or before[task.position] for task in tasks}
     rest = sum(after.values()) or 1.0
     lines = [
         TaskLine(
             task=task,
+            best=best.get(task.position),
             default=defaults.get(task.position),
             before=before[task.position] / total,
             after=after[task.position] / rest,

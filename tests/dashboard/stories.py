@@ -200,7 +200,11 @@ class Story:
             engines={Variant.UNTUNED: RELAY.identity, Variant.TUNED: RELAY.identity},
             choice=("relay is right, and runs untuned faster: it leads.", "autotvm promises most."),
             portfolio=_portfolio(self, judged),
-            failed_tasks=_failed(self.network.operators[-1], len(self.network.operators) - 1),
+            failed_tasks=tuple(
+                _failed(operator, place)
+                for place, operator in enumerate(self.network.operators)
+                if place not in self.best
+            ),
         )
 
     def _samples(self, median: float) -> list[float]:
@@ -283,9 +287,9 @@ def _output(name: str) -> OutputError:
     )
 
 
-def _failed(operator: Operator, place: int) -> tuple[FailedTask, ...]:
+def _failed(operator: Operator, place: int) -> FailedTask:
     hint = "None was measured in time: raise timeout, or lower number, repeat or min_repeat_ms."
-    return (FailedTask(position=place, name=operator.name, failures={"run_timeout": 4}, hint=hint),)
+    return FailedTask(position=place, name=operator.name, failures={"run_timeout": 4}, hint=hint)
 
 
 def _portfolio(story: Story, report: Report) -> tuple[Contender, ...]:

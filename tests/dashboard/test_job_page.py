@@ -92,6 +92,16 @@ def test_tasks_stand_in_the_order_of_the_time_that_they_took(browser: TestClient
     assert not any(guessed for pair in shares for guessed, _ in pair)
 
 
+def test_what_others_find_later_is_no_gain_of_the_job(service: Service, client: TestClient) -> None:
+    seeder = Seeder(service)
+    earlier = seeder.succeeded(CLASSIFIER, age=timedelta(hours=2), trials=3, gain=0.99)
+    before = re.findall(r'data-label="Best">([^<]+)<', look(client, earlier))
+    seeder.succeeded(CLASSIFIER, age=timedelta(hours=1), trials=6)
+    after = re.findall(r'data-label="Best">([^<]+)<', look(client, earlier))
+    assert before == after
+    assert len(before) == len(CLASSIFIER.operators)
+
+
 def test_a_comparison_has_a_table_with_every_number(browser: TestClient, full: tuple[Service, Seeded]) -> None:
     service, seeded = full
     with service.database.reading() as session:

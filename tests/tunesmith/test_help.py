@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 import typer.main
 
+from domain.jobs import BundleFormat, JobState, Precision, RunnerKind, Tuner
 from tests.tunesmith.test_cli import run
+from tunesmith.cli import completion
 from tunesmith.cli.main import app
 
 ROOT = Path(__file__).parents[2]
@@ -123,6 +125,17 @@ def test_tab_completes_commands_options_and_words(tmp_path: Path) -> None:
     assert offered("tunesmith", "jobs", "--st") == ["--state"]
     assert offered("tunesmith", "jobs", "--state", "c") == ["canceling", "canceled"]
     assert offered("tunesmith", "tune", "x", "--tuner", "a") == ["auto", "autotvm", "ansor"]
+
+
+def test_tab_knows_the_services_words() -> None:
+    for offered_words, kind in (
+        (completion.STATES, JobState),
+        (completion.TUNERS, Tuner),
+        (completion.PRECISIONS, Precision),
+        (completion.RUNNERS, RunnerKind),
+        (completion.BUNDLE_FORMATS, BundleFormat),
+    ):
+        assert set(offered_words) == {choice.value for choice in kind}
 
 
 def test_tab_completes_jobs(capsys: pytest.CaptureFixture[str], url: str, onnx: Path, tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import secrets
+import socket
 from collections import OrderedDict
 from datetime import UTC, datetime
 from functools import partial
@@ -25,6 +27,7 @@ COOKIE = "tunesmith_session"
 LOGIN_PATH = "/login"
 LOCAL: Final = Principal(owner=LOCAL_OWNER, scopes=frozenset(TokenScope))
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_PRIVATE_NAMES = (".localhost", ".local", ".internal", ".home.arpa")
 _MOST_REMEMBERED = 10_000
 
 
@@ -39,6 +42,7 @@ class Credentials:
         self._app = app
         self._services = services
         self._right = _Remembered(_MOST_REMEMBERED)
+        self._own_name = socket.getfqdn().lower() if services.settings.open else ""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -58,6 +62,7 @@ class Credentials:
     async def _caller(self, request: Request) -> Principal | errors.Unauthorized:
         header, cookie = request.headers.get("authorization", ""), request.cookies.get(COOKIE)
         if self._services.settings.open:
+            _refuse_other_names(request, self._own_name)
             _refuse_other_sites(request, required=False)
             return LOCAL
         if request.url.path.startswith(rate_limit.STATIC_PATH):
@@ -169,6 +174,24 @@ def _refuse_other_sites(request: Request, *, required: bool) -> None:
             "a browser may change something only from this service's own pages",
             hint="Programs send 'Authorization: Bearer TOKEN' instead of a cookie.",
         )
+
+
+def _refuse_other_names(request: Request, own_name: str) -> None:
+    """Without a login, a page may call us by a name that its own site has given our address, and read everything.
+
+    So only what nobody else can name is taken: addresses, this host's names, and those that are in no public DNS.
+    Raises Forbidden.
+    """
+    name = (request.url.hostname or "").rstrip(".").lower()
+    if "." not in name or name.endswith(_PRIVATE_NAMES) or name == own_name:
+        return
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        raise errors.Forbidden(
+            f"with TUNESMITH_OPEN, this service does not answer to the name {name[:100]!r}",
+            hint="Use its IP address or its host's own name; a proxy sends one of them as the Host.",
+        ) from None
 
 
 class _Remembered:

@@ -199,6 +199,33 @@ def test_only_the_services_own_pages_change_something(
         assert whose(browser) == "local"
 
 
+@pytest.mark.parametrize(
+    ("host", "allowed"),
+    [
+        ("127.0.0.1:8000", True),
+        ("192.168.1.4", True),
+        ("[2001:db8::1]:8000", True),
+        ("localhost:8000", True),
+        ("tunebox", True),
+        ("tunebox.local", True),
+        ("evil.example:8000", False),
+        ("127.0.0.1.evil.example", False),
+        ("localhost.evil.example.", False),
+    ],
+)
+def test_where_everyone_is_let_in_other_sites_cannot_name_the_service(tmp_path: Path, host: str, allowed: bool) -> None:
+    service = make_service(tmp_path, open=True)
+    with TestClient(service.app) as client:
+        answer = client.get("/v1/jobs", headers={"Host": host})
+        assert answer.status_code == (200 if allowed else 403)
+        assert allowed or answer.json()["code"] == "forbidden"
+    service.database.close()
+
+
+def test_with_tokens_any_name_will_do(browser: TestClient) -> None:
+    assert browser.get("/v1/jobs", headers={"Host": "tune.example", **AUTHORIZED}).status_code == 200
+
+
 @pytest.mark.parametrize(("headers", "status"), [({}, 201), (SAME, 201), ({"Origin": "http://evil.example"}, 403)])
 def test_other_sites_change_nothing_where_everyone_is_let_in(
     tmp_path: Path, headers: dict[str, Any], status: int

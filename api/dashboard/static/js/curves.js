@@ -25,6 +25,7 @@ export class Curves {
     this.axis = TRIALS;
     this.told = null;
     this.charts = [];
+    this.ending = new AbortController();
     this.boxes = {
       estimate: root.querySelector('[data-plot="estimate"]'),
       tasks: root.querySelector('[data-plot="tasks"]'),
@@ -42,9 +43,19 @@ export class Curves {
     });
     this.highlight.addEventListener("change", () => this.draw());
     root.querySelectorAll("[data-needs-script]").forEach((part) => { part.hidden = false; });
-    document.addEventListener("themechange", () => this.draw());
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
-    new ResizeObserver(() => this.resize()).observe(this.boxes.tasks);
+    const { signal } = this.ending;
+    document.addEventListener("themechange", () => this.draw(), { signal });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw(), { signal });
+    const sizes = new ResizeObserver(() => this.resize());
+    sizes.observe(this.boxes.tasks);
+    signal.addEventListener("abort", () => sizes.disconnect());
+  }
+
+  /** For a page that has others now. */
+  stop() {
+    this.ending.abort();
+    this.charts.forEach((chart) => chart.destroy());
+    this.charts = [];
   }
 
   /** Everything at first, then what came since. */
@@ -71,7 +82,7 @@ export class Curves {
   }
 
   draw() {
-    if (this.told === null || !this.told.trials) return;
+    if (this.told === null || !this.told.trials || this.ending.signal.aborted) return;
     this.charts.forEach((chart) => chart.destroy());
     for (const box of Object.values(this.boxes)) box.replaceChildren();
     this.charts = [this.drawEstimate(), this.drawTasks()].filter(Boolean);

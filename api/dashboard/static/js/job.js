@@ -17,6 +17,7 @@ let stream = null;
 const page = () => document.getElementById("job");
 
 function start() {
+  curves?.stop();
   curves = null;
   showEndOfLog();
   if (document.querySelector("[data-plot]")) {
@@ -40,7 +41,7 @@ function listen() {
     say(`The job is ${data.state}.`);
     if (!FINAL.includes(data.state)) return refreshSoon();
     stream.close();
-    clearTimeout(due);
+    clearTimeout(due?.timer);
     return replaceAll();
   });
   stream.addEventListener("error", () => {

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, StringConstraints, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from api import choices, fitting, plain_text, shapes
@@ -34,6 +34,15 @@ _Key = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"
 _Word = Annotated[str, StringConstraints(max_length=100)]
 
 
+def _number(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("this is neither true nor false")
+    return value
+
+
+_Size = Annotated[int, BeforeValidator(_number)]
+
+
 class Draft(BaseModel):
     """Base of request bodies: a misspelled field is an error, not something to overlook."""
 
@@ -41,7 +50,12 @@ class Draft(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _holds_plain_text(cls, value: Any) -> Any:
+    def _means_what_it_says(cls, value: Any) -> Any:
+        """pydantic would take false for 0."""
+        for name, given in value.items() if isinstance(value, dict) else ():
+            field = cls.model_fields.get(name)
+            if field and bool not in (field.annotation, *get_args(field.annotation)):
+                _number(given)
         return plain_text.check(value)
 
 
@@ -193,7 +207,7 @@ class JobDraft(Draft):
         default=None,
         description="Null: TUNESMITH_DEFAULT_BUDGET_SECONDS, ten minutes unless the server says otherwise.",
     )
-    input_shapes: dict[str, Annotated[list[int], Field(max_length=16)]] = Field(
+    input_shapes: dict[str, Annotated[list[_Size], Field(max_length=16)]] = Field(
         default_factory=dict, max_length=256, description="Required for inputs with dynamic dimensions."
     )
     measure: MeasureDraft = Field(default_factory=MeasureDraft)

@@ -121,6 +121,26 @@ def test_as_many_and_as_long_labels_as_are_allowed(client: TestClient, model: st
 
 
 @pytest.mark.parametrize(
+    "change",
+    [
+        {"threads": True},
+        {"priority": False},
+        {"budget": {"trials": True}},
+        {"measure": {"repeat": True}},
+        {"measure": {"timeout": True}},
+        {"input_shapes": {"x": [True, 3, 8, 8]}},
+        {"input_shapes": {"x": [1.5, 3, 8, 8]}},
+        {"labels": {"x": True}},
+    ],
+)
+def test_true_is_no_number(client: TestClient, model: str, change: Any) -> None:
+    assert problem(ask(client, model, **change)) == (400, "invalid_request")
+    assert ask(client, model, measure={"enable_cpu_cache_flush": True}).status_code == 202
+    quota = client.post("/v1/tokens", json={"name": "ci", "quota": {"stored_bytes": False}})
+    assert problem(quota) == (400, "invalid_request")
+
+
+@pytest.mark.parametrize(
     "body",
     [
         b"",

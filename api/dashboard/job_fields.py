@@ -214,3 +214,5 @@ SECTIONS = (
     ),
 )
 ADVANCED = tuple(field for section in SECTIONS for field in section.fields)
+NUMBERS = frozenset(field.name for field in (*ADVANCED, *BUDGET_LIMITS) if field.kind == "number")
+SWITCHES = frozenset(field.name for field in ADVANCED if field.choices is _SWITCH)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from api import schemas
 from api.dashboard import job_fields, open_dimensions
+from api.dashboard.numbers import number
 from api.dashboard.open_dimensions import OpenDimension
 from api.requests import AccuracyDraft, JobDraft, MeasureDraft
 from domain import errors
@@ -36,7 +37,9 @@ _FIELD_OF: dict[type[errors.TunesmithError], str] = {
 _PLAINER = {
     "int_parsing": "this is no whole number",
     "int_from_float": "this is no whole number",
+    "int_type": "this is no whole number",
     "float_parsing": "this is no number",
+    "float_type": "this is no number",
 }
 """In place of what pydantic says of these kinds."""
 
@@ -129,15 +132,22 @@ def _document(
         document["labels"] = labels
     for name in ("tuner", "precision", *_advanced(given), *_limits(given)):
         if given.get(name):
-            _put(document, name, given[name])
+            _put(document, name, _typed(name, given[name]))
     if given.get("webhook.url") and not given.get("webhook.secret"):
         hint = "whsec_ and the base64 of 24 to 64 random bytes."
         message = "a webhook needs a secret of yours"
         faults.append(Fault(field="webhook.secret", code=errors.InvalidRequest.code, message=message, hint=hint))
     budget = given.get("budget", "")
     if budget and given.get("runner") != RunnerKind.NONE:
-        document.setdefault("budget", {} if budget == job_fields.CUSTOM else {"seconds": budget})
+        document.setdefault("budget", {} if budget == job_fields.CUSTOM else {"seconds": number(budget)})
     return document, faults
+
+
+def _typed(name: str, text: str) -> str | int | float | bool:
+    """As JSON has it; what is no number stays text, for the API to refuse."""
+    if name in job_fields.SWITCHES:
+        return {"true": True, "false": False}.get(text, text)
+    return number(text) if name in job_fields.NUMBERS else text
 
 
 def _advanced(given: Mapping[str, str]) -> list[str]:

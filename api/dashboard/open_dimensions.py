@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from api import schemas
+from api.dashboard.numbers import number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,14 +39,17 @@ def find(inputs: Sequence[schemas.Tensor]) -> list[OpenDimension]:
 
 def shapes(
     inputs: Sequence[schemas.Tensor], dimensions: Sequence[OpenDimension], values: Mapping[str, str]
-) -> dict[str, list[int | str]]:
+) -> dict[str, list[int | float | str]]:
     """Of the inputs whose open dimensions all have a value, which may be no number yet; the API judges them."""
     given = {place: values.get(dimension.field, "").strip() for dimension in dimensions for place in dimension.places}
-    found: dict[str, list[int | str]] = {}
+    found: dict[str, list[int | float | str]] = {}
     for tensor in inputs:
-        sizes = [size if isinstance(size, int) else given[tensor.name, axis] for axis, size in enumerate(tensor.shape)]
-        if "" not in sizes and any(isinstance(size, str) for size in sizes):
-            found[tensor.name] = sizes
+        open_axes = [axis for axis, size in enumerate(tensor.shape) if not isinstance(size, int)]
+        if open_axes and all(given[tensor.name, axis] for axis in open_axes):
+            found[tensor.name] = [
+                size if isinstance(size, int) else number(given[tensor.name, axis])
+                for axis, size in enumerate(tensor.shape)
+            ]
     return found
 
 

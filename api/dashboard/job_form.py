@@ -160,7 +160,7 @@ def _limits(given: Mapping[str, str]) -> list[str]:
     return [limit.name for limit in job_fields.BUDGET_LIMITS] if custom else []
 
 
-def _put(document: dict[str, Any], name: str, value: str) -> None:
+def _put(document: dict[str, Any], name: str, value: object) -> None:
     *groups, last = name.split(".")
     for group in groups:
         document = document.setdefault(group, {})

@@ -207,7 +207,7 @@ def waiting(session: Session, *, now: datetime, unpublished_for: float, limit: i
         or_(JobRow.published_at.is_(None), JobRow.published_at < JobRow.lease_expires_at, JobRow.published_at <= stale),
     )
     rooms = quotas.rooms(session)
-    unlimited = or_(JobRow.token_id.is_(None), JobRow.token_id.not_in(rooms))
+    unlimited = or_(JobRow.token_id.is_(None), JobRow.token_id.not_in(list(rooms)))
     found = _most_urgent(session, or_(and_(queued, unlimited), abandoned), limit)
     for token_id, room in rooms.items():
         found += _most_urgent(session, and_(queued, JobRow.token_id == token_id), room)

@@ -89,6 +89,13 @@ def test_the_token_outlives_the_service(tmp_path: Path) -> None:
     assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
 
 
+def test_a_token_that_others_could_read_is_kept_from_them(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("by hand\n")
+    (tmp_path / "token").chmod(0o644)
+    assert supervisor._token(tmp_path) == "by hand"
+    assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
+
+
 def test_an_address_of_every_interface_is_told_as_this_machine() -> None:
     with supervisor._listen("0.0.0.0", 0) as listener:  # noqa: S104 - that is the point
         assert supervisor._url(listener).startswith("http://127.0.0.1:")

@@ -190,6 +190,17 @@ def test_retrying_leads_to_the_new_job(service: Service, client: TestClient) -> 
     assert len(service.publisher.published) == 1
 
 
+def test_pages_of_other_sites_change_nothing(service: Service, client: TestClient) -> None:
+    queued = _queued(service)
+    browser = TestClient(service.app, headers={"Accept": "text/html"})
+    browser.get(client.post("/v1/login-links").json()["url"])
+    for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://elsewhere.example"}, {}):
+        assert browser.post(f"/jobs/{queued}/cancel", headers=headers).status_code == 403
+    assert "is-queued" in look(browser, queued)
+    own = {"Sec-Fetch-Site": "same-origin"}
+    assert "is-canceled" in browser.post(f"/jobs/{queued}/cancel", headers=own).text
+
+
 def test_what_cannot_be_done_is_said_in_a_page(service: Service, client: TestClient) -> None:
     queued = _queued(service)
     answer = client.post(f"/jobs/{queued}/retry")

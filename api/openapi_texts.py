@@ -80,6 +80,15 @@ EXAMPLES: dict[str, list[dict[str, Any]]] = {
             "attributes": {"padding": 1},
         }
     ],
+    "TokenDraft": [
+        {
+            "name": "CI",
+            "owner": "vision",
+            "scopes": ["read", "submit"],
+            "expires_in_seconds": 7_776_000,
+            "quota": {"running_jobs": 2, "queued_jobs": 20},
+        }
+    ],
     "Problem": [
         {
             "type": "urn:tunesmith:problem:unknown_tuner",

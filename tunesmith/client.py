@@ -8,7 +8,6 @@ from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
-from urllib.parse import quote
 
 from tunesmith import connection, errors, record_files, requests, retrying
 from tunesmith.artifacts import Artifact
@@ -16,7 +15,7 @@ from tunesmith.jobs import Job
 from tunesmith.models import Model
 from tunesmith.tokens import Tokens
 from tunesmith.transport import ANSWER_SECONDS, Transport
-from tunesmith.wire import Json
+from tunesmith.wire import Json, segment
 
 _CHUNK = 256 * 1024
 
@@ -104,12 +103,12 @@ class Client:
         response = self._transport.post("/v1/models:operator", dict(draft))
         return Model.of(response.json(), created=response.status_code == 201)
 
-    def models(self) -> Iterator[Model]:
-        """Newest first. Pages are fetched as they are needed."""
-        return (Model.of(data) for data in self._pages("/v1/models", "models", {}))
+    def models(self, *, name: str | None = None) -> Iterator[Model]:
+        """Newest first; ``name`` is a part of theirs. Pages are fetched as they are needed."""
+        return (Model.of(data) for data in self._pages("/v1/models", "models", {"name": name}))
 
     def model(self, id_or_digest: str) -> Model:
-        return Model.of(self._transport.get(f"/v1/models/{id_or_digest}").json())
+        return Model.of(self._transport.get(f"/v1/models/{segment(id_or_digest)}").json())
 
     def tune(self, model: Model | str | None = None, **options: Unpack[requests.Options]) -> Job:
         """Ask for a model, or the one with this id or digest, to be tuned; see ``requests.Options``.
@@ -137,7 +136,7 @@ class Client:
         return (Job(self._transport, data) for data in self._pages("/v1/jobs", "jobs", params))
 
     def job(self, job_id: str) -> Job:
-        return Job(self._transport, self._transport.get(f"/v1/jobs/{job_id}").json())
+        return Job(self._transport, self._transport.get(f"/v1/jobs/{segment(job_id)}").json())
 
     def groups(self) -> Iterator[Json]:
         """Names of groups with their jobs' states, the one with the newest job first."""
@@ -145,14 +144,22 @@ class Client:
 
     def cancel_group(self, name: str) -> Json:
         """Cancel all of its jobs that have not ended; returns the group as it is then. Raises NotFound."""
-        return dict(self._transport.post(f"/v1/groups/{quote(name, safe='')}:cancel").json())
+        return dict(self._transport.post(f"/v1/groups/{segment(name)}:cancel").json())
 
     def artifact(self, id_or_digest: str) -> Artifact:
-        return Artifact.of(self._transport, self._transport.get(f"/v1/artifacts/{id_or_digest}").json())
+        return Artifact.of(self._transport, self._transport.get(f"/v1/artifacts/{segment(id_or_digest)}").json())
 
-    def artifacts(self, *, model: Model | str | None = None) -> Iterator[Artifact]:
-        """Newest first, verified or not. Pages are fetched as they are needed."""
-        params = {"model": None if model is None else _named(model)}
+    def artifacts(
+        self,
+        *,
+        model: Model | str | None = None,
+        target: str | None = None,
+        device: str | None = None,
+        precision: str | None = None,
+    ) -> Iterator[Artifact]:
+        """Newest first, verified or not; everything given must hold. Pages are fetched as they are needed."""
+        params = {"target": target, "device": device, "precision": precision}
+        params["model"] = None if model is None else _named(model)
         return (Artifact.of(self._transport, data) for data in self._pages("/v1/artifacts", "artifacts", params))
 
     def best(

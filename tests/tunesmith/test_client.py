@@ -54,6 +54,19 @@ def test_errors_carry_the_servers_words(client: Client, onnx: Path) -> None:
         _ = job.artifact
 
 
+@pytest.mark.parametrize("name", ["a/b", "..", "?state=queued", "#", "ä b%2F", "j-1:cancel"])
+def test_names_stay_names(client: Client, name: str) -> None:
+    for ask in (client.job, client.model, client.artifact):
+        with pytest.raises(errors.NotFound):
+            ask(name)
+
+
+def test_an_empty_name_is_none(client: Client) -> None:
+    for ask in (client.job, client.model, client.artifact, client.cancel_group):
+        with pytest.raises(errors.InvalidInput):
+            ask("")
+
+
 def test_a_server_that_restarts_is_waited_for(service: Service, onnx: Path) -> None:
     with serving(service) as url:
         port = int(url.rsplit(":", 1)[1])

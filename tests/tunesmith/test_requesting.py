@@ -166,6 +166,9 @@ def test_waiting_can_be_watched(
     assert (path.stat().st_size, artifact.toolchain[:6]) == (artifact.size_bytes, "relay/")
     assert artifact.median_seconds == artifact.report["timings"]["tuned"]["median"]
     assert [one.id for one in client.artifacts(model=job.data["model"])] == [artifact.id]
+    assert [one.id for one in client.artifacts(target=artifact.target, precision="f32")] == [artifact.id]
+    assert list(client.artifacts(device="another")) == []
+    assert [len(list(client.models(name=name))) for name in ("NE", "else")] == [1, 0]
     log, offset = job.log()
     assert (log, offset) == ("", 0)
     with pytest.raises(errors.JobAlreadyFinished):

@@ -74,11 +74,13 @@ def _show(model: Model, *, as_json: bool) -> None:
 
 
 def models(
-    limit: Annotated[int, typer.Option(min=1, help="Most models to list.")] = 50, as_json: options.Json = False
+    name: Annotated[str | None, typer.Option(help="Only models with this in their name.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Most models to list.")] = 50,
+    as_json: options.Json = False,
 ) -> None:
     """List the uploaded models, newest first."""
     with connecting.client() as client:
-        found = [model.data for model in itertools.islice(client.models(), limit)]
+        found = [model.data for model in itertools.islice(client.models(name=name), limit)]
     if as_json:
         output.document(found)
         return
@@ -96,5 +98,5 @@ def models(
         ["MODEL", "NAME", "SIZE", "INPUTS", "UPLOADED"],
         rows,
         optional=["SIZE", "INPUTS", "UPLOADED"],
-        empty="no models yet; upload one: tunesmith upload MODEL.onnx",
+        empty="no such models" if name else "no models yet; upload one: tunesmith upload MODEL.onnx",
     )

@@ -1,9 +1,9 @@
 """How the service bears a crowd: ``./run bench service --json``.
 
 A service on a home folder of its own tunes a real model with AutoTVM. In turns it is left alone and watched: by many
-streams of events and by a steady rate of status requests, from a process of their own on the same machine. The turns
-are compared in pairs, so that what changes in the course of a search cancels out. Then a large upload and a large
-download. Keep the machine free of other work.
+pages of the job in browsers (streams of events, and looks at the page as its script has them) and by a steady rate of
+status requests, from a process of their own on the same machine. The turns are compared in pairs, so that what changes
+in the course of a search cancels out. Then a large upload and a large download. Keep the machine free of other work.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ def _measure(client: Client, home: Path, path: Path, options: argparse.Namespace
         turns = _turns(client, api, job, progress, options)
     report: dict[str, Any] = {
         "watchers": options.watchers,
+        "of_them_pages": options.watchers if options.pages is None else options.pages,
         "status_requests_per_second": options.rate,
         "machine": {"cores": os.cpu_count(), "cpu": platform.processor() or platform.machine()},
         **_crowd([turn for turn in turns if turn.seen]),
@@ -159,6 +160,7 @@ def _turns(
         after=0,
         tokens=[_token(client) for _ in range(_TOKENS)],
         watchers=options.watchers,
+        pages=options.watchers if options.pages is None else options.pages,
         rate=options.rate,
     )
     turns: list[Turn] = []
@@ -216,12 +218,15 @@ def _token(client: Client) -> str:
 def _crowd(turns: Sequence[Turn]) -> dict[str, Any]:
     seen = [turn.seen for turn in turns if turn.seen]
     latencies = [latency for each in seen for latency in each.latency_ms]
+    pages = [latency for each in seen for latency in each.page_ms]
     lags = sorted((sum((each.lag_ms for each in seen), Counter())).elements())
     return {
         "requests": sum(each.requests for each in seen),
         "events_delivered": sum(each.events for each in seen),
         "errors": dict(sum((each.errors for each in seen), Counter())),
         "status_latency_ms": _percentiles(latencies),
+        "page_requests": len(pages),
+        "page_latency_ms": _percentiles(pages),
         "event_lag_ms": _percentiles(lags),
     }
 
@@ -274,6 +279,7 @@ def _note(line: str) -> None:
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./run bench service", description=__doc__)
     parser.add_argument("--watchers", type=int, default=500)
+    parser.add_argument("--pages", type=int, help="how many of them are pages in browsers (default: all)")
     parser.add_argument("--rate", type=float, default=50.0, help="status requests a second (default: %(default)g)")
     parser.add_argument("--seconds", type=float, default=600.0, help="all turns together (default: %(default)g)")
     parser.add_argument("--turn", type=float, default=20.0, help="seconds of one turn (default: %(default)g)")

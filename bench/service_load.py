@@ -1,4 +1,5 @@
-"""The crowd of ``./run bench service``: watchers of a job's events and a steady stream of status requests.
+"""The crowd of ``./run bench service``: open pages of a job, programs that watch its events, a steady stream of status
+requests.
 
 ``python -m bench.service_load`` is a process of its own, so that its work is nobody else's: it reads what to do as one
 line of JSON, says ``ready`` once everyone is connected, and prints what it saw when its standard input ends.
@@ -8,17 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from urllib.parse import urlsplit
 
 _CONNECTING_AT_ONCE = 20
-_POLLING_CONNECTIONS = 10
+_CONNECTIONS = 10
+_LEAST_PAUSE = 2.5
+_PAUSE_A_PAGE = 0.08
+_PART = "HX-Request: true\r\nAccept: text/html\r\n"
 _EVENT = re.compile(rb'"at": "([^"]+)"}\nid: (\d+)\n')
 
 
@@ -30,6 +35,8 @@ class Orders:
     """The event after which to watch."""
     tokens: Sequence[str]
     watchers: int
+    pages: int
+    """How many of the watchers are the job's page in a browser, which looks at the whole page now and then."""
     rate: float
     """Status requests a second, of all together."""
 
@@ -42,14 +49,17 @@ class Seen:
     lag_ms: Counter[int] = field(default_factory=Counter)
     """From an event's time to its arrival."""
     latency_ms: list[float] = field(default_factory=list)
-    """From the moment at which a request was due to the end of its answer."""
+    """Of status requests, from the moment at which one was due to the end of its answer."""
+    page_ms: list[float] = field(default_factory=list)
+    """The same of looks at the page."""
     cpu_seconds: float = 0.0
 
 
 class Watcher(asyncio.Protocol):
-    def __init__(self, request: bytes, seen: Seen) -> None:
+    def __init__(self, request: bytes, seen: Seen, page: Page | None) -> None:
         self._request = request
         self._seen = seen
+        self._page = page
         self._since = time.time()
         self._last_id = 0
         self._rest = b""
@@ -72,6 +82,8 @@ class Watcher(asyncio.Protocol):
         for match in _EVENT.finditer(data):
             end = match.end()
             self._take(datetime.fromisoformat(match[1].decode()).timestamp(), int(match[2]), now)
+        if end and self._page:
+            self._page.happened()
         self._rest = data[end:][-4096:]
 
     def _take(self, at: float, event_id: int, now: float) -> None:
@@ -90,17 +102,88 @@ class Watcher(asyncio.Protocol):
             self.connected.set_result(None)
 
 
+class Page:
+    """What the page's own script does: after an event it looks again, as often as the server lets it."""
+
+    def __init__(self, orders: Orders, seen: Seen, number: int, connections: Sequence[Connection]) -> None:
+        self._orders, self._seen, self._number = orders, seen, number
+        self._connection = connections[number % len(connections)]
+        # In the middle of its pause, like a page that has been open for a while.
+        chance = random.Random(number)  # noqa: S311 - a time to wait
+        self._pause = chance.uniform(0, max(_LEAST_PAUSE, _PAUSE_A_PAGE * orders.pages))
+        self._known = ""
+        self._is_due = False
+
+    def happened(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_later(self._pause, self._look)
+
+    def _look(self) -> None:
+        path, now = f"/jobs/{self._orders.job}", time.perf_counter()
+        self._connection.ask(now, _request(self._orders, path, self._number, _PART), self._looked)
+        self._connection.ask(now, _request(self._orders, f"{path}/curve.json{self._known}", self._number), self._drew)
+
+    def _looked(self, head: bytes, _body: bytes, milliseconds: float) -> None:
+        self._is_due = False
+        self._seen.page_ms.append(milliseconds)
+        pause = re.search(rb"(?i)\r\ntunesmith-pause: ([0-9.]+)", head)
+        self._pause = float(pause[1]) if pause else _LEAST_PAUSE
+
+    def _drew(self, _head: bytes, body: bytes, milliseconds: float) -> None:
+        self._seen.page_ms.append(milliseconds)
+        curve = re.search(rb'"basis":\s?"([^"]+)",\s?"trials":\s?(\d+)', body[:400])
+        self._known = f"?after={curve[2].decode()}&basis={curve[1].decode()}" if curve else ""
+
+
+Take = Callable[[bytes, bytes, float], None]
+"""Gets an answer's head and body, and milliseconds since it was due."""
+
+
+class Connection:
+    """One request after the other."""
+
+    def __init__(self, orders: Orders, seen: Seen) -> None:
+        parts = urlsplit(orders.url)
+        self._address = parts.hostname, parts.port
+        self._seen = seen
+        self._asked: asyncio.Queue[tuple[float, bytes, Take]] = asyncio.Queue()
+
+    def ask(self, due: float, request: bytes, take: Take) -> None:
+        self._asked.put_nowait((due, request, take))
+
+    async def run(self) -> None:
+        reader, writer = await asyncio.open_connection(*self._address)
+        try:
+            while True:
+                due, request, take = await self._asked.get()
+                writer.write(request)
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = re.search(rb"(?i)\r\ncontent-length: (\d+)", head)
+                body = await reader.readexactly(int(length[1]) if length else 0)
+                if not head.startswith(b"HTTP/1.1 200"):
+                    self._seen.errors[f"{request[:60]!r}: {head[:40]!r}"] += 1
+                take(head, body, round(1e3 * (time.perf_counter() - due), 2))
+        except (OSError, asyncio.IncompleteReadError) as error:
+            self._seen.errors[f"connection: {error}"] += 1
+        finally:
+            writer.close()
+
+
 async def main() -> None:
     orders = Orders(**json.loads(sys.stdin.readline()))
     seen = Seen()
-    watchers = await _gather(orders, seen)
+    polling, looking = ([Connection(orders, seen) for _ in range(_CONNECTIONS)] for _ in range(2))
+    running = [asyncio.create_task(connection.run()) for connection in (*polling, *looking)]
+    watchers = await _gather(orders, seen, looking)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     started = time.process_time()
-    polling = asyncio.create_task(_poll(orders, seen))
+    running.append(asyncio.create_task(_poll(orders, seen, polling)))
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-    polling.cancel()
-    await asyncio.gather(polling, return_exceptions=True)
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
     seen.cpu_seconds = time.process_time() - started
     for watcher in watchers:
         watcher.leaving = True
@@ -109,15 +192,16 @@ async def main() -> None:
     sys.stdout.write("\n")
 
 
-async def _gather(orders: Orders, seen: Seen) -> list[Watcher]:
+async def _gather(orders: Orders, seen: Seen, connections: Sequence[Connection]) -> list[Watcher]:
     loop, parts = asyncio.get_running_loop(), urlsplit(orders.url)
     watchers: list[Watcher] = []
     while len(watchers) < orders.watchers:
         come = []
-        for number in range(min(_CONNECTING_AT_ONCE, orders.watchers - len(watchers))):
+        for number in range(len(watchers), min(len(watchers) + _CONNECTING_AT_ONCE, orders.watchers)):
             request = _request(orders, f"/v1/jobs/{orders.job}/events?after={orders.after}", number)
+            page = Page(orders, seen, number, connections) if number < orders.pages else None
             _, watcher = await loop.create_connection(
-                lambda request=request: Watcher(request, seen), parts.hostname, parts.port
+                lambda request=request, page=page: Watcher(request, seen, page), parts.hostname, parts.port
             )
             come.append(watcher)
         await asyncio.gather(*(watcher.connected for watcher in come))
@@ -125,49 +209,24 @@ async def _gather(orders: Orders, seen: Seen) -> list[Watcher]:
     return watchers
 
 
-async def _poll(orders: Orders, seen: Seen) -> None:
+async def _poll(orders: Orders, seen: Seen, connections: Sequence[Connection]) -> None:
     """Open loop: a request is due when it is due, however long others take."""
-    connections = [Poller(orders, seen, number) for number in range(_POLLING_CONNECTIONS)]
-    async with asyncio.TaskGroup() as group:
-        for connection in connections:
-            group.create_task(connection.run())
-        started = time.perf_counter()
-        for number in range(sys.maxsize):
-            due = started + number / orders.rate
-            await asyncio.sleep(due - time.perf_counter())
-            connections[number % len(connections)].due.put_nowait(due)
+
+    def take(_head: bytes, _body: bytes, milliseconds: float) -> None:
+        seen.requests += 1
+        seen.latency_ms.append(milliseconds)
+
+    requests = [_request(orders, f"/v1/jobs/{orders.job}", number) for number in range(len(orders.tokens))]
+    started = time.perf_counter()
+    for number in range(sys.maxsize):
+        due = started + number / orders.rate
+        await asyncio.sleep(due - time.perf_counter())
+        connections[number % len(connections)].ask(due, requests[number % len(requests)], take)
 
 
-class Poller:
-    def __init__(self, orders: Orders, seen: Seen, number: int) -> None:
-        parts = urlsplit(orders.url)
-        self._address = parts.hostname, parts.port
-        self._request = _request(orders, f"/v1/jobs/{orders.job}", number)
-        self._seen = seen
-        self.due: asyncio.Queue[float] = asyncio.Queue()
-
-    async def run(self) -> None:
-        reader, writer = await asyncio.open_connection(*self._address)
-        try:
-            while True:
-                due = await self.due.get()
-                writer.write(self._request)
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = re.search(rb"(?i)\r\ncontent-length: (\d+)", head)
-                await reader.readexactly(int(length[1]) if length else 0)
-                self._seen.requests += 1
-                self._seen.latency_ms.append(round(1e3 * (time.perf_counter() - due), 2))
-                if not head.startswith(b"HTTP/1.1 200"):
-                    self._seen.errors[f"status: {head[:40]!r}"] += 1
-        except (OSError, asyncio.IncompleteReadError) as error:
-            self._seen.errors[f"status: {error}"] += 1
-        finally:
-            writer.close()
-
-
-def _request(orders: Orders, path: str, number: int) -> bytes:
+def _request(orders: Orders, path: str, number: int, more: str = "") -> bytes:
     token, host = orders.tokens[number % len(orders.tokens)], urlsplit(orders.url).netloc
-    return f"GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+    return f"GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n{more}\r\n".encode()
 
 
 if __name__ == "__main__":

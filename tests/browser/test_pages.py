@@ -14,7 +14,8 @@ from tests.dashboard.variety import Various
 
 pytestmark = pytest.mark.browser
 
-_PAGES = ("/", "/new", "/models", "/compare", "/records", "/fleet", "/docs")
+_PAGES = ("/", "/new", "/models", "/compare", "/records", "/fleet")
+_SAME_FOR_ALL = "/docs"
 _LOOKS: list[tuple[Scheme, bool]] = [("light", False), ("dark", False), ("light", True)]
 
 
@@ -33,7 +34,7 @@ def look(visit: Visit, path: str, name: str, scheme: Scheme, phone: bool) -> Non
 @pytest.mark.parametrize(("scheme", "phone"), _LOOKS)
 def test_pages_of_an_empty_service(browser: Browser, empty: Site, scheme: Scheme, phone: bool) -> None:
     with visiting(browser, empty.url, empty.token, scheme=scheme, phone=phone) as visit:
-        for path in _PAGES:
+        for path in (*_PAGES, _SAME_FOR_ALL):
             look(visit, path, f"empty-{path.strip('/') or 'jobs'}", scheme, phone)
 
 

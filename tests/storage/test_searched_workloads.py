@@ -4,6 +4,7 @@ import math
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from domain.extractions import key_of
@@ -12,6 +13,7 @@ from domain.records import TrialError
 from domain.targets import Target
 from domain.tuning_tasks import Effort
 from storage import extractions, jobs, quarantine, records, tuning_tasks, workloads
+from storage.tables import JobRow
 from tests.storage.factories import DEVICE, DIGEST, NOW, PLACEMENT, TARGET, TOOLCHAIN, add_job, record, task
 
 PLACED = {"target": TARGET.identity, "device_key": DEVICE.key, "toolchain": TOOLCHAIN.identity}
@@ -77,6 +79,14 @@ def test_the_job_created_first_owns_a_workload(session: Session) -> None:
         for job in (first, second, third)
     ]
     assert owners == [{}, {"conv": first.id}, {"conv": first.id}]
+
+
+def test_nobody_is_told_of_anothers_job(session: Session) -> None:
+    first, second, third = (running(session, "conv", seconds=place) for place in range(3))
+    session.execute(update(JobRow).where(JobRow.id != first.id).values(owner="ann"))
+    waits = [tuning_tasks.tuned_elsewhere(session, job.id, ["conv"], **PLACED, now=NOW) for job in (second, third)]
+    assert waits == [{"conv": tuning_tasks.ANOTHER_OWNERS}] * 2
+    assert first.id not in str(waits)
 
 
 def test_jobs_created_at_once_never_wait_for_each_other(session: Session) -> None:

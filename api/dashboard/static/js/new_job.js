@@ -48,7 +48,7 @@ function fail({ detail, hint, code }) {
   const box = part("upload-failure");
   const told = document.createElement("code");
   told.textContent = code;
-  box.replaceChildren(`${detail}. ${hint ?? ""} `, told);
+  box.replaceChildren(`${detail[0].toUpperCase()}${detail.slice(1)}. ${hint ?? ""} `, told);
   box.hidden = false;
 }
 

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 _CONNECTING_AT_ONCE = 20
 _CONNECTIONS = 10
 _LEAST_PAUSE = 2.5
-_PAUSE_A_PAGE = 0.08
+_PAUSE_A_PAGE = 0.12
 _PART = "HX-Request: true\r\nAccept: text/html\r\n"
 _EVENT = re.compile(rb'"at": "([^"]+)"}\nid: (\d+)\n')
 

@@ -29,8 +29,8 @@ router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False)
 _LOG_LINES = 60
 _SEE_OTHER = 303
 _LEAST_PAUSE = 2.5
-_PAUSE_A_WATCHER = 0.08
-"""Seconds between two looks of a browser at the whole page: all together ask for twelve a second at most. What grows
+_PAUSE_A_WATCHER = 0.12
+"""Seconds between two looks of a browser at the whole page: all together ask for eight a second at most. What grows
 with each trial comes by events."""
 
 

@@ -78,7 +78,7 @@ def test_many_watchers_share_one_thread(service: Service, client: TestClient, jo
         watchers = [connect(url, job) for _ in range(40)]
         assert all(b"200 OK" in watcher.recv(15, socket.MSG_WAITALL) for watcher in watchers)
         page = httpx.get(f"{url}/jobs/{job}", headers=AUTHORIZED, trust_env=False)
-        assert page.headers["Tunesmith-Pause"] == "3.2", "the more watch, the more seldom they look at the whole page"
+        assert page.headers["Tunesmith-Pause"] == "4.8", "the more watch, the more seldom they look at the whole page"
         before = threading.active_count()
         pool.submit(ScriptedWorker(service, trials=3).run, job).result()
         streams = [rest(watcher) for watcher in watchers]

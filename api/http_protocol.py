@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import http
 import sys
+import termios
 from typing import Any
 
 import h11
@@ -22,6 +24,7 @@ class HttpProtocol(H11Protocol):
 
     _head_timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
+    _unsent: int = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -42,7 +45,7 @@ class HttpProtocol(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._write_timer = self.loop.call_later(self.settings.write_seconds, self.transport.abort)
+        self._await_reader()
 
     def resume_writing(self) -> None:
         self._stop(self._write_timer)
@@ -58,6 +61,23 @@ class HttpProtocol(H11Protocol):
         """Counted from the head's first byte, or from the connection; more bytes do not buy more time."""
         if self._head_timer is None:
             self._head_timer = self.loop.call_later(self.settings.head_seconds, self._give_up_waiting)
+
+    def _await_reader(self) -> None:
+        self._unsent = self._not_taken()
+        self._write_timer = self.loop.call_later(self.settings.write_seconds, self._cut_off)
+
+    def _cut_off(self) -> None:
+        """Unless something was taken meanwhile, however little: a slow line is no offence."""
+        if self._not_taken() < self._unsent:
+            self._await_reader()
+        else:
+            self.transport.abort()
+
+    def _not_taken(self) -> int:
+        """Bytes that the reader has not acknowledged; the kernel holds megabytes of them, and takes more in large steps
+        only."""
+        held = fcntl.ioctl(self.transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
+        return self.transport.get_write_buffer_size() + int.from_bytes(held, sys.byteorder)
 
     def _give_up_waiting(self) -> None:
         if self.conn.trailing_data[0]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from tests.api.live import serving
 from tests.api.scripted import ScriptedWorker
 
 PATIENCE = 0.4
+LARGE = 200_000_000
 
 
 @pytest.fixture(scope="module")
@@ -146,28 +148,47 @@ def test_a_caller_that_hangs_up_half_way_leaves_nothing(
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-def test_a_reader_that_takes_nothing_is_cut_off(url: str, service: Service) -> None:
+@pytest.fixture(scope="module")
+def large(url: str, service: Service) -> tuple[bytes, Path]:
+    """A request for a bundle that is mostly a hole, larger than the kernel's buffers, and its file."""
     with httpx.Client(base_url=url, headers=AUTHORIZED, trust_env=False) as http:
         model = http.put("/v1/models", content=b"static large").json()["id"]
         job = http.post("/v1/jobs", json={"model": model}).json()["id"]
         ScriptedWorker(service).run(job)
         artifact = http.get(f"/v1/artifacts/{http.get(f'/v1/jobs/{job}').json()['artifact_id']}").json()
-    path = service.blobs.path(artifact["digest"])
-    path.chmod(0o644)
-    with path.open("r+b") as file:
-        file.truncate(artifact["bytes"] + 200_000_000)
+    file = service.blobs.path(artifact["digest"])
+    file.chmod(0o644)
+    os.truncate(file, LARGE)
     with service.database.transaction() as session:
-        session.execute(update(ArtifactRow).values(size_bytes=artifact["bytes"] + 200_000_000))
+        session.execute(update(ArtifactRow).values(size_bytes=LARGE))
+    head = f"GET {artifact['download']} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+    return head.encode(), file
+
+
+def test_a_reader_that_takes_nothing_is_cut_off(url: str, large: tuple[bytes, Path]) -> None:
+    request, file = large
 
     def is_open() -> bool:
-        return any(opened.path == str(path) for opened in psutil.Process().open_files())
+        return any(opened.path == str(file) for opened in psutil.Process().open_files())
 
     with connected(url, receive_buffer=4096) as connection:
-        connection.sendall(
-            f"GET {artifact['download']} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
-        )
+        connection.sendall(request)
         assert eventually(is_open)
         assert eventually(lambda: not is_open()), "the file is still open for a reader that takes nothing"
+
+
+def test_a_reader_that_is_only_slow_goes_on(url: str, large: tuple[bytes, Path]) -> None:
+    request, _ = large
+    with connected(url, receive_buffer=4096) as connection:
+        connection.sendall(request)
+        slow_until = time.monotonic() + 5 * PATIENCE
+        while time.monotonic() < slow_until:
+            assert connection.recv(1500)
+            time.sleep(PATIENCE / 20)
+        received = 0
+        while received < LARGE // 4 and (piece := connection.recv(1_000_000)):
+            received += len(piece)
+        assert received >= LARGE // 4
 
 
 def test_headers_that_are_too_large(url: str) -> None:

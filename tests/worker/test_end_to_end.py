@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -268,6 +269,21 @@ def test_a_second_service_on_the_same_home_is_refused(served: Served) -> None:
 def test_the_address_is_private(served: Served) -> None:
     assert (served.home / "server.json").stat().st_mode & 0o777 == 0o600
     assert served.client.get("/v1/jobs", headers={"Authorization": "Bearer no"}).status_code == 401
+
+
+def test_the_link_that_serve_prints_lets_a_browser_in(served: Served) -> None:
+    (printed,) = served.home.glob("serve-*.log")
+    _await(lambda: b"Dashboard: " in printed.read_bytes(), 10)
+    found = re.search(r"Dashboard: (\S+)", printed.read_text())
+    assert found
+    with httpx.Client(follow_redirects=True, trust_env=False) as browser:
+        page = browser.get(found[1], headers={"Accept": "text/html"})
+        assert (page.status_code, page.url.path) == (200, "/")
+        assert browser.get(f"{served.client.base_url}/v1/tokens/self").json()["owner"] == "local"
+        secrets = [browser.cookies["tunesmith_session"], found[1].partition("code=")[2]]
+    secrets.append(served.client.headers["Authorization"].removeprefix("Bearer "))
+    logged = "".join(path.read_text() for path in (served.home / "logs").glob("*.log"))
+    assert not [secret for secret in secrets if secret in logged]
 
 
 def test_a_killed_service_leaves_nothing_and_its_successor_goes_on(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
-"""HEAD wherever GET is: the same headers, and no body."""
+"""HEAD wherever GET is: the same headers, and no body. Login links apart, which a look would use up."""
 
 from __future__ import annotations
 
 import anyio
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.credentials import LOGIN_PATH
 
 _END: Message = {"type": "http.response.body", "body": b"", "more_body": False}
 
@@ -16,7 +18,7 @@ class HeadAsGet:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "HEAD":
+        if scope["type"] != "http" or scope["method"] != "HEAD" or scope["path"] == LOGIN_PATH:
             await self._app(scope, receive, send)
             return
         scope["method"] = "GET"

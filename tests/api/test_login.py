@@ -70,6 +70,12 @@ def test_a_link_in_a_page_of_another_site_leads_on_from_here(browser: TestClient
     assert whose(browser) == "local"
 
 
+def test_looking_at_a_link_does_not_use_it_up(browser: TestClient) -> None:
+    link = browser.post("/v1/login-links", headers=AUTHORIZED).json()["url"]
+    assert browser.head(link).status_code == 405
+    assert browser.get(link).status_code == 303
+
+
 def test_over_tls_the_cookie_stays_on_tls(service: Service) -> None:
     with TestClient(service.app, base_url="https://testserver", follow_redirects=False) as browser:
         link = browser.post("/v1/login-links", headers=AUTHORIZED).json()["url"]

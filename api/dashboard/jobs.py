@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 
 from api import auth, placing
 from api.dashboard import rendering
+from api.dashboard.crowd import Crowd
 from api.routes.jobs import living_workers, parse_label
 from api.services import Services, ServicesDep
 from domain.jobs import Job, JobState
@@ -26,6 +27,9 @@ router = APIRouter(include_in_schema=False)
 
 _PAGE = 50
 _UNCHANGED = 204
+LEAST_PAUSE = 4.0
+"""Seconds after which a browser looks again while something is at work."""
+_IDLE_PAUSE = 20.0
 
 _Given = BeforeValidator(lambda value: value or None)
 """A field that a form sends empty was not filled in."""
@@ -91,14 +95,16 @@ def listing(
 ) -> Response:
     """The whole page; of it, for htmx, the list alone, and nothing at all when the browser shows it already."""
     found = find(services, principal, wanted)
+    crowd: Crowd = request.app.state.crowd
+    pause = crowd.came() if wanted.seen else LEAST_PAUSE
     if wanted.seen == found.digest:
         return Response(status_code=_UNCHANGED)
-    return _page(request, wanted, found)
+    return _page(request, wanted, found, max(pause, LEAST_PAUSE if found.is_lively else _IDLE_PAUSE))
 
 
-def _page(request: Request, wanted: Filter, found: Listing) -> HTMLResponse:
+def _page(request: Request, wanted: Filter, found: Listing, pause: float) -> HTMLResponse:
     template = "jobs_list.html" if rendering.is_fragment(request) else "jobs.html"
-    return rendering.page(request, template, filter=wanted, found=found, states=list(JobState))
+    return rendering.page(request, template, filter=wanted, found=found, states=list(JobState), pause=round(pause))
 
 
 def find(services: Services, principal: Principal, wanted: Filter) -> Listing:

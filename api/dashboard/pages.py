@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from api.dashboard import assets, compare, docs, error_pages, fleet, job, jobs, models, new_job, records
+from api.dashboard.crowd import Crowd
 from api.dashboard.job_curves import Recent
 from api.dashboard.record_overview import RecordOverview
 from api.dashboard.security import SecurityHeaders
@@ -15,6 +16,7 @@ def install(app: FastAPI) -> None:
     """After the problem documents, which error pages are made of."""
     app.add_middleware(SecurityHeaders)
     app.state.record_overview = RecordOverview()
+    app.state.crowd = Crowd(least=jobs.LEAST_PAUSE)
     app.state.recent_curves = Recent()
     app.state.recent_parts = StatusCache[str](seconds=app.state.services.settings.status_seconds)
     app.include_router(assets.router)

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import heapq
+import itertools
+
+import pytest
+from fastapi.testclient import TestClient
+
+from api.dashboard.crowd import Crowd
+
+
+def looks(browsers: int, *, seconds: float) -> list[float]:
+    """When each of so many browsers, that all came at once, looks at what the crowd lets it."""
+    now = [0.0]
+    crowd = Crowd(least=4, clock=lambda: now[0])
+    order = itertools.count()
+    waiting = [(0.0, next(order)) for _ in range(browsers)]
+    times = []
+    while waiting[0][0] < seconds:
+        now[0], _ = heapq.heappop(waiting)
+        times.append(now[0])
+        heapq.heappush(waiting, (now[0] + crowd.came(), next(order)))
+    return times
+
+
+def test_few_come_as_often_as_they_like() -> None:
+    assert len(looks(10, seconds=400)) == pytest.approx(10 * 100, rel=0.01)
+
+
+@pytest.mark.parametrize("browsers", [100, 500, 2000])
+def test_many_come_more_seldom(browsers: int) -> None:
+    late = [at for at in looks(browsers, seconds=600) if at >= 300]
+    assert len(late) / 300 <= max(9, browsers / 55)
+
+
+def test_who_stays_alone_may_come_often_again() -> None:
+    now = [0.0]
+    crowd = Crowd(least=4, clock=lambda: now[0])
+    for _ in range(2000):
+        pause = crowd.came()
+    assert pause > 4
+    now[0] += 100
+    assert crowd.came() == 4
+
+
+def test_the_list_of_jobs_says_when_to_look_again(client: TestClient) -> None:
+    crowd = client.app.state.crowd  # type: ignore[attr-defined]
+    crowd._pause = 30.0
+    crowd._waited = 60.0 * 250
+    parts = {"HX-Request": "true"}
+    assert 'hx-trigger="every 30s"' in client.get("/?seen=0", headers=parts).text

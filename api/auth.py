@@ -16,12 +16,6 @@ _bearer = HTTPBearer(
 )
 
 
-def page_principal(request: Request) -> Principal | None:
-    """For pages that tell a browser without a session how to get one."""
-    caller = request.state.caller
-    return caller if isinstance(caller, Principal) else None
-
-
 def is_still_valid(request: Request) -> bool:
     """Whether the token or session that came with the request would be taken now, for answers that take long."""
     find = getattr(request.state, "find_again", None)

@@ -21,7 +21,7 @@ from domain.jobs import Failure
 from tests.api.factories import AUTHORIZED, Service, make_service
 from tests.api.scripted import ScriptedWorker
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "8"))
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "12"))
 UNLIMITED = {"rate_per_second": 1e6, "rate_burst": 10**9, "failures_per_second": 1e6, "failures_burst": 10**9}
 NOTHING_TO_GET_WRONG = {
     "GET /healthz",

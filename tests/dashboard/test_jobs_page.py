@@ -36,6 +36,16 @@ def test_a_row_tells_what_became_of_the_job(browser: TestClient, full: tuple[Ser
     assert "nightly</a>" in rows[seeded.running]
 
 
+def test_chosen_jobs_are_compared(browser: TestClient, full: tuple[Service, Seeded]) -> None:
+    seeded = full[1]
+    page = browser.get("/").text
+    assert set(re.findall(r'name="job" value="(j-[0-9a-z]+)" form="compare"', page)) == set(seeded.all.values())
+    assert '<form id="compare" action="/compare" method="get">' in page
+    compared = browser.get("/compare", params={"job": [seeded.succeeded, seeded.gained_nothing]}).text
+    assert f"/jobs/{seeded.succeeded}" in compared
+    assert f"/jobs/{seeded.gained_nothing}" in compared
+
+
 @pytest.mark.parametrize(
     ("query", "names"),
     [

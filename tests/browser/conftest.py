@@ -23,8 +23,9 @@ class Site:
     token: str = TOKEN
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Not for the whole session: playwright keeps an event loop running in this thread, and other tests have theirs."""
     path = chromium.find()
     if path is None:
         pytest.skip("Chromium is missing: apt-get install chromium, or name one in TUNESMITH_CHROMIUM")

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import httpx
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request
+from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request
 
 from tests.browser.chromium import SCREENSHOTS
 
@@ -35,6 +35,7 @@ class Visit:
         self.page.on("console", self._said)
         self.page.on("pageerror", lambda error: self.faults.append(f"script: {error}"))
         self.page.on("request", self._asked)
+        self.page.on("dialog", self._opened)
 
     def go(self, path: str) -> None:
         self.page.goto(self.url + path, wait_until="load")
@@ -64,6 +65,11 @@ class Visit:
     def _said(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
             self.faults.append(f"console: {message.text} ({message.location.get('url')})")
+
+    def _opened(self, dialog: Dialog) -> None:
+        """Nothing of ours opens one: text that was shown has run as a script."""
+        self.faults.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
 
     def _asked(self, request: Request) -> None:
         if request.url.startswith(_STARTED_BY_THE_BROWSER):

@@ -60,7 +60,7 @@ def test_plan_queue_watch_and_download_without_a_mouse(browser: Browser, tmp_pat
         tab_to(page, "Show the plan")
         page.keyboard.press("Enter")
         expect(page.locator("[data-plan]")).to_be_visible()
-        assert page.evaluate("document.activeElement.id") == "plan-title", "the plan is not where the focus is"
+        expect(page.locator("#plan-title")).to_be_focused()
         tab_to(page, "Queue the job")
         page.keyboard.press("Enter")
         page.wait_for_url("**/jobs/j-*")

@@ -30,7 +30,7 @@ def of_models(session: Session, digests: Sequence[str], *, owner: str | None = N
     counted = select(JobRow.model_digest, func.count()).where(JobRow.model_digest.in_(digests))
     if owner is not None:
         counted = counted.where(JobRow.owner == owner)
-    jobs = dict(session.execute(counted.group_by(JobRow.model_digest)).tuples().all())
+    jobs = dict(session.execute(counted.group_by(JobRow.model_digest)).all())
     rank = func.row_number().over(
         partition_by=ArtifactRow.model_digest, order_by=(ArtifactRow.published_median, ArtifactRow.created_at)
     )

@@ -10,17 +10,13 @@ from pathlib import Path
 import anyio
 from fastapi import FastAPI
 
-from api import auth, openapi, problems
-from api.addresses import PlainAddresses
-from api.body_limit import BodyLimit
-from api.conditional import ConditionalAnswers
-from api.credentials import Credentials
+from api import auth, problems
 from api.dashboard import pages
-from api.event_hub import EventHub
-from api.head import HeadAsGet
+from api.documentation import openapi
+from api.live.event_hub import EventHub
+from api.live.status import StatusCache
 from api.metrics import CountRequests, Metrics
 from api.publishing import Publisher
-from api.rate_limit import Buckets, RateLimit
 from api.routes import (
     artifacts,
     fleet,
@@ -38,8 +34,13 @@ from api.routes import (
 )
 from api.services import Inspect, MakeOperator, Services
 from api.settings import ApiSettings
-from api.slow_bodies import SlowBodies
-from api.status import StatusCache
+from api.transport.addresses import PlainAddresses
+from api.transport.body_limit import BodyLimit
+from api.transport.conditional import ConditionalAnswers
+from api.transport.credentials import Credentials
+from api.transport.head import HeadAsGet
+from api.transport.rate_limit import Buckets, RateLimit
+from api.transport.slow_bodies import SlowBodies
 from domain import release
 from domain.blobs import BlobStore
 from domain.tokens import Scope

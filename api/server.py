@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import uvicorn
 from fastapi import FastAPI
 
-from api import http_protocol
 from api.settings import ApiSettings
+from api.transport import http_protocol
 
 
 class ApiServer(uvicorn.Server):

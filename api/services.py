@@ -11,12 +11,12 @@ from typing import Annotated
 import anyio
 from fastapi import Depends, Request
 
-from api.event_hub import EventHub
+from api.live.event_hub import EventHub
+from api.live.status import Status, StatusCache
 from api.metrics import Metrics
 from api.publishing import Publisher
-from api.rate_limit import Buckets
 from api.settings import ApiSettings
-from api.status import Status, StatusCache
+from api.transport.rate_limit import Buckets
 from domain.blobs import BlobStore
 from domain.models import ModelFacts, ModelFormat
 from storage.database import Database

@@ -7,7 +7,8 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from api import placing, report_schemas, schemas
+from api import report_schemas, schemas
+from api.jobs import placing
 from domain.artifacts import Artifact, Report
 from domain.groups import Group
 from domain.jobs import Job, Placement

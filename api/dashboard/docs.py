@@ -8,8 +8,8 @@ from collections.abc import Collection
 from fastapi import APIRouter, Request, Response
 from markupsafe import Markup, escape
 
-from api import reference
 from api.dashboard import rendering
+from api.documentation import reference
 
 router = APIRouter(include_in_schema=False)
 

@@ -12,9 +12,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
 
-from api.credentials import COOKIE, LOGIN_PATH
 from api.dashboard import rendering
 from api.dashboard.security import HEADERS
+from api.transport.credentials import COOKIE, LOGIN_PATH
 from domain.errors import TunesmithError
 
 Handler = Callable[[Request, Exception], Response | Awaitable[Response]]

@@ -15,9 +15,9 @@ from api.dashboard.comparisons import Row
 from api.dashboard.job_curves import Convergence, Recent
 from api.dashboard.job_parts import StageLine, TaskLine, stage_lines, task_lines
 from api.dashboard.plots import Plot
+from api.live.status import StatusCache
 from api.routes import job_outputs, jobs
 from api.services import Services, ServicesDep
-from api.status import StatusCache
 from domain import errors
 from domain.artifacts import Artifact
 from domain.events import EventKind

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from api import choices
+from api.jobs import choices
 from domain.jobs import BundleFormat, MeasureOptions, Precision, RpcOptions, RunnerKind, Tuner, TunerOptions
 
 Kind = Literal["number", "text", "choice", "lines", "secret"]

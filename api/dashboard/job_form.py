@@ -13,7 +13,7 @@ from api import schemas
 from api.dashboard import job_fields, open_dimensions
 from api.dashboard.numbers import number
 from api.dashboard.open_dimensions import OpenDimension
-from api.requests import AccuracyDraft, JobDraft, MeasureDraft
+from api.jobs.requests import AccuracyDraft, JobDraft, MeasureDraft
 from domain import errors
 from domain.jobs import BundleFormat, RpcOptions, RunnerKind, TunerOptions
 from domain.targets import NATIVE

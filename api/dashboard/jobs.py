@@ -13,9 +13,10 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import BaseModel, BeforeValidator, Field
 
-from api import auth, placing
+from api import auth
 from api.dashboard import rendering
 from api.dashboard.crowd import Crowd
+from api.jobs import placing
 from api.routes.jobs import living_workers, parse_label
 from api.services import Services, ServicesDep
 from domain.jobs import Job, JobState

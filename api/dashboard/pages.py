@@ -9,7 +9,7 @@ from api.dashboard.crowd import Crowd
 from api.dashboard.job_curves import Recent
 from api.dashboard.record_overview import RecordOverview
 from api.dashboard.security import SecurityHeaders
-from api.status import StatusCache
+from api.live.status import StatusCache
 
 
 def install(app: FastAPI) -> None:

@@ -10,8 +10,8 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from api.credentials import COOKIE
 from api.dashboard import assets, formats
+from api.transport.credentials import COOKIE
 from domain import release
 from domain.tokens import Principal
 

@@ -7,10 +7,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.orm import Session
 
-from api import choices, downloads, problems, schemas, shapes, views
+from api import problems, schemas, views
 from api.auth import Reader
+from api.jobs import choices, shapes
 from api.paging import LimitParam, PageTokenParam
 from api.services import ServicesDep
+from api.transport import downloads
 from domain import errors, targets
 from domain.artifacts import Artifact
 from domain.jobs import Precision

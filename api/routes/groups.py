@@ -10,8 +10,8 @@ from fastapi import APIRouter, Path, Query
 
 from api import problems, schemas, views
 from api.auth import Reader, Submitter
+from api.jobs.requests import GROUP_NAME
 from api.paging import LimitParam, PageTokenParam
-from api.requests import GROUP_NAME
 from api.services import ServicesDep
 from domain import errors
 from storage import groups, jobs, owners

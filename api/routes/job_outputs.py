@@ -9,9 +9,10 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
 
-from api import problems, record_files, report_schemas, views
+from api import problems, report_schemas, views
 from api.auth import Reader, is_still_valid
-from api.events import EventStream
+from api.live.events import EventStream
+from api.records import record_files
 from api.services import ServicesDep
 from domain import errors
 from domain.jobs import Job, JobState

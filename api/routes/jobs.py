@@ -9,13 +9,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from sqlalchemy.orm import Session
 
-from api import creating, hooks, planning, problems, repeats, rerunning, schemas, views
+from api import problems, schemas, views
 from api.auth import Reader, Submitter
-from api.job_queries import JobQuery
-from api.repeats import KeyHeader
-from api.requests import JobDraft, job_request
+from api.jobs import creating, hooks, planning, repeats, rerunning
+from api.jobs.job_queries import JobQuery
+from api.jobs.repeats import KeyHeader
+from api.jobs.requests import JobDraft, job_request
+from api.live.status import Status
 from api.services import Services, ServicesDep
-from api.status import Status
 from domain import errors
 from domain.jobs import Job, JobState, Stage
 from domain.tokens import Principal

@@ -9,10 +9,11 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from api import access_schemas, problems, rate_limit
+from api import access_schemas, problems
 from api.auth import PrincipalDep
-from api.credentials import COOKIE, LOGIN_PATH, own_token
 from api.services import ServicesDep
+from api.transport import rate_limit
+from api.transport.credentials import COOKIE, LOGIN_PATH, own_token
 from domain import errors
 from storage import browser_sessions
 

@@ -8,10 +8,11 @@ from typing import Annotated
 import anyio
 from fastapi import APIRouter, Query, Request, Response
 
-from api import allowances, body_limit, keeping, problems, schemas, views
+from api import allowances, keeping, problems, schemas, views
 from api.auth import Reader, Submitter
 from api.paging import LimitParam, PageTokenParam
 from api.services import ServicesDep
+from api.transport import body_limit
 from domain import errors
 from domain.models import ModelFormat
 from storage import models, owners

@@ -13,10 +13,12 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from api import origins, problems, record_files, repeats
+from api import problems
 from api.auth import Reader, Submitter
+from api.jobs import repeats
+from api.jobs.repeats import KeyHeader
 from api.paging import LimitParam, PageTokenParam
-from api.repeats import KeyHeader
+from api.records import origins, record_files
 from api.services import Services, ServicesDep
 from domain import errors
 from domain import records as domain_records

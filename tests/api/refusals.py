@@ -13,7 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import update
 
-from api import repeats
+from api.jobs import repeats
 from storage.tables import TokenRow
 from tests.api.factories import AUTHORIZED, Service, make_service
 from tests.api.scripted import ScriptedWorker

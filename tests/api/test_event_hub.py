@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.event_hub import EventHub
-from api.events import EventStream
+from api.live.event_hub import EventHub
+from api.live.events import EventStream
 from api.services import Services
 from domain.events import EventKind
 from storage import events, jobs

@@ -15,7 +15,7 @@ import pytest
 from fastapi.testclient import TestClient
 from pydantic import SecretStr
 
-from api.events import EventStream
+from api.live.events import EventStream
 from domain.tokens import Scope
 from storage import tokens
 from storage.browser_sessions import LINK_SECONDS

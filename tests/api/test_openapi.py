@@ -8,7 +8,8 @@ import pytest
 from fastapi.testclient import TestClient
 from jsonschema_rs import validator_for
 
-from api import openapi, openapi_texts, problems
+from api import problems
+from api.documentation import openapi, openapi_texts
 from tests.api.factories import Service
 
 OPEN = {"/healthz", "/readyz"}

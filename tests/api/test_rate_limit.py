@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from api.rate_limit import Buckets, address
+from api.transport.rate_limit import Buckets, address
 from tests.api import callers
 from tests.api.factories import AUTHORIZED, Service, make_service
 

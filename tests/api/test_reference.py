@@ -7,12 +7,12 @@ from pathlib import Path
 
 from fastapi.testclient import TestClient
 
-from api import openapi, reference, reference_markdown
 from api.dashboard.docs import marked
+from api.documentation import openapi, reference, reference_markdown
 from tests.api.factories import Service
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "rest.md"
-MAKE = "python -m api.reference_markdown > docs/rest.md"
+MAKE = "python -m api.documentation.reference_markdown > docs/rest.md"
 
 
 def test_the_document_is_what_the_api_is(service: Service) -> None:

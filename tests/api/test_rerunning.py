@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from api import rerunning
+from api.jobs import rerunning
 
 SHAPES = {"x": [1, 3, 8, 8]}
 

@@ -4,8 +4,8 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import event
 
+from api.live.status import StatusCache
 from api.services import Services
-from api.status import StatusCache
 from domain.jobs import JobState
 from storage.glances import Glance
 from tests.api.factories import Service
@@ -86,7 +86,7 @@ def test_many_who_look_at_a_page_see_it_rendered_once(
 
 
 def test_only_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api.status._MOST_JOBS", 2)
+    monkeypatch.setattr("api.live.status._MOST_JOBS", 2)
     cache, status = StatusCache[str](seconds=1, clock=lambda: 0.0), "a status"
     for name in ("a", "b", "c"):
         cache.keep(name, RUNNING, status)

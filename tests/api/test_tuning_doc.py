@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from api.requests import AccuracyDraft, BudgetDraft, JobDraft, MeasureDraft, TunerDraft
+from api.jobs.requests import AccuracyDraft, BudgetDraft, JobDraft, MeasureDraft, TunerDraft
 from domain import targets
 from domain.jobs import BundleFormat, Precision, RunnerKind, Tuner
 from tuner import operators

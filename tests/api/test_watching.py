@@ -18,9 +18,9 @@ from fastapi.testclient import TestClient
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from api import event_hub
-from api.event_hub import EventHub
-from api.events import EventStream
+from api.live import event_hub
+from api.live.event_hub import EventHub
+from api.live.events import EventStream
 from api.services import Services
 from domain.events import EventKind
 from storage import events, jobs

@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from api.dashboard import job_fields
-from api.requests import JobDraft
+from api.jobs.requests import JobDraft
 from domain import errors
 from domain.tokens import Quota, Scope
 from storage import jobs

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from api import record_files
+from api.records import record_files
 from domain.jobs import Tuner
 from domain.targets import Device, Toolchain
 from storage.database import Database, migrate

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from api.feed import Feed, Piece, frame
+from api.live.feed import Feed, Piece, frame
 from domain.events import JobEvent
 from storage import events
 from storage.database import Database

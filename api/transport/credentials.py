@@ -15,8 +15,9 @@ import anyio
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api import problems, rate_limit
+from api import problems
 from api.services import Services
+from api.transport import rate_limit
 from domain import errors
 from domain.tokens import LOCAL_OWNER, Principal, Token
 from domain.tokens import Scope as TokenScope

@@ -10,8 +10,8 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
-from api import fitting
-from api.requests import JobDraft
+from api.jobs import fitting
+from api.jobs.requests import JobDraft
 from domain import targets
 from domain.jobs import AccuracyGate, JobRequest, MeasureOptions, Precision, RunnerKind, TunerOptions
 from domain.models import Model, ModelFormat

@@ -1,4 +1,4 @@
-"""``python -m api.reference_markdown > docs/rest.md``: the REST reference, from the OpenAPI document."""
+"""``python -m api.documentation.reference_markdown > docs/rest.md``: the REST reference, from the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from api import reference
 from api.app import create_app
+from api.documentation import reference
+from api.documentation.reference import Field, Operation, Reference, Shape
 from api.publishing import CeleryPublisher
-from api.reference import Field, Operation, Reference, Shape
 from api.settings import ApiSettings
 from storage.blobs import LocalBlobStore
 from storage.database import Database
@@ -30,7 +30,7 @@ def _lines(found: Reference) -> Iterator[str]:
     yield "# REST reference"
     yield ""
     yield "Made from the OpenAPI document (`/openapi.json` of a running service, `/docs` in a browser) by"
-    yield "`python -m api.reference_markdown > docs/rest.md`; a test holds this page to it."
+    yield "`python -m api.documentation.reference_markdown > docs/rest.md`; a test holds this page to it."
     yield ""
     yield found.text
     for section in found.sections:

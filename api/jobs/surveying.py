@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from api.placing import Place
+from api.jobs.placing import Place
 from api.services import Services
 from domain import errors, extractions
 from domain.jobs import JobRequest, Precision, Tuner

@@ -8,9 +8,9 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from api import openapi_texts as texts
 from api import problems
-from api.credentials import COOKIE
+from api.documentation import openapi_texts as texts
+from api.transport.credentials import COOKIE
 
 _JSON = "application/json"
 _TAGGED = {"type": "string", "description": "Changes when the answer does; send it as If-None-Match."}

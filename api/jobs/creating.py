@@ -8,8 +8,8 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from api import hooks, rerunning
-from api.requests import JobDraft, job_request
+from api.jobs import hooks, rerunning
+from api.jobs.requests import JobDraft, job_request
 from api.settings import ApiSettings
 from domain.jobs import Job
 from domain.tokens import Principal

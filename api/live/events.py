@@ -11,7 +11,7 @@ import anyio
 from fastapi.responses import StreamingResponse
 from starlette.types import Send
 
-from api.event_hub import Watcher
+from api.live.event_hub import Watcher
 from api.services import Services
 
 _PING = b": ping\n\n"

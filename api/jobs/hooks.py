@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy.orm import Session
 
-from api.requests import JobDraft, WebhookDraft
+from api.jobs.requests import JobDraft, WebhookDraft
 from api.settings import ApiSettings
 from domain import destinations, signatures
 from domain.destinations import AllowedHosts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api import etags
+from api.transport import etags
 
 _JSON = "application/json"
 _REVALIDATED = "private, no-cache"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from api import openapi
+from api.documentation import openapi
 
 _PLACES = {"path": "path", "query": "query", "header": "header"}
 _BOUNDS = {

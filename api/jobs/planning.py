@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from api import placing, schemas
-from api.placing import Place
+from api import schemas
+from api.jobs import placing
+from api.jobs.placing import Place
+from api.jobs.surveying import Survey, Surveyor
 from api.services import Services
-from api.surveying import Survey, Surveyor
 from domain import errors, targets
 from domain.jobs import JobRequest, RunnerKind, Tuner
 from domain.models import Model

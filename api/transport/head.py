@@ -6,7 +6,7 @@ import anyio
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.credentials import LOGIN_PATH
+from api.transport.credentials import LOGIN_PATH
 
 _END: Message = {"type": "http.response.body", "body": b"", "more_body": False}
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, StringConstraints, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from api import choices, fitting, plain_text, shapes
+from api.jobs import choices, fitting, plain_text, shapes
 from api.settings import ApiSettings
 from domain import errors, targets
 from domain.jobs import (

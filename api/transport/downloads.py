@@ -10,7 +10,7 @@ from fastapi import HTTPException, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from api import etags
+from api.transport import etags
 
 _CHUNK = 256 * 1024
 _FOR_EVER = "private, max-age=31536000, immutable"

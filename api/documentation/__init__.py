@@ -1,0 +1,1 @@
+"""The OpenAPI document, and the reference that is made of it."""

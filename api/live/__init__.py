@@ -1,0 +1,1 @@
+"""What is told again and again while a job runs: its events and its status."""

@@ -1,0 +1,1 @@
+"""What happens to every request and answer before and after its route."""

@@ -24,8 +24,8 @@ _MOST_EVENTS = 500
 _NEWEST = 2**63 - 1
 _MOST_JOBS = 100
 _LEAST_SECONDS = 1.0
-_REST = 20.0
-"""Seconds of rest for each second of reading: a job that is watched takes 5 % of a core at most."""
+_REST = 50.0
+"""Seconds of rest for each second of reading: a job that is watched takes 2 % of a core at most."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,8 @@ FINAL_STATES = frozenset({"succeeded", "failed", "canceled"})
 PATIENCE_SECONDS = 120.0
 """How long a watcher keeps trying to reach a server that has gone away."""
 _RECONNECT_SECONDS = 1.0
+_ENDED = 204
+"""The job has ended, and nothing is left to tell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +39,8 @@ def watch(transport: Transport, job_id: str, *, after: int = 0, patience: float 
     while True:
         try:
             with transport.stream(f"/v1/jobs/{job_id}/events", {"Last-Event-ID": str(after)}) as response:
+                if response.status_code == _ENDED:
+                    return
                 for event in parse(response.iter_lines()):
                     lost_at, after = None, event.id
                     yield event

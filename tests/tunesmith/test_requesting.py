@@ -159,6 +159,7 @@ def test_waiting_can_be_watched(
     assert "import took" in err
     assert "job succeeded" in err
     assert seen[-1].data["state"] == "succeeded"
+    assert list(job.events(after=seen[-1].id)) == []
     fetched: list[tuple[int, int]] = []
     artifact = job.artifact
     path = artifact.download(tmp_path, progress=lambda there, total: fetched.append((there, total)))

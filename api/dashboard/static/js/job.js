@@ -115,6 +115,7 @@ async function replaceAll() {
     say(news);
     start();
     htmx.process(page());
+    htmx.trigger(page(), "htmx:load");
   }
   settled();
 }

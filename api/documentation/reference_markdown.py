@@ -1,4 +1,4 @@
-"""``python -m api.documentation.reference_markdown > docs/rest.md``: the REST reference, from the OpenAPI document."""
+"""``./run docs``: the REST reference ``docs/rest.md``, from the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _lines(found: Reference) -> Iterator[str]:
     yield "# REST reference"
     yield ""
     yield "Made from the OpenAPI document (`/openapi.json` of a running service, `/docs` in a browser) by"
-    yield "`python -m api.documentation.reference_markdown > docs/rest.md`; a test holds this page to it."
+    yield "`./run docs`; a test holds this page to it."
     yield ""
     yield found.text
     for section in found.sections:

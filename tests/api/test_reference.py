@@ -12,7 +12,7 @@ from api.documentation import openapi, reference, reference_markdown
 from tests.api.factories import Service
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "rest.md"
-MAKE = "python -m api.documentation.reference_markdown > docs/rest.md"
+MAKE = "./run docs"
 
 
 def test_the_document_is_what_the_api_is(service: Service) -> None:

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, and_, select, update
+from sqlalchemy import ColumnElement, and_, func, select, update
 from sqlalchemy.orm import Session
 
 from domain import errors, ids
 from domain.webhooks import Delivery, Webhook
 from storage import statements
-from storage.tables import WebhookDeliveryRow, WebhookRow
+from storage.tables import JobRow, WebhookDeliveryRow, WebhookRow
+
+_DUE_OF_ONE_OWNER = 50
 
 
 def attach(session: Session, job_id: str, webhook: Webhook) -> None:
@@ -48,8 +50,12 @@ def deliveries(session: Session, job_id: str) -> list[Delivery]:
 
 
 def due(session: Session, *, now: datetime, limit: int) -> list[Delivery]:
-    """Longest due first."""
-    return _found(session, WebhookDeliveryRow.next_attempt_at <= now, limit=limit)
+    """Longest due first, of each owner a share: nobody's thousands hide what others are to be told."""
+    row = WebhookDeliveryRow
+    rank = func.row_number().over(partition_by=JobRow.owner, order_by=(row.next_attempt_at, row.id))
+    ranked = select(row.id, rank.label("rank")).join(JobRow, JobRow.id == row.job_id).where(row.next_attempt_at <= now)
+    found = ranked.subquery()
+    return _found(session, row.id.in_(select(found.c.id).where(found.c.rank <= _DUE_OF_ONE_OWNER)), limit=limit)
 
 
 def claim(session: Session, delivery: Delivery, *, now: datetime, seconds: float) -> Delivery | None:

@@ -2,7 +2,7 @@
 
 A message is claimed, sent and noted. Who dies in between leaves it claimed, and due again a little later: it may arrive
 twice, with the same webhook-id, and is never lost. One message at a time goes to each host, so a slow one holds up
-nobody but itself.
+nobody but itself, and who has thousands of messages to it nobody but themselves.
 """
 
 from __future__ import annotations

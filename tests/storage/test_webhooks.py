@@ -153,6 +153,20 @@ def test_a_claim_counts_and_comes_back(session: Session) -> None:
     assert webhooks.due(session, now=NOW + MINUTE, limit=10) == [claimed]
 
 
+def test_the_many_messages_of_one_owner_leave_room_for_those_of_others(session: Session) -> None:
+    request = add_job(session).request
+    owners = ["ann"] * 60 + ["ben"] * 2
+    for number, owner in enumerate(owners):
+        job = jobs.create(session, request, now=NOW, owner=owner)
+        webhooks.attach(session, job.id, WEBHOOK)
+        jobs.request_cancel(session, job.id, now=NOW + number * timedelta(seconds=1))
+    due = webhooks.due(session, now=LATER, limit=500)
+    assert [jobs.get(session, delivery.job_id).owner for delivery in due] == ["ann"] * 50 + ["ben"] * 2
+    times = [delivery.next_attempt_at for delivery in due]
+    assert times == sorted(NOW + timedelta(seconds=second) for second in (*range(50), 60, 61))
+    assert webhooks.due(session, now=LATER, limit=10) == due[:10]
+
+
 def test_what_was_seen_due_is_not_sent_before_its_new_time(session: Session) -> None:
     seen = ended(session)
     claimed = webhooks.claim(session, seen, now=NOW, seconds=60)

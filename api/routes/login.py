@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from html import escape
 from typing import Annotated
 from urllib.parse import quote
 
@@ -11,19 +12,19 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from api import access_schemas, problems
 from api.auth import PrincipalDep
-from api.services import ServicesDep
-from api.transport import rate_limit
-from api.transport.credentials import COOKIE, LOGIN_PATH, own_token
+from api.services import Services, ServicesDep
+from api.transport.credentials import COOKIE, LOGIN_PATH, count_failure, own_token, refuse_other_sites
 from domain import errors
 from storage import browser_sessions
 
 router = APIRouter(tags=["access"])
 
+CodeParam = Annotated[str, Query(min_length=1, max_length=200)]
 _COOKIE_SECONDS = 365 * 24 * 3600
 """Longer than any session: when one ends is for the server to say."""
-_ONWARD = (
-    '<!doctype html><html lang="en"><head><title>Tunesmith</title><meta http-equiv="refresh" content="0; url=/"></head>'
-    '<body><a href="/">Go on to Tunesmith</a></body></html>'
+_CONFIRM = (
+    '<!doctype html><html lang="en"><head><title>Tunesmith</title></head><body>'
+    '<form method="post" action="{action}"><button>Sign in to Tunesmith</button></form></body></html>'
 )
 
 
@@ -50,19 +51,38 @@ def make_link(request: Request, services: ServicesDep, principal: PrincipalDep) 
     response_class=Response,
     include_in_schema=False,
 )
-def log_in(
-    request: Request, services: ServicesDep, code: Annotated[str, Query(min_length=1, max_length=200)]
-) -> Response:
-    """Follow a login link. It works once."""
+def show_link(request: Request, services: ServicesDep, code: CodeParam) -> Response:
+    """Follow a login link. It works once; led here by another site, only after whoever sits there agrees.
+
+    Or a page could sign them in as somebody else, to whom they would then show all that they do.
+    """
+    if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+        return HTMLResponse(_CONFIRM.format(action=escape(f"{LOGIN_PATH}?code={quote(code)}")))
+    return _follow(request, services, code)
+
+
+@router.post(
+    LOGIN_PATH,
+    status_code=303,
+    response_class=Response,
+    include_in_schema=False,
+)
+def log_in(request: Request, services: ServicesDep, code: CodeParam) -> Response:
+    """As agreed to on the page that ``show_link`` shows."""
+    refuse_other_sites(request, required=True)
+    return _follow(request, services, code)
+
+
+def _follow(request: Request, services: Services, code: str) -> Response:
     with services.database.transaction() as session:
         secret = browser_sessions.follow(session, code, own_token=own_token(services), now=datetime.now(UTC))
     if secret is None:
-        services.failures.take(rate_limit.address(request.scope))
+        count_failure(services, request)
         raise errors.Unauthorized(
             "the login link was used before, or is older than ten minutes",
             hint="Make a new one: tunesmith login, or POST /v1/login-links.",
         )
-    response = _to_dashboard(request)
+    response = RedirectResponse("/", status_code=303)
     response.set_cookie(
         COOKIE,
         secret,
@@ -90,10 +110,3 @@ def log_out(request: Request, services: ServicesDep) -> Response:
     response = RedirectResponse("/", status_code=303)
     response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
     return response
-
-
-def _to_dashboard(request: Request) -> Response:
-    """Followed from a page of another site, such as a mail, a redirect would arrive without the strict cookie."""
-    if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
-        return HTMLResponse(_ONWARD)
-    return RedirectResponse("/", status_code=303)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import secrets
 import socket
-from collections import OrderedDict
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -22,27 +21,26 @@ from domain import errors
 from domain.tokens import LOCAL_OWNER, Principal, Token
 from domain.tokens import Scope as TokenScope
 from storage import browser_sessions, tokens
-from storage.tables import digest_of
 
 COOKIE = "tunesmith_session"
 LOGIN_PATH = "/login"
 LOCAL: Final = Principal(owner=LOCAL_OWNER, scopes=frozenset(TokenScope))
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _PRIVATE_NAMES = (".localhost", ".local", ".internal", ".home.arpa")
-_MOST_REMEMBERED = 10_000
+_HOPELESS_TO_GUESS = 24
+"""Characters of a token; TUNESMITH_TOKEN may be shorter."""
 
 
 class Credentials:
     """Puts a Principal, or the error that says why there is none, into the request's state as ``caller``.
 
-    An address that failed too often has to wait before it may try another token; what has been right before still
-    works from there.
+    An address that failed too often has to wait. Random secrets are looked up all the same, as nobody guesses one: a
+    guesser locks out nobody behind the same address. A short one that somebody chose is not even compared meanwhile.
     """
 
     def __init__(self, app: ASGIApp, services: Services) -> None:
         self._app = app
         self._services = services
-        self._right = _Remembered(_MOST_REMEMBERED)
         self._own_name = socket.getfqdn().lower() if services.settings.open else ""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,44 +62,48 @@ class Credentials:
         header, cookie = request.headers.get("authorization", ""), request.cookies.get(COOKIE)
         if self._services.settings.open:
             _refuse_other_names(request, self._own_name)
-            _refuse_other_sites(request, required=False)
+            refuse_other_sites(request, required=False)
             return LOCAL
         if request.url.path.startswith(rate_limit.STATIC_PATH):
             return errors.Unauthorized("files of pages are for everyone")
-        if request.url.path == LOGIN_PATH:
-            self._refuse_guessing(request)
         if token := _bearer(header):
             return await self._checked(request, token, is_session=False)
         if cookie:
             principal = await self._checked(request, cookie, is_session=True)
-            _refuse_other_sites(request, required=True)
+            refuse_other_sites(request, required=True)
             return principal
         return errors.Unauthorized("a bearer token is required")
 
     async def _checked(self, request: Request, text: str, *, is_session: bool) -> Principal:
-        if not is_session and self._is_own(text):
+        if not is_session and self._is_own(request, text):
             return LOCAL
-        known = digest_of(text)
-        if known not in self._right:
-            self._refuse_guessing(request)
         find = partial(principal_of_session if is_session else principal_of_token, self._services, text)
         try:
             principal = await anyio.to_thread.run_sync(find)
         except errors.Unauthorized:
-            self._right.discard(known)
-            self._services.failures.take(rate_limit.address(request.scope))
+            count_failure(self._services, request)
             raise
-        self._right.add(known)
         request.state.find_again = find
         return principal
 
-    def _is_own(self, text: str) -> bool:
+    def _is_own(self, request: Request, text: str) -> bool:
+        if len(text) < _HOPELESS_TO_GUESS:
+            _refuse_guessing(self._services, request)
         return bool(text) and secrets.compare_digest(text.encode(), own_token(self._services).encode())
 
-    def _refuse_guessing(self, request: Request) -> None:
-        seconds = self._services.failures.wait(rate_limit.address(request.scope))
-        if seconds:
-            raise rate_limit.exceeded(seconds, "failed attempts to log in")
+
+def count_failure(services: Services, request: Request) -> None:
+    """Raises RateLimited in place of whatever the failure is, when there were too many from its address."""
+    _raise_if(services.failures.take(rate_limit.address(request.scope)))
+
+
+def _refuse_guessing(services: Services, request: Request) -> None:
+    _raise_if(services.failures.wait(rate_limit.address(request.scope)))
+
+
+def _raise_if(seconds: float) -> None:
+    if seconds:
+        raise rate_limit.exceeded(seconds, "failed attempts to log in")
 
 
 def own_token(services: Services) -> str:
@@ -155,7 +157,7 @@ def _bearer(header: str) -> str:
     return text.strip() if scheme.lower() == "bearer" else ""
 
 
-def _refuse_other_sites(request: Request, *, required: bool) -> None:
+def refuse_other_sites(request: Request, *, required: bool) -> None:
     """A page of another site can make a browser send requests, and the browser says which site made it do so.
 
     ``required``: what does not say it is refused, too. Raises Forbidden.
@@ -193,23 +195,3 @@ def _refuse_other_names(request: Request, own_name: str) -> None:
             f"with TUNESMITH_OPEN, this service does not answer to the name {name[:100]!r}",
             hint="Use its IP address or its host's own name; a proxy sends one of them as the Host.",
         ) from None
-
-
-class _Remembered:
-    """The texts that came last, ``most`` of them."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._texts: OrderedDict[str, None] = OrderedDict()
-
-    def __contains__(self, text: str) -> bool:
-        return text in self._texts
-
-    def add(self, text: str) -> None:
-        self._texts[text] = None
-        self._texts.move_to_end(text)
-        if len(self._texts) > self._most:
-            self._texts.popitem(last=False)
-
-    def discard(self, text: str) -> None:
-        self._texts.pop(text, None)

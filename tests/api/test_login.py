@@ -61,13 +61,22 @@ def test_a_link_opens_a_session_once(browser: TestClient) -> None:
     assert whose(browser) is None
 
 
-def test_a_link_in_a_page_of_another_site_leads_on_from_here(browser: TestClient) -> None:
+def test_a_page_of_another_site_signs_nobody_in(browser: TestClient) -> None:
     link = browser.post("/v1/login-links", headers=AUTHORIZED).json()["url"]
     answer = browser.get(link, headers={"Sec-Fetch-Site": "cross-site"})
-    assert answer.status_code == 200
-    assert 'content="0; url=/"' in answer.text
-    assert "samesite=strict" in answer.headers["set-cookie"].lower()
+    assert (answer.status_code, "set-cookie" in answer.headers) == (200, False)
+    assert whose(browser) is None
+    action = answer.text.partition('action="')[2].partition('"')[0]
+    for elsewhere in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}, {}):
+        assert browser.post(action, headers=elsewhere).status_code == 403
+    agreed = browser.post(action, headers=SAME)
+    assert (agreed.status_code, agreed.headers["location"]) == (303, "/")
     assert whose(browser) == "local"
+
+
+def test_a_link_in_a_page_is_shown_as_text(browser: TestClient) -> None:
+    answer = browser.get('/login?code="><script>', headers={"Sec-Fetch-Site": "same-site"})
+    assert "<script>" not in answer.text
 
 
 def test_looking_at_a_link_does_not_use_it_up(browser: TestClient) -> None:

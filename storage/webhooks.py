@@ -79,8 +79,12 @@ def note_delivered(session: Session, claimed: Delivery, *, status: int, now: dat
 def note_failed(
     session: Session, claimed: Delivery, *, status: int | None, error: str, next_attempt_at: datetime | None
 ) -> bool:
-    """``next_attempt_at`` None gives up. False, and nothing noted, when a later attempt has begun."""
-    ours = and_(WebhookDeliveryRow.attempts == claimed.attempts, WebhookDeliveryRow.delivered_at.is_(None))
+    """``next_attempt_at`` None gives up. False, and nothing noted, when a later attempt has begun or was asked for."""
+    ours = and_(
+        WebhookDeliveryRow.attempts == claimed.attempts,
+        WebhookDeliveryRow.next_attempt_at == claimed.next_attempt_at,
+        WebhookDeliveryRow.delivered_at.is_(None),
+    )
     return _set(session, claimed, ours, next_attempt_at=next_attempt_at, last_status=status, last_error=error)
 
 

@@ -208,6 +208,15 @@ def test_a_message_that_was_given_up_is_sent_again_when_somebody_asks(session: S
     assert webhooks.due(session, now=LATER, limit=10) == [again]
 
 
+def test_a_failing_attempt_does_not_undo_that_somebody_asked_for_another(session: Session) -> None:
+    claimed = webhooks.claim(session, ended(session), now=NOW, seconds=60)
+    assert claimed
+    (again,) = webhooks.resend(session, claimed.job_id, now=NOW + MINUTE / 2)
+    for next_attempt_at in (LATER, None):
+        assert not webhooks.note_failed(session, claimed, status=500, error="500", next_attempt_at=next_attempt_at)
+    assert webhooks.due(session, now=NOW + MINUTE / 2, limit=10) == [again]
+
+
 def test_nothing_is_sent_again_before_there_was_anything(session: Session) -> None:
     with pytest.raises(errors.Conflict, match="without a webhook"):
         webhooks.resend(session, add_job(session).id, now=NOW)

@@ -44,8 +44,8 @@ def fetch(
 ) -> Path:
     """Download ``source`` of the server to ``target``; a connection that breaks is taken up again.
 
-    Raises NetworkError when it stays broken, ServerError when the bytes are not those of the digest, InvalidInput when
-    ``target`` cannot be written.
+    Raises NetworkError when it stays broken, RateLimited when the server wants a long wait, ServerError when the bytes
+    are not those of the digest, InvalidInput when ``target`` cannot be written.
     """
     with _writing(target), _partial(target, digest) as (path, file):
         resumed = file.tell() > 0
@@ -72,7 +72,7 @@ def _receive(
             _append(transport, source, file, digest=digest, size=size, progress=progress)
         except (errors.NetworkError, errors.RateLimited) as error:
             idle = 0 if file.tell() > have else idle + 1
-            if idle > transport.retries:
+            if idle > transport.retries or (error.retry_after or 0.0) > retrying.LONGEST_SECONDS:
                 raise
             time.sleep(retrying.pause(idle, asked=error.retry_after))
         else:

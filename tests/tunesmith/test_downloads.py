@@ -107,6 +107,17 @@ def test_a_server_that_never_has_it(target: Path) -> None:
     assert (len(server.asked), part(target).exists()) == (1, False)
 
 
+@pytest.mark.parametrize("seconds", ["86400", "9" * 400])
+def test_a_server_that_wants_a_long_wait(target: Path, monkeypatch: pytest.MonkeyPatch, seconds: str) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    body = b'{"code": "rate_limited", "detail": "slower"}'
+    soon, late = (Answer(status=429, body=body, headers={"Retry-After": wait}) for wait in ("60", seconds))
+    with flaky(soon, late) as server, pytest.raises(errors.RateLimited):
+        fetch(server.url, target)
+    assert (len(server.asked), pauses) == (2, [60.0])
+
+
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     with flaky(Answer(body=BYTES)) as server, pytest.raises(errors.InvalidInput) as caught:
         fetch(server.url, tmp_path / "nowhere" / "best.tar")

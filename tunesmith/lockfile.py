@@ -10,13 +10,19 @@ import json
 import os
 import tempfile
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
 from tunesmith import errors
 from tunesmith.artifacts import Artifact
+
+try:
+    import fcntl
+except ImportError:  # where there are no such locks, two who put entries at once are not told apart
+    fcntl = None  # type: ignore[assignment]
 
 VERSION = 1
 _HEAD = "# Written by `tunesmith pull --lock`. Commit it; `tunesmith pull` changes it.\n"
@@ -110,19 +116,45 @@ def read(path: Path) -> dict[str, Entry]:
     return {entry.key: entry for entry in entries}
 
 
+def put(path: Path, entry: Entry) -> None:
+    """Add or replace one entry, beside those that others put in at the same time. Raises InvalidInput."""
+    with _alone(path.absolute().parent):
+        write(path, {**read(path), entry.key: entry})
+
+
 def write(path: Path, entries: Mapping[str, Entry]) -> None:
     """Wholly or not at all, and not at all when it says that already. Raises InvalidInput."""
     text = "\n".join([_HEAD + f"version = {VERSION}\n", *(_table(entries[key]) for key in sorted(entries))])
     try:
         if path.is_file() and path.read_text(encoding="utf-8") == text:
             return
-        descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
-        Path(name).replace(path)
+        _replace(path, text)
     except OSError as error:
         raise errors.InvalidInput(f"cannot write {path}: {error.strerror}", code="unwritable_file") from error
+
+
+def _replace(path: Path, text: str) -> None:
+    descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        temporary.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)  # gone already if it took the place
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One at a time in this folder, as the file itself is replaced; all at once where a file system has no locks."""
+    with ExitStack() as stack:
+        if fcntl is not None:
+            with suppress(OSError):
+                descriptor = os.open(folder, os.O_RDONLY)
+                stack.callback(os.close, descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
 
 
 def _rounded(value: float | None) -> float | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import multiprocessing
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -318,3 +321,46 @@ def test_a_lock_file_survives_odd_names(tmp_path: Path) -> None:
     path.chmod(0o600)
     lockfile.write(path, {})
     assert (lockfile.read(path), path.stat().st_mode & 0o777) == ({}, 0o600)
+
+
+def _entry(model: str) -> lockfile.Entry:
+    return lockfile.Entry(
+        model=model, target="native", artifact="a-1", sha256="cd", bytes=1, built_for="b", device_key="k",
+        toolchain="relay/tvm-1/llvm-2",
+    )  # fmt: skip
+
+
+def _put_some(path: Path, process: int) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda number: lockfile.put(path, _entry(f"{process}-{number}")), range(10)))
+
+
+def test_entries_put_at_once_are_all_kept(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    others = [context.Process(target=_put_some, args=(tmp_path / LOCK, process)) for process in range(3)]
+    for other in others:
+        other.start()
+    for other in others:
+        other.join(60)
+    models = {entry.model for entry in lockfile.read(tmp_path / LOCK).values()}
+    assert models == {f"{process}-{number}" for process in range(3) for number in range(10)}
+    assert [each.name for each in tmp_path.iterdir()] == [LOCK]
+
+
+def test_entries_are_put_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lockfile, "fcntl", None)
+    for model in ("ab", "cd", "ab"):
+        lockfile.put(tmp_path / LOCK, _entry(model))
+    assert [entry.model for entry in lockfile.read(tmp_path / LOCK).values()] == ["ab", "cd"]
+
+
+def test_a_lock_file_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "chmod", full)
+    with pytest.raises(errors.InvalidInput, match="No space left") as caught:
+        lockfile.put(tmp_path / LOCK, _entry("ab"))
+    assert (caught.value.code, list(tmp_path.iterdir())) == ("unwritable_file", [])
+    with pytest.raises(errors.InvalidInput, match="cannot write"):
+        lockfile.put(tmp_path / "nowhere" / LOCK, _entry("ab"))

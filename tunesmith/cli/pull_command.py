@@ -194,8 +194,7 @@ def _taken(
     if not is_there:
         _download(artifact, path)
     if locking.file and now != held:
-        entries = lockfile.read(locking.file)
-        lockfile.write(locking.file, {**entries, now.key: now})
+        lockfile.put(locking.file, now)
     moved = held is not None and held.sha256 != now.sha256
     return {
         "status": "updated" if moved else "unchanged" if is_there else "downloaded",

@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl
 
 from fastapi import Depends, Request
 
+from api.jobs import plain_text
 from domain import errors
 
 _MOST_FIELDS = 1000
@@ -16,9 +17,11 @@ async def _fields(request: Request) -> dict[str, str]:
     body = await request.body()
     try:
         pairs = parse_qsl(body.decode(), keep_blank_values=True, strict_parsing=bool(body), max_num_fields=_MOST_FIELDS)
+        fields = dict(pairs)
+        plain_text.check(fields)
     except ValueError:
-        raise errors.InvalidRequest("the body is not that of a form") from None
-    return dict(pairs)
+        raise errors.InvalidRequest("the body is not that of a form, or its text holds NUL characters") from None
+    return fields
 
 
 SubmittedDep = Annotated[dict[str, str], Depends(_fields)]

@@ -115,6 +115,18 @@ def test_pressing_twice_makes_one_job(client: TestClient, service: Service, fill
 
 
 @pytest.mark.usefixtures("_worker")
+@pytest.mark.parametrize("path", ["/new", "/new/plan"])
+@pytest.mark.parametrize("change", [{"text": "a\0b"}, {"a\0b": "text"}])
+def test_a_text_that_no_database_can_store_is_refused(
+    client: TestClient, service: Service, filled: dict[str, str], path: str, change: dict[str, str]
+) -> None:
+    answer = client.post(path, data=filled | change)
+    assert answer.status_code == 400
+    assert "NUL" in answer.text
+    assert queued(service) == []
+
+
+@pytest.mark.usefixtures("_worker")
 def test_a_request_that_changed_is_planned_again(client: TestClient, service: Service, filled: dict[str, str]) -> None:
     first = ticket(client.post("/new/plan", data=filled).text)
     changed = filled | {"tuner": "ansor"}

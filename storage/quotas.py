@@ -35,9 +35,11 @@ def check_queued(session: Session, token_id: str) -> None:
 
 
 def lock(session: Session, principal: Principal) -> None:
-    """Whoever else stores with this token waits until the transaction ends."""
-    if principal.token_id is not None:
-        _locked(session, principal.token_id)
+    """Whoever else stores with a token of the owner, whose bytes count together, waits until the transaction ends."""
+    # In one order, or two that lock several would wait for each other.
+    session.scalars(
+        select(TokenRow.id).where(TokenRow.owner == principal.owner).order_by(TokenRow.id).with_for_update()
+    ).all()
 
 
 def check_stored(session: Session, principal: Principal, more_bytes: int) -> None:

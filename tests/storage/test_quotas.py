@@ -15,6 +15,7 @@ from domain.jobs import Budget, Job, JobRequest, JobState
 from domain.tokens import Principal, Quota, Scope
 from storage import artifacts, jobs, owners, quotas, tokens
 from storage.database import Database
+from storage.tables import digest_of
 from tests.storage.factories import DIGEST, NOW, add_model, artifact
 
 _THREADS = 8
@@ -177,3 +178,24 @@ def test_stored_bytes_are_the_owners_models_and_artifacts(session: Session) -> N
     with pytest.raises(errors.QuotaExceeded):
         quotas.check_stored(session, bob, 9)
     quotas.check_stored(session, Principal(owner="bob", scopes=frozenset()), 10**15)
+
+
+def test_two_tokens_of_one_owner_at_once_do_not_both_take_the_last_bytes(database: Database) -> None:
+    with database.transaction() as session:
+        digests = [digest_of(f"model {number}") for number in range(_THREADS)]
+        sizes = {add_model(session, digest).size_bytes for digest in digests}
+        assert sizes == {585_532}
+        room = Quota(stored_bytes=3 * 585_532)
+        made = [token(session, stored_bytes=3 * 585_532) for _ in digests]
+
+    def store(number: int) -> bool:
+        principal = Principal(owner="ann", scopes=frozenset(), quota=room, token_id=made[number])
+        try:
+            with database.transaction() as session:
+                quotas.lock(session, principal)
+                quotas.check_stored(session, principal, 585_532)
+                return owners.add_model(session, digests[number], "ann", now=NOW)
+        except errors.QuotaExceeded:
+            return False
+
+    assert sum(at_once(store)) == 3

@@ -61,8 +61,8 @@ export class Curves {
   /** Everything at first, then what came since. */
   async refresh() {
     const after = this.told ? `?after=${this.told.trials}&basis=${this.told.basis}` : "";
-    const answer = await fetch(this.address + after, { headers: { Accept: "application/json" } });
-    if (!answer.ok) return;
+    const answer = await fetch(this.address + after, { headers: { Accept: "application/json" } }).catch(() => null);
+    if (!answer?.ok) return; // until the next time
     const news = await answer.json();
     // News may change the curve from its beginning: then it comes as a whole.
     if (!news.after) this.told = news;

@@ -15,6 +15,7 @@ let pause = LEAST_PAUSE; // the server's: the longer, the more people watch
 let stream = null;
 
 const page = () => document.getElementById("job");
+const isFinal = () => page().dataset.final === "yes";
 
 function start() {
   curves?.stop();
@@ -27,7 +28,7 @@ function start() {
 }
 
 function listen() {
-  if (page().dataset.final === "yes") return;
+  if (isFinal()) return;
   stream = new EventSource(page().dataset.events);
   const on = (kind, act) => stream.addEventListener(kind, (event) => act(JSON.parse(event.data)));
   on("progress", progressed);
@@ -42,12 +43,18 @@ function listen() {
     if (!FINAL.includes(data.state)) return refreshSoon();
     stream.close();
     clearTimeout(due?.timer);
-    return replaceAll();
+    return finish();
   });
   stream.addEventListener("error", () => {
     // A broken connection mends itself. One that was refused does not: the page may tell why.
     if (stream.readyState === EventSource.CLOSED) setTimeout(startAnew, LONG_PAUSE);
   });
+}
+
+/** Until the page tells of the end as well: no event will say it again. */
+async function finish() {
+  await replaceAll();
+  if (!isFinal()) setTimeout(finish, pause * (1 + Math.random()));
 }
 
 async function startAnew() {
@@ -98,17 +105,24 @@ function refreshLater(wait) {
 
 async function refresh() {
   settled();
-  if (!curves && document.querySelector(".progress progress[max]")) return replaceAll();
+  const begins = !curves && document.querySelector(".progress progress[max]");
+  const came = await (begins ? replaceAll() : replaceLiveParts());
+  if (!came) refreshLater(pause);
+}
+
+async function replaceLiveParts() {
   const fresh = await read({ "HX-Request": "true" });
-  if (fresh) takeLiveParts(fresh);
+  // What was asked for before the end may come after it.
+  if (fresh && !isFinal()) takeLiveParts(fresh);
   await curves?.refresh();
   settled();
+  return fresh !== null;
 }
 
 /** With everything that a job's end or its first trial brings: plots, the comparison, the bundle. */
 async function replaceAll() {
   const fresh = await read({});
-  if (fresh) {
+  if (fresh && !isFinal()) {
     document.title = fresh.title;
     const news = document.getElementById("news").textContent;
     page().replaceWith(fresh.getElementById("job"));
@@ -118,6 +132,7 @@ async function replaceAll() {
     htmx.trigger(page(), "htmx:load");
   }
   settled();
+  return fresh !== null;
 }
 
 function settled() {
@@ -125,11 +140,17 @@ function settled() {
   due = null;
 }
 
+/** Null when it cannot be had now. */
 async function read(headers) {
-  const answer = await fetch(location.pathname, { headers: { Accept: "text/html", ...headers } });
-  if (answer.status === 401) location.reload();
-  pause = Math.max(LEAST_PAUSE, 1000 * Number(answer.headers.get("Tunesmith-Pause")));
-  return answer.ok ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
+  try {
+    const answer = await fetch(location.pathname, { headers: { Accept: "text/html", ...headers } });
+    if (answer.status === 401) location.reload();
+    if (!answer.ok) return null;
+    pause = Math.max(LEAST_PAUSE, 1000 * Number(answer.headers.get("Tunesmith-Pause")));
+    return new DOMParser().parseFromString(await answer.text(), "text/html");
+  } catch {
+    return null; // the connection broke
+  }
 }
 
 function takeLiveParts(fresh) {

@@ -41,6 +41,7 @@ from api.transport.credentials import Credentials
 from api.transport.head import HeadAsGet
 from api.transport.rate_limit import Buckets, RateLimit
 from api.transport.slow_bodies import SlowBodies
+from api.transport.upload_slots import UploadSlots
 from domain import release
 from domain.blobs import BlobStore
 from domain.tokens import Scope
@@ -86,7 +87,7 @@ def create_app(
         events=EventHub(database, poll_seconds=settings.events_poll_seconds, stopping=stopping),
         statuses=StatusCache(seconds=settings.status_seconds),
         plan_slots=threading.BoundedSemaphore(settings.plan_slots),
-        upload_limiter=anyio.CapacityLimiter(settings.upload_slots),
+        uploads=UploadSlots(settings.upload_slots),
         failures=Buckets(per_second=settings.failures_per_second, burst=settings.failures_burst),
     )
     app.state.services = services

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-import anyio
 from fastapi import Depends, Request
 
 from api.live.event_hub import EventHub
@@ -17,6 +16,7 @@ from api.metrics import Metrics
 from api.publishing import Publisher
 from api.settings import ApiSettings
 from api.transport.rate_limit import Buckets
+from api.transport.upload_slots import UploadSlots
 from domain.blobs import BlobStore
 from domain.models import ModelFacts, ModelFormat
 from storage.database import Database
@@ -46,7 +46,7 @@ class Services:
     statuses: StatusCache[Status]
     stopping: threading.Event
     """Set when the server shuts down: streams end then instead of holding it up."""
-    upload_limiter: anyio.CapacityLimiter
+    uploads: UploadSlots
     failures: Buckets
     """Failed attempts to log in, by address."""
     planner: Planner

@@ -39,7 +39,10 @@ class ApiSettings(BaseSettings):
         default=2 * 1024**3, gt=0, description="Largest model accepted, in bytes. ONNX files end at 2 GiB."
     )
     upload_slots: int = Field(
-        default=8, gt=0, description="Uploads that are received and inspected at once; more wait for their turn."
+        default=8,
+        gt=0,
+        description="Uploads that are received and inspected at once; more wait for their turn, and of one owner more "
+        "than half as many are refused.",
     )
     plan_slots: int = Field(
         default=1, gt=0, description="Plans that are made at once; more are refused until one is done."

@@ -68,9 +68,10 @@ async def upload(
     if announced:
         await anyio.to_thread.run_sync(allowances.check_announced, services, principal, announced)
     stream = request.stream()
-    model, created = await anyio.to_thread.run_sync(
-        lambda: keeping.keep(services, principal, name, _chunks(stream), model_format), limiter=services.upload_limiter
-    )
+    async with services.uploads.one(principal.owner) as limiter:
+        model, created = await anyio.to_thread.run_sync(
+            lambda: keeping.keep(services, principal, name, _chunks(stream), model_format), limiter=limiter
+        )
     response.status_code = 201 if created else 200
     return views.model(model)
 

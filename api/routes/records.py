@@ -209,7 +209,8 @@ async def take(
                     repeated.remember(session, report.model_dump_json(), now=datetime.now(UTC))
             return report
 
-        return await anyio.to_thread.run_sync(store, limiter=services.upload_limiter)
+        async with services.uploads.one(principal.owner) as limiter:
+            return await anyio.to_thread.run_sync(store, limiter=limiter)
 
 
 def _answered(services: Services, request: repeats.Request | None) -> Imported | None:

@@ -144,7 +144,7 @@ def test_a_caller_that_hangs_up_half_way_leaves_nothing(
         connection.sendall(head.encode() + b"d" * 500_000)
         assert eventually(lambda: any(incoming.iterdir()))
     assert eventually(lambda: not any(incoming.iterdir()))
-    assert eventually(lambda: service.app.state.services.upload_limiter.borrowed_tokens == 0)
+    assert eventually(lambda: len(service.app.state.services.uploads) == 0)
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 

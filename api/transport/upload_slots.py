@@ -1,0 +1,49 @@
+"""How many uploads are received at once, all together and of one owner."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+
+from domain import errors
+
+_RETRY_AFTER_SECONDS = 5
+
+
+class UploadSlots:
+    """For one event loop. Of one owner half as many: who sends slowly holds up nobody else."""
+
+    def __init__(self, total: int) -> None:
+        self._slots = anyio.Semaphore(total)
+        self._threads = anyio.CapacityLimiter(total)
+        self._most = max(1, total // 2)
+        self._uploads: Counter[str] = Counter()
+        """Of each owner, those that wait for their turn included."""
+
+    def __len__(self) -> int:
+        return self._uploads.total()
+
+    @asynccontextmanager
+    async def one(self, owner: str) -> AsyncIterator[anyio.CapacityLimiter]:
+        """The limiter of threads to receive it in, as soon as there is a slot. Raises RateLimited."""
+        if self._uploads[owner] >= self._most:
+            raise _too_many(self._most)
+        self._uploads[owner] += 1
+        try:
+            async with self._slots:
+                yield self._threads
+        finally:
+            self._uploads[owner] -= 1
+            # Without those who have none now.
+            self._uploads = +self._uploads
+
+
+def _too_many(most: int) -> errors.RateLimited:
+    return errors.RateLimited(
+        f"you have {most} uploads under way, as many as one owner may have at once",
+        hint="Wait until one of them is done; send them one after another.",
+        details={"retry_after_seconds": _RETRY_AFTER_SECONDS},
+    )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from datetime import UTC, datetime
+from functools import partial
 from typing import IO, Annotated, Literal
 
 import anyio
@@ -26,7 +27,7 @@ from domain.jobs import Tuner
 from domain.targets import NATIVE
 from storage import owners, record_pages
 from storage.record_pages import RecordFilter
-from tuner.native.importing import IMPORTED
+from tuner.native.importing import IMPORTED, Origin
 
 router = APIRouter(prefix="/v1/records", tags=["records"])
 
@@ -190,27 +191,30 @@ async def take(
     target, threads or TVM version that are named or meant is refused.
     """
     chosen = origins.tuner(tuner)
-    with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as file:
-        digest = await _receive(request.stream(), file)
-        said = (tuner, target, threads, device, toolchain, digest)
-        repeated = repeats.Request.of(idempotency_key, principal, "import", *said)
+    origin = partial(
+        origins.of_import, services, chosen, target=target, threads=threads, device=device, toolchain=toolchain
+    )
+    # Before the first byte is received: up to a gigabyte of each import is on the disk.
+    async with services.uploads.one(principal.owner) as limiter:
+        with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as file:
+            said = (tuner, target, threads, device, toolchain, await _receive(request.stream(), file, limiter))
+            repeated = repeats.Request.of(idempotency_key, principal, "import", *said)
+            return await anyio.to_thread.run_sync(_store, services, origin, file, repeated, limiter=limiter)
 
-        def store() -> Imported:
-            known = _answered(services, repeated)
-            if known is not None:
-                return known
-            origin = origins.of_import(
-                services, chosen, target=target, threads=threads, device=device, toolchain=toolchain
-            )
-            file.seek(0)
-            report = _imported(record_files.take(services.database, origin, file))  # type: ignore[arg-type]
-            if repeated:
-                with services.database.transaction() as session:
-                    repeated.remember(session, report.model_dump_json(), now=datetime.now(UTC))
-            return report
 
-        async with services.uploads.one(principal.owner) as limiter:
-            return await anyio.to_thread.run_sync(store, limiter=limiter)
+def _store(
+    services: Services, origin: Callable[[], Origin], file: IO[bytes], repeated: repeats.Request | None
+) -> Imported:
+    known = _answered(services, repeated)
+    if known is not None:
+        return known
+    measured = origin()
+    file.seek(0)
+    report = _imported(record_files.take(services.database, measured, file))  # type: ignore[arg-type]
+    if repeated:
+        with services.database.transaction() as session:
+            repeated.remember(session, report.model_dump_json(), now=datetime.now(UTC))
+    return report
 
 
 def _answered(services: Services, request: repeats.Request | None) -> Imported | None:
@@ -222,7 +226,7 @@ def _answered(services: Services, request: repeats.Request | None) -> Imported |
     return Imported.model_validate_json(answer) if answer else None
 
 
-async def _receive(stream: AsyncIterator[bytes], file: IO[bytes]) -> str:
+async def _receive(stream: AsyncIterator[bytes], file: IO[bytes], limiter: anyio.CapacityLimiter) -> str:
     """sha256 of what came."""
     digest, size = hashlib.sha256(), 0
     async for chunk in stream:
@@ -230,7 +234,7 @@ async def _receive(stream: AsyncIterator[bytes], file: IO[bytes]) -> str:
         if size > MOST_BYTES:
             raise errors.BlobTooLarge(f"more than {MOST_BYTES} bytes", hint="Import the file in parts.")
         digest.update(chunk)
-        await anyio.to_thread.run_sync(file.write, chunk)
+        await anyio.to_thread.run_sync(file.write, chunk, limiter=limiter)
     return digest.hexdigest()
 
 

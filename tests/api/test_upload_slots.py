@@ -83,7 +83,7 @@ def under_way(url: str, service: Service, request: str, headers: dict[str, str])
         yield connection
 
 
-@pytest.mark.parametrize("slow", ["PUT /v1/models"])
+@pytest.mark.parametrize("slow", ["PUT /v1/models", "POST /v1/records?tuner=autotvm"])
 def test_slow_uploads_of_one_owner_leave_room_for_others(service: Service, slow: str) -> None:
     ann, again, ben = (callers.headers(service, owner=owner) for owner in ("ann", "ann", "ben"))
     with serving(service) as url, httpx.Client(base_url=url, trust_env=False) as http:

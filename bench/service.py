@@ -133,7 +133,10 @@ def _tuning(client: Client, path: Path, options: argparse.Namespace) -> Iterator
     """A job that searches all the while; canceled at the end."""
     model = client.upload(path)
     shapes = zoo.MODELS["ppocr-cls"].input_shapes
-    job = client.tune(model, tuner="autotvm", input_shapes=shapes, seconds=20 * options.seconds + 600, trials=10**6)
+    # Every layout: the few that the network can agree on are searched to their end within two minutes.
+    wide = {"keep_layout": False}
+    seconds = 20 * options.seconds + 600
+    job = client.tune(model, tuner="autotvm", tuner_options=wide, input_shapes=shapes, seconds=seconds, trials=10**6)
     progress = Progress()
     # A client is for one thread.
     with Client() as other:

@@ -91,6 +91,17 @@ def create_app(
         failures=Buckets(per_second=settings.failures_per_second, burst=settings.failures_burst),
     )
     app.state.services = services
+    _add_middleware(app, services)
+    problems.install(app)
+    _include_routes(app, settings)
+    pages.install(app)
+    openapi.install(app)
+    return app
+
+
+def _add_middleware(app: FastAPI, services: Services) -> None:
+    """The last one is the outermost."""
+    settings = services.settings
     app.add_middleware(BodyLimit)
     app.add_middleware(SlowBodies, seconds=settings.body_seconds)
     app.add_middleware(RateLimit, buckets=Buckets(per_second=settings.rate_per_second, burst=settings.rate_burst))
@@ -98,8 +109,10 @@ def create_app(
     app.add_middleware(PlainAddresses)
     app.add_middleware(ConditionalAnswers)
     app.add_middleware(HeadAsGet)
-    app.add_middleware(CountRequests, metrics=counted)
-    problems.install(app)
+    app.add_middleware(CountRequests, metrics=services.metrics)
+
+
+def _include_routes(app: FastAPI, settings: ApiSettings) -> None:
     app.include_router(health.router)
     app.include_router(
         metrics.router,
@@ -109,9 +122,6 @@ def create_app(
     app.include_router(login.router)
     for part in (models, operators, jobs, groups, webhooks, job_outputs, artifacts, records, fleet, tokens):
         app.include_router(part.router, dependencies=[auth.any_principal()], responses=_ALWAYS)
-    pages.install(app)
-    openapi.install(app)
-    return app
 
 
 @asynccontextmanager

@@ -78,11 +78,7 @@ def run_bundle(
 
     from tunesmith.cli import arrays
 
-    for path in (bundle, inputs):
-        if path is not None and not path.is_file():
-            raise errors.unreadable(path)
-    if outputs is not None and not outputs.absolute().parent.is_dir():
-        raise errors.InvalidInput(f"there is no folder {outputs.absolute().parent}", code="unwritable_file")
+    _check_files([bundle, inputs], outputs)
     with translated(), tempfile.TemporaryDirectory(prefix="tunesmith-run-") as scratch:
         from domain.errors import EngineRequestFailed
         from tuner import bundle as bundles
@@ -97,10 +93,9 @@ def run_bundle(
         if inputs is None and fill != "random":
             inputs = folder / "inputs.npz"
             arrays.write_constant(inputs, manifest.inputs, {"zeros": 0, "ones": 1}[fill])
+        files = {"bundle": folder / "bundle", "inputs": inputs, "outputs": outputs}
         params = {
-            "bundle": str(folder / "bundle"),
-            "inputs": str(inputs.absolute()) if inputs else None,
-            "outputs": str(outputs.absolute()) if outputs else None,
+            **{name: str(path.absolute()) if path else None for name, path in files.items()},
             "threads": threads or manifest.threads,
             "repeat": repeat,
             "number": number,
@@ -112,6 +107,14 @@ def run_bundle(
             except EngineRequestFailed as error:
                 raise failures.explain(error) from error
         return RunResult(outputs=answer["outputs"], samples=answer["samples"])
+
+
+def _check_files(read: Sequence[Path | None], written: Path | None) -> None:
+    for path in read:
+        if path is not None and not path.is_file():
+            raise errors.unreadable(path)
+    if written is not None and not written.absolute().parent.is_dir():
+        raise errors.InvalidInput(f"there is no folder {written.absolute().parent}", code="unwritable_file")
 
 
 def _check_names(named: Sequence[str], known: Sequence[str]) -> None:

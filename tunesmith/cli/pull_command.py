@@ -80,13 +80,8 @@ def pull(
     as_json: options.Json = False,
 ) -> None:
     """Download a job's bundle, or the best of a model."""
-    if (job is None) == (model is None):
-        raise typer.BadParameter("name a JOB, or a model with --model, but not both")
-    if lock is None and (frozen or update or fail_if_slower is not None):
-        raise typer.BadParameter("--frozen, --update and --fail-if-slower go with --lock FILE")
-    if frozen and (job or update or fail_if_slower is not None):
-        raise typer.BadParameter("--frozen takes what is locked: a JOB, --update and --fail-if-slower change nothing")
     locking = _Locking(file=lock, limit=_limit(fail_if_slower), update=update)
+    _check_choice(job, model, locking, frozen=frozen)
     shapes = options.input_shapes(input_shape or [])
     try:
         if job is not None:
@@ -101,6 +96,16 @@ def pull(
         pull_reports.refused(error, as_json=as_json)
         raise
     pull_reports.show(result, as_json=as_json)
+
+
+def _check_choice(job: str | None, model: str | None, locking: _Locking, *, frozen: bool) -> None:
+    chooses = locking.update or locking.limit is not None
+    if (job is None) == (model is None):
+        raise typer.BadParameter("name a JOB, or a model with --model, but not both")
+    if locking.file is None and (frozen or chooses):
+        raise typer.BadParameter("--frozen, --update and --fail-if-slower go with --lock FILE")
+    if frozen and (job or chooses):
+        raise typer.BadParameter("--frozen takes what is locked: a JOB, --update and --fail-if-slower change nothing")
 
 
 @contextmanager

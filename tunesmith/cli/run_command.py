@@ -12,6 +12,7 @@ import typer
 from tunesmith.cli import options, output, reports
 
 if TYPE_CHECKING:
+    from tunesmith.cli import local
     from tunesmith.cli.arrays import Array
     from tunesmith.cli.classes import Answer
 
@@ -68,21 +69,16 @@ def run(
 
     from tunesmith.cli import arrays, classes, local
 
-    names = [name.strip() for name in dump_outputs.split(",") if name.strip()] if dump_outputs else []
+    names = [name.strip() for name in (dump_outputs or "").split(",") if name.strip()]
     known = classes.labels(labels) if labels else None
     shown = (top_k or _TOP) if known else top_k
     with tempfile.TemporaryDirectory(prefix="tunesmith-outputs-") as folder:
         written = Path(folder) / "outputs.npz" if names or shown else to
+        samples = repeat if print_time or as_json else 0
         result = local.run_bundle(
-            bundle,
-            inputs=inputs,
-            outputs=written,
-            threads=threads,
-            repeat=repeat if print_time or as_json else 0,
-            number=number,
-            fill=fill_mode.value,
-            named=names,
-        )
+            bundle, inputs=inputs, outputs=written, threads=threads,
+            repeat=samples, number=number, fill=fill_mode.value, named=names,
+        )  # fmt: skip
         specs = [spec for spec in result.outputs if spec["name"] in names] if names else result.outputs
         chosen = [spec["name"] for spec in specs]
         tops = _tops(written, chosen if names else chosen[:1], shown, known) if written and shown else {}
@@ -93,10 +89,7 @@ def run(
         output.document(_document(bundle, specs, result.samples, tops, values))
         return
     _show(specs, tops, values)
-    if result.samples:
-        output.line("Execution time summary:")
-        for text in reports.statistics(result.statistics()):
-            output.line(f"  {text}")
+    _show_times(result)
     if to:
         output.note(f"outputs written to {to}")
 
@@ -132,6 +125,13 @@ def _show(specs: list[dict[str, Any]], tops: Tops, values: list[Array]) -> None:
         hidden = len(tops.get(name, [])) - _MOST_ROWS
         if hidden > 0:
             output.line(f"  … and {hidden} more rows; see --json")
+
+
+def _show_times(result: local.RunResult) -> None:
+    if result.samples:
+        output.line("Execution time summary:")
+        for text in reports.statistics(result.statistics()):
+            output.line(f"  {text}")
 
 
 def _answers(row: list[Answer]) -> None:

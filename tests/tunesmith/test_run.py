@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from domain.artifacts import Report, Variant
 from domain.tensors import TensorSpec
 from tests import models
-from tests.tuner.engines.conftest import home, start
+from tests.tuner.engines.conftest import NOTHING_TUNED, home, start
 from tests.tunesmith.test_cli import parsed, run
 from tuner import bundle, manifest
 from tunesmith.cli import arrays
@@ -20,14 +19,6 @@ from tunesmith.cli import arrays
 pytestmark = pytest.mark.engine
 
 IMAGE = TensorSpec(name="image", dtype="float32", shape=(1, 3, 16, 16))
-REPORT = Report(
-    timings={},
-    verifications={},
-    published=Variant.UNTUNED,
-    speedup_over_untuned=1.0,
-    speedup_over_reference=None,
-    summary="Nothing was tuned.",
-)
 NAMES = ["cat", "dog", "fish", "bird", "tree"]
 Capture = pytest.CaptureFixture[str]
 
@@ -49,7 +40,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         toolchain=toolchain, precision="f32", created_by="a test", inputs=(IMAGE,),
         outputs=(TensorSpec(name="scores", dtype="float32", shape=(1, 5)),), format="shared",
     )  # fmt: skip
-    bundle.write(folder / "b.tar", compiled=folder / "compiled", manifest=facts, report=REPORT)
+    bundle.write(folder / "b.tar", compiled=folder / "compiled", manifest=facts, report=NOTHING_TUNED)
     return folder / "b.tar"
 
 

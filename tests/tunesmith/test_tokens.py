@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
-from typing import Any
 
 import httpx
 import pytest
 
+from tests.tunesmith.test_cli import parsed, run
 from tunesmith import errors
-from tunesmith.cli.main import main
 from tunesmith.client import Client
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    status = main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
-
-
-def parsed(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
-    status, out, err = run(capsys, *arguments, "--json")
-    assert status == 0, err
-    return json.loads(out)
 
 
 def test_a_token_from_the_command_line_to_its_end(

@@ -9,11 +9,20 @@ from typing import Any
 
 import pytest
 
+from domain.artifacts import Report, Variant
 from tests import models
 from tuner import catalogue, environments
 from tuner.session import EngineSession
 
 Call = Callable[..., dict[str, Any]]
+NOTHING_TUNED = Report(
+    timings={},
+    verifications={},
+    published=Variant.UNTUNED,
+    speedup_over_untuned=1.0,
+    speedup_over_reference=None,
+    summary="Nothing was tuned.",
+)
 
 
 def home() -> Path:

@@ -9,22 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from domain.artifacts import Report, Variant
 from domain.tensors import TensorSpec
-from tests.tuner.engines.conftest import home, start
+from tests.tuner.engines.conftest import NOTHING_TUNED, home, start
 from tuner import bundle, catalogue, environments, manifest
 from tuner.session import EngineSession
 
 pytestmark = pytest.mark.engine
-
-REPORT = Report(
-    timings={},
-    verifications={},
-    published=Variant.UNTUNED,
-    speedup_over_untuned=1.0,
-    speedup_over_reference=None,
-    summary="Nothing was tuned.",
-)
 
 
 @pytest.fixture(scope="module", params=["relay", "relax"])
@@ -57,7 +47,7 @@ def test_the_example_of_a_bundle_agrees_with_the_reference(
         outputs=(TensorSpec(name="scores", dtype="float32", shape=(1, 5)),),
         format=form,
     )  # fmt: skip
-    bundle.write(tmp_path / "b.tar", compiled=tmp_path / "compiled", manifest=facts, report=REPORT)
+    bundle.write(tmp_path / "b.tar", compiled=tmp_path / "compiled", manifest=facts, report=NOTHING_TUNED)
     bundle.open_bundle(tmp_path / "b.tar", tmp_path / "opened")
     python = environments.interpreter(catalogue.get(name), home())
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}

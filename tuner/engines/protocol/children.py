@@ -14,17 +14,18 @@ import os
 import subprocess
 import sys
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection
 from typing import Any
 
-from tuner.engines.protocol import serving
+from tuner.engines.protocol import calls, serving
+from tuner.engines.protocol.nursery import Forked, Nursery
 from tuner.engines.protocol.serving import EngineFailure
 
 START_SECONDS = 120.0
+_BURIAL_SECONDS = 5.0
 
 Call = tuple[str, Sequence[Any]]
 """A function's name, and its arguments."""
@@ -53,12 +54,14 @@ class Outcome:
 
 
 class Child:
-    """One such process, started when first needed and again after it was lost."""
+    """One such process, started when first needed and again after it was lost; forked if there is a nursery."""
 
-    def __init__(self, module: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, module: str, environment: Mapping[str, str], nursery: Nursery | None = None) -> None:
+        """``nursery`` is one of the same module."""
         self._module = module
         self._environment = dict(environment)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._nursery = nursery
+        self._process: subprocess.Popen[bytes] | Forked | None = None
         self._connection: connection.Connection | None = None
         self._ready = False
         self._began = self._deadline = 0.0
@@ -67,18 +70,22 @@ class Child:
         """Start without waiting, so that several can start side by side."""
         if self._process is not None:
             return
+        self._process, self._connection = self._nursery.bear(self._environment) if self._nursery else self._spawned()
+        self._ready = False
+        self._deadline = time.monotonic() + START_SECONDS
+
+    def _spawned(self) -> tuple[subprocess.Popen[bytes], connection.Connection]:
         ours, theirs = connection.Pipe()
         command = [sys.executable, "-m", __name__, str(theirs.fileno()), self._module]
         environment = {**os.environ, **self._environment}
-        self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=environment)
+        process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=environment)
         theirs.close()
-        self._connection = ours
-        self._ready = False
+        return process, ours
 
     def submit(self, function: str, arguments: Sequence[Any], timeout: float) -> None:
         """Send a call; its time limit starts now, after any start-up."""
         self.start()
-        self._await_ready()
+        self.is_ready(START_SECONDS)
         self._began = time.monotonic()
         self._deadline = self._began + timeout
         # A child that has just died is noticed when its answer is fetched.
@@ -98,6 +105,10 @@ class Child:
         return (
             Outcome(value=value, seconds=seconds) if succeeded else Outcome(error=ChildRaised(value), seconds=seconds)
         )
+
+    def limit(self, seconds: float) -> None:
+        """Move the call's time limit to ``seconds`` from its begin."""
+        self._deadline = self._began + seconds
 
     def allow(self, seconds: float) -> None:
         """Move the call's time limit to ``seconds`` from now."""
@@ -123,26 +134,35 @@ class Child:
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            self._process.wait(_BURIAL_SECONDS)
         if self._connection is not None:
             self._connection.close()
         self._process = self._connection = None
 
-    def _await_ready(self) -> None:
+    def is_ready(self, wait_seconds: float = 0.0) -> bool:
+        """Whether it takes calls by now. Raises EngineFailure ``child_not_started``."""
         if self._ready:
-            return
-        try:
-            self._ready = self.connection.poll(START_SECONDS) and self.connection.recv() == "ready"
-        except (EOFError, OSError):
-            self._ready = False
+            return True
+        with contextlib.suppress(EOFError, OSError):
+            if not self.connection.poll(wait_seconds) and not self.is_due():
+                return False
+            self._ready = self.connection.poll(0) and self._hear()
         if not self._ready:
             raise EngineFailure("child_not_started", f"a build or measure process did not start: {self._burial()}")
+        return True
+
+    def _hear(self) -> bool:
+        """Whether it says that it is ready."""
+        said, pid = self.connection.recv()
+        if isinstance(self._process, Forked):
+            self._process.named(pid)
+        return bool(said == calls.READY)
 
     def _burial(self) -> str:
         status = None
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                status = self._process.wait(timeout=5)
+                status = self._process.wait(_BURIAL_SECONDS)
         self.kill()
         if status is None:
             return "it closed its connection"
@@ -150,25 +170,36 @@ class Child:
 
 
 class Crew:
-    """Several children that share a queue of calls."""
+    """Several children that share a queue of calls; one that starts, again perhaps, keeps no other waiting."""
 
-    def __init__(self, size: int, module: str, environment: Mapping[str, str]) -> None:
-        self._children = [Child(module, environment) for _ in range(size)]
+    def __init__(self, size: int, module: str, environment: Mapping[str, str], nursery: Nursery | None = None) -> None:
+        self._children = [Child(module, environment, nursery) for _ in range(size)]
         self._waiting: deque[tuple[int, str, Sequence[Any], float]] = deque()
         self._busy: dict[Child, int] = {}
+        self._starting: list[Child] = []
+        """Those that are waited for because calls are."""
 
     def start(self) -> None:
         for child in self._children:
             child.start()
 
-    def map(self, calls: Sequence[Call], timeout: float) -> list[Outcome]:
-        """Outcomes in the order of ``calls``; ``timeout`` in seconds for each."""
-        self.submit(calls, timeout)
+    def map(
+        self, calls: Sequence[Call], limit: Callable[[], float], saw: Callable[[float], None] = lambda _: None
+    ) -> list[Outcome]:
+        """Outcomes in the order of ``calls``, each of which may take ``limit()`` seconds.
+
+        ``saw`` hears the seconds of each call that came to an end, after which ``limit`` is asked anew, for the calls
+        under way too.
+        """
+        self.submit(calls, limit())
         outcomes: list[Outcome] = [Outcome()] * len(calls)
         while self.connections:
             connection.wait(self.connections, self.remaining)
             for position, outcome in self.collect():
                 outcomes[position] = outcome
+                if outcome.seconds is not None:
+                    saw(outcome.seconds)
+            self._allow(limit())
         return outcomes
 
     def submit(self, calls: Sequence[Call], timeout: float) -> None:
@@ -187,50 +218,51 @@ class Crew:
 
     @property
     def connections(self) -> list[connection.Connection]:
-        """Of the children that have not ended their calls; one of them can be read when there is an outcome."""
-        return [child.connection for child in self._busy]
+        """None once all calls have ended; one of them can be read when ``collect`` has something to do."""
+        return [child.connection for child in (*self._busy, *self._starting)]
 
     @property
     def remaining(self) -> float:
-        """Seconds until a call passes its time limit; infinite when none is under way."""
-        return min((child.remaining for child in self._busy), default=float("inf"))
+        """Seconds until a call, or a start, passes its time limit; infinite when none is under way."""
+        return min((child.remaining for child in (*self._busy, *self._starting)), default=float("inf"))
 
     def kill(self) -> None:
         self._waiting.clear()
         self._busy.clear()
+        self._starting.clear()
         for child in self._children:
             child.kill()
 
+    def _allow(self, seconds: float) -> None:
+        """Another time limit for what is under way or waits."""
+        self._waiting = deque((*call[:3], seconds) for call in self._waiting)
+        for child in self._busy:
+            child.limit(seconds)
+
     def _hand_out(self) -> None:
+        self._starting.clear()
         for child in self._children:
-            if self._waiting and child not in self._busy:
-                position, function, arguments, timeout = self._waiting.popleft()
-                child.submit(function, arguments, timeout)
-                self._busy[child] = position
-
-
-def _serve(functions: Mapping[str, Callable[..., Any]], calls: connection.Connection) -> None:
-    calls.send("ready")
-    while True:
-        try:
-            function, arguments = calls.recv()
-        except EOFError:
-            return
-        try:
-            answer = (True, functions[function](*arguments))
-        except Exception:  # noqa: BLE001 - whatever a candidate raises is its outcome
-            answer = (False, traceback.format_exc()[-4000:])
-        calls.send(answer)
+            if not self._waiting or child in self._busy:
+                continue
+            child.start()
+            if not child.is_ready():
+                self._starting.append(child)
+                continue
+            position, function, arguments, timeout = self._waiting.popleft()
+            child.submit(function, arguments, timeout)
+            self._busy[child] = position
+        if not self._waiting:
+            self._starting.clear()
 
 
 def _main() -> None:
     serving.die_with_parent()
-    calls = connection.Connection(int(sys.argv[1]))
-    os.set_inheritable(calls.fileno(), False)
+    connected = connection.Connection(int(sys.argv[1]))
+    os.set_inheritable(connected.fileno(), False)
     module = importlib.import_module(sys.argv[2])
     module.set_up()
     with contextlib.suppress(BrokenPipeError):
-        _serve(module.FUNCTIONS, calls)
+        calls.serve(module.FUNCTIONS, connected)
 
 
 if __name__ == "__main__":

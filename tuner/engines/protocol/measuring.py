@@ -27,6 +27,7 @@ from tuner.engines.protocol import children, faults
 from tuner.engines.protocol.answers import Answer
 from tuner.engines.protocol.fleet import Fleet
 from tuner.engines.protocol.lanes import Call
+from tuner.engines.protocol.nursery import Nursery
 from tuner.engines.protocol.patience import Patience
 from tuner.engines.protocol.trials import Build, Conditions, Measurement, Options, Runner
 
@@ -42,6 +43,7 @@ class Measurer:
     def __init__(self, module: str, sessions: str, environment: Callable[[int], Mapping[str, str]]) -> None:
         """Modules as ``children.Child`` takes them; ``environment`` gives the variables for a number of threads."""
         self._module = module
+        self._nursery = Nursery(module, environment(1))
         self._sessions = sessions
         self._fleets: dict[Runner, Fleet] = {}
         self._environment = environment
@@ -95,6 +97,7 @@ class Measurer:
         self._close_runner()
         for fleet in self._fleets.values():
             fleet.close()
+        self._nursery.close()
 
     def _measure_here(
         self, builds: Sequence[Build], conditions: Conditions, folder: Path, best: Callable[[], float]
@@ -104,10 +107,7 @@ class Measurer:
         runner = self._start_runner(conditions.threads)
         paths, calls = _calls(builds, folder)
         with self._clock("build"):
-            outcomes = builders.map(calls, self._patience.limit(options.timeout))
-        for outcome in outcomes:
-            if outcome.seconds is not None:
-                self._patience.saw(outcome.seconds)
+            outcomes = builders.map(calls, lambda: self._patience.limit(options.timeout), self._patience.saw)
         with self._clock("measure"):
             calibration = _calibrate(runner)
         for position, outcome in enumerate(outcomes):
@@ -177,7 +177,7 @@ class Measurer:
     def _start_builders(self, options: Options) -> children.Crew:
         if self._builders is None or self._builder_count != options.builders:
             self._close_builders()
-            self._builders = children.Crew(options.builders, self._module, self._environment(1))
+            self._builders = children.Crew(options.builders, self._module, self._environment(1), self._nursery)
             self._builder_count = options.builders
         self._builders.start()
         return self._builders
@@ -185,7 +185,7 @@ class Measurer:
     def _start_runner(self, threads: int) -> children.Child:
         if self._runner is None or self._runner_threads != threads:
             self._close_runner()
-            self._runner = children.Child(self._module, self._environment(threads))
+            self._runner = children.Child(self._module, self._environment(threads), self._nursery)
             self._runner_threads = threads
         self._runner.start()
         return self._runner

@@ -5,11 +5,12 @@ from __future__ import annotations
 import statistics
 from collections import deque
 
-FACTOR = 10.0
+FACTOR = 8.0
 """Of the median: LLVM takes that much longer only for code that unrolling has blown up, which is slow code, too."""
-LEAST_SECONDS = 3.0
-ENOUGH = 8
-"""Builds from which on their median tells something."""
+LEAST_SECONDS = 1.2
+ENOUGH = 5
+"""Builds from which on their median is good for that; of fewer it gets three times the patience."""
+_LITTLE = 3.0
 _REMEMBERED = 64
 
 
@@ -24,6 +25,7 @@ class Patience:
         self._seconds.append(seconds)
 
     def limit(self, timeout: float) -> float:
-        if len(self._seconds) < ENOUGH:
+        if not self._seconds:
             return timeout
-        return min(timeout, max(LEAST_SECONDS, FACTOR * statistics.median(self._seconds)))
+        doubt = 1.0 if len(self._seconds) >= ENOUGH else _LITTLE
+        return min(timeout, doubt * max(LEAST_SECONDS, FACTOR * statistics.median(self._seconds)))

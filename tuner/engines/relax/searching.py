@@ -21,8 +21,8 @@ from tuner.engines.relax import environment, measuring, records, schedules, targ
 
 BATCH = 16
 """Candidates of one generation: TVM's 64 would leave a small budget to chance."""
-_POPULATION_PER_CORE, _MOST_POPULATION = 16, 128
-_MUTATIONS = 2
+_POPULATION_PER_CORE, _MOST_POPULATION = 12, 128
+_MUTATIONS = 1
 """Rounds of them in a generation. Replaying and predicting one schedule takes some 20 ms of a core, building and
 measuring a candidate some 200 ms: so the search takes less than what it searches for. TVM's 512, mutated four times,
 take 10 to 30 s a generation on two cores."""
@@ -109,6 +109,10 @@ class TaskSearch:
         return "space" if self._ended and not self._pending else None
 
     @property
+    def generation(self) -> int:
+        return BATCH
+
+    @property
     def best(self) -> float:
         return self._best
 
@@ -117,7 +121,7 @@ class TaskSearch:
         if self._options.n_trial is not None:
             count = max(0, min(count, self._options.n_trial - self._done))
         barren = 0
-        while not self._pending and not self._ended and count:
+        while len(self._pending) < count and not self._ended:
             barren = 0 if self._generate() else barren + 1
             self._ended = self._ended or barren >= _BARREN
         chosen, self._pending = self._pending[:count], self._pending[count:]

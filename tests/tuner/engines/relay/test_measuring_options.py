@@ -98,13 +98,18 @@ def test_options_shape_a_round(
 
 def _children(engine: EngineSession) -> int:
     """Processes of the engine that build and measure."""
-    parent = engine._process.pid
-    commands = [
-        (path / "cmdline").read_text().split("\0")
-        for path in Path("/proc").iterdir()
-        if path.name.isdigit() and _parent(path) == parent
+    nurseries = [
+        path for path in _children_of(engine._process.pid) if "tuner.engines.protocol.nursery" in _command(path)
     ]
-    return sum("tuner.engines.protocol.children" in command for command in commands)
+    return sum(len(_children_of(int(path.name))) for path in nurseries)
+
+
+def _children_of(parent: int) -> list[Path]:
+    return [path for path in Path("/proc").iterdir() if path.name.isdigit() and _parent(path) == parent]
+
+
+def _command(process: Path) -> list[str]:
+    return (process / "cmdline").read_text().split("\0")
 
 
 def _parent(process: Path) -> int | None:

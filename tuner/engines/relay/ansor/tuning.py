@@ -89,6 +89,10 @@ class TaskTuner:
         return None
 
     @property
+    def generation(self) -> int:
+        return 1
+
+    @property
     def best(self) -> float:
         return self._best
 

@@ -1,0 +1,185 @@
+"""Processes that are forked from one which has imported what they need.
+
+``python -m tuner.engines.protocol.nursery FD MODULE`` imports ``MODULE``, calls its ``set_up()`` and then forks a
+process whenever it is sent a connection, over the socket ``FD``: the new one serves that connection as ``calls.serve``
+does. To import TVM takes a second of processor time and 200 MB, a fork 6 ms and what it writes to. TVM starts no
+threads before its first parallel loop or launch, so that there are none that a fork could lose.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from multiprocessing import connection, reduction
+from typing import Any, NoReturn
+
+from tuner.engines.protocol import calls, serving
+
+Json = dict[str, Any]
+
+
+class Forked:
+    """A process of a nursery; ``pid`` is known once it has said that it is ready."""
+
+    def __init__(self, nursery: Nursery) -> None:
+        self._nursery = nursery
+        self._pidfd: int | None = None
+        self.pid: int | None = None
+
+    def named(self, pid: int) -> None:
+        self.pid = pid
+        # A number alone could be another process's by the time that it is to be killed.
+        with contextlib.suppress(OSError):
+            self._pidfd = os.pidfd_open(pid)
+
+    def kill(self) -> None:
+        """One that is not ready yet ends when its connection is closed."""
+        if self._pidfd is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def wait(self, timeout: float) -> int | None:
+        """Its status, as ``subprocess.Popen.returncode``; None if it is not known within ``timeout`` seconds."""
+        if self._pidfd is None:
+            return None
+        os.close(self._pidfd)
+        self._pidfd = None
+        return self._nursery.status(self.pid, timeout)
+
+
+class Nursery:
+    """Starts with its first process, and again if it was lost."""
+
+    def __init__(self, module: str, environment: Mapping[str, str]) -> None:
+        self._module = module
+        self._environment = dict(environment)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: connection.Connection | None = None
+
+    def bear(self, environment: Mapping[str, str]) -> tuple[Forked, connection.Connection]:
+        """A new process, which need not be ready yet, and the connection that it will serve."""
+        ours, theirs = connection.Pipe()
+        try:
+            self._hand_over(theirs, environment)
+        except OSError:
+            # It died since it was last asked for anything.
+            self.close()
+            self._hand_over(theirs, environment)
+        finally:
+            theirs.close()
+        return Forked(self), ours
+
+    def status(self, pid: int | None, timeout: float) -> int | None:
+        """How a process ended, waiting for its end and the answer up to ``timeout`` seconds."""
+        deadline = time.monotonic() + timeout
+        with contextlib.suppress(OSError, EOFError):
+            control = self._started()
+            control.send({"bury": pid})
+            while control.poll(max(0.0, deadline - time.monotonic())):
+                buried, status = control.recv()
+                if buried == pid:
+                    return int(status)
+        return None
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        if self._control is not None:
+            self._control.close()
+        self._process = self._control = None
+
+    def _hand_over(self, theirs: connection.Connection, environment: Mapping[str, str]) -> None:
+        control = self._started()
+        assert self._process is not None  # noqa: S101 - it is started
+        control.send({"bear": dict(environment)})
+        reduction.send_handle(control, theirs.fileno(), self._process.pid)
+
+    def _started(self) -> connection.Connection:
+        if self._control is not None and self._process is not None and self._process.poll() is None:
+            return self._control
+        self.close()
+        ours, theirs = connection.Pipe()
+        command = [sys.executable, "-m", __name__, str(theirs.fileno()), self._module]
+        environment = {**os.environ, **self._environment}
+        self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=environment)
+        theirs.close()
+        self._control = ours
+        return ours
+
+
+def _tend(control: connection.Connection, serve: Callable[[connection.Connection], None]) -> None:
+    while True:
+        try:
+            order: Json = control.recv()
+        except EOFError:
+            return
+        if "bury" in order:
+            control.send((order["bury"], _status(order["bury"])))
+        else:
+            _bear(control, reduction.recv_handle(control), order["bear"], serve)
+
+
+def _bear(
+    control: connection.Connection,
+    handle: int,
+    environment: Mapping[str, str],
+    serve: Callable[[connection.Connection], None],
+) -> None:
+    if os.fork() == 0:
+        _live(control, handle, environment, serve)
+    os.close(handle)
+
+
+def _live(
+    control: connection.Connection,
+    handle: int,
+    environment: Mapping[str, str],
+    serve: Callable[[connection.Connection], None],
+) -> NoReturn:
+    """As a forked process, to its end: no code of the nursery runs in it after that."""
+    try:
+        serving.die_with_parent()
+        control.close()
+        os.environ.update(environment)
+        with connection.Connection(handle) as connected:
+            os.set_inheritable(handle, False)
+            serve(connected)
+    except BrokenPipeError:
+        os._exit(0)
+    except BaseException:  # noqa: BLE001 - nobody above could tell of it
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def _status(pid: int) -> int:
+    try:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    except ChildProcessError:
+        return 0
+
+
+def _main() -> None:
+    serving.die_with_parent()
+    control = connection.Connection(int(sys.argv[1]))
+    os.set_inheritable(control.fileno(), False)
+    module = importlib.import_module(sys.argv[2])
+    module.set_up()
+    # Else the first collection in each fork would copy every page of what was imported.
+    gc.collect()
+    gc.freeze()
+    with contextlib.suppress(BrokenPipeError):
+        _tend(control, lambda connected: calls.serve(module.FUNCTIONS, connected))
+
+
+if __name__ == "__main__":
+    _main()

@@ -15,6 +15,7 @@ from api.dashboard import pages
 from api.documentation import openapi
 from api.live.event_hub import EventHub
 from api.live.status import StatusCache
+from api.live.unchanged import Unchanged
 from api.metrics import CountRequests, Metrics
 from api.publishing import Publisher
 from api.routes import (
@@ -86,6 +87,8 @@ def create_app(
         stopping=stopping,
         events=EventHub(database, poll_seconds=settings.events_poll_seconds, stopping=stopping),
         statuses=StatusCache(seconds=settings.status_seconds),
+        glances=Unchanged(database),
+        principals=Unchanged(database),
         plan_slots=threading.BoundedSemaphore(settings.plan_slots),
         uploads=UploadSlots(settings.upload_slots),
         failures=Buckets(per_second=settings.failures_per_second, burst=settings.failures_burst),

@@ -12,6 +12,7 @@ from fastapi import Depends, Request
 
 from api.live.event_hub import EventHub
 from api.live.status import Status, StatusCache
+from api.live.unchanged import Unchanged
 from api.metrics import Metrics
 from api.publishing import Publisher
 from api.settings import ApiSettings
@@ -19,7 +20,9 @@ from api.transport.rate_limit import Buckets
 from api.transport.upload_slots import UploadSlots
 from domain.blobs import BlobStore
 from domain.models import ModelFacts, ModelFormat
+from domain.tokens import Principal
 from storage.database import Database
+from storage.glances import Glance
 from tuner.extraction import Planner
 from tuner.operators import CheckedOperator
 
@@ -44,6 +47,10 @@ class Services:
     metrics: Metrics
     events: EventHub
     statuses: StatusCache[Status]
+    glances: Unchanged[Glance]
+    """Of jobs, by id."""
+    principals: Unchanged[Principal]
+    """By the digest of the secret that stands for them."""
     stopping: threading.Event
     """Set when the server shuts down: streams end then instead of holding it up."""
     uploads: UploadSlots

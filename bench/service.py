@@ -1,9 +1,10 @@
 """How the service bears a crowd: ``./run bench service --json``.
 
-A service on a home folder of its own tunes a real model with AutoTVM. In turns it is left alone and watched: by many
-pages of the job in browsers (streams of events, and looks at the page as its script has them) and by a steady rate of
-status requests, from a process of their own on the same machine. The turns are compared in pairs, so that what changes
-in the course of a search cancels out. Then a large upload and a large download. Keep the machine free of other work.
+A service on a home folder of its own tunes a convolution with MetaSchedule: one task, whose trials cost about the same
+from first to last. In turns it is left alone and watched: by many pages of the job in browsers (streams of events, and
+looks at the page as its script has them) and by a steady rate of status requests, from a process of their own on the
+same machine. The turns are compared in pairs, so that what changes in the course of a search cancels out. Then a large
+upload and a large download. Keep the machine free of other work.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any
 
 import psutil
 
-from bench import hosting, service_load, service_transfers, zoo
+from bench import hosting, service_load, service_transfers
 from tuner import catalogue, environments
 from tunesmith.client import Client
 from tunesmith.jobs import Job
@@ -36,29 +37,31 @@ from tunesmith.jobs import Job
 _TOKENS = 10
 """As many callers: one alone would meet its own rate limit."""
 _SETTLE_SECONDS = 2.0
+_SHAPES = {"x": [1, 64, 56, 56], "w": [64, 64, 3, 3]}
+_WARM_TRIALS = 100
+"""After which a search is no longer random, and its candidates are much alike."""
 _MIB = 1024 * 1024
 
 
 def main(arguments: Sequence[str]) -> int:
     options = _options(arguments)
     home = Path(os.environ["TUNESMITH_HOME"])
-    path = zoo.fetch(zoo.MODELS["ppocr-cls"], home)
     for spec in catalogue.ENGINES.values():
         # The job gets a home folder without records, and the engines of the usual one.
         os.environ[environments.variable(spec)] = str(environments.interpreter(spec, home))
     with tempfile.TemporaryDirectory(prefix="tunesmith-service-") as scratch:
         os.environ["TUNESMITH_HOME"] = scratch
         with hosting.running(Path(scratch), say=_note), Client() as client:
-            report = _measure(client, Path(scratch), path, options)
+            report = _measure(client, Path(scratch), options)
     json.dump(report, sys.stdout, indent=2)
     sys.stdout.write("\n")
     return 0
 
 
-def _measure(client: Client, home: Path, path: Path, options: argparse.Namespace) -> dict[str, Any]:
+def _measure(client: Client, home: Path, options: argparse.Namespace) -> dict[str, Any]:
     api = _api(home)
     at_start = api.memory_info().rss
-    with _tuning(client, path, options) as (job, progress):
+    with _tuning(client, options) as (job, progress):
         turns = _turns(client, api, job, progress, options)
     report: dict[str, Any] = {
         "watchers": options.watchers,
@@ -98,25 +101,30 @@ class Progress:
         before = [done for at, done in zip(self.at, self.done, strict=True) if at < start]
         return (inside[-1] - (before[-1] if before else 0)) if inside else 0
 
+    def rate(self, start: float, end: float) -> float:
+        """Trials a second, as the slope of a line through what was stored when: trials come in batches, and a count of
+        those in a turn depends on whether one more batch just made it."""
+        inside = [(at, done) for at, done in zip(self.at, self.done, strict=True) if start <= at < end]
+        return statistics.linear_regression(*zip(*inside, strict=True)).slope if len(inside) > 2 else 0.0
+
 
 @dataclass
 class Turn:
     start: float
     end: float
     trials: int
+    rate: float
+    """Trials a second."""
     api_mib: float
     api_cpu_seconds: float
     seen: service_load.Seen | None
-
-    @property
-    def rate(self) -> float:
-        return self.trials / (self.end - self.start)
 
     def summary(self) -> dict[str, Any]:
         return {
             "watched": self.seen is not None,
             "seconds": round(self.end - self.start, 1),
             "trials": self.trials,
+            "trials_per_second": round(self.rate, 3),
             "api_mib": round(self.api_mib, 1),
             "api_cpu": round(self.api_cpu_seconds / (self.end - self.start), 4),
             "crowd_cpu": round(self.seen.cpu_seconds / (self.end - self.start), 4) if self.seen else 0.0,
@@ -129,21 +137,20 @@ def _api(home: Path) -> psutil.Process:
 
 
 @contextlib.contextmanager
-def _tuning(client: Client, path: Path, options: argparse.Namespace) -> Iterator[tuple[Job, Progress]]:
+def _tuning(client: Client, options: argparse.Namespace) -> Iterator[tuple[Job, Progress]]:
     """A job that searches all the while; canceled at the end."""
-    model = client.upload(path)
-    shapes = zoo.MODELS["ppocr-cls"].input_shapes
-    # Every layout: the few that the network can agree on are searched to their end within two minutes.
-    wide = {"keep_layout": False}
+    model = client.operator("conv2d", _SHAPES, attributes={"padding": 1})
+    # One layout, and no end: a task is given up after 512 trials otherwise.
+    held = {"layout": "NHWC", "n_trial": 10**6}
     seconds = 20 * options.seconds + 600
-    job = client.tune(model, tuner="autotvm", tuner_options=wide, input_shapes=shapes, seconds=seconds, trials=10**6)
+    job = client.tune(model, tuner="metaschedule", tuner_options=held, seconds=seconds, trials=10**6)
     progress = Progress()
     # A client is for one thread.
     with Client() as other:
         follower = threading.Thread(target=progress.follow, args=[other.job(job.id)], daemon=True)
         follower.start()
         _note("waiting for the first trials")
-        while len(progress.at) < 20 and not progress.ended:
+        while len(progress.at) < _WARM_TRIALS and not progress.ended:
             time.sleep(0.5)
         try:
             yield job, progress
@@ -190,7 +197,7 @@ def _turn(
         seen = _ask(crowd) if crowd else None
     # Events of the turn's last moments are on their way.
     time.sleep(_SETTLE_SECONDS)
-    return Turn(start, end, progress.trials(start, end), memory, spent, seen)
+    return Turn(start, end, progress.trials(start, end), progress.rate(start, end), memory, spent, seen)
 
 
 @contextlib.contextmanager
@@ -259,7 +266,7 @@ def _effect(turns: Sequence[Turn]) -> dict[str, Any]:
     ratios = []
     for pair in pairs:
         alone, watched = sorted(pair, key=lambda turn: turn.seen is not None)
-        if alone.trials and watched.trials:
+        if alone.rate > 0 and watched.rate > 0:
             ratios.append(math.log(watched.rate / alone.rate))
     slower = {}
     if ratios:
@@ -285,7 +292,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--pages", type=int, help="how many of them are pages in browsers (default: all)")
     parser.add_argument("--rate", type=float, default=50.0, help="status requests a second (default: %(default)g)")
     parser.add_argument("--seconds", type=float, default=600.0, help="all turns together (default: %(default)g)")
-    parser.add_argument("--turn", type=float, default=20.0, help="seconds of one turn (default: %(default)g)")
+    parser.add_argument("--turn", type=float, default=30.0, help="seconds of one turn (default: %(default)g)")
     parser.add_argument("--gigabytes", type=float, default=1.0, help="size of the transfers; 0 for none")
     parser.add_argument("--json", action="store_true", help="JSON is what it prints anyway")
     return parser.parse_args(arguments)

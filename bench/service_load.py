@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 _CONNECTING_AT_ONCE = 20
 _CONNECTIONS = 10
 _LEAST_PAUSE = 2.5
-_PAUSE_A_PAGE = 0.12
+_PAUSE_A_PAGE = 0.4
 _PART = "HX-Request: true\r\nAccept: text/html\r\n"
 _EVENT = re.compile(rb'"at": "([^"]+)"}\nid: (\d+)\n')
 
@@ -141,7 +141,7 @@ Take = Callable[[bytes, bytes, float], None]
 
 
 class Connection:
-    """One request after the other."""
+    """One request after the other, on a connection that is made anew when the server has closed it unused."""
 
     def __init__(self, orders: Orders, seen: Seen) -> None:
         parts = urlsplit(orders.url)
@@ -157,10 +157,10 @@ class Connection:
         try:
             while True:
                 due, request, take = await self._asked.get()
-                writer.write(request)
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = re.search(rb"(?i)\r\ncontent-length: (\d+)", head)
-                body = await reader.readexactly(int(length[1]) if length else 0)
+                if reader.at_eof():
+                    writer.close()
+                    reader, writer = await asyncio.open_connection(*self._address)
+                head, body = await _exchange(reader, writer, request)
                 if not head.startswith(b"HTTP/1.1 200"):
                     self._seen.errors[f"{request[:60]!r}: {head[:40]!r}"] += 1
                 take(head, body, round(1e3 * (time.perf_counter() - due), 2))
@@ -168,6 +168,13 @@ class Connection:
             self._seen.errors[f"connection: {error}"] += 1
         finally:
             writer.close()
+
+
+async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> tuple[bytes, bytes]:
+    writer.write(request)
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = re.search(rb"(?i)\r\ncontent-length: (\d+)", head)
+    return head, await reader.readexactly(int(length[1]) if length else 0)
 
 
 async def main() -> None:

@@ -24,6 +24,7 @@ from sqlalchemy.orm import Session
 from domain import errors
 from storage import codec
 from storage.migrations import running
+from storage.versions import SqliteVersion, Version
 
 DEFAULT_TIMEOUT = 30.0
 _OPTIONS: dict[str, Any] = {
@@ -43,7 +44,9 @@ class Database:
         if self.url.get_backend_name() == "sqlite":
             self._writer = _sqlite(self.url, timeout, begin="BEGIN IMMEDIATE", pool_size=1, max_overflow=0)
             self._reader = _sqlite(self.url, timeout, begin="BEGIN", query_only=True, pool_size=4, max_overflow=12)
+            self._version: SqliteVersion | None = SqliteVersion(str(self.url.database))
         else:
+            self._version = None
             self._writer = _postgresql(self.url, timeout)
             self._reader = self._writer.execution_options(postgresql_readonly=True, isolation_level="REPEATABLE READ")
 
@@ -76,7 +79,16 @@ class Database:
                     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
                     yield connection
 
+    def version(self) -> Version | None:
+        """While it is the same, nothing was committed, by any process. None where only a query could tell.
+
+        Takes microseconds. What is to be kept with it is read after it was asked for.
+        """
+        return self._version.now() if self._version else None
+
     def close(self) -> None:
+        if self._version:
+            self._version.close()
         self._writer.dispose()
         self._reader.dispose()
 

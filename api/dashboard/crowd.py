@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable
 
 _WINDOW_SECONDS = 60.0
-_SECONDS_A_BROWSER = 0.12
-"""All together come eight times a second at most."""
+_SECONDS_A_BROWSER = 0.24
+"""All together come four times a second at most."""
 
 
 class Crowd:

@@ -29,9 +29,9 @@ router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False)
 _LOG_LINES = 60
 _SEE_OTHER = 303
 _LEAST_PAUSE = 2.5
-_PAUSE_A_WATCHER = 0.12
-"""Seconds between two looks of a browser at the whole page: all together ask for eight a second at most. What grows
-with each trial comes by events."""
+_PAUSE_A_WATCHER = 0.4
+"""Seconds between two looks of a browser at the whole page: all together look five times in two seconds at most. What
+grows with each trial comes by events."""
 
 
 @dataclass(frozen=True, kw_only=True)

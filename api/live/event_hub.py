@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 _KEEP = 500
 _BATCH = 1000
-_SECONDS_A_WATCHER = 0.002
+_SECONDS_A_WATCHER = 0.003
 """Waking one costs about a tenth of that: however many they are, the machine is left to those who tune."""
 _PAUSE_AFTER_TROUBLE = 2.0
 

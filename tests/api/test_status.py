@@ -37,7 +37,7 @@ def test_many_who_ask_at_once_cost_one_look_each(
     statements.clear()
     for _ in range(5):
         assert client.get(f"/v1/jobs/{job}").json() == first
-    assert len(statements) == 5
+    assert not statements
 
 
 def test_a_change_of_state_is_told_at_once(client: TestClient, service: Service, job: str) -> None:

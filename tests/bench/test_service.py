@@ -60,7 +60,7 @@ def test_the_crowd_sees_every_event_and_no_error(running: tuple[Service, str]) -
 
 
 def turn(trials: int, *, watched: bool) -> service.Turn:
-    return service.Turn(0.0, 10.0, trials, 100.0, 0.5, Seen() if watched else None)
+    return service.Turn(0.0, 10.0, trials, trials / 10, 100.0, 0.5, Seen() if watched else None)
 
 
 def test_the_effect_is_that_of_pairs() -> None:
@@ -77,6 +77,15 @@ def test_trials_count_where_they_ended() -> None:
     assert progress.trials(0.0, 1.5) == 5
     assert progress.trials(1.5, 3.5) == 4
     assert progress.trials(5.0, 9.0) == 0
+
+
+def test_the_rate_does_not_depend_on_where_a_batch_falls() -> None:
+    at = [batch + 0.1 * trial for batch in range(0, 60, 4) for trial in range(8)]
+    progress = service.Progress(at=at, done=list(range(len(at))))
+    rates = [progress.rate(start, start + 30) for start in (0.0, 1.0, 2.0, 3.0)]
+    assert max(rates) - min(rates) < 0.03
+    assert rates[0] == pytest.approx(2.0, abs=0.03)
+    assert progress.rate(100.0, 200.0) == 0.0
 
 
 def test_percentiles_and_memory() -> None:

@@ -52,11 +52,6 @@ class Search(Protocol):
         ...
 
     @property
-    def generation(self) -> int:
-        """Candidates that are best built at once: to build fewer would only keep builders waiting for each other."""
-        ...
-
-    @property
     def best(self) -> float:
         """Mean seconds of the fastest candidate so far; infinite when there is none."""
         ...
@@ -99,8 +94,7 @@ def tune(
             break
         emit("progress", {"step": "search"})
         with clock.step("search"):
-            batch = max(measurer.batch(conditions), search.generation)
-            candidates = search.propose(min(batch, params["trials"] - done))
+            candidates = search.propose(min(measurer.batch(conditions), params["trials"] - done))
             builds = [build(each) for each in candidates]
         trials = []
         for position, measured in measurer.measure(builds, conditions, scratch, lambda: search.best):

@@ -109,10 +109,6 @@ class TaskSearch:
         return "space" if self._ended and not self._pending else None
 
     @property
-    def generation(self) -> int:
-        return BATCH
-
-    @property
     def best(self) -> float:
         return self._best
 

@@ -110,10 +110,6 @@ class TaskTuner:
         return None
 
     @property
-    def generation(self) -> int:
-        return 1
-
-    @property
     def best(self) -> float:
         return self._best
 

@@ -30,7 +30,6 @@ class Search:
     """Proposes the numbers from 0 on, and knows the best that it was told of."""
 
     exhausted: str | None = None
-    generation = 1
 
     def __init__(self) -> None:
         self.best = math.inf

@@ -40,6 +40,7 @@ from api.transport.body_limit import BodyLimit
 from api.transport.conditional import ConditionalAnswers
 from api.transport.credentials import Credentials
 from api.transport.head import HeadAsGet
+from api.transport.known_callers import KnownCallers
 from api.transport.rate_limit import Buckets, RateLimit
 from api.transport.slow_bodies import SlowBodies
 from api.transport.upload_slots import UploadSlots
@@ -88,7 +89,7 @@ def create_app(
         events=EventHub(database, poll_seconds=settings.events_poll_seconds, stopping=stopping),
         statuses=StatusCache(seconds=settings.status_seconds),
         glances=Unchanged(database),
-        principals=Unchanged(database),
+        callers=KnownCallers(),
         plan_slots=threading.BoundedSemaphore(settings.plan_slots),
         uploads=UploadSlots(settings.upload_slots),
         failures=Buckets(per_second=settings.failures_per_second, burst=settings.failures_burst),

@@ -16,11 +16,11 @@ from api.live.unchanged import Unchanged
 from api.metrics import Metrics
 from api.publishing import Publisher
 from api.settings import ApiSettings
+from api.transport.known_callers import KnownCallers
 from api.transport.rate_limit import Buckets
 from api.transport.upload_slots import UploadSlots
 from domain.blobs import BlobStore
 from domain.models import ModelFacts, ModelFormat
-from domain.tokens import Principal
 from storage.database import Database
 from storage.glances import Glance
 from tuner.extraction import Planner
@@ -49,8 +49,7 @@ class Services:
     statuses: StatusCache[Status]
     glances: Unchanged[Glance]
     """Of jobs, by id."""
-    principals: Unchanged[Principal]
-    """By the digest of the secret that stands for them."""
+    callers: KnownCallers
     stopping: threading.Event
     """Set when the server shuts down: streams end then instead of holding it up."""
     uploads: UploadSlots

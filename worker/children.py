@@ -28,8 +28,6 @@ class Child:
     log: Path
     folder: Path
     pass_fds: Sequence[int] = ()
-    niceness: int = 0
-    """As of nice(1): how much it gives way to others who want the processor."""
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     _pause: float = field(default=_FIRST_PAUSE, init=False)
     _started: float = field(default=0.0, init=False)
@@ -45,7 +43,6 @@ class Child:
                 _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
                 if os.getppid() != parent:
                     os.kill(os.getpid(), signal.SIGTERM)
-            _give_way(self.niceness)
 
         with self.log.open("ab") as log:
             # A session of its own: Ctrl-C in the terminal reaches the supervisor, which ends children in order.
@@ -105,11 +102,3 @@ def _told(status: int) -> str:
     if status >= 0:
         return f"exit status {status}"
     return signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
-
-
-def _give_way(niceness: int) -> None:
-    if niceness:
-        os.nice(niceness)
-        # Where Linux groups processes by session, a process's own number counts within its session only: sched(7).
-        with contextlib.suppress(OSError):
-            Path("/proc/self/autogroup").write_text(f"{niceness}\n", encoding="ascii")

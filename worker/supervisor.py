@@ -33,9 +33,6 @@ from worker import broker, welcome
 from worker.children import Child
 
 _EXIT_CONFIGURATION = 3
-_API_NICENESS = 5
-"""Who looks at pages may wait some milliseconds for those who tune on the same machine: it still gets a quarter of each
-processor, and all that nobody else wants."""
 _READY_SECONDS = 90.0
 _BROKER_SECONDS = 30.0
 _STOP_SECONDS = 6.5
@@ -77,9 +74,10 @@ class _Service:
         self._broker = None if external else self._child("broker", broker.command(home))
         python = sys.executable
         descriptor = listener.fileno()
-        api = self._child("API", [python, "-m", "api", "--fd", str(descriptor)], descriptor)
-        api.niceness = _API_NICENESS
-        self._children = [api, *self._workers([python, "-m", "worker"])]
+        self._children = [
+            self._child("API", [python, "-m", "api", "--fd", str(descriptor)], descriptor),
+            *self._workers([python, "-m", "worker"]),
+        ]
 
     def run(self) -> int:
         with _signals(self._stop):

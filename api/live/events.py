@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -60,7 +59,7 @@ async def _checked(
 
 
 async def _pieces(services: Services, job_id: str, last_id: int, ping_seconds: float) -> AsyncGenerator[bytes, None]:
-    hub, watcher = services.events, Watcher(job_id)
+    hub, watcher = services.events, Watcher(job_id, ping_seconds=ping_seconds)
     hub.join(watcher)
     try:
         with services.metrics.watching():
@@ -72,21 +71,17 @@ async def _pieces(services: Services, job_id: str, last_id: int, ping_seconds: f
                     piece = await anyio.to_thread.run_sync(hub.read, job_id, last_id)
                 last_id = piece.last_id
                 if piece.content:
+                    watcher.told()
                     yield piece.content
                 elif is_behind:
                     continue
                 elif hub.has_ended(job_id, last_id):
                     return
-                elif not await _news(watcher, ping_seconds):
+                elif watcher.is_ping_due:
+                    watcher.told()
                     yield _PING
+                else:
+                    await watcher.news.wait()
     finally:
+        watcher.close()
         hub.leave(watcher)
-
-
-async def _news(watcher: Watcher, seconds: float) -> bool:
-    try:
-        async with asyncio.timeout(seconds):
-            await watcher.news.wait()
-    except TimeoutError:
-        return False
-    return True

@@ -126,7 +126,9 @@ def revoke(services: ServicesDep, _principal: Admin, token_id: str) -> access_sc
     """Refuse the token from now on, and the browser sessions that came from it. Its jobs go on."""
     now = datetime.now(UTC)
     with services.database.transaction() as session:
-        return _view(tokens.revoke(session, token_id, now=now), now)
+        revoked = tokens.revoke(session, token_id, now=now)
+    services.callers.forget()
+    return _view(revoked, now)
 
 
 def _expiry(draft: TokenDraft, now: datetime) -> datetime | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import secrets
 import socket
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -21,7 +22,6 @@ from domain import errors
 from domain.tokens import LOCAL_OWNER, Principal, Token
 from domain.tokens import Scope as TokenScope
 from storage import browser_sessions, tokens
-from storage.tables import digest_of
 
 COOKIE = "tunesmith_session"
 LOGIN_PATH = "/login"
@@ -80,17 +80,21 @@ class Credentials:
             return LOCAL
         find = partial(principal_of_session if is_session else principal_of_token, self._services, text)
         request.state.find_again = find
-        key = digest_of(f"{is_session} {text}")
-        principal, version = self._services.principals.recall(key)
-        if principal is not None:
-            return principal
+        if is_session:
+            return await self._looked_up(request, find)
+        callers = self._services.callers
+        known, moment = callers.recall(text), callers.moment
+        if known is None:
+            known = await self._looked_up(request, find)
+            callers.keep(text, known, moment)
+        return known
+
+    async def _looked_up(self, request: Request, find: Callable[[], Principal]) -> Principal:
         try:
-            principal = await anyio.to_thread.run_sync(find)
+            return await anyio.to_thread.run_sync(find)
         except errors.Unauthorized:
             count_failure(self._services, request)
             raise
-        self._services.principals.keep(key, version, principal)
-        return principal
 
     def _is_own(self, request: Request, text: str) -> bool:
         if len(text) < _HOPELESS_TO_GUESS:

@@ -46,6 +46,6 @@ def test_who_stays_alone_may_come_often_again() -> None:
 def test_the_list_of_jobs_says_when_to_look_again(client: TestClient) -> None:
     crowd = client.app.state.crowd  # type: ignore[attr-defined]
     crowd._pause = 30.0
-    crowd._waited = 60.0 * 250
+    crowd._waited = 60.0 * 125
     parts = {"HX-Request": "true"}
     assert 'hx-trigger="every 30s"' in client.get("/?seen=0", headers=parts).text

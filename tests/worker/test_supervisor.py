@@ -50,19 +50,6 @@ def test_a_child_that_dies_is_started_again(tmp_path: Path) -> None:
     assert child.process is None
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="sessions are scheduling groups on Linux only")
-def test_a_child_can_give_way_to_others(tmp_path: Path) -> None:
-    child = _child(tmp_path, "import time; time.sleep(60)")
-    child.niceness = os.nice(0) + 5
-    child.start()
-    assert child.process is not None
-    assert os.getpriority(os.PRIO_PROCESS, child.process.pid) == os.nice(0) + child.niceness
-    group = Path(f"/proc/{child.process.pid}/autogroup")
-    if group.exists():
-        assert group.read_text().split()[-1] == str(child.niceness)
-    child.end(by=time.monotonic())
-
-
 def test_pauses_grow_while_a_child_keeps_dying(tmp_path: Path) -> None:
     child = _child(tmp_path, "raise SystemExit(7)")
     child.start()

@@ -51,6 +51,8 @@ class Principal:
     token_id: str | None = None
     """None for the service's own token, and where the service lets everyone in."""
     quota: Quota = Quota()
+    expires_at: datetime | None = None
+    """When the token expires that it stands for."""
 
     @property
     def sees_all(self) -> bool:

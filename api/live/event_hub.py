@@ -97,10 +97,10 @@ class EventHub:
 
     def leave(self, watcher: Watcher) -> None:
         with self._lock:
-            others = self._watchers[watcher.job_id]
+            others = self._watchers.get(watcher.job_id, set())
             others.discard(watcher)
             if not others:
-                del self._watchers[watcher.job_id]
+                self._watchers.pop(watcher.job_id, None)
                 self._feeds.pop(watcher.job_id, None)
             if not self._watchers:
                 self._due.set()

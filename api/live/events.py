@@ -60,8 +60,8 @@ async def _checked(
 
 async def _pieces(services: Services, job_id: str, last_id: int, ping_seconds: float) -> AsyncGenerator[bytes, None]:
     hub, watcher = services.events, Watcher(job_id, ping_seconds=ping_seconds)
-    hub.join(watcher)
     try:
+        hub.join(watcher)
         with services.metrics.watching():
             while True:
                 watcher.news.clear()

@@ -110,14 +110,17 @@ async def answer(services: ServicesDep, principal: Reader, job_id: str) -> Respo
     """One job: its state and stage, and within a second its tuning tasks, times and failures so far."""
     # A thread costs more than the answer, when that is known.
     status = recent_status(services, principal, job_id)
-    if status is None:
-        status = await anyio.to_thread.run_sync(_status, services, principal, job_id)
-    return Response(status.body, media_type="application/json")
+    body = status.body if status else await anyio.to_thread.run_sync(_body, services, principal, job_id)
+    return Response(body, media_type="application/json")
 
 
 def one(services: Services, principal: Principal, job_id: str) -> schemas.JobDetail:
     """What ``GET /v1/jobs/{job_id}`` answers. Raises JobNotFound."""
     return _status(services, principal, job_id).detail
+
+
+def _body(services: Services, principal: Principal, job_id: str) -> bytes:
+    return _status(services, principal, job_id).body
 
 
 def recent_status(services: Services, principal: Principal, job_id: str) -> Status | None:

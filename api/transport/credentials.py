@@ -158,7 +158,9 @@ def _used(services: Services, token: Token) -> Principal:
     if not tokens.is_use_known(token, now):
         with services.database.transaction() as session:
             tokens.used(session, token.id, now=now)
-    return Principal(owner=token.owner, scopes=token.scopes, token_id=token.id, quota=token.quota)
+    return Principal(
+        owner=token.owner, scopes=token.scopes, token_id=token.id, quota=token.quota, expires_at=token.expires_at
+    )
 
 
 def _bearer(header: str) -> str:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 from domain.tokens import Principal
 from storage.tables import digest_of
@@ -26,7 +27,10 @@ class KnownCallers:
     def recall(self, secret: str) -> Principal | None:
         with self._lock:
             at, principal = self._kept.get(digest_of(secret), (0.0, None))
-            return principal if self._clock() - at < _SECONDS else None
+        if principal is None or self._clock() - at >= _SECONDS:
+            return None
+        # Whoever looks it up says that it has expired.
+        return principal if principal.expires_at is None or principal.expires_at > datetime.now(UTC) else None
 
     @property
     def moment(self) -> int:

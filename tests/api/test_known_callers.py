@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import event
@@ -29,6 +32,14 @@ def test_who_was_looked_up_before_all_were_forgotten_is_not_kept() -> None:
     known.forget()
     known.keep("secret", LOCAL, moment)
     assert known.recall("secret") is None
+
+
+def test_one_whose_token_has_expired_is_looked_up() -> None:
+    known, now = KnownCallers(clock=lambda: 0.0), datetime.now(UTC)
+    for seconds, is_known in ((-1, False), (60, True)):
+        caller = replace(LOCAL, expires_at=now + timedelta(seconds=seconds))
+        known.keep("secret", caller, known.moment)
+        assert (known.recall("secret") is caller) is is_known
 
 
 def test_only_so_many_are_known(monkeypatch: pytest.MonkeyPatch) -> None:

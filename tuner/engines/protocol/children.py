@@ -133,8 +133,10 @@ class Child:
 
     def kill(self) -> None:
         if self._process is not None:
+            self._listen_before_death()
             self._process.kill()
-            self._process.wait(_BURIAL_SECONDS)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_BURIAL_SECONDS)
         if self._connection is not None:
             self._connection.close()
         self._process = self._connection = None
@@ -148,8 +150,18 @@ class Child:
                 return False
             self._ready = self.connection.poll(0) and self._hear()
         if not self._ready:
-            raise EngineFailure("child_not_started", f"a build or measure process did not start: {self._burial()}")
+            message = self._burial()
+            if self._nursery:
+                # It may hang itself; the next child gets a new one.
+                self._nursery.close()
+            raise EngineFailure("child_not_started", f"a build or measure process did not start: {message}")
         return True
+
+    def _listen_before_death(self) -> None:
+        """One that is ready may not have been asked yet who it is, and could not be killed."""
+        if self._nursery and not self._ready and self._connection is not None:
+            with contextlib.suppress(EOFError, OSError):
+                self._ready = self._connection.poll(0) and self._hear()
 
     def _hear(self) -> bool:
         """Whether it says that it is ready."""
@@ -184,22 +196,25 @@ class Crew:
             child.start()
 
     def map(
-        self, calls: Sequence[Call], limit: Callable[[], float], saw: Callable[[float], None] = lambda _: None
+        self, calls: Sequence[Call], limit: Callable[[], float], saw: Callable[[Outcome], None] = lambda _: None
     ) -> list[Outcome]:
         """Outcomes in the order of ``calls``, each of which may take ``limit()`` seconds.
 
-        ``saw`` hears the seconds of each call that came to an end, after which ``limit`` is asked anew, for the calls
-        under way too.
+        ``saw`` hears each outcome, after which ``limit`` is asked anew, for the calls under way too.
         """
-        self.submit(calls, limit())
         outcomes: list[Outcome] = [Outcome()] * len(calls)
-        while self.connections:
-            connection.wait(self.connections, self.remaining)
-            for position, outcome in self.collect():
-                outcomes[position] = outcome
-                if outcome.seconds is not None:
-                    saw(outcome.seconds)
-            self._allow(limit())
+        try:
+            self.submit(calls, limit())
+            while self.connections:
+                connection.wait(self.connections, self.remaining)
+                for position, outcome in self.collect():
+                    outcomes[position] = outcome
+                    saw(outcome)
+                self._allow(limit())
+        except BaseException:
+            # Else whoever comes next would get these calls' answers.
+            self.kill()
+            raise
         return outcomes
 
     def submit(self, calls: Sequence[Call], timeout: float) -> None:

@@ -53,7 +53,8 @@ class Measurer:
         self._runner_threads = 0
         self.queue_seconds = 0.0
         """Spent so far with nothing to do but to wait in trackers' queues."""
-        self._patience = Patience()
+        self._patience: defaultdict[str, Patience] = defaultdict(Patience)
+        """By workload."""
         self.spent: defaultdict[str, float] = defaultdict(float)
         """Seconds in which this machine only built (``build``), and in which it measured (``measure``)."""
 
@@ -107,7 +108,7 @@ class Measurer:
         runner = self._start_runner(conditions.threads)
         paths, calls = _calls(builds, folder)
         with self._clock("build"):
-            outcomes = builders.map(calls, lambda: self._patience.limit(options.timeout), self._patience.saw)
+            outcomes = self._build(builders, calls, self._patience[conditions.workload_key], options.timeout)
         with self._clock("measure"):
             calibration = _calibrate(runner)
         for position, outcome in enumerate(outcomes):
@@ -118,6 +119,19 @@ class Measurer:
             with self._clock("measure"):
                 measured = _run(runner, paths[position], outcome.value[1], options, best())
             yield position, replace(measured, calibration=calibration)
+
+    @staticmethod
+    def _build(
+        builders: children.Crew, calls: Sequence[children.Call], patience: Patience, timeout: float
+    ) -> list[children.Outcome]:
+        def saw(outcome: children.Outcome) -> None:
+            if isinstance(outcome.error, children.ChildTimedOut):
+                # It would have taken longer; were it not counted, one wrong limit would hold for ever.
+                patience.saw(patience.limit(timeout))
+            elif outcome.seconds is not None and outcome.error is None and outcome.value[0] is None:
+                patience.saw(outcome.seconds)
+
+        return builders.map(calls, lambda: patience.limit(timeout), saw)
 
     @contextmanager
     def _clock(self, step: str) -> Iterator[None]:
@@ -153,7 +167,7 @@ class Measurer:
                     self._wait(builders, fleet)
         finally:
             fleet.release()
-            if builders.connections:
+            if left:
                 builders.kill()
 
     def _wait(self, builders: children.Crew, fleet: Fleet) -> None:

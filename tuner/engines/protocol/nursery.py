@@ -12,6 +12,7 @@ import contextlib
 import gc
 import importlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -29,30 +30,43 @@ Json = dict[str, Any]
 class Forked:
     """A process of a nursery; ``pid`` is known once it has said that it is ready."""
 
-    def __init__(self, nursery: Nursery) -> None:
+    def __init__(self, nursery: Nursery, parent: subprocess.Popen[bytes]) -> None:
         self._nursery = nursery
+        self._parent = parent
         self._pidfd: int | None = None
         self.pid: int | None = None
 
     def named(self, pid: int) -> None:
         self.pid = pid
-        # A number alone could be another process's by the time that it is to be killed.
-        with contextlib.suppress(OSError):
+        # Told by the system when it has ended; old kernels, and some sandboxes, have none.
+        with contextlib.suppress(OSError, AttributeError):
             self._pidfd = os.pidfd_open(pid)
 
     def kill(self) -> None:
         """One that is not ready yet ends when its connection is closed."""
-        if self._pidfd is not None:
+        # The number is nobody else's while its parent lives, which waits for it only when it is asked to.
+        if self.pid is not None and self._parent.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+                os.kill(self.pid, signal.SIGKILL)
 
     def wait(self, timeout: float) -> int | None:
         """Its status, as ``subprocess.Popen.returncode``; None if it is not known within ``timeout`` seconds."""
-        if self._pidfd is None:
+        if self.pid is None or not self._has_ended(timeout):
             return None
+        pid, self.pid = self.pid, None
+        return self._nursery.status(self._parent, pid, timeout)
+
+    def _has_ended(self, timeout: float) -> bool:
+        """The nursery is to wait for none that has not."""
+        if self._pidfd is None:
+            return True
+        ended = select.poll()
+        ended.register(self._pidfd, select.POLLIN)
+        if not ended.poll(timeout * 1000):
+            return False
         os.close(self._pidfd)
         self._pidfd = None
-        return self._nursery.status(self.pid, timeout)
+        return True
 
 
 class Nursery:
@@ -68,25 +82,27 @@ class Nursery:
         """A new process, which need not be ready yet, and the connection that it will serve."""
         ours, theirs = connection.Pipe()
         try:
-            self._hand_over(theirs, environment)
+            parent = self._hand_over(theirs, environment)
         except OSError:
             # It died since it was last asked for anything.
             self.close()
-            self._hand_over(theirs, environment)
+            parent = self._hand_over(theirs, environment)
         finally:
             theirs.close()
-        return Forked(self), ours
+        return Forked(self, parent), ours
 
-    def status(self, pid: int | None, timeout: float) -> int | None:
-        """How a process ended, waiting for its end and the answer up to ``timeout`` seconds."""
+    def status(self, parent: subprocess.Popen[bytes], pid: int, timeout: float) -> int | None:
+        """How a process that has ended did so; None where its parent has ended as well, or does not answer."""
+        if self._control is None or parent is not self._process or parent.poll() is not None:
+            return None
         deadline = time.monotonic() + timeout
         with contextlib.suppress(OSError, EOFError):
-            control = self._started()
-            control.send({"bury": pid})
-            while control.poll(max(0.0, deadline - time.monotonic())):
-                buried, status = control.recv()
+            self._control.send({"bury": pid})
+            while self._control.poll(max(0.0, deadline - time.monotonic())):
+                buried, status = self._control.recv()
                 if buried == pid:
-                    return int(status)
+                    return status if status is None else int(status)
+        self.close()
         return None
 
     def close(self) -> None:
@@ -97,11 +113,12 @@ class Nursery:
             self._control.close()
         self._process = self._control = None
 
-    def _hand_over(self, theirs: connection.Connection, environment: Mapping[str, str]) -> None:
+    def _hand_over(self, theirs: connection.Connection, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         control = self._started()
         assert self._process is not None  # noqa: S101 - it is started
         control.send({"bear": dict(environment)})
         reduction.send_handle(control, theirs.fileno(), self._process.pid)
+        return self._process
 
     def _started(self) -> connection.Connection:
         if self._control is not None and self._process is not None and self._process.poll() is None:
@@ -153,7 +170,7 @@ def _live(
         with connection.Connection(handle) as connected:
             os.set_inheritable(handle, False)
             serve(connected)
-    except BrokenPipeError:
+    except ConnectionError:
         os._exit(0)
     except BaseException:  # noqa: BLE001 - nobody above could tell of it
         traceback.print_exc()
@@ -161,11 +178,11 @@ def _live(
     os._exit(0)
 
 
-def _status(pid: int) -> int:
+def _status(pid: int) -> int | None:
     try:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     except ChildProcessError:
-        return 0
+        return None
 
 
 def _main() -> None:

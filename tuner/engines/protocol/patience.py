@@ -1,4 +1,4 @@
-"""How long the build of a candidate is waited for, by how long others took."""
+"""How long the build of a candidate is waited for, by how long others of the same task took."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Patience:
         self._seconds: deque[float] = deque(maxlen=_REMEMBERED)
 
     def saw(self, seconds: float) -> None:
-        """A build came to an end, with whatever outcome, after so many seconds."""
+        """A build succeeded after so many seconds, or was given up then."""
         self._seconds.append(seconds)
 
     def limit(self, timeout: float) -> float:

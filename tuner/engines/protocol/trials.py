@@ -84,6 +84,8 @@ class Conditions:
     target: str
     threads: int
     options: Options
+    workload_key: str = ""
+    """Of all candidates: those of another one may be much larger, or smaller, to build."""
     runner: Runner | None = None
     """None is this machine."""
     on_device: Callable[[Json], None] = lambda _: None
@@ -95,6 +97,7 @@ class Conditions:
             target=params["target"],
             threads=params["threads"],
             options=Options.of(params.get("measure") or {}),
+            workload_key=params.get("workload_key") or "",
             runner=Runner.of(params),
             on_device=on_device,
         )

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.tuner.engines.protocol import example_calls
-from tuner.engines.protocol.children import ChildTimedOut, Crew
+from tuner.engines.protocol.children import ChildTimedOut, Crew, Outcome
 from tuner.engines.protocol.nursery import Nursery
 
 _SECONDS = 20.0
@@ -35,19 +35,29 @@ def test_outcomes_come_in_the_order_of_the_calls(crew: Crew) -> None:
 
 
 def test_what_others_took_shortens_the_time_of_one_under_way(crew: Crew) -> None:
-    seen: list[float] = []
+    seen: list[Outcome] = []
     started = time.monotonic()
     outcomes = crew.map(sleeps(60.0, 0.0, 0.0, 0.0), lambda: 1.0 if len(seen) >= 3 else _SECONDS * 3, seen.append)
     assert time.monotonic() - started < _SECONDS
     assert isinstance(outcomes[0].error, ChildTimedOut)
     assert [outcome.value for outcome in outcomes[1:]] == [0.0, 0.0, 0.0]
-    assert len(seen) == 3
+    assert len(seen) == 4
 
 
 def test_a_limit_that_grows_spares_a_call_that_waits(crew: Crew) -> None:
     limits = iter([0.05, *[_SECONDS] * 10])
     outcomes = crew.map(sleeps(0.0, 0.0, 0.3, 0.3), lambda: next(limits))
     assert [outcome.value for outcome in outcomes] == [0.0, 0.0, 0.3, 0.3]
+
+
+def test_calls_that_were_left_behind_answer_nobody_else(crew: Crew) -> None:
+    def fail(_: Outcome) -> None:
+        raise RuntimeError("as when a process cannot be started")
+
+    with pytest.raises(RuntimeError):
+        crew.map(sleeps(0.0, 0.4, 0.4, 0.4), lambda: _SECONDS, fail)
+    assert not crew.connections
+    assert [outcome.value for outcome in crew.map(sleeps(0.01, 0.02, 0.03), lambda: _SECONDS)] == [0.01, 0.02, 0.03]
 
 
 def test_one_that_starts_again_keeps_nobody_waiting() -> None:

@@ -13,6 +13,7 @@ import pytest
 from tests.tuner.engines.protocol import example_calls
 from tuner.engines.protocol.children import Child, ChildDied, ChildTimedOut, Outcome
 from tuner.engines.protocol.nursery import Nursery
+from tuner.engines.protocol.serving import EngineFailure
 
 _SECONDS = 20.0
 
@@ -83,6 +84,42 @@ def test_a_nursery_that_was_killed_starts_again(nursery: Nursery) -> None:
     assert isinstance(ask(one, "sleep", 0.0).error, ChildDied)
     again = ask(one, "whoami").value
     assert again[1] != parent
+
+
+def test_a_nursery_that_hangs_is_replaced(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = child(nursery), child(nursery)
+    parent = ask(one, "whoami").value[1]
+    os.kill(parent, signal.SIGSTOP)
+    monkeypatch.setattr("tuner.engines.protocol.children.START_SECONDS", 0.3)
+    with pytest.raises(EngineFailure, match="did not start"):
+        other.submit("whoami", (), _SECONDS)
+    monkeypatch.undo()
+    assert ask(other, "whoami").value[1] != parent
+    assert not _lives(parent)
+    assert isinstance(ask(one, "sleep", 0.0).error, ChildDied)
+    assert ask(one, "sleep", 0.0).value == 0.0
+
+
+def test_one_that_hangs_is_killed_where_the_system_has_no_pidfd(
+    nursery: Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_pid: int) -> int:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    one = child(nursery)
+    process = ask(one, "whoami").value[0]
+    assert isinstance(ask(one, "sleep", 60.0, timeout=0.2).error, ChildTimedOut)
+    _await_end(process)
+    assert ask(one, "sleep", 0.0).value == 0.0
+
+
+def test_nobody_is_started_to_ask_how_a_process_ended(nursery: Nursery) -> None:
+    one = child(nursery)
+    ask(one, "whoami")
+    nursery.close()
+    one.kill()
+    assert nursery._process is None
 
 
 def test_closing_leaves_no_process(nursery: Nursery) -> None:

@@ -230,7 +230,7 @@ class EngineSession:
                 rest = rest[os.write(self._requests, rest) :]
             except BlockingIOError:
                 # Events that come meanwhile are read later: an engine that is told something is not yet answering.
-                select.select([], [self._requests], [], _POLL_SECONDS)
+                _is_ready(self._requests, select.POLLOUT, _POLL_SECONDS)
                 self._check(deadline, canceled)
                 self._check_silence()
             except BrokenPipeError:
@@ -266,7 +266,7 @@ class EngineSession:
     def _read(self) -> None:
         # Asked before reading, so that what an engine wrote before it ended is still read.
         ended = self._ended()
-        if select.select([self._events], [], [], 0 if ended else _POLL_SECONDS)[0]:
+        if _is_ready(self._events, select.POLLIN, 0 if ended else _POLL_SECONDS):
             chunk = os.read(self._events, _CHUNK_BYTES)
             if chunk:
                 self._last_heard = time.monotonic()
@@ -369,3 +369,11 @@ def _refusal(data: dict[str, Any]) -> errors.EngineRequestFailed:
         hint=data.get("hint") if isinstance(data.get("hint"), str) else None,
         details=details if isinstance(details, dict) else None,
     )
+
+
+def _is_ready(descriptor: int, events: int, seconds: float) -> bool:
+    """Whether something can be done, or the other side has gone: what ``select.select`` tells of descriptors below 1024
+    only, and a server with many connections has more."""
+    waiting = select.poll()
+    waiting.register(descriptor, events)
+    return bool(waiting.poll(seconds * 1000))

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -55,6 +56,19 @@ def no_child_left() -> Iterator[None]:
 
 
 # starting
+
+
+def test_a_server_with_thousands_of_connections_starts_engines_too(start: Start) -> None:
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most if most != resource.RLIM_INFINITY else 4096, most))
+    with contextlib.ExitStack() as others:
+        try:
+            for _ in range(1100):
+                others.enter_context(Path(os.devnull).open("rb"))
+            with start() as engine:
+                assert pid_of(engine)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
 
 
 @pytest.mark.usefixtures("no_child_left")

@@ -7,7 +7,7 @@ from collections import deque
 
 FACTOR = 8.0
 """Of the median: LLVM takes that much longer only for code that unrolling has blown up, which is slow code, too."""
-LEAST_SECONDS = 1.2
+LEAST_SECONDS = 2.0
 ENOUGH = 5
 """Builds from which on their median is good for that; of fewer it gets three times the patience."""
 _LITTLE = 3.0

@@ -18,11 +18,10 @@ from api.dashboard.plots import Plot
 from api.live.status import StatusCache
 from api.routes import job_outputs, jobs
 from api.services import Services, ServicesDep
-from domain import errors
 from domain.artifacts import Artifact
 from domain.events import EventKind
 from domain.tokens import Principal, Scope
-from storage import artifacts, events, glances, owners
+from storage import artifacts, events, owners
 
 router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False)
 
@@ -73,10 +72,7 @@ def page(request: Request, services: ServicesDep, principal: auth.Reader, recent
 def _parts(request: Request, services: Services, principal: Principal, recent: Recent, job_id: str) -> str:
     """Rendered once for all who look at the same moment."""
     told: StatusCache[str] = request.app.state.recent_parts
-    with services.database.reading() as session:
-        glance = glances.of_job(session, job_id)
-    if not principal.sees_all and glance.owner != principal.owner:
-        raise errors.JobNotFound(f"there is no job {job_id[:80]!r}")
+    glance = jobs.glance(services, principal, job_id)
     key = f"{job_id} {Scope.SUBMIT in principal.scopes}"
     known = told.recall(key, glance)
     if known is None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from api.dashboard import convergence
 from api.dashboard.convergence import Curve, Point, Search
+from api.live.kept import Kept
 from domain.events import EventKind, JobEvent
 from domain.jobs import Job, JobState, Precision, Stage
 from domain.tuning_tasks import TuningTask
@@ -54,31 +53,16 @@ class Recent:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept: Kept[tuple[tuple[JobState, Stage | None], Convergence]] = Kept(most=_MOST_JOBS, clock=clock)
 
     def read(self, session: Session, job: Job) -> Convergence:
         moment = (job.state, job.stage)
-        with self._lock:
-            kept = self._kept.get(job.id)
-        if kept and kept.moment == moment and self._clock() < kept.until:
-            return kept.found
-        began = self._clock()
-        found = read(session, job)
-        now = self._clock()
-        with self._lock:
-            self._kept[job.id] = _Kept(found, moment, now + max(_LEAST_SECONDS, _REST * (now - began)))
-            self._kept.move_to_end(job.id)
-            if len(self._kept) > _MOST_JOBS:
-                self._kept.popitem(last=False)
+        seen, found = self._kept.get(job.id) or (None, None)
+        if found is None or seen != moment:
+            began = self._clock()
+            found = read(session, job)
+            self._kept.put(job.id, (moment, found), max(_LEAST_SECONDS, _REST * (self._clock() - began)))
         return found
-
-
-@dataclass(frozen=True)
-class _Kept:
-    found: Convergence
-    moment: tuple[JobState, Stage | None]
-    until: float
 
 
 def read(session: Session, job: Job) -> Convergence:

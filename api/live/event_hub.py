@@ -55,9 +55,10 @@ class Watcher:
         self._timer.cancel()
 
     def _look(self) -> None:
+        due = self._told_at + self._ping_seconds
         if self.is_ping_due:
             self.news.set()
-        due = max(self._told_at, self.loop.time() if self.is_ping_due else 0.0) + self._ping_seconds
+            due = self.loop.time() + self._ping_seconds
         self._timer = self.loop.call_at(due, self._look)
 
 

@@ -109,7 +109,7 @@ def listing(services: ServicesDep, principal: Reader, wanted: Annotated[JobQuery
 async def answer(services: ServicesDep, principal: Reader, job_id: str) -> Response:
     """One job: its state and stage, and within a second its tuning tasks, times and failures so far."""
     # A thread costs more than the answer, when that is known.
-    status = recent_status(services, principal, job_id)
+    status = _known(services, principal, job_id)
     body = status.body if status else await anyio.to_thread.run_sync(_body, services, principal, job_id)
     return Response(body, media_type="application/json")
 
@@ -123,30 +123,35 @@ def _body(services: Services, principal: Principal, job_id: str) -> bytes:
     return _status(services, principal, job_id).body
 
 
-def recent_status(services: Services, principal: Principal, job_id: str) -> Status | None:
-    """The status, if it is known without asking the database. Raises JobNotFound."""
-    glance, _ = services.glances.recall(job_id)
-    if glance is None:
-        return None
-    _refuse_strangers(glance, principal, job_id)
-    return services.statuses.recall(job_id, glance)
+def _known(services: Services, principal: Principal, job_id: str) -> Status | None:
+    """The status, if it can be told without asking the database. Raises JobNotFound."""
+    found, _ = services.glances.recall(job_id)
+    return services.statuses.recall(job_id, _permitted(found, principal, job_id)) if found else None
 
 
-def _refuse_strangers(glance: Glance, principal: Principal, job_id: str) -> None:
-    if not principal.sees_all and glance.owner != principal.owner:
+def glance(services: Services, principal: Principal, job_id: str) -> Glance:
+    """Raises JobNotFound, also of a job that is another owner's."""
+    found, version = services.glances.recall(job_id)
+    if found is None:
+        with services.database.reading() as session:
+            found = glances.of_job(session, job_id)
+        services.glances.keep(job_id, version, found)
+    return _permitted(found, principal, job_id)
+
+
+def _permitted(found: Glance, principal: Principal, job_id: str) -> Glance:
+    if not principal.sees_all and found.owner != principal.owner:
         raise errors.JobNotFound(f"there is no job {job_id[:80]!r}")
+    return found
 
 
 def _status(services: Services, principal: Principal, job_id: str) -> Status:
-    _, version = services.glances.recall(job_id)
-    with services.database.reading() as session:
-        glance = glances.of_job(session, job_id)
-        services.glances.keep(job_id, version, glance)
-        _refuse_strangers(glance, principal, job_id)
-        status = services.statuses.recall(job_id, glance)
-        if status is None:
+    seen = glance(services, principal, job_id)
+    status = services.statuses.recall(job_id, seen)
+    if status is None:
+        with services.database.reading() as session:
             status = Status(_detail(services, session, job_id))
-            services.statuses.keep(job_id, glance, status)
+        services.statuses.keep(job_id, seen, status)
     return status
 
 

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import connection
 from typing import Any
 
+from tuner.engines.protocol import serving
+
 READY = "ready"
 
+Functions = Mapping[str, Callable[..., Any]]
 
-def serve(functions: Mapping[str, Callable[..., Any]], calls: connection.Connection) -> None:
+
+def load(arguments: Sequence[str]) -> tuple[connection.Connection, Functions]:
+    """For a program with the arguments ``FD MODULE``: that socket, and ``MODULE.FUNCTIONS`` after its ``set_up()``."""
+    serving.die_with_parent()
+    opened = connection.Connection(int(arguments[0]))
+    os.set_inheritable(opened.fileno(), False)
+    module = importlib.import_module(arguments[1])
+    module.set_up()
+    return opened, module.FUNCTIONS
+
+
+def serve(functions: Functions, calls: connection.Connection) -> None:
     """Say that this process is ready, and answer until the other side closes the connection."""
     calls.send((READY, os.getpid()))
     while True:

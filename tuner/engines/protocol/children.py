@@ -9,7 +9,6 @@ and kills.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from dataclasses import dataclass
 from multiprocessing import connection
 from typing import Any
 
-from tuner.engines.protocol import calls, serving
+from tuner.engines.protocol import calls
 from tuner.engines.protocol.nursery import Forked, Nursery
 from tuner.engines.protocol.serving import EngineFailure
 
@@ -133,7 +132,8 @@ class Child:
 
     def kill(self) -> None:
         if self._process is not None:
-            self._listen_before_death()
+            # One that is ready may not have been asked yet which process it is, and could not be killed.
+            self._listen()
             self._process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_BURIAL_SECONDS)
@@ -145,10 +145,10 @@ class Child:
         """Whether it takes calls by now. Raises EngineFailure ``child_not_started``."""
         if self._ready:
             return True
-        with contextlib.suppress(EOFError, OSError):
+        with contextlib.suppress(OSError):
             if not self.connection.poll(wait_seconds) and not self.is_due():
                 return False
-            self._ready = self.connection.poll(0) and self._hear()
+        self._listen()
         if not self._ready:
             message = self._burial()
             if self._nursery:
@@ -157,18 +157,15 @@ class Child:
             raise EngineFailure("child_not_started", f"a build or measure process did not start: {message}")
         return True
 
-    def _listen_before_death(self) -> None:
-        """One that is ready may not have been asked yet who it is, and could not be killed."""
-        if self._nursery and not self._ready and self._connection is not None:
-            with contextlib.suppress(EOFError, OSError):
-                self._ready = self._connection.poll(0) and self._hear()
-
-    def _hear(self) -> bool:
-        """Whether it says that it is ready."""
-        said, pid = self.connection.recv()
-        if isinstance(self._process, Forked):
-            self._process.named(pid)
-        return bool(said == calls.READY)
+    def _listen(self) -> None:
+        """Hear that it is ready, and which process it is, if it has said so by now."""
+        with contextlib.suppress(EOFError, OSError):
+            if self._ready or not self.connection.poll(0):
+                return
+            said, pid = self.connection.recv()
+            self._ready = said == calls.READY
+            if isinstance(self._process, Forked):
+                self._process.named(pid)
 
     def _burial(self) -> str:
         status = None
@@ -271,13 +268,9 @@ class Crew:
 
 
 def _main() -> None:
-    serving.die_with_parent()
-    connected = connection.Connection(int(sys.argv[1]))
-    os.set_inheritable(connected.fileno(), False)
-    module = importlib.import_module(sys.argv[2])
-    module.set_up()
+    connected, functions = calls.load(sys.argv[1:])
     with contextlib.suppress(BrokenPipeError):
-        calls.serve(module.FUNCTIONS, connected)
+        calls.serve(functions, connected)
 
 
 if __name__ == "__main__":

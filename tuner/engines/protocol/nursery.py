@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib
 import os
 import select
 import signal
@@ -18,13 +17,11 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from multiprocessing import connection, reduction
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from tuner.engines.protocol import calls, serving
-
-Json = dict[str, Any]
 
 
 class Forked:
@@ -99,9 +96,9 @@ class Nursery:
         with contextlib.suppress(OSError, EOFError):
             self._control.send({"bury": pid})
             while self._control.poll(max(0.0, deadline - time.monotonic())):
-                buried, status = self._control.recv()
-                if buried == pid:
-                    return status if status is None else int(status)
+                answer: tuple[int, int | None] = self._control.recv()
+                if answer[0] == pid:
+                    return answer[1]
         self.close()
         return None
 
@@ -133,43 +130,30 @@ class Nursery:
         return ours
 
 
-def _tend(control: connection.Connection, serve: Callable[[connection.Connection], None]) -> None:
+def _tend(control: connection.Connection, functions: calls.Functions) -> None:
     while True:
         try:
-            order: Json = control.recv()
+            order = control.recv()
         except EOFError:
             return
         if "bury" in order:
             control.send((order["bury"], _status(order["bury"])))
-        else:
-            _bear(control, reduction.recv_handle(control), order["bear"], serve)
+            continue
+        handle = reduction.recv_handle(control)
+        if os.fork() == 0:
+            control.close()
+            _live(handle, order["bear"], functions)
+        os.close(handle)
 
 
-def _bear(
-    control: connection.Connection,
-    handle: int,
-    environment: Mapping[str, str],
-    serve: Callable[[connection.Connection], None],
-) -> None:
-    if os.fork() == 0:
-        _live(control, handle, environment, serve)
-    os.close(handle)
-
-
-def _live(
-    control: connection.Connection,
-    handle: int,
-    environment: Mapping[str, str],
-    serve: Callable[[connection.Connection], None],
-) -> NoReturn:
+def _live(handle: int, environment: Mapping[str, str], functions: calls.Functions) -> NoReturn:
     """As a forked process, to its end: no code of the nursery runs in it after that."""
     try:
         serving.die_with_parent()
-        control.close()
         os.environ.update(environment)
         with connection.Connection(handle) as connected:
             os.set_inheritable(handle, False)
-            serve(connected)
+            calls.serve(functions, connected)
     except ConnectionError:
         os._exit(0)
     except BaseException:  # noqa: BLE001 - nobody above could tell of it
@@ -186,16 +170,12 @@ def _status(pid: int) -> int | None:
 
 
 def _main() -> None:
-    serving.die_with_parent()
-    control = connection.Connection(int(sys.argv[1]))
-    os.set_inheritable(control.fileno(), False)
-    module = importlib.import_module(sys.argv[2])
-    module.set_up()
+    control, functions = calls.load(sys.argv[1:])
     # Else the first collection in each fork would copy every page of what was imported.
     gc.collect()
     gc.freeze()
     with contextlib.suppress(BrokenPipeError):
-        _tend(control, lambda connected: calls.serve(module.FUNCTIONS, connected))
+        _tend(control, functions)
 
 
 if __name__ == "__main__":

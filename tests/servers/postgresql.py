@@ -1,145 +1,178 @@
-"""A PostgreSQL server of the test's own, from the programs that are installed on this machine."""
+"""A real PostgreSQL server: its own cluster in a temporary folder, on a unix socket and a loopback port."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
-import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
-import time
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
-_START_SECONDS = 60.0
-_STOP_SECONDS = 30.0
-_USERS = ("postgres", "nobody")
-"""PostgreSQL refuses to run as root; whichever of these exists runs it then."""
+import psutil
+import psycopg
+
+from tests.servers import processes
+
+HOW_TO_GET_IT = "apt-get install postgresql"
+USER = "tunesmith"
+PASSWORD = "for-tests-only"
+_DEBIAN = Path("/usr/lib/postgresql")
+_START_SECONDS = 30.0
 
 
-def programs() -> Path | None:
-    """The folder of ``initdb`` and ``postgres``, newest first; Debian does not put it on the PATH."""
-    on_path = shutil.which("initdb")
-    found = [Path(on_path).resolve().parent] if on_path else []
-    numbered = Path("/usr/lib/postgresql").glob("[0-9]*/bin")
-    found += sorted(numbered, key=lambda folder: int(folder.parent.name), reverse=True)
-    complete = (each for each in found if (each / "initdb").exists() and (each / "postgres").exists())
-    return next(complete, None)
+def binaries() -> Path | None:
+    """The folder that holds ``initdb`` and ``postgres``: the one on the PATH, or Debian's newest."""
+    found = shutil.which("initdb")
+    if found and (Path(found).resolve().parent / "postgres").exists():
+        return Path(found).resolve().parent
+    versions = sorted(_DEBIAN.glob("*/bin/initdb"), key=lambda path: float(path.parent.parent.name))
+    return versions[-1].parent if versions else None
 
 
-class PostgresqlServer:
-    """Listens on 127.0.0.1 at a port that stays the same over restarts. Made by ``running``, or closed by its maker."""
-
-    def __init__(self, *, durable: bool = False, options: dict[str, str] | None = None) -> None:
-        """``durable``: commits are on disk before they are answered, as they must be where the server is killed."""
-        folder = programs()
-        assert folder, "PostgreSQL is not installed"
-        self._programs = folder
-        self._options = {**({} if durable else {"fsync": "off", "synchronous_commit": "off"}), **(options or {})}
-        self.folder = Path(tempfile.mkdtemp(prefix="tunesmith-pg-"))
-        self._user = _other_user() if os.geteuid() == 0 else None
-        self.password = secrets.token_urlsafe(16)
-        self.port = _free_port()
-        self.process: subprocess.Popen[bytes] | None = None
-        if self._user:
-            os.chown(self.folder, self._user.pw_uid, self._user.pw_gid)
-        self._make_cluster()
-
-    @property
-    def url(self) -> str:
-        return f"postgresql+psycopg://tunesmith:{self.password}@127.0.0.1:{self.port}/postgres"
+@dataclass(kw_only=True)
+class PostgreSQL:
+    folder: Path
+    programs: Path
+    port: int
+    user: pwd.struct_passwd | None
+    """Whom the server runs as, where it may not run as us."""
+    fsync: bool
+    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     @property
     def log(self) -> Path:
-        return self.folder / "server.log"
+        return self.folder / "postgresql.log"
 
-    def start(self) -> None:
-        """Returns once it answers."""
-        options = {
-            "port": str(self.port),
-            "listen_addresses": "127.0.0.1",
-            "unix_socket_directories": "",
-            "max_connections": "200",
-            **self._options,
-        }
-        settings = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
-        command = [self._programs / "postgres", "-D", self.folder / "data", *settings]
-        with self.log.open("ab") as log:
-            self.process = self._popen(command, log)
-        deadline = time.monotonic() + _START_SECONDS
-        while not self._answers():
-            assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < deadline, self.log.read_text()
-            time.sleep(0.05)
+    def url(self, database: str = "postgres", *, port: int | None = None, socket: bool = False) -> str:
+        """As ``TUNESMITH_DATABASE_URL`` has it; ``port`` is another one than the server's, such as a proxy's."""
+        where = (
+            f"/{database}?host={self.folder}&port={self.port}"
+            if socket
+            else f"127.0.0.1:{port or self.port}/{database}"
+        )
+        return f"postgresql+psycopg://{USER}:{PASSWORD}@{where}"
 
-    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """SIGTERM waits for clients to leave, SIGINT cuts their connections, SIGQUIT is a crash."""
-        if self.process is not None:
-            self.process.send_signal(how)
-            try:
-                self.process.wait(_STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                self.process.send_signal(signal.SIGQUIT)
-                self.process.wait(_STOP_SECONDS)
-            self.process = None
+    def create_database(self, name: str | None = None) -> str:
+        """Returns its name, a new one where none is given."""
+        name = name or f"t{uuid.uuid4().hex[:16]}"
+        self.execute(f'CREATE DATABASE "{name}"')
+        return name
 
-    def close(self) -> None:
-        self.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
+    def execute(self, statement: str) -> None:
+        with self.connect() as connection:
+            connection.execute(statement)
 
-    def _make_cluster(self) -> None:
-        secret = self.folder / "password"
-        secret.write_text(self.password)
-        secret.chmod(0o644)  # in a folder that nobody else may enter
-        arguments = ["--username=tunesmith", f"--pwfile={secret}", "--auth=scram-sha-256", "--no-sync"]
-        locale = ["--encoding=UTF8", "--locale=C.UTF-8"]
-        command = [self._programs / "initdb", "-D", self.folder / "data", *arguments, *locale]
-        with self.log.open("ab") as log:
-            status = self._popen(command, log).wait(_START_SECONDS)
-        assert status == 0, self.log.read_text()
-
-    def _popen(self, command: list[str | Path], log: object) -> subprocess.Popen[bytes]:
-        identity = {"user": self._user.pw_uid, "group": self._user.pw_gid, "extra_groups": []} if self._user else {}
-        return subprocess.Popen(
-            command,
-            cwd=self.folder,
-            env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
-            stdin=subprocess.DEVNULL,
-            stdout=log,  # type: ignore[arg-type]
-            stderr=log,  # type: ignore[arg-type]
-            start_new_session=True,
-            **identity,  # type: ignore[arg-type]
+    def connect(self, database: str = "postgres") -> psycopg.Connection[tuple[object, ...]]:
+        """By the socket, so that a proxy in front of the port does not matter; commits every statement."""
+        return psycopg.connect(
+            host=str(self.folder), port=self.port, user=USER, password=PASSWORD, dbname=database, autocommit=True
         )
 
-    def _answers(self) -> bool:
-        command = [self._programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
-        return subprocess.run(command, check=False).returncode == 0
+    def initialise(self) -> None:
+        # initdb reads the password from a file that its user can read.
+        password = self.folder / "password"
+        password.write_text(PASSWORD)
+        if self.user:
+            os.chown(password, self.user.pw_uid, self.user.pw_gid)
+        sort = ["--no-locale", "--encoding=UTF8", *([] if self.fsync else ["--no-sync"])]
+        secret = ["--username", USER, "--auth=scram-sha-256", f"--pwfile={password}"]
+        made = processes.start(
+            [str(self.programs / "initdb"), "-D", str(self.data), *sort, *secret],
+            log=self.log,
+            folder=self.folder,
+            user=self.user,
+        )
+        if made.wait(120) != 0:
+            raise AssertionError(f"initdb failed: {self.log.read_text(errors='replace')[-2000:]}")
+        password.unlink()
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    def start(self) -> None:
+        durable = [] if self.fsync else ["fsync=off", "synchronous_commit=off", "full_page_writes=off"]
+        options = [
+            f"port={self.port}",
+            "listen_addresses=127.0.0.1",
+            f"unix_socket_directories={self.folder}",
+            "timezone=UTC",
+            "max_connections=200",
+            *durable,
+        ]
+        self.process = processes.start(
+            [
+                str(self.programs / "postgres"),
+                "-D",
+                str(self.data),
+                *(part for option in options for part in ("-c", option)),
+            ],
+            log=self.log,
+            folder=self.folder,
+            user=self.user,
+        )
+        processes.wait_until(self.answers, seconds=_START_SECONDS, what="PostgreSQL answers", log=self.log)
+
+    def answers(self) -> bool:
+        with contextlib.suppress(psycopg.Error), self.connect():
+            return True
+        if self.process is not None and self.process.poll() is not None:
+            raise AssertionError(f"PostgreSQL ended: {self.log.read_text(errors='replace')[-2000:]}")
+        return False
+
+    def stop(self) -> None:
+        """In the ``fast`` mode of pg_ctl: connections are cut, what was committed stays."""
+        if self.process is not None:
+            processes.end(self.process, signal.SIGINT)
+            self.process = None
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def kill(self) -> None:
+        """``kill -9`` of all of it, as a host that loses power would; ``start`` recovers from its log."""
+        if self.process is not None:
+            # Each backend leads a session of its own, and a successor starts only when the last one is gone.
+            backends = psutil.Process(self.process.pid).children(recursive=True)
+            processes.kill(self.process)
+            for backend in backends:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    backend.kill()
+            psutil.wait_procs(backends, timeout=10)
+            self.process = None
 
 
-@contextmanager
-def running(*, durable: bool = False, options: dict[str, str] | None = None) -> Iterator[PostgresqlServer]:
-    server = PostgresqlServer(durable=durable, options=options)
+@contextlib.contextmanager
+def running(*, fsync: bool = False) -> Iterator[PostgreSQL]:
+    """``fsync``: whether a commit is on disk before it is answered, as in production. Raises Missing."""
+    programs = binaries()
+    if programs is None:
+        raise processes.Missing(f"PostgreSQL is not installed: {HOW_TO_GET_IT}")
+    user = _other_user() if os.getuid() == 0 else None
+    # A socket's path has 107 bytes at most, and the folder's parents must be open to the server's user.
+    folder = Path(tempfile.mkdtemp(prefix="tunesmith-pg-"))
+    server = PostgreSQL(folder=folder, programs=programs, port=processes.free_port(), user=user, fsync=fsync)
     try:
+        if user:
+            os.chown(folder, user.pw_uid, user.pw_gid)
+        server.initialise()
         server.start()
         yield server
     finally:
-        server.close()
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _other_user() -> pwd.struct_passwd:
-    for name in _USERS:
-        try:
+    """PostgreSQL refuses to run as root."""
+    for name in ("postgres", "nobody"):
+        with contextlib.suppress(KeyError):
             return pwd.getpwnam(name)
-        except KeyError:
-            continue
-    raise AssertionError(f"none of the users {_USERS} exists")
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+    raise processes.Missing("PostgreSQL does not run as root, and there is neither a user postgres nor nobody")

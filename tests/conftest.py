@@ -1,0 +1,59 @@
+"""Real servers for tests, each a process that is started once and shared; a test is skipped where one is missing.
+
+``./run test`` says in its first lines what is missing and how to get it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from domain import errors
+from tests.servers import postgresql, proxy, redis, s3
+from tests.servers.processes import Missing
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[postgresql.PostgreSQL]:
+    """Shared, and quick rather than durable: tests make databases of their own, and leave the server running."""
+    with contextlib.ExitStack() as stack:
+        try:
+            server = stack.enter_context(postgresql.running())
+        except Missing as missing:
+            pytest.skip(str(missing))
+        yield server
+
+
+@pytest.fixture
+def postgresql_url(postgresql_server: postgresql.PostgreSQL) -> Iterator[str]:
+    """As ``TUNESMITH_DATABASE_URL`` has it, of an empty database of the test's own."""
+    name = postgresql_server.create_database()
+    yield postgresql_server.url(name)
+    postgresql_server.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[redis.Redis]:
+    """Shared: whoever stops or freezes it starts one with ``redis.running()``."""
+    with contextlib.ExitStack() as stack:
+        try:
+            server = stack.enter_context(redis.running())
+        except errors.ConfigurationError as missing:
+            pytest.skip(missing.message)
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[s3.S3]:
+    """Shared, with the bucket ``s3.BUCKET``; tests use prefixes or buckets of their own."""
+    with s3.running() as server:
+        yield server
+
+
+@pytest.fixture
+def behind_proxy() -> Iterator[Callable[[int], proxy.Proxy]]:
+    """Puts a proxy in front of a port."""
+    with contextlib.ExitStack() as stack:
+        yield lambda port: stack.enter_context(proxy.before(port))

@@ -1,24 +1,19 @@
-"""A database for each test: SQLite, or a schema of the PostgreSQL that ``TUNESMITH_TEST_DATABASE_URL`` names.
+"""A database for each test: one on SQLite, and one on PostgreSQL where that is installed.
 
-``sqlite_database`` is for what only SQLite has to promise.
+``sqlite_database`` is for what only SQLite has to promise, ``postgresql_database`` for the other.
 """
 
 from __future__ import annotations
 
-import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, make_url
 from sqlalchemy.orm import Session
-from sqlalchemy.schema import CreateSchema, DropSchema
 
 from storage.database import Database, migrate
-
-POSTGRESQL_URL = os.environ.get("TUNESMITH_TEST_DATABASE_URL")
+from tests.servers.postgresql import PostgreSQL
 
 
 @pytest.fixture(scope="session")
@@ -38,26 +33,29 @@ def sqlite_database(migrated_file: Path, tmp_path: Path) -> Iterator[Database]:
     database.close()
 
 
-@pytest.fixture
-def postgresql_database() -> Iterator[Database]:
-    assert POSTGRESQL_URL
-    server = create_engine(POSTGRESQL_URL)
-    schema = f"test_{secrets.token_hex(6)}"
-    with server.begin() as connection:
-        connection.execute(CreateSchema(schema))
-    url = make_url(POSTGRESQL_URL).update_query_dict({"options": f"-csearch_path={schema}"})
-    database = Database(url.render_as_string(hide_password=False))
+@pytest.fixture(scope="session")
+def migrated_template(postgresql_server: PostgreSQL) -> str:
+    """Name of a database to be copied, which is quicker than to migrate another one."""
+    name = postgresql_server.create_database()
+    database = Database(postgresql_server.url(name))
     migrate(database)
+    database.close()
+    return name
+
+
+@pytest.fixture
+def postgresql_database(postgresql_server: PostgreSQL, migrated_template: str) -> Iterator[Database]:
+    name = f"copy_{migrated_template}"
+    postgresql_server.execute(f'CREATE DATABASE "{name}" TEMPLATE "{migrated_template}"')
+    database = Database(postgresql_server.url(name))
     yield database
     database.close()
-    with server.begin() as connection:
-        connection.execute(DropSchema(schema, cascade=True))
-    server.dispose()
+    postgresql_server.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
-@pytest.fixture
+@pytest.fixture(params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest) -> Database:
-    chosen: Database = request.getfixturevalue("postgresql_database" if POSTGRESQL_URL else "sqlite_database")
+    chosen: Database = request.getfixturevalue(f"{request.param}_database")
     return chosen
 
 

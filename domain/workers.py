@@ -19,6 +19,20 @@ class Worker:
     accelerators: tuple[Device, ...] = ()
     """GPUs of the host; a worker that has one takes CUDA jobs only."""
     toolchains: tuple[Toolchain, ...]
+    foreign_cpus: tuple[str, ...] = ()
+    """Names for ``-mcpu`` that its LLVM compiles for and whose code its own CPU does not run."""
+    trackers: tuple[str, ...] | None = None
+    """``HOST:PORT`` of the RPC trackers that it may use; None for any."""
     current_job: str | None
+    """What it works on, or helps with."""
+    release: str = ""
+    """Of the application; empty of one that does not tell."""
+    lock_place: str = ""
+    """Workers with the same one measure in turns; empty where nobody knows."""
     started_at: datetime
     last_seen_at: datetime
+
+    @property
+    def machine(self) -> str:
+        """As ``platform.machine()`` names it: ``x86_64``, ``aarch64``."""
+        return self.device.key.partition("/")[0]

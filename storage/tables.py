@@ -6,7 +6,7 @@ import hashlib
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, ForeignKey, Index, MetaData, String, Text, UniqueConstraint, true
+from sqlalchemy import BigInteger, ForeignKey, Index, MetaData, String, Text, UniqueConstraint, text, true
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from domain.tokens import LOCAL_OWNER
@@ -244,8 +244,59 @@ class WorkerRow(Base):
     accelerators: Mapped[list[Any]] = mapped_column(server_default="[]")
     toolchains: Mapped[list[Any]]
     current_job: Mapped[str | None] = mapped_column(String(40))
+    release: Mapped[str] = mapped_column(String(64), server_default="")
+    """Of the application; empty of workers older than this column."""
+    lock_place: Mapped[str] = mapped_column(String(64), server_default="")
+    """Workers with the same one measure in turns."""
     started_at: Mapped[datetime]
     last_seen_at: Mapped[datetime] = mapped_column(index=True)
+
+
+class SharedRoundRow(Base):
+    """Trials of one workload that a job at work offers to other workers; see ``storage.shared_rounds``."""
+
+    __tablename__ = "shared_rounds"
+    __table_args__ = (
+        Index(None, "job_id", "state"),
+        Index(
+            "uq_shared_rounds_at_work",
+            "job_id",
+            "workload_digest",
+            unique=True,
+            sqlite_where=text("state IN ('open', 'claimed')"),
+            postgresql_where=text("state IN ('open', 'claimed')"),
+        ),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(SerialNumber, primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"))
+    attempt: Mapped[int]
+    """Of the lease under which it was offered: an older one's rounds are nobody's."""
+    state: Mapped[str] = mapped_column(String(16))
+    workload_digest: Mapped[str] = mapped_column(DIGEST)
+    workload_key: Mapped[str] = mapped_column(Text)
+    tuner: Mapped[str] = mapped_column(String(32))
+    target: Mapped[str] = mapped_column(Text)
+    device_key: Mapped[str] = mapped_column(Text)
+    toolchain: Mapped[str] = mapped_column(Text)
+    request: Mapped[dict[str, Any]]
+    """What an engine is asked, but for paths, which are the claimant's own."""
+    trials: Mapped[int]
+    first_trial: Mapped[int]
+    seconds_limit: Mapped[float | None]
+    lock_place: Mapped[str] = mapped_column(String(64))
+    """Of who offers it: those that measure in turns with it gain nothing by helping."""
+    known_to: Mapped[str | None] = mapped_column(Text)
+    """The worker that searched the workload last, and need not begin anew."""
+    worker_id: Mapped[str | None] = mapped_column(Text)
+    lease_expires_at: Mapped[datetime | None]
+    opened_at: Mapped[datetime]
+    seconds: Mapped[float | None]
+    """What it took, without waiting for the device."""
+    exhausted: Mapped[bool | None]
+    default_latency: Mapped[float | None]
+    failure: Mapped[dict[str, Any] | None]
 
 
 class QuarantinedDeviceRow(Base):

@@ -24,6 +24,8 @@ def beat(session: Session, worker: Worker) -> None:
         "accelerators": [codec.dump(device) for device in worker.accelerators],
         "toolchains": [codec.dump(toolchain) for toolchain in worker.toolchains],
         "current_job": worker.current_job,
+        "release": worker.release,
+        "lock_place": worker.lock_place,
         "started_at": worker.started_at,
         "last_seen_at": worker.last_seen_at,
     }
@@ -70,6 +72,8 @@ def _worker(row: WorkerRow) -> Worker:
         accelerators=tuple(codec.load(Device, device) for device in row.accelerators),
         toolchains=tuple(codec.load(Toolchain, toolchain) for toolchain in row.toolchains),
         current_job=row.current_job,
+        release=row.release,
+        lock_place=row.lock_place,
         started_at=row.started_at,
         last_seen_at=row.last_seen_at,
     )

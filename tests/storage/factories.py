@@ -12,6 +12,7 @@ from domain.artifacts import Artifact, OutputError, Report, Timing, Variant, Ver
 from domain.jobs import Budget, Job, JobRequest, Placement
 from domain.models import Model, ModelFacts
 from domain.records import Record, RecordKey, TrialError
+from domain.shared_rounds import Offer
 from domain.targets import Device, Target, Toolchain
 from domain.tensors import TensorSpec
 from domain.tuning_tasks import ExtractedTask, TuningTask
@@ -150,3 +151,19 @@ def worker(identifier: str = "host:1:2", *, now: datetime = NOW, current_job: st
         started_at=NOW,
         last_seen_at=now,
     )
+
+
+def offer(workload: str = "dense", **changes: Any) -> Offer:
+    told: dict[str, Any] = {
+        "workload_key": workload,
+        "tuner": "autotvm",
+        "target": TARGET.identity,
+        "device_key": DEVICE.key,
+        "toolchain": TOOLCHAIN.identity,
+        "request": {"target": TARGET.text, "threads": TARGET.threads},
+        "trials": 8,
+        "first_trial": 0,
+        "seconds_limit": None,
+        "lock_place": "leader's",
+    }
+    return Offer(**(told | changes))

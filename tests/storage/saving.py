@@ -22,6 +22,7 @@ from storage import (
     jobs,
     quarantine,
     records,
+    shared_rounds,
     stages,
     tuning_tasks,
     workers,
@@ -29,7 +30,7 @@ from storage import (
 )
 from storage.database import Database, migrate
 from storage.tables import BrowserSessionRow, ModelOwnerRow, ModelRow, TokenRow, WebhookDeliveryRow, WebhookRow
-from tests.storage.factories import NOW, PLACEMENT, add_job, artifact, record, task, worker
+from tests.storage.factories import NOW, PLACEMENT, add_job, artifact, offer, record, task, worker
 
 SAVED = Path(__file__).parent / "saved"
 
@@ -50,6 +51,7 @@ def fill(session: Session) -> None:
     quarantine.add(session, "tracker:9190/board/device:9090", job_id=job_id, reason="gone", now=NOW, seconds=600)
     worked = record("dense", 1e-3, 2e-3, schedule="a", job_id=job_id, calibration=9.1e-5)
     records.add(session, [worked, record("dense", schedule="b", error=TrialError.BUILD_ERROR, job_id=job_id)])
+    shared_rounds.open_round(session, job_id, job.lease.attempt, offer(), now=NOW)
     published = artifacts.add(session, artifact(job_id))
     jobs.finish(session, job_id, job.lease, state=JobState.SUCCEEDED, artifact_id=published.id, now=NOW)
     workers.beat(session, worker())

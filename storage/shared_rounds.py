@@ -1,0 +1,226 @@
+"""Rounds of a job's trials that other workers may take.
+
+::
+
+    open ──claim──▶ claimed ──finish──▶ done
+      │                └─give_back, expire, abandon──▶ lost
+      └─withdraw──▶ withdrawn
+
+Of one workload no two are open or claimed at once, which an index holds. A claimant's writes name its claim and the
+attempt under which the round was offered: once the round, or the job, is somebody else's, they change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, case, delete, func, select, update
+from sqlalchemy.orm import Session
+
+from domain.jobs import Failure, JobState
+from domain.shared_rounds import AT_WORK, Offer, RoundState, SharedRound
+from storage import codec, statements
+from storage.tables import JobRow, SharedRoundRow, digest_of
+
+_LEASED = (JobState.RUNNING, JobState.CANCELING)
+_TRIED_AT_ONCE = 8
+"""Open rounds that a claim tries in turn when others are quicker."""
+
+
+def open_round(session: Session, job_id: str, attempt: int, offer: Offer, *, now: datetime) -> SharedRound:
+    """Offer trials; the caller holds the job's lease. Raises IntegrityError when the workload is at work already."""
+    row = SharedRoundRow(
+        job_id=job_id,
+        attempt=attempt,
+        state=RoundState.OPEN,
+        workload_digest=digest_of(offer.workload_key),
+        opened_at=now,
+        **codec.dump(offer),
+    )
+    session.add(row)
+    session.flush()
+    return _round(row)
+
+
+def claim(
+    session: Session,
+    job_id: str,
+    *,
+    worker_id: str,
+    lock_place: str,
+    device_key: str,
+    toolchains: Collection[str],
+    now: datetime,
+    lease_seconds: float,
+) -> SharedRound | None:
+    """Take an open round that the worker can measure: one that it knows first, one that another knows last."""
+    known = case((SharedRoundRow.known_to == worker_id, 0), (SharedRoundRow.known_to.is_(None), 1), else_=2)
+    query = (
+        select(SharedRoundRow.id)
+        .join(JobRow, JobRow.id == SharedRoundRow.job_id)
+        .where(
+            SharedRoundRow.job_id == job_id,
+            SharedRoundRow.state == RoundState.OPEN,
+            SharedRoundRow.device_key == device_key,
+            SharedRoundRow.toolchain.in_(toolchains),
+            SharedRoundRow.lock_place != lock_place,
+            *_led(),
+            JobRow.state == JobState.RUNNING,
+        )
+        .order_by(known, SharedRoundRow.id)
+        .limit(_TRIED_AT_ONCE)
+    )
+    for found in session.scalars(query).all():
+        expires = now + timedelta(seconds=lease_seconds)
+        still = and_(SharedRoundRow.id == found, SharedRoundRow.state == RoundState.OPEN)
+        if _set(session, still, state=RoundState.CLAIMED, worker_id=worker_id, lease_expires_at=expires):
+            return get(session, found)
+    return None
+
+
+def get(session: Session, round_id: int) -> SharedRound:
+    return of_ids(session, [round_id])[0]
+
+
+def of_ids(session: Session, round_ids: Collection[int]) -> list[SharedRound]:
+    query = select(SharedRoundRow).where(SharedRoundRow.id.in_(round_ids)).order_by(SharedRoundRow.id)
+    return [_round(row) for row in session.scalars(query, execution_options={"populate_existing": True})]
+
+
+def renew(session: Session, claimed: SharedRound, *, now: datetime, lease_seconds: float) -> bool:
+    """Also after the claim ran out, as long as nobody took the round back."""
+    return holds(session, claimed) and _set(
+        session, _held(claimed), lease_expires_at=now + timedelta(seconds=lease_seconds)
+    )
+
+
+def holds(session: Session, claimed: SharedRound) -> bool:
+    """Whether the round is still its claimant's and the job its leader's; the first stays so until the transaction
+    ends, and whoever takes the job over abandons its rounds before anything else."""
+    query = select(SharedRoundRow.id).join(JobRow, JobRow.id == SharedRoundRow.job_id)
+    query = query.where(_held(claimed), *_led(), JobRow.state.in_(_LEASED))
+    return session.scalar(query.with_for_update(of=SharedRoundRow)) is not None
+
+
+def finish(
+    session: Session,
+    claimed: SharedRound,
+    *,
+    seconds: float,
+    exhausted: bool,
+    default_latency: float | None = None,
+    failure: Failure | None = None,
+) -> bool:
+    """Say what the round came to; its trials are the records."""
+    return holds(session, claimed) and _set(
+        session,
+        _held(claimed),
+        state=RoundState.DONE,
+        seconds=seconds,
+        exhausted=exhausted,
+        default_latency=default_latency,
+        failure=codec.dump(failure) if failure else None,
+    )
+
+
+def give_back(session: Session, claimed: SharedRound, *, seconds: float) -> bool:
+    """Leave the round unfinished; what was stored of it stays."""
+    return _set(session, _held(claimed), state=RoundState.LOST, seconds=seconds)
+
+
+def withdraw(session: Session, round_ids: Collection[int]) -> list[int]:
+    """Take back those that nobody claimed; returns them."""
+    return [
+        each
+        for each in round_ids
+        if _set(
+            session,
+            and_(SharedRoundRow.id == each, SharedRoundRow.state == RoundState.OPEN),
+            state=RoundState.WITHDRAWN,
+        )
+    ]
+
+
+def expire(session: Session, round_ids: Collection[int], *, now: datetime) -> int:
+    """Take back those whose claimants fell silent; returns how many."""
+    silent = and_(
+        SharedRoundRow.id.in_(round_ids),
+        SharedRoundRow.state == RoundState.CLAIMED,
+        SharedRoundRow.lease_expires_at <= now,
+    )
+    return statements.changed(session, update(SharedRoundRow).where(silent).values(state=RoundState.LOST))
+
+
+def abandon(session: Session, job_id: str) -> int:
+    """Take back all of the job's rounds, whoever has them; returns how many were at work.
+
+    From then on their claimants store nothing: what is counted afterwards stays what it is.
+    """
+    at_work = and_(SharedRoundRow.job_id == job_id, SharedRoundRow.state.in_(AT_WORK))
+    return statements.changed(session, update(SharedRoundRow).where(at_work).values(state=RoundState.LOST))
+
+
+def is_led(session: Session, job_id: str) -> bool:
+    """Whether somebody works on the job who may offer rounds."""
+    return session.scalar(select(JobRow.id).where(JobRow.id == job_id, JobRow.state == JobState.RUNNING)) is not None
+
+
+def counts(session: Session, job_id: str) -> dict[str, int]:
+    """Rounds that ended with their claimant, by worker id."""
+    query = (
+        select(SharedRoundRow.worker_id, func.count())
+        .where(SharedRoundRow.job_id == job_id, SharedRoundRow.state == RoundState.DONE)
+        .group_by(SharedRoundRow.worker_id)
+    )
+    return {worker_id: number for worker_id, number in session.execute(query) if worker_id is not None}
+
+
+def forget(session: Session, job_id: str) -> int:
+    """Remove the job's rounds, once its search has ended."""
+    return statements.changed(session, delete(SharedRoundRow).where(SharedRoundRow.job_id == job_id))
+
+
+def _led() -> Sequence[ColumnElement[bool]]:
+    """The job is still under the lease that the round was offered under."""
+    return (JobRow.claims == SharedRoundRow.attempt, JobRow.worker_id.is_not(None))
+
+
+def _held(claimed: SharedRound) -> ColumnElement[bool]:
+    return and_(
+        SharedRoundRow.id == claimed.id,
+        SharedRoundRow.state == RoundState.CLAIMED,
+        SharedRoundRow.worker_id == claimed.worker_id,
+    )
+
+
+def _set(session: Session, condition: ColumnElement[bool], **values: Any) -> bool:
+    return statements.changed(session, update(SharedRoundRow).where(condition).values(**values)) == 1
+
+
+def _round(row: SharedRoundRow) -> SharedRound:
+    return SharedRound(
+        id=row.id,
+        job_id=row.job_id,
+        attempt=row.attempt,
+        state=RoundState(row.state),
+        offer=Offer(
+            workload_key=row.workload_key,
+            tuner=row.tuner,
+            target=row.target,
+            device_key=row.device_key,
+            toolchain=row.toolchain,
+            request=row.request,
+            trials=row.trials,
+            first_trial=row.first_trial,
+            seconds_limit=row.seconds_limit,
+            lock_place=row.lock_place,
+            known_to=row.known_to,
+        ),
+        worker_id=row.worker_id,
+        seconds=row.seconds,
+        exhausted=row.exhausted,
+        default_latency=row.default_latency,
+        failure=codec.load_optional(Failure, row.failure),
+    )

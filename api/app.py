@@ -40,8 +40,10 @@ from api.transport.body_limit import BodyLimit
 from api.transport.conditional import ConditionalAnswers
 from api.transport.credentials import Credentials
 from api.transport.head import HeadAsGet
+from api.transport.known_answers import KnownAnswers, RememberAnswers
 from api.transport.known_callers import KnownCallers
 from api.transport.rate_limit import Buckets, RateLimit
+from api.transport.request_ids import RequestIds
 from api.transport.slow_bodies import SlowBodies
 from api.transport.upload_slots import UploadSlots
 from domain import release
@@ -75,6 +77,8 @@ def create_app(
     )
     stopping = threading.Event()
     counted = Metrics(database, worker_alive_seconds=settings.worker_alive_seconds)
+    callers = KnownCallers()
+    buckets = Buckets(per_second=settings.rate_per_second, burst=settings.rate_burst)
     services = Services(
         settings=settings,
         database=database,
@@ -89,7 +93,8 @@ def create_app(
         events=EventHub(database, poll_seconds=settings.events_poll_seconds, stopping=stopping),
         statuses=StatusCache(seconds=settings.status_seconds),
         glances=Unchanged(database),
-        callers=KnownCallers(),
+        callers=callers,
+        known_answers=KnownAnswers(callers, buckets, counted),
         plan_slots=threading.BoundedSemaphore(settings.plan_slots),
         uploads=UploadSlots(settings.upload_slots),
         failures=Buckets(per_second=settings.failures_per_second, burst=settings.failures_burst),
@@ -100,6 +105,8 @@ def create_app(
     _include_routes(app, settings)
     pages.install(app)
     openapi.install(app)
+    # Outside of all that add headers.
+    app.add_middleware(RememberAnswers, known=services.known_answers)
     return app
 
 
@@ -108,12 +115,13 @@ def _add_middleware(app: FastAPI, services: Services) -> None:
     settings = services.settings
     app.add_middleware(BodyLimit)
     app.add_middleware(SlowBodies, seconds=settings.body_seconds)
-    app.add_middleware(RateLimit, buckets=Buckets(per_second=settings.rate_per_second, burst=settings.rate_burst))
+    app.add_middleware(RateLimit, buckets=services.known_answers.buckets)
     app.add_middleware(Credentials, services=services)
     app.add_middleware(PlainAddresses)
     app.add_middleware(ConditionalAnswers)
     app.add_middleware(HeadAsGet)
     app.add_middleware(CountRequests, metrics=services.metrics)
+    app.add_middleware(RequestIds)
 
 
 def _include_routes(app: FastAPI, settings: ApiSettings) -> None:

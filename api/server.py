@@ -22,10 +22,12 @@ class ApiServer(uvicorn.Server):
             app,
             host=settings.host,
             port=settings.port,
+            # The root logger writes what uvicorn logs, as the settings have it.
+            log_config=None,
             log_level="warning",
             access_log=False,
             server_header=False,
-            http=http_protocol.protocol(settings),
+            http=http_protocol.protocol(settings, self._services.known_answers),
             ws="none",
             h11_max_incomplete_event_size=settings.header_bytes,
             timeout_graceful_shutdown=settings.shutdown_seconds,

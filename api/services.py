@@ -16,6 +16,7 @@ from api.live.unchanged import Unchanged
 from api.metrics import Metrics
 from api.publishing import Publisher
 from api.settings import ApiSettings
+from api.transport.known_answers import KnownAnswers
 from api.transport.known_callers import KnownCallers
 from api.transport.rate_limit import Buckets
 from api.transport.upload_slots import UploadSlots
@@ -50,6 +51,7 @@ class Services:
     glances: Unchanged[Glance]
     """Of jobs, by id."""
     callers: KnownCallers
+    known_answers: KnownAnswers
     stopping: threading.Event
     """Set when the server shuts down: streams end then instead of holding it up."""
     uploads: UploadSlots

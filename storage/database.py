@@ -12,13 +12,14 @@ SQLite is set up so that concurrent writers lose nothing, which its defaults do 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 from domain import errors
@@ -75,9 +76,7 @@ class Database:
             if connection.dialect.name == "sqlite":
                 yield from _migrating_sqlite(connection)
             else:
-                with connection.begin():
-                    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
-                    yield connection
+                yield from _migrating_postgresql(connection)
 
     def version(self) -> Version | None:
         """While it is the same, nothing was committed, by any process. None where only a query could tell.
@@ -85,6 +84,13 @@ class Database:
         Takes microseconds. What is to be kept with it is read after it was asked for.
         """
         return self._version.now() if self._version else None
+
+    def row(self, statement: str, parameters: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+        """The first row of a query that an index answers, asked so that an event loop may do it.
+
+        None where there is no row, and where only a thread may ask.
+        """
+        return self._version.row(statement, parameters) if self._version else None
 
     def close(self) -> None:
         if self._version:
@@ -94,9 +100,21 @@ class Database:
 
 
 def migrate(database: Database) -> None:
-    """Bring the schema to the newest revision; nothing to do is fine, and so are many processes doing it at once."""
-    with database.migrating() as connection:
-        running.upgrade(connection)
+    """Bring the schema to the newest revision; nothing to do is fine, and so are many processes doing it at once.
+
+    Raises DatabaseUnavailable when it does not answer, and ConfigurationError when it is of a newer release.
+    """
+    try:
+        with database.migrating() as connection:
+            running.upgrade(connection)
+    except (OperationalError, PoolTimeout) as error:
+        raise unavailable(error) from error
+
+
+def unavailable(error: SQLAlchemyError) -> errors.DatabaseUnavailable:
+    """What the driver said, in one line; it names hosts and users, never a password."""
+    reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
+    return errors.DatabaseUnavailable(f"the database cannot be used: {reason}")
 
 
 def _parse(url: str) -> URL:
@@ -165,3 +183,13 @@ def _migrating_sqlite(connection: Connection) -> Iterator[Connection]:
                 raise RuntimeError(f"the migration breaks foreign keys: {broken[:5]}")
     finally:
         driver.execute("PRAGMA foreign_keys=ON")
+
+
+def _migrating_postgresql(connection: Connection) -> Iterator[Connection]:
+    with connection.begin():
+        # Another process may migrate for minutes; what waits for a table's lock still gives up.
+        timeout = connection.scalar(text("SHOW lock_timeout"))
+        connection.execute(text("SET LOCAL lock_timeout = 0"))
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
+        connection.execute(text("SELECT set_config('lock_timeout', :timeout, true)"), {"timeout": timeout})
+        yield connection

@@ -1,11 +1,13 @@
-"""What tells, without a query, whether anything was committed since it was last asked for."""
+"""What SQLite tells in microseconds, without blocking: whether anything was committed, and single rows."""
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
 import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 Version = tuple[int, int]
 """Of which connection, as numbers of two cannot be compared, and the number."""
@@ -23,15 +25,21 @@ class SqliteVersion:
 
     def now(self) -> Version | None:
         """None where it cannot be told just now."""
+        found = self.row("PRAGMA data_version")
+        return (self._connections, int(found[0])) if found else None
+
+    def row(self, statement: str, parameters: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+        """The first one of a statement that an index answers; None where there is none, or none just now."""
         with self._lock:
             try:
                 if self._connection is None:
                     self._connection = self._connect()
                     self._connections += 1
-                return self._connections, int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+                row: tuple[Any, ...] | None = self._connection.execute(statement, parameters).fetchone()
             except sqlite3.Error:
                 self._drop()
                 return None
+        return row
 
     def close(self) -> None:
         with self._lock:

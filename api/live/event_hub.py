@@ -12,7 +12,7 @@ import contextlib
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -28,15 +28,30 @@ _BATCH = 1000
 _SECONDS_A_WATCHER = 0.004
 """Waking one costs about a tenth of that: however many they are, the machine is left to those who tune."""
 _PAUSE_AFTER_TROUBLE = 2.0
+_TOLD_AT_ONCE = 50
+"""Others are answered in between."""
+
+WRITE_CHUNK = "tunesmith.write_chunk"
+"""Extension of a request's scope: sends bytes straight to the caller; see ``WriteChunk``."""
+WriteChunk = Callable[[bytes], bool]
+"""Takes one more chunk of a body whose headers were sent; False where it cannot be sent just now."""
 
 
 class Watcher:
     """Whoever waits for news of one job in an event loop."""
 
-    def __init__(self, job_id: str, *, ping_seconds: float) -> None:
+    def __init__(
+        self, job_id: str, last_id: int, *, ping_seconds: float, write_chunk: WriteChunk | None = None
+    ) -> None:
         self.job_id = job_id
+        self.last_id = last_id
+        """The last event that was sent."""
         self.loop = asyncio.get_running_loop()
         self.news = asyncio.Event()
+        self.direct_until = 0.0
+        """Time of the loop until which news may be sent without asking whoever waits for them."""
+        self._write_chunk = write_chunk
+        self._is_waiting = False
         self._ping_seconds = ping_seconds
         self._told_at = self.loop.time()
         # One timer for the whole watch: to set one and take it back for each piece costs more than to send it.
@@ -50,6 +65,30 @@ class Watcher:
     def is_ping_due(self) -> bool:
         """Whether nothing was sent for ``ping_seconds``; ``news`` is set when that begins to be so."""
         return self.loop.time() >= self._told_at + self._ping_seconds
+
+    async def wait(self) -> None:
+        """Until there are news to be sent; most of them are sent meanwhile, without waking whoever waits."""
+        self._is_waiting = True
+        try:
+            await self.news.wait()
+        finally:
+            self._is_waiting = False
+
+    def tell(self, feed: Feed | None) -> None:
+        """What is new is sent at once where that is simple, which takes a tenth of waking a task for it."""
+        if not self._is_told_at_once(feed):
+            self.news.set()
+
+    def _is_told_at_once(self, feed: Feed | None) -> bool:
+        may_be = self._is_waiting and not self.news.is_set() and self.loop.time() < self.direct_until
+        if not may_be or feed is None or feed.ended or self._write_chunk is None:
+            return False
+        piece = feed.after(self.last_id)
+        if piece is None or not piece.content or not self._write_chunk(piece.chunk):
+            return False
+        self.last_id = piece.last_id
+        self.told()
+        return True
 
     def close(self) -> None:
         self._timer.cancel()
@@ -141,9 +180,17 @@ class EventHub:
         for loop, watchers in waiting.items():
             # A loop that has ended meanwhile has nobody left to wake.
             with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(_tell, watchers)
+                loop.call_soon_threadsafe(self._tell, watchers)
         if self._stopping.is_set():
             self._due.set()
+
+    def _tell(self, watchers: Sequence[Watcher]) -> None:
+        """In the watchers' loop."""
+        with self._lock:
+            for watcher in watchers[:_TOLD_AT_ONCE]:
+                watcher.tell(None if self._stopping.is_set() else self._feeds.get(watcher.job_id))
+        if watchers[_TOLD_AT_ONCE:]:
+            watchers[0].loop.call_soon(self._tell, watchers[_TOLD_AT_ONCE:])
 
     def close(self) -> None:
         """Return when the thread has ended; for when ``stopping`` is set."""
@@ -212,8 +259,3 @@ class EventHub:
         with self._lock:
             count = sum(map(len, self._watchers.values()))
         return max(self._poll_seconds, count * _SECONDS_A_WATCHER)
-
-
-def _tell(watchers: Sequence[Watcher]) -> None:
-    for watcher in watchers:
-        watcher.news.set()

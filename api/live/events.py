@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from functools import partial
 
 import anyio
 from fastapi.responses import StreamingResponse
 from starlette.types import Send
 
-from api.live.event_hub import Watcher
+from api.live.event_hub import Watcher, WriteChunk
 from api.services import Services
 
 _PING = b": ping\n\n"
@@ -32,9 +32,11 @@ class EventStream(StreamingResponse):
         ping_seconds: float = _PING_SECONDS,
         is_allowed: Callable[[], bool] = lambda: True,
         check_seconds: float = _CHECK_SECONDS,
+        write_chunk: WriteChunk | None = None,
     ) -> None:
         """Everything after ``last_id``; ends with the job, when the server stops, or soon after ``is_allowed`` does."""
-        self._pieces = _checked(_pieces(services, job_id, last_id, ping_seconds), is_allowed, check_seconds)
+        make = partial(Watcher, job_id, last_id, ping_seconds=ping_seconds, write_chunk=write_chunk)
+        self._pieces = _checked(services, make, is_allowed, check_seconds)
         # nginx would collect them.
         super().__init__(self._pieces, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
 
@@ -46,42 +48,44 @@ class EventStream(StreamingResponse):
 
 
 async def _checked(
-    pieces: AsyncGenerator[bytes, None], is_allowed: Callable[[], bool], seconds: float
+    services: Services, make: Callable[[], Watcher], is_allowed: Callable[[], bool], seconds: float
 ) -> AsyncGenerator[bytes, None]:
-    checked = time.monotonic()
-    async with aclosing(pieces):
+    # Made here, where the loop runs.
+    watcher = make()
+    watcher.direct_until = watcher.loop.time() + seconds
+    async with aclosing(_pieces(services, watcher)) as pieces:
         async for piece in pieces:
-            if time.monotonic() - checked >= seconds:
+            if watcher.loop.time() >= watcher.direct_until:
                 if not await anyio.to_thread.run_sync(is_allowed):
                     return
-                checked = time.monotonic()
+                watcher.direct_until = watcher.loop.time() + seconds
             yield piece
 
 
-async def _pieces(services: Services, job_id: str, last_id: int, ping_seconds: float) -> AsyncGenerator[bytes, None]:
-    hub, watcher = services.events, Watcher(job_id, ping_seconds=ping_seconds)
+async def _pieces(services: Services, watcher: Watcher) -> AsyncGenerator[bytes, None]:
+    hub, job_id = services.events, watcher.job_id
     try:
         hub.join(watcher)
         with services.metrics.watching():
             while True:
                 watcher.news.clear()
-                piece = hub.after(job_id, last_id)
+                piece = hub.after(job_id, watcher.last_id)
                 is_behind = piece is None
                 if piece is None:
-                    piece = await anyio.to_thread.run_sync(hub.read, job_id, last_id)
-                last_id = piece.last_id
+                    piece = await anyio.to_thread.run_sync(hub.read, job_id, watcher.last_id)
+                watcher.last_id = piece.last_id
                 if piece.content:
                     watcher.told()
                     yield piece.content
                 elif is_behind:
                     continue
-                elif hub.has_ended(job_id, last_id):
+                elif hub.has_ended(job_id, watcher.last_id):
                     return
                 elif watcher.is_ping_due:
                     watcher.told()
                     yield _PING
                 else:
-                    await watcher.news.wait()
+                    await watcher.wait()
     finally:
         watcher.close()
         hub.leave(watcher)

@@ -6,6 +6,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from domain.events import JobEvent
 
@@ -16,6 +17,11 @@ class Piece:
 
     content: bytes
     last_id: int
+
+    @cached_property
+    def chunk(self) -> bytes:
+        """The content as a chunk of an HTTP/1.1 body (RFC 9112, section 7.1)."""
+        return b"%x\r\n%s\r\n" % (len(self.content), self.content)
 
 
 class Feed:
@@ -30,6 +36,7 @@ class Feed:
         self._ids: list[int] = []
         self._frames: list[bytes] = []
         self._newest = Piece(b"", 0)
+        self._before_newest = 0
         self.floor = events[0].id - 1 if len(events) >= keep else 0
         self.head = self.floor
         self.ended = False
@@ -41,7 +48,8 @@ class Feed:
         if not events:
             return
         frames = [frame(event) for event in events]
-        self._newest = Piece(b"".join(frames), self.head)
+        self._before_newest = self.head
+        self._newest = Piece(b"".join(frames), events[-1].id)
         self._ids += [event.id for event in events]
         self._frames += frames
         self.head = events[-1].id
@@ -57,8 +65,8 @@ class Feed:
         if last_id >= self.head:
             return Piece(b"", last_id)
         # Almost every watcher has seen all but the newest: that was joined once for all of them.
-        if last_id == self._newest.last_id:
-            return Piece(self._newest.content, self.head)
+        if last_id == self._before_newest:
+            return self._newest
         return Piece(b"".join(self._frames[bisect_right(self._ids, last_id) :]), self.head)
 
 

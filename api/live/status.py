@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 from api import schemas
 from api.live.kept import Kept
+from api.transport import etags
 from domain.jobs import JobState
 from storage.glances import Glance
 
@@ -23,6 +24,11 @@ class Status:
     @cached_property
     def body(self) -> bytes:
         return self.detail.model_dump_json().encode()
+
+    @cached_property
+    def end(self) -> bytes:
+        """Of a whole HTTP answer: the headers that tell of the body, and the body."""
+        return b"content-length: %d\r\netag: %s\r\n\r\n%s" % (len(self.body), etags.of(self.body).encode(), self.body)
 
 
 Told = TypeVar("Told")

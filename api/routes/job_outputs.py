@@ -11,6 +11,7 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 
 from api import problems, report_schemas, views
 from api.auth import Reader, is_still_valid
+from api.live.event_hub import WRITE_CHUNK
 from api.live.events import EventStream
 from api.records import record_files
 from api.services import ServicesDep
@@ -68,7 +69,8 @@ def watch(
         with services.database.reading() as session:
             if not events.after(session, job.id, last_id, 1):
                 return Response(status_code=204)
-    return EventStream(services, job.id, last_id, is_allowed=partial(is_still_valid, request))
+    write_chunk = request.scope.get("extensions", {}).get(WRITE_CHUNK)
+    return EventStream(services, job.id, last_id, is_allowed=partial(is_still_valid, request), write_chunk=write_chunk)
 
 
 @router.get(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Annotated
 
 import anyio
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.orm import Session
 
 from api import problems, schemas, views
@@ -106,10 +107,11 @@ def listing(services: ServicesDep, principal: Reader, wanted: Annotated[JobQuery
         **problems.responses(404),
     },
 )
-async def answer(services: ServicesDep, principal: Reader, job_id: str) -> Response:
+async def answer(request: Request, services: ServicesDep, principal: Reader, job_id: str) -> Response:
     """One job: its state and stage, and within a second its tuning tasks, times and failures so far."""
     # A thread costs more than the answer, when that is known.
     status = _known(services, principal, job_id)
+    request.state.again = partial(_known, services, principal, job_id)
     body = status.body if status else await anyio.to_thread.run_sync(_body, services, principal, job_id)
     return Response(body, media_type="application/json")
 
@@ -124,8 +126,12 @@ def _body(services: Services, principal: Principal, job_id: str) -> bytes:
 
 
 def _known(services: Services, principal: Principal, job_id: str) -> Status | None:
-    """The status, if it can be told without asking the database. Raises JobNotFound."""
-    found, _ = services.glances.recall(job_id)
+    """The status, if it can be told without a thread. Raises JobNotFound."""
+    found, version = services.glances.recall(job_id)
+    if found is None and version is not None:
+        found = glances.at_once(services.database, job_id)
+        if found is not None:
+            services.glances.keep(job_id, version, found)
     return services.statuses.recall(job_id, _permitted(found, principal, job_id)) if found else None
 
 

@@ -37,6 +37,9 @@ class Credentials:
 
     An address that failed too often has to wait. Random secrets are looked up all the same, as nobody guesses one: a
     guesser locks out nobody behind the same address. A short one that somebody chose is not even compared meanwhile.
+
+    ``known_by`` is put there as well where the same bytes may be answered again: the token by which to see that the
+    caller is still the same, or None for one who always is.
     """
 
     def __init__(self, app: ASGIApp, services: Services) -> None:
@@ -64,6 +67,7 @@ class Credentials:
         if self._services.settings.open:
             _refuse_other_names(request, self._own_name)
             refuse_other_sites(request, required=False)
+            request.state.known_by = None
             return LOCAL
         if request.url.path.startswith(rate_limit.STATIC_PATH):
             return errors.Unauthorized("files of pages are for everyone")
@@ -77,6 +81,8 @@ class Credentials:
 
     async def _checked(self, request: Request, text: str, *, is_session: bool) -> Principal:
         if not is_session and self._is_own(request, text):
+            if len(text) >= _HOPELESS_TO_GUESS:
+                request.state.known_by = None
             return LOCAL
         find = partial(principal_of_session if is_session else principal_of_token, self._services, text)
         request.state.find_again = find
@@ -87,6 +93,7 @@ class Credentials:
         if known is None:
             known = await self._looked_up(request, find)
             callers.keep(text, known, moment)
+        request.state.known_by = text
         return known
 
     async def _looked_up(self, request: Request, find: Callable[[], Principal]) -> Principal:

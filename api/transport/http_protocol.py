@@ -7,13 +7,19 @@ import fcntl
 import http
 import sys
 import termios
+from functools import partial
 from typing import Any
 
 import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from api import problems
+from api.live.event_hub import WRITE_CHUNK
 from api.settings import ApiSettings
+from api.transport.known_answers import REQUEST, KnownAnswers
+
+_IDLE = {h11.CLIENT: h11.IDLE, h11.SERVER: h11.IDLE}
 
 
 class HttpProtocol(H11Protocol):
@@ -21,10 +27,16 @@ class HttpProtocol(H11Protocol):
     never ends, before the first answer too, and a reader that takes nothing of its answer."""
 
     settings: ApiSettings
+    known: KnownAnswers
 
     _head_timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
     _unsent: int = 0
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.app = self._extended(self.app)
+        self._request = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -36,12 +48,52 @@ class HttpProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        self._request = data if self._is_idle() else b""
+        answer = self.known.answer(data, self.server_state.default_headers) if self._request else None
+        if answer:
+            self.transport.write(answer)
+            self._stop(self._head_timer)
+            self._head_timer = None
+            self.on_response_complete()
+            return
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop(self._head_timer)
             self._head_timer = None
         elif self.timeout_keep_alive_task is None:
             self._await_head()
+
+    def _is_idle(self) -> bool:
+        """Whether nothing is being asked, answered or waited for."""
+        return (
+            self.conn.states == _IDLE
+            and not self.conn.trailing_data[0]
+            and not self.flow.write_paused
+            and (self.cycle is None or self.cycle.response_complete)
+        )
+
+    def _extended(self, app: ASGIApp) -> ASGIApp:
+        """With what only a connection knows in the scope of each request."""
+
+        async def extended(scope: Scope, receive: Receive, send: Send) -> None:
+            extensions = scope.setdefault("extensions", {})
+            cycle = self.cycle
+            if self._request and cycle is not None and cycle.body == b"" and not self.conn.trailing_data[0]:
+                extensions[REQUEST] = self._request
+            if scope["method"] == "GET" and scope["http_version"] == "1.1":
+                extensions[WRITE_CHUNK] = partial(self._write_chunk, cycle)
+            await app(scope, receive, send)
+
+        return extended
+
+    def _write_chunk(self, cycle: RequestResponseCycle, chunk: bytes) -> bool:
+        """Send one more chunk of the answer's body, ready as HTTP/1.1 has it; False where that would have to wait, or
+        the answer has ended."""
+        ended = cycle.disconnected or cycle.response_complete or self.transport.is_closing()
+        if ended or self.transport.get_write_buffer_size():
+            return False
+        self.transport.write(chunk)
+        return True
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -105,6 +157,6 @@ class HttpProtocol(H11Protocol):
             timer.cancel()
 
 
-def protocol(settings: ApiSettings) -> type[HttpProtocol]:
+def protocol(settings: ApiSettings, known: KnownAnswers) -> type[HttpProtocol]:
     """uvicorn makes instances by itself, and passes on nothing of ours."""
-    return type("ConfiguredHttpProtocol", (HttpProtocol,), {"settings": settings})
+    return type("ConfiguredHttpProtocol", (HttpProtocol,), {"settings": settings, "known": known})

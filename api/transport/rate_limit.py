@@ -79,7 +79,7 @@ class RateLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not scope["path"].startswith(_UNLIMITED):
-            seconds = self._buckets.take(_key(scope))
+            seconds = self._buckets.take(key(scope))
             if seconds:
                 await problems.tunesmith_error(Request(scope), exceeded(seconds))(scope, receive, send)
                 return
@@ -101,7 +101,7 @@ def address(scope: Scope) -> str:
     return str(ipaddress.ip_network((parsed, 64), strict=False)) if parsed.version == 6 else host
 
 
-def _key(scope: Scope) -> str:
+def key(scope: Scope) -> str:
     caller = scope["state"]["caller"]
     if isinstance(caller, Principal):
         return f"token {caller.token_id or caller.owner}"

@@ -116,6 +116,7 @@ class InstalledPlanner:
                 # A process counts the CPU time of all its threads.
                 cpu_seconds=int(self.settings.plan_seconds * 8),
                 file_bytes=_FILE_BYTES,
+                offline=True,
             ),
             canceled=canceled,
         )

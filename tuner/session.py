@@ -11,10 +11,9 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -22,6 +21,8 @@ from typing import Any, NoReturn, Self
 from domain import errors
 from domain.ports import Canceled, OnEvent
 from tuner import processes, strays
+from tuner.cage import limits as cage
+from tuner.cage.limits import Limits
 from tuner.catalogue import ROOT, EngineSpec
 from tuner.engines.protocol import messages
 from tuner.engines.protocol.messages import Event, MalformedMessage, Request
@@ -35,39 +36,8 @@ _TERM_SECONDS = 0.5
 _CLOSE_SECONDS = 2.0
 _CHUNK_BYTES = 256 * 1024
 _LOG_TAIL_BYTES = 4000
-_NOT_FOR_ENGINES = (
-    "PYTHONHOME",
-    "VIRTUAL_ENV",
-    "PYTHONSAFEPATH",
-    "PYTHONSTARTUP",
-    "PYTHONWARNINGS",
-    # Without cached bytecode TVM takes 3.4 s to import instead of 1.3 s, in each of an engine's processes.
-    "PYTHONDONTWRITEBYTECODE",
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What one engine process may use; see setrlimit(2)."""
-
-    memory_bytes: int
-    """Of address space, which is more than it touches."""
-    cpu_seconds: int
-    file_bytes: int
-    """Size of any file it writes."""
-    offline: bool = False
-    """Without a network, where the kernel lets us."""
-
-    @property
-    def command(self) -> list[str]:
-        limits = (self.memory_bytes, self.cpu_seconds, self.file_bytes)
-        network = "offline" if self.offline else "online"
-        return [sys.executable, "-I", "-S", str(ROOT / "tuner" / "limited.py"), *map(str, limits), network]
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Address space that libraries reserve for every core counts, so that many cores would use it all up."""
-        return {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
+_OURS = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "PYTHONNOUSERSITE": "1"}
+"""Bytecode is cached as usual, whatever the host was told: TVM's takes 3.4 s to import without, 1.3 s with."""
 
 
 class EngineSession:
@@ -93,8 +63,10 @@ class EngineSession:
         self._last_heard = time.monotonic()
         self._next_cancel_check = 0.0
         self._note = strays.note(spec.name, home)
-        extra = {**self._note.environment, **(limits.environment if limits else {})}
-        self._spawn([*(limits.command if limits else []), str(python), "-m", spec.module], extra)
+        limits = limits or Limits()
+        caged = replace(limits, hidden=(*limits.hidden, *cage.hidden(home, os.environ)))
+        environment = {**cage.environment(os.environ), **limits.environment, **_OURS, **self._note.environment}
+        self._spawn(python, [*caged.command(), str(python), "-m", spec.module], environment)
 
     @classmethod
     def start(
@@ -110,6 +82,8 @@ class EngineSession:
         canceled: Callable[[], bool] | None = None,
     ) -> Self:
         """Start the engine and wait for its hello. The log is appended to; times are in seconds.
+
+        Without ``limits`` it is caged all the same: no credentials, no privileges.
 
         With ``home``, ``sweep(home)`` can later end what this host process failed to end.
         Raises EngineStartFailed, and Canceled.
@@ -135,6 +109,10 @@ class EngineSession:
     @property
     def alive(self) -> bool:
         return self._dead is None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def request(
         self,
@@ -182,17 +160,19 @@ class EngineSession:
     ) -> None:
         self.close()
 
-    def _spawn(self, command: list[str], environment: dict[str, str]) -> None:
+    def _spawn(self, python: Path, command: list[str], environment: dict[str, str]) -> None:
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
         events, engine_events = os.pipe()
         self._events = events
         try:
+            # Asked for here: what runs first is the program that enters the cage.
+            python.stat()
             with self._log_path.open("ab") as log:
                 self._log_start = log.seek(0, os.SEEK_END)
                 self._process = subprocess.Popen(
                     [*command, "--event-fd", str(engine_events)],
                     cwd=ROOT,
-                    env={**_environment(os.environ), **environment},
+                    env=environment,
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=log,
@@ -354,11 +334,6 @@ class EngineSession:
         deadline = time.monotonic() + seconds
         while not self._ended() and time.monotonic() < deadline:
             time.sleep(0.01)
-
-
-def _environment(outer: Mapping[str, str]) -> dict[str, str]:
-    kept = {name: value for name, value in outer.items() if name not in _NOT_FOR_ENGINES}
-    return {**kept, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "PYTHONNOUSERSITE": "1"}
 
 
 def _refusal(data: dict[str, Any]) -> errors.EngineRequestFailed:

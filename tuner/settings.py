@@ -9,6 +9,8 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from tuner.cage.limits import Limits, memory_of_host
+
 
 def _lock_folder() -> Path:
     return Path(tempfile.gettempdir()) / f"tunesmith-{os.getuid()}"
@@ -33,6 +35,20 @@ class TunerSettings(BaseSettings):
         default=None,
         description="Requirement file of the packages that `engines install` adds to the relay and relax environments.",
     )
+    engine_environment: str = Field(
+        default="",
+        description="More environment variables that engines get, with commas between; * stands for any characters. "
+        "They get none that could hold credentials unless named here.",
+    )
+    engine_memory_mb: int = Field(
+        default=0,
+        ge=0,
+        description="Memory, in MiB, that one process of an engine may take; 0 stands for three quarters of the "
+        "machine's or container's.",
+    )
+    engine_file_mb: int = Field(
+        default=16384, gt=0, description="Size, in MiB, of the largest file that an engine may write."
+    )
     engine_hello_seconds: float = Field(
         default=120.0, gt=0, description="Seconds that an engine may take to start and say hello."
     )
@@ -56,3 +72,8 @@ class TunerSettings(BaseSettings):
         gt=0,
         description="Seconds that an engine may work on one plan, to import a model and find its tasks.",
     )
+
+    def engine_limits(self, *, network: bool) -> Limits:
+        """Of the engines of jobs; how long they may work is said with each request."""
+        memory = self.engine_memory_mb * 1024**2 or memory_of_host() * 3 // 4
+        return Limits(data_bytes=memory, file_bytes=self.engine_file_mb * 1024**2, offline=not network)

@@ -14,6 +14,7 @@ from tuner import catalogue, environments
 from tuner.inspection import Inspector, Prepared
 from tuner.session import EngineSession
 from tuner.settings import TunerSettings
+from worker import observing
 
 REFERENCE = "reference"
 COMPILERS = ("relay", "relax")
@@ -21,8 +22,13 @@ COMPILERS = ("relay", "relax")
 
 
 class EngineSource(Protocol):
-    def start(self, name: str, *, log: Path, canceled: Callable[[], bool] | None = None) -> Engine:
-        """A fresh engine. Raises EngineNotInstalled, EngineStartFailed, Canceled."""
+    def start(
+        self, name: str, *, log: Path, canceled: Callable[[], bool] | None = None, network: bool = False
+    ) -> Engine:
+        """A fresh engine, which reaches other hosts only with ``network``.
+
+        Raises EngineNotInstalled, EngineStartFailed, Canceled.
+        """
         ...
 
     def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path, *, log: Path) -> Prepared:
@@ -40,7 +46,9 @@ class InstalledEngines:
     home: Path
     settings: TunerSettings
 
-    def start(self, name: str, *, log: Path, canceled: Callable[[], bool] | None = None) -> Engine:
+    def start(
+        self, name: str, *, log: Path, canceled: Callable[[], bool] | None = None, network: bool = False
+    ) -> Engine:
         spec = catalogue.get(name)
         return EngineSession.start(
             spec,
@@ -49,6 +57,7 @@ class InstalledEngines:
             hello_timeout=self.settings.engine_hello_seconds,
             silence_timeout=self.settings.engine_silence_seconds,
             home=self.home,
+            limits=self.settings.engine_limits(network=network),
             canceled=canceled,
         )
 
@@ -60,8 +69,10 @@ class InstalledEngines:
 class EnginePool:
     """The engines of one job: started when first needed, again after they died, all ended together."""
 
-    def __init__(self, source: EngineSource, *, log: Path, canceled: Callable[[], bool]) -> None:
+    def __init__(self, source: EngineSource, *, log: Path, canceled: Callable[[], bool], network: bool = False) -> None:
+        """``network``: whether the compilers measure on other hosts."""
         self._source = source
+        self._network = network
         self._log = log
         self._canceled = canceled
         self._engines: dict[tuple[str, str], Engine] = {}
@@ -73,7 +84,11 @@ class EnginePool:
         known = self._engines.get((name, role))
         if known is not None and known.alive:
             return known
-        started = Heard(self._source.start(name, log=self._log, canceled=self._canceled), self._hear)
+        network = self._network and name != REFERENCE
+        with observing.engine_starting(name, again=known is not None):
+            fresh = self._source.start(name, log=self._log, canceled=self._canceled, network=network)
+        observing.engine_started(name, fresh.pid)
+        started = Heard(name, fresh, self._hear)
         self._engines[name, role] = started
         return started
 
@@ -98,7 +113,8 @@ class EnginePool:
 class Heard:
     """An engine whose events somebody else hears as well."""
 
-    def __init__(self, engine: Engine, listener: OnEvent) -> None:
+    def __init__(self, name: str, engine: Engine, listener: OnEvent) -> None:
+        self._name = name
         self._engine = engine
         self._listener = listener
 
@@ -109,6 +125,10 @@ class Heard:
     @property
     def alive(self) -> bool:
         return self._engine.alive
+
+    @property
+    def pid(self) -> int | None:
+        return self._engine.pid
 
     def request(
         self,
@@ -124,7 +144,8 @@ class Heard:
             if on_event is not None:
                 on_event(kind, data)
 
-        return self._engine.request(method, params, timeout=timeout, on_event=hear, canceled=canceled)
+        with observing.engine_asked(self._name, self.pid, method):
+            return self._engine.request(method, params, timeout=timeout, on_event=hear, canceled=canceled)
 
     def close(self) -> None:
         self._engine.close()

@@ -22,6 +22,12 @@ settings.load_profile("steady")
 Start = Callable[..., EngineSession]
 
 
+@pytest.fixture(autouse=True)
+def passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The misbehaving engine is told by its environment how to start."""
+    monkeypatch.setenv("TUNESMITH_ENGINE_ENVIRONMENT", "TUNESMITH_TEST_*")
+
+
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Starts misbehaving engines, and ends them with the test."""

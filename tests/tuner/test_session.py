@@ -263,12 +263,24 @@ def test_what_an_engine_prints_is_log_and_never_an_event(engine: EngineSession, 
     assert '"event":"result"' in (tmp_path / "engine.log").read_text()
 
 
-def test_an_engine_gets_our_environment_and_our_packages(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_gets_our_packages_and_of_our_environment_what_it_needs(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNESMITH_ENGINE_ENVIRONMENT", "THREADS")
     monkeypatch.setenv("THREADS", "7")
     monkeypatch.setenv("PYTHONHOME", "/nonexistent")
-    answer = start().request("echo", {}, timeout=10)
+    monkeypatch.setenv("TUNESMITH_TOKEN", "secret")
+    engine = start()
+    answer = engine.request("echo", {}, timeout=10)
     assert answer["threads"] == "7"
     assert answer["cwd"] == str(ROOT)
+    assert b"secret" not in Path(f"/proc/{pid_of(engine)}/environ").read_bytes()
+
+
+def test_an_engine_without_limits_is_caged_all_the_same(engine: EngineSession) -> None:
+    status = Path(f"/proc/{pid_of(engine)}/status").read_text().split()
+    assert status[status.index("NoNewPrivs:") + 1] == "1"
+    assert status[status.index("CapEff:") + 1].lstrip("0") in ("", "2")
 
 
 def test_standard_input_is_not_the_request_pipe(engine: EngineSession) -> None:

@@ -83,7 +83,9 @@ class Script:
     requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     started: list[str] = field(default_factory=list)
 
-    def start(self, name: str, *, log: Path, canceled: Callable[[], bool] | None = None) -> Engine:
+    def start(
+        self, name: str, *, log: Path, canceled: Callable[[], bool] | None = None, network: bool = False
+    ) -> Engine:
         if name not in self.hellos:
             raise errors.EngineNotInstalled(f"the {name} engine is not installed")
         self.started.append(name)
@@ -114,6 +116,9 @@ class ScriptedEngine:
     def alive(self) -> bool:
         return self._alive
 
+    @property
+    def pid(self) -> None:
+        return None
     def close(self) -> None:
         self._alive = False
 

@@ -32,12 +32,14 @@ class Engines(InstalledEngines):
 
     hear: Callable[[], None]
 
-    def start(self, name: str, *, log: Path, canceled: Callable[[], bool] | None = None) -> Engine:
+    def start(
+        self, name: str, *, log: Path, canceled: Callable[[], bool] | None = None, network: bool = False
+    ) -> Engine:
         def listen(kind: str, _: dict[str, Any]) -> None:
             if kind == "trial":
                 self.hear()
 
-        return Heard(super().start(name, log=log, canceled=canceled), listen)
+        return Heard(super().start(name, log=log, canceled=canceled, network=network), listen)
 
 
 def _leaving_work_out(other: Record) -> Record:

@@ -83,7 +83,7 @@ def run_bundle(
         from domain.errors import EngineRequestFailed
         from tuner import bundle as bundles
         from tuner import catalogue, environments, failures
-        from tuner.session import EngineSession
+        from tuner.session import EngineSession, Limits
 
         folder = Path(scratch)
         manifest = bundles.open_bundle(bundle, folder / "bundle")
@@ -101,7 +101,8 @@ def run_bundle(
             "number": number,
         }
         python = environments.interpreter(spec, connection.home())
-        with EngineSession.start(spec, python, log_path=folder / "engine.log", home=connection.home()) as session:
+        log, limits = folder / "engine.log", Limits(offline=True)
+        with EngineSession.start(spec, python, log_path=log, home=connection.home(), limits=limits) as session:
             try:
                 answer = session.request("run", params, timeout=None)
             except EngineRequestFailed as error:

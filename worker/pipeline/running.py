@@ -10,14 +10,14 @@ from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from domain import errors
+from domain import errors, logs
 from domain.blobs import BlobStore
 from domain.events import EventKind
-from domain.jobs import Failure, Job, JobState, Stage, Tuner
+from domain.jobs import Failure, Job, JobState, RunnerKind, Stage, Tuner
 from domain.ports import Canceled
 from storage import events, jobs, models, records, stages
 from storage.database import Database
-from worker import clock, paths
+from worker import clock, metrics, observing, paths
 from worker.engines import EnginePool, EngineSource
 from worker.leases import CancelAsked, LeaseKeeper, LeaseLost, ShuttingDown
 from worker.pipeline import (
@@ -60,12 +60,17 @@ class Pipeline:
 
     def run(self, job: Job, keeper: LeaseKeeper) -> None:
         """Bring the job to its end, or give it back; raises only what is neither the job's nor an engine's fault."""
+        # To the end of the attempt: whoever runs one has a context of its own for it.
+        logs.bind(attempt=keeper.lease.attempt)
         log = paths.job_log(self.settings.home, job.id)
         log.parent.mkdir(parents=True, exist_ok=True)
-        pool = EnginePool(self.engines, log=log, canceled=keeper.stop_wanted)
+        network = job.request.runner is RunnerKind.RPC
+        pool = EnginePool(self.engines, log=log, canceled=keeper.stop_wanted, network=network)
         try:
             self._advance(job, keeper, pool)
+            metrics.attempt_ended(JobState.SUCCEEDED)
         except LeaseLost:
+            metrics.attempt_ended(metrics.LOST)
             _log.warning("job %s: the lease is lost; leaving it to others", job.id)
             return
         except ShuttingDown:
@@ -157,7 +162,8 @@ class Pipeline:
         with self.database.transaction() as session:
             work.keeper.require(jobs.set_stage(session, work.job.id, work.lease, stage))
             _tell(session, work, {"stage": stage.value, "status": "started"})
-        outcome = {**_persistently(work, stage, step), "placement": _identity(work)}
+        with observing.stage(stage.value):
+            outcome = {**_persistently(work, stage, step), "placement": _identity(work)}
         finished = clock.now()
         seconds = round((finished - started).total_seconds(), 3)
         with self.database.transaction() as session:
@@ -171,7 +177,8 @@ class Pipeline:
 
     def _end(self, job: Job, keeper: LeaseKeeper, state: JobState, failure: Failure | None) -> None:
         with self.database.transaction() as session:
-            jobs.finish(session, job.id, keeper.lease, state=state, failure=failure, now=clock.now())
+            won = jobs.finish(session, job.id, keeper.lease, state=state, failure=failure, now=clock.now())
+        metrics.attempt_ended(state if won else metrics.LOST, code=failure.code if failure and won else None)
 
     def _clear(self, job: Job) -> None:
         """Remove the work folder of a job that has ended; another worker may need that of one that was taken over."""
@@ -183,6 +190,7 @@ class Pipeline:
     def _release(self, job: Job, keeper: LeaseKeeper) -> None:
         with self.database.transaction() as session:
             jobs.release(session, job.id, keeper.lease, now=clock.now())
+        metrics.attempt_ended(metrics.RELEASED)
 
 
 def _persistently(work: Work, stage: Stage, step: Callable[[Work], Outcome]) -> Outcome:

@@ -95,8 +95,10 @@ class Service:
         assert job["state"] == JobState.SUCCEEDED, (job["failure"], self.notes(job["id"]))
         return job
 
-    def start(self, name: str, *, log: Path, canceled: Callable[[], bool] | None = None) -> Engine:
-        session = self.engines.start(name, log=log, canceled=canceled)
+    def start(
+        self, name: str, *, log: Path, canceled: Callable[[], bool] | None = None, network: bool = False
+    ) -> Engine:
+        session = self.engines.start(name, log=log, canceled=canceled, network=network)
         assert isinstance(session, EngineSession)
         return Heard(session, lambda kind, data: self.hear(session, kind, data))
 

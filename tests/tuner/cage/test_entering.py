@@ -1,0 +1,245 @@
+"""What a program in the cage is kept from, as the user who runs the tests and as one without privileges."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.cage import limits as cage
+from tuner.cage.limits import Limits
+
+_NOBODY = 65534
+_SYSTEM_PYTHON = "/usr/bin/python3"
+"""One that nobody may run, wherever the tests' own lies."""
+_CONNECT = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1])), 5); print('reached')"
+_STRANGER = """
+import socket, sys
+try:
+    socket.socket(int(sys.argv[1]), socket.SOCK_STREAM)
+except PermissionError:
+    print("refused")
+"""
+_CALL = "import ctypes, sys; c = ctypes.CDLL(None, use_errno=True); {}; print('errno', ctypes.get_errno())"
+
+
+def _as(user: int) -> list[str]:
+    return [] if user == os.geteuid() else ["setpriv", f"--reuid={user}", "--clear-groups"]
+
+
+def _python(user: int) -> str:
+    return sys.executable if user == os.geteuid() else _SYSTEM_PYTHON
+
+
+def _run(limits: Limits, *arguments: str, user: int | None = None) -> str:
+    user = os.geteuid() if user is None else user
+    enter = limits.command()
+    command = [*_as(user), _python(user), *enter[1:], _python(user), *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, cwd="/")
+    return ended.stdout + ended.stderr
+
+
+def _strength(user: int) -> dict[str, Any]:
+    command = [*_as(user), _python(user), *cage.probe_command()[1:]]
+    said: dict[str, Any] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return said
+
+
+def _users() -> list[int]:
+    """Nobody too, where the tests may become nobody and nobody may read them."""
+    others = os.geteuid() == 0 and shutil.which("setpriv") and Path(_SYSTEM_PYTHON).exists()
+    if not others:
+        return [os.geteuid()]
+    reads = subprocess.run([*_as(_NOBODY), "test", "-r", cage.__file__], check=False).returncode == 0
+    return [os.geteuid(), _NOBODY] if reads else [os.geteuid()]
+
+
+@pytest.fixture(params=_users(), ids=lambda user: "root" if user == 0 else f"user {user}")
+def user(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_who_reads_uploads_reaches_nobody(user: int, port: int) -> None:
+    assert "reached" in _run(Limits(), "-c", _CONNECT, str(port), user=user)
+    strength = _strength(user)
+    # Where the kernel grants no network of one's own, the filter keeps Internet sockets away.
+    assert strength["network"] or strength["calls"], strength
+    assert "reached" not in _run(Limits(offline=True), "-c", _CONNECT, str(port), user=user)
+
+
+def test_without_a_namespace_the_filter_keeps_internet_sockets_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not _strength(os.geteuid())["calls"]:
+        pytest.skip("this kernel has no seccomp filters")
+    refuse = "from tuner.cage import entering, namespaces; namespaces._unshare = lambda flags: False; entering.main()"
+    monkeypatch.setattr(cage, "_ENTER", f"import sys; sys.path.insert(0, sys.argv.pop(1)); {refuse}")
+    for family in (socket.AF_INET, socket.AF_INET6):
+        assert "refused" in _run(Limits(offline=True), "-c", _STRANGER, str(int(family)))
+        assert "refused" not in _run(Limits(), "-c", _STRANGER, str(int(family)))
+    assert "refused" not in _run(Limits(offline=True), "-c", _STRANGER, str(int(socket.AF_UNIX)))
+
+
+def test_its_own_loopback_is_up(user: int) -> None:
+    if not _strength(user)["network"]:
+        pytest.skip("this kernel grants no network namespace")
+    speak = (
+        "import socket; s = socket.create_server(('127.0.0.1', 0)); "
+        "socket.create_connection(s.getsockname(), 5); print('heard')"
+    )
+    assert "heard" in _run(Limits(offline=True), "-c", speak, user=user)
+
+
+def test_credentials_look_empty(user: int, tmp_path: Path) -> None:
+    if not _strength(user)["files"]:
+        pytest.skip("this kernel grants no mount namespace")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "broker.sock").write_text("secret")
+    (tmp_path / "server.json").write_text("secret")
+    (tmp_path / "model.onnx").write_text("model")
+    for path in (tmp_path, *tmp_path.parents[:-2]):
+        path.chmod(0o755)
+    hidden = (str(tmp_path / "server.json"), str(folder))
+    look = (
+        "import pathlib, sys; p = pathlib.Path(sys.argv[1]); "
+        "print([(p / 'server.json').read_text(), [*(p / 'run').iterdir()], (p / 'model.onnx').read_text()])"
+    )
+    assert "['', [], 'model']" in _run(Limits(hidden=hidden), "-c", look, str(tmp_path), user=user)
+    assert (tmp_path / "server.json").read_text() == "secret", "the host sees what it saw"
+
+
+def test_no_privileges_and_no_way_to_more(user: int) -> None:
+    lines = _run(Limits(), "-c", "print(open('/proc/self/status').read())", user=user).splitlines()
+    status = {name: text.strip() for name, _, text in (line.partition(":") for line in lines)}
+    assert status["NoNewPrivs"] == "1"
+    # Root keeps the right to open its user's files.
+    for kind in ("CapPrm", "CapEff", "CapBnd"):
+        assert int(status[kind], 16) in ((0, 2) if user == 0 or kind == "CapBnd" else (0,)), kind
+    if _strength(user)["calls"]:
+        assert status["Seccomp"] == "2"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "c.ptrace(0, 0, 0, 0)",
+        "c.unshare(0x10000000)",
+        "c.mount(b'none', b'/mnt', b'tmpfs', 0, None)",
+        "c.umount2(b'/proc', 0)",
+        "c.chroot(b'/')",
+        "c.syscall(425, 1, 0)",
+    ],
+    ids=["ptrace", "unshare", "mount", "umount", "chroot", "io_uring"],
+)
+def test_calls_that_lead_out_are_refused(user: int, call: str) -> None:
+    if not _strength(user)["calls"]:
+        pytest.skip("this kernel has no seccomp filters")
+    assert "errno 1\n" in _run(Limits(), "-c", _CALL.format(call), user=user)
+
+
+def test_ordinary_programs_run(user: int) -> None:
+    work = (
+        "import subprocess, threading, multiprocessing.connection as m; a, b = m.Pipe(); a.send(1); assert b.recv();"
+        "t = threading.Thread(target=print, args=('thread',)); t.start(); t.join();"
+        "print(subprocess.run(['/bin/echo', 'child'], capture_output=True, text=True, check=True).stdout)"
+    )
+    said = _run(Limits(offline=True, cpu_seconds=20), "-c", work, user=user)
+    assert "thread" in said, said
+    assert "child" in said, said
+
+
+def test_it_signals_none_but_its_own(user: int) -> None:
+    if not _strength(user)["signals"]:
+        pytest.skip("this kernel's Landlock knows no signals")
+    with subprocess.Popen([*_as(user), "sleep", "60"]) as other:
+        try:
+            said = _run(Limits(), "-c", f"import os; os.kill({other.pid}, 15)", user=user)
+            assert "PermissionError" in said
+            assert other.poll() is None
+        finally:
+            other.kill()
+
+
+@pytest.mark.parametrize(
+    ("limits", "code", "said"),
+    [
+        (Limits(memory_bytes=2**30), "bytearray(2**31)", "MemoryError"),
+        (Limits(data_bytes=2**30), "bytearray(2**31)", "MemoryError"),
+        (Limits(file_bytes=1000), "open('written', 'wb', 0).write(bytes(2000)) == 1000 or 1/0", ""),
+        (Limits(), "import resource; assert resource.getrlimit(resource.RLIMIT_CORE) == (0, 0)", ""),
+    ],
+    ids=["address space", "memory", "file", "core"],
+)
+def test_limits_hold(limits: Limits, code: str, said: str, tmp_path: Path) -> None:
+    ended = _run(limits, "-c", f"import os; os.chdir({str(tmp_path)!r}); {code}")
+    assert (said in ended) if said else not ended
+
+
+def test_reserved_memory_is_no_memory() -> None:
+    reserve = "import mmap; mmap.mmap(-1, 2**33, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)"
+    assert not _run(Limits(data_bytes=2**30), "-c", reserve)
+
+
+def test_cpu_time_ends_it() -> None:
+    command = [*Limits(cpu_seconds=1).command(), sys.executable, "-c", "while True: pass"]
+    assert subprocess.run(command, timeout=20, check=False).returncode < 0
+
+
+def test_a_program_that_is_not_there_is_told() -> None:
+    command = [*Limits().command(), "/nonexistent/python"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "/nonexistent/python: No such file" in ended.stderr
+
+
+SECRETS: Sequence[str] = (
+    "TUNESMITH_TOKEN",
+    "TUNESMITH_DATABASE_URL",
+    "TUNESMITH_BROKER_URL",
+    "TUNESMITH_BLOB_URL",
+    "TUNESMITH_WEBHOOK_SECRET",
+    "DATABASE_URL",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "PGPASSWORD",
+    "GITHUB_TOKEN",
+    "HTTPS_PROXY",
+    "SSH_AUTH_SOCK",
+    "ANYTHING_ELSE",
+)
+
+
+def test_engines_get_what_they_need_and_no_credential() -> None:
+    needed = {"PATH": "/bin", "HOME": "/h", "TVM_NUM_THREADS": "2", "CUDA_VISIBLE_DEVICES": "0", "LC_ALL": "C"}
+    outer = {**needed, **dict.fromkeys(SECRETS, "secret")}
+    assert cage.environment(outer) == needed
+    more = {**outer, cage.MORE: "ANYTHING_*, PGPASSWORD"}
+    assert cage.environment(more) == {**needed, "ANYTHING_ELSE": "secret", "PGPASSWORD": "secret"}
+
+
+def test_what_holds_credentials_is_hidden(tmp_path: Path) -> None:
+    secret, person, home = tmp_path / "password", tmp_path / "person", tmp_path / "home"
+    for path in (secret, person / ".ssh" / "id", home / "server.json", home / "run" / "sock", home / "work" / "x"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("secret")
+    hidden = set(cage.hidden(home, {"HOME": str(person), "TUNESMITH_TOKEN_FILE": str(secret)}))
+    ours = {str(person / ".ssh"), str(home / "server.json"), str(home / "run"), str(secret)}
+    assert {path for path in hidden if path.startswith(str(tmp_path))} == ours
+
+
+def test_the_share_of_memory_is_that_of_the_machine_or_container() -> None:
+    assert 2**28 < cage.memory_of_host() <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,64 @@
+"""``… LIMITS PROGRAM ARGUMENT…``: become a program with limits that it cannot raise; ``LIMITS`` are JSON, those of
+``limits.Limits``.
+
+A program of its own because what is done between fork and exec would run Python in a child of a threaded process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+from typing import Any
+
+from tuner.cage import filters, namespaces
+
+_FAR_TOO_MANY = 4096
+"""Processes and threads of one engine; one with 128 cores has under 1000."""
+
+
+def main() -> None:
+    limits, program = json.loads(sys.argv[1]), sys.argv[2:]
+    _limit(limits)
+    _enter(limits)
+    try:
+        os.execv(program[0], program)  # noqa: S606 - no shell is the point
+    except OSError as error:
+        sys.exit(f"{program[0]}: {error.strerror}")
+
+
+def probe() -> None:
+    """Print, as JSON, what a cage can take away on this machine."""
+    print(json.dumps(_enter({"offline": True, "hidden": []})))  # noqa: T201 - this is its answer
+
+
+def _limit(limits: dict[str, Any]) -> None:
+    for kind, limit in (
+        (resource.RLIMIT_AS, limits["memory_bytes"]),
+        (resource.RLIMIT_DATA, limits["data_bytes"]),
+        (resource.RLIMIT_CPU, limits["cpu_seconds"]),
+        (resource.RLIMIT_FSIZE, limits["file_bytes"]),
+    ):
+        if limit:
+            _lower(kind, limit)
+    _lower(resource.RLIMIT_CORE, 0)
+
+
+def _lower(kind: int, limit: int) -> None:
+    _, hard = resource.getrlimit(kind)
+    lowered = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+    resource.setrlimit(kind, (lowered, lowered))
+
+
+def _enter(limits: dict[str, Any]) -> dict[str, bool]:
+    own = namespaces.leave(network=not limits["offline"])
+    if own and os.geteuid() != 0:
+        # Counted in its own user namespace only: elsewhere the user's other programs would count as well.
+        _lower(resource.RLIMIT_NPROC, _FAR_TOO_MANY)
+    files = "files" in own and namespaces.hide(limits["hidden"])
+    privileges = namespaces.drop_privileges()
+    signals = namespaces.keep_signals_inside()
+    calls = filters.set_filter(internet=not limits["offline"] or "network" in own)
+    network = "network" in own
+    return {"network": network, "files": files, "calls": calls, "signals": signals, "privileges": privileges}

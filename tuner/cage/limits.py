@@ -1,0 +1,104 @@
+"""What the host says about the cage of one engine: the command that enters it, and the environment inside."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+MORE = "TUNESMITH_ENGINE_ENVIRONMENT"
+"""The setting ``engine_environment``."""
+
+_ENTER = "import sys; sys.path.insert(0, sys.argv.pop(1)); from tuner.cage import entering; entering.main()"
+_PROBE = "import sys; sys.path.insert(0, sys.argv.pop(1)); from tuner.cage import entering; entering.probe()"
+_KEPT = (
+    # Programs, texts, times and files.
+    *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "XDG_CACHE_HOME", "LD_*"),
+    # Compilers and what they look at.
+    *("CC", "CXX", "CPATH", "LIBRARY_PATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"),
+    # TVM, its companions, and devices.
+    *("TVM_*", "TOPHUB_LOCATION", "OMP_*", "KMP_*", "GOMP_*", "MKL_*", "OPENBLAS_*", "MALLOC_*"),
+    *("CUDA_*", "CUDNN_*", "NVIDIA_*", "ROCM_*", "HIP_*", "TUNESMITH_ENGINE_PLUGINS", "TUNESMITH_ENGINE_SESSION"),
+)
+"""An allow-list: a credential that nobody thought of is not passed on either."""
+_SECRETS_AT_HOME = (".aws", ".azure", ".config/gcloud", ".config/gh", ".docker", ".git-credentials", ".gnupg", ".kube")
+_SECRETS = (*_SECRETS_AT_HOME, ".netrc", ".pgpass", ".pypirc", ".ssh")
+_SECRET_FOLDERS = ("/run/secrets", "/var/run/secrets")
+_OURS = ("server.json", "db.sqlite3", "db.sqlite3-wal", "db.sqlite3-shm", "run")
+"""Under the home folder: the service's token, the database, and the broker's socket."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one engine process may use; see setrlimit(2). None and 0 set no limit."""
+
+    memory_bytes: int | None = None
+    """Of address space, which is more than it touches; GPU runtimes reserve more than any machine has."""
+    data_bytes: int | None = None
+    """Of memory that only this process has and may write to: what it could touch, not what it reserved."""
+    cpu_seconds: int | None = None
+    file_bytes: int | None = None
+    """Size of any file it writes."""
+    offline: bool = False
+    """Without a network beyond a loopback of its own, where the kernel lets us; else without Internet sockets."""
+    hidden: tuple[str, ...] = ()
+    """Files and folders that look empty, where the kernel lets us."""
+
+    def command(self) -> list[str]:
+        """What to write before the program and its arguments."""
+        return [*_python(_ENTER), json.dumps(asdict(self))]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Address space that libraries reserve for every core counts, so that many cores would use it all up."""
+        if self.memory_bytes is None:
+            return {}
+        return {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
+
+
+def probe_command() -> list[str]:
+    return _python(_PROBE)
+
+
+def _python(code: str) -> list[str]:
+    return [sys.executable, "-I", "-S", "-c", code, str(ROOT)]
+
+
+def hidden(home: Path | None, outer: Mapping[str, str]) -> tuple[str, ...]:
+    """What holds credentials: ours, the user's, and files that ``outer``, the host's environment, names as secrets."""
+    person = Path(outer.get("HOME") or "/nonexistent")
+    named = [value for name, value in outer.items() if name.startswith("TUNESMITH_") and name.endswith("_FILE")]
+    paths = [
+        *(home.absolute() / name for name in _OURS if home is not None),
+        *(person / name for name in _SECRETS),
+        *map(Path, [*_SECRET_FOLDERS, *named]),
+    ]
+    return tuple(str(path) for path in paths if path.is_absolute() and path.exists())
+
+
+def environment(outer: Mapping[str, str]) -> dict[str, str]:
+    """What an engine gets of the host's environment."""
+    more = [name.strip() for name in outer.get(MORE, "").split(",") if name.strip()]
+    return {name: value for name, value in outer.items() if _matches(name, [*_KEPT, *more])}
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def memory_of_host() -> int:
+    """Bytes that this process and its children may use: of the machine, or of the container that it is in."""
+    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
+        try:
+            text = path.read_text().strip()
+        except OSError:
+            continue
+        if text.isdecimal():
+            found = min(found, int(text))
+    return found

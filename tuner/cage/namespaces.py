@@ -1,0 +1,112 @@
+"""Namespaces and privileges of the process that is about to become an engine."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+
+_NEW_MOUNTS, _NEW_USER, _NEW_NETWORK = 0x00020000, 0x10000000, 0x40000000
+"""Flags of unshare(2), which Python has from 3.12 on."""
+_BIND, _RECURSIVE, _PRIVATE, _SEALED = 0x1000, 0x4000, 1 << 18, 0x1 | 0x2 | 0x4 | 0x8
+"""Flags of mount(2); the last are read-only, nosuid, nodev and noexec."""
+_SET_FLAGS, _UP = 0x8914, 0x1
+_NO_NEW_PRIVILEGES, _DROP_BOUND = 38, 24
+_CAPABILITY_VERSION, _OVERRIDE_ACCESS, _MOST_CAPABILITIES = 0x20080522, 1, 64
+_LANDLOCK_CREATE, _LANDLOCK_RESTRICT = 444, 446
+_SCOPES = 0b11
+"""Of Landlock: abstract sockets and signals."""
+
+_C = ctypes.CDLL(None, use_errno=True)
+
+
+def leave(*, network: bool) -> set[str]:
+    """Give this process its own view of files, and unless it keeps the ``network`` a network where only it is.
+
+    Which of ``files`` and ``network`` it has now; containers often forbid both.
+    """
+    # Whoever is not root may have them only as a user of their own.
+    user = 0 if os.geteuid() == 0 else _NEW_USER
+    ids = os.getuid(), os.getgid()
+    flags = _NEW_MOUNTS | (0 if network else _NEW_NETWORK)
+    if not _unshare(flags | user):
+        # Rarely is one of them allowed and not the other, but then it is this one.
+        if network or not _unshare(_NEW_NETWORK | user):
+            return set()
+        flags = _NEW_NETWORK
+    if user:
+        _keep_ids(*ids)
+    if flags & _NEW_NETWORK:
+        _raise_loopback()
+    names = {"files": _NEW_MOUNTS, "network": _NEW_NETWORK}
+    return {name for name, flag in names.items() if flags & flag}
+
+
+def _unshare(flags: int) -> bool:
+    return bool(_C.unshare(flags) == 0)
+
+
+def _keep_ids(user: int, group: int) -> None:
+    """In a new user namespace nobody has a name; programs look themselves up."""
+    for file, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+        descriptor = os.open(f"/proc/self/{file}", os.O_WRONLY)
+        try:
+            os.write(descriptor, text.encode())
+        finally:
+            os.close(descriptor)
+
+
+def _raise_loopback() -> None:
+    """TVM's local runners speak to themselves over it."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+            fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sH14x", b"lo", _UP))
+    except OSError:
+        # Without it, too, an engine measures in its own processes.
+        return
+
+
+def hide(paths: list[str]) -> bool:
+    """Make files and folders look empty in this process's view. Whether all do."""
+    if _C.mount(b"none", b"/", None, ctypes.c_ulong(_RECURSIVE | _PRIVATE), None) != 0:
+        return False
+    failed = [path for path in paths if not _hidden(path)]
+    return not failed
+
+
+def _hidden(path: str) -> bool:
+    if not os.path.exists(path):  # noqa: PTH110 - as above
+        return True
+    target = os.fsencode(path)
+    if os.path.isdir(path):  # noqa: PTH112
+        return bool(_C.mount(b"tmpfs", target, b"tmpfs", ctypes.c_ulong(_SEALED), b"size=4k") == 0)
+    return bool(_C.mount(b"/dev/null", target, None, ctypes.c_ulong(_BIND), None) == 0)
+
+
+def drop_privileges() -> bool:
+    """No capability but, for root, the one to open files that are not its own; nor will any program bring others.
+
+    Returns whether no program can.
+    """
+    kept = _OVERRIDE_ACCESS if os.geteuid() == 0 else -1
+    for capability in range(_MOST_CAPABILITIES):
+        if capability != kept:
+            _C.prctl(_DROP_BOUND, capability, 0, 0, 0)
+    left = 1 << kept if kept >= 0 else 0
+    header = struct.pack("Ii", _CAPABILITY_VERSION, 0)
+    _C.capset(ctypes.c_char_p(header), ctypes.c_char_p(struct.pack("IIIIII", left, left, 0, 0, 0, 0)))
+    return bool(_C.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) == 0)
+
+
+def keep_signals_inside() -> bool:
+    """Whether this process can signal only itself and what it starts; Linux 6.12 and later."""
+    rules = struct.pack("QQQ", 0, 0, _SCOPES)
+    ruleset = _C.syscall(_LANDLOCK_CREATE, ctypes.c_char_p(rules), ctypes.c_size_t(len(rules)), 0)
+    if ruleset < 0:
+        return False
+    try:
+        return bool(_C.syscall(_LANDLOCK_RESTRICT, ruleset, 0) == 0)
+    finally:
+        os.close(ruleset)

@@ -12,7 +12,7 @@ from api.app import create_app
 from api.publishing import CeleryPublisher
 from api.server import ApiServer
 from api.settings import ApiSettings
-from domain import errors
+from domain import errors, logs
 from domain.models import ModelFormat
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
@@ -40,6 +40,7 @@ def main() -> int:
             "hint: set it to a long random text, or let everyone do everything with TUNESMITH_OPEN=1\n"
         )
         return 3
+    logs.set_up(settings.log_format, settings.log_level)
     try:
         database = Database(storage.database_url, timeout=storage.database_timeout)
         migrate(database)

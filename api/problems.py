@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
-from domain import errors
+from domain import errors, logs
 from domain.errors import TunesmithError
 
 logger = logging.getLogger(__name__)
@@ -71,6 +71,9 @@ class Problem(BaseModel):
     code: str = Field(description="Stable, for programs.")
     hint: str | None = Field(default=None, description="What to do about it.")
     details: dict[str, Any] = Field(default_factory=dict, description="Facts for programs, such as near matches.")
+    request_id: str | None = Field(
+        default=None, description="The answer's X-Request-ID, which the server's log has too."
+    )
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -163,7 +166,9 @@ def _unexpected(request: Request, error: Exception) -> JSONResponse:
         500,
         code=TunesmithError.code,
         detail="something went wrong inside the service",
-        hint="The server's log has the details.",
+        hint="The server's log has the details, with this request_id.",
+        # Answered outside of whatever adds it to the others.
+        headers={"X-Request-ID": logs.request_id()} if logs.request_id() else None,
     )
 
 
@@ -184,6 +189,7 @@ def _response(
         code=code,
         hint=hint,
         details=details or {},
+        request_id=logs.request_id(),
     )
     return JSONResponse(
         problem.model_dump(),

@@ -7,7 +7,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from domain import destinations
+from domain import destinations, logs
+from domain.logs import LogFormat, LogLevel
 
 
 class ApiSettings(BaseSettings):
@@ -56,6 +57,8 @@ class ApiSettings(BaseSettings):
     webhook_hosts: Annotated[str, AfterValidator(destinations.checked_hosts)] = Field(
         default="", description=destinations.ALLOWED_HOSTS
     )
+    log_format: LogFormat = Field(default=LogFormat.TEXT, description=logs.FORMAT)
+    log_level: LogLevel = Field(default=LogLevel.INFO, description=logs.LEVEL)
     events_poll_seconds: float = Field(
         default=0.3, gt=0, description="How often a stream of events looks for new ones, in seconds."
     )

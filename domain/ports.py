@@ -28,6 +28,11 @@ class Engine(Protocol):
     @property
     def alive(self) -> bool: ...
 
+    @property
+    def pid(self) -> int | None:
+        """Of the process, for those who look at the host; None where there is none."""
+        ...
+
     def request(
         self,
         method: str,

@@ -114,6 +114,9 @@ class EngineSession:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
     def request(
         self,
         method: str,

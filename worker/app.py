@@ -5,7 +5,7 @@ from __future__ import annotations
 from celery import Celery
 from celery.signals import worker_shutting_down
 
-from domain import dispatch
+from domain import dispatch, logs
 from domain.jobs import Job
 from worker.reaper import Publish
 from worker.runtime import Runtime
@@ -31,7 +31,8 @@ def create(broker_url: str, runtime: Runtime) -> Celery:
 
     @app.task(name=dispatch.RUN_JOB)
     def run_job(job_id: str) -> None:
-        runtime.run_job(job_id)
+        with logs.bound(job_id=job_id):
+            runtime.run_job(job_id)
 
     def stop(**_: object) -> None:
         runtime.shutdown.set()

@@ -14,7 +14,7 @@ from typing import Self
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from domain import errors
+from domain import errors, logs
 from domain.jobs import Job, JobState, Lease
 from storage import jobs
 from storage.database import Database
@@ -57,7 +57,7 @@ class LeaseKeeper:
         if job.state is JobState.CANCELING:
             self._cancel.set()
         self._renewed = time.monotonic()
-        self._thread = threading.Thread(target=self._keep, name=f"lease {job.id}", daemon=True)
+        self._thread = threading.Thread(target=logs.inherited(self._keep), name=f"lease {job.id}", daemon=True)
 
     def stop_wanted(self) -> bool:
         return self._lost.is_set() or self._cancel.is_set() or self._shutdown.is_set()

@@ -9,13 +9,15 @@ import sys
 import threading
 import time
 
+import celery.signals
+
 from domain import errors
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
 from storage.settings import StorageSettings
 from tuner.settings import TunerSettings
 from worker import app as worker_app
-from worker import broker, reaper
+from worker import broker, metrics, reaper
 from worker.engines import InstalledEngines
 from worker.runtime import Runtime
 from worker.settings import WorkerSettings
@@ -32,6 +34,10 @@ def main() -> int:
     except errors.ConfigurationError as error:
         sys.stderr.write(f"{error.message}\n" + (f"hint: {error.hint}\n" if error.hint else ""))
         return 3
+    logs.set_up(runtime.settings.log_format, runtime.settings.log_level, worker_id=runtime.id)
+    # Whoever listens to this signal sets logging up instead of Celery.
+    celery.signals.setup_logging.connect(lambda **_: None, weak=False)
+    metrics.serve(runtime.settings)
     runtime.clean_up()
     app = worker_app.create(url, runtime)
     # Two workers may have taken turns: by then a message of the first round is worth nothing.
@@ -39,7 +45,8 @@ def main() -> int:
     threads = reaper.start(runtime, worker_app.publisher(app, expires=expires))
     threading.Thread(target=_leave_in_time, args=[runtime.shutdown], name="leave in time", daemon=True).start()
     _log.info("worker %s", runtime.id)
-    arguments = ["--quiet", "worker", "--loglevel=INFO", "--without-gossip", "--without-mingle", "--without-heartbeat"]
+    level = f"--loglevel={runtime.settings.log_level.value.upper()}"
+    arguments = ["--quiet", "worker", level, "--without-gossip", "--without-mingle", "--without-heartbeat"]
     try:
         app.worker_main([*arguments, f"--hostname=worker-{os.getpid()}@%h"])
     finally:

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from domain import destinations
+from domain import capabilities, destinations, logs
+from domain.logs import LogFormat, LogLevel
 
 
 def _absolute(path: Path) -> Path:
@@ -28,6 +29,13 @@ class WorkerSettings(BaseSettings):
     takes: Literal["auto", "cpu", "cuda"] = Field(
         default="auto",
         description="Jobs that a worker takes: cuda, cpu (all others), or auto: cuda where the host has an NVIDIA GPU.",
+    )
+    rpc_trackers: Annotated[str, AfterValidator(capabilities.checked_trackers)] = Field(
+        default="",
+        description="RPC trackers that a worker may use, HOST:PORT with commas between; by default any.",
+    )
+    worker_alive_seconds: float = Field(
+        default=60.0, gt=0, description="Seconds since its last sign of life after which a worker counts as gone."
     )
     lease_seconds: float = Field(
         default=30.0, gt=0, description="Seconds after which a job whose worker fell silent goes to another worker."
@@ -52,6 +60,17 @@ class WorkerSettings(BaseSettings):
     )
     webhook_hosts: Annotated[str, AfterValidator(destinations.checked_hosts)] = Field(
         default="", description=destinations.ALLOWED_HOSTS
+    )
+    log_format: LogFormat = Field(default=LogFormat.TEXT, description=logs.FORMAT)
+    log_level: LogLevel = Field(default=LogLevel.INFO, description=logs.LEVEL)
+    worker_metrics_port: int = Field(
+        default=0,
+        ge=0,
+        le=65535,
+        description="Port on which a worker tells its own metrics; 0 is none. See [metrics.md](metrics.md).",
+    )
+    worker_metrics_host: str = Field(
+        default="127.0.0.1", description="Address on which a worker tells its own metrics."
     )
     engine_restarts: int = Field(
         default=5, ge=0, description="How often a job's engines may crash before the job counts as failed."

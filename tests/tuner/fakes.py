@@ -33,6 +33,9 @@ class FakeEngine:
     def alive(self) -> bool:
         return self._alive
 
+    @property
+    def pid(self) -> None:
+        return None
     def request(
         self,
         method: str,

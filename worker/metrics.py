@@ -1,0 +1,108 @@
+"""What one worker process counts of its own work, and the page on which Prometheus reads it.
+
+What only a worker sees (a lease that was lost, an engine that crashed, how long one took to start) is counted here
+rather than in the database: it is about a process, and costs no write.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import prometheus_client as prometheus
+
+from domain.jobs import JobState
+from worker.settings import WorkerSettings
+
+_log = logging.getLogger(__name__)
+
+# Each would come with a gauge of when it was made, which nobody looks at.
+prometheus.disable_created_metrics()  # type: ignore[no-untyped-call]
+
+REGISTRY = prometheus.CollectorRegistry()
+LOST, RELEASED = "lost", "released"
+"""How an attempt ends that does not end its job: others have it now, or it was given back to the queue."""
+_START_SECONDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
+_STAGE_SECONDS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
+
+_attempts = prometheus.Counter(
+    "tunesmith_worker_attempts",
+    "Attempts at jobs that ended here, by how.",
+    ["outcome"],
+    registry=REGISTRY,
+)
+_failures = prometheus.Counter(
+    "tunesmith_worker_job_failures", "Jobs that failed here, by the failure's code.", ["code"], registry=REGISTRY
+)
+_stages = prometheus.Histogram(
+    "tunesmith_worker_stage_seconds",
+    "Seconds of stages that were done here.",
+    ["stage"],
+    buckets=_STAGE_SECONDS,
+    registry=REGISTRY,
+)
+_lost = prometheus.Counter(
+    "tunesmith_worker_lease_losses", "Leases of jobs that were lost while working on them.", registry=REGISTRY
+)
+_starts = prometheus.Counter(
+    "tunesmith_worker_engine_starts", "Engines that were started for jobs.", ["engine"], registry=REGISTRY
+)
+_restarts = prometheus.Counter(
+    "tunesmith_worker_engine_restarts",
+    "Engines that were started in place of one that had ended by itself.",
+    ["engine"],
+    registry=REGISTRY,
+)
+_start_seconds = prometheus.Histogram(
+    "tunesmith_worker_engine_start_seconds",
+    "Seconds until an engine said hello.",
+    ["engine"],
+    buckets=_START_SECONDS,
+    registry=REGISTRY,
+)
+_engine_failures = prometheus.Counter(
+    "tunesmith_worker_engine_failures",
+    "Engines that did not start or did not survive a request, by what went wrong.",
+    ["engine", "code"],
+    registry=REGISTRY,
+)
+for _outcome in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELED, LOST, RELEASED):
+    _attempts.labels(str(_outcome))
+prometheus.ProcessCollector(registry=REGISTRY)
+
+
+def attempt_ended(outcome: str, *, code: str | None = None) -> None:
+    """``outcome``: the job's final state, LOST or RELEASED; with the code of its failure, if it failed."""
+    _attempts.labels(outcome).inc()
+    if code is not None:
+        _failures.labels(code).inc()
+    if outcome == LOST:
+        _lost.inc()
+
+
+def stage_done(stage: str, seconds: float) -> None:
+    _stages.labels(stage).observe(seconds)
+
+
+def engine_started(engine: str, seconds: float, *, again: bool) -> None:
+    """``again``: whether it takes the place of one that had ended by itself."""
+    _starts.labels(engine).inc()
+    _restarts.labels(engine).inc(int(again))
+    _start_seconds.labels(engine).observe(seconds)
+
+
+def engine_failed(engine: str, code: str) -> None:
+    """It did not start, or did not survive a request."""
+    _engine_failures.labels(engine, code).inc()
+
+
+def serve(settings: WorkerSettings) -> None:
+    """Answer on the port that is set, in a thread; a port that cannot be had keeps nobody from tuning."""
+    if settings.worker_metrics_port == 0:
+        return
+    place = (settings.worker_metrics_port, settings.worker_metrics_host)
+    try:
+        prometheus.start_http_server(*place, registry=REGISTRY)
+    except OSError as error:
+        _log.warning("no metrics: %s:%d cannot be had: %s", *reversed(place), error)
+    else:
+        _log.info("metrics at http://%s:%d/metrics", *reversed(place))

@@ -1,0 +1,66 @@
+"""What a worker's log lines, counters and spans tell of an attempt, its stages and its engines."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from domain import errors, logs, tracing
+from worker import metrics
+
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def stage(name: str) -> Iterator[None]:
+    started = time.monotonic()
+    with logs.bound(stage=name), tracing.span(f"stage {name}", _ids()):
+        yield
+        seconds = time.monotonic() - started
+        _log.info("%s took %.1f s", name, seconds)
+    metrics.stage_done(name, seconds)
+
+
+@contextmanager
+def engine_starting(engine: str, *, again: bool) -> Iterator[None]:
+    """``again``: whether it takes the place of one that had ended by itself."""
+    started = time.monotonic()
+    with _counted(engine), tracing.span(f"start {engine}", {"engine": engine, "again": again, **_ids()}):
+        yield
+    metrics.engine_started(engine, time.monotonic() - started, again=again)
+
+
+def engine_started(engine: str, pid: int | None) -> None:
+    with logs.bound(engine=engine, engine_pid=pid):
+        _log.info("started the %s engine", engine)
+
+
+@contextmanager
+def engine_asked(engine: str, pid: int | None, method: str) -> Iterator[None]:
+    """While an engine works on a request; lines that are logged meanwhile tell which engine that is."""
+    with (
+        logs.bound(engine=engine, engine_pid=pid),
+        _counted(engine),
+        tracing.span(f"{engine} {method}", {"engine": engine, "method": method, **_ids()}),
+    ):
+        yield
+
+
+@contextmanager
+def _counted(engine: str) -> Iterator[None]:
+    """What ends the engine; a request that it answers with an error is none of that."""
+    try:
+        yield
+    except errors.EngineRequestFailed:
+        raise
+    except errors.EngineError as error:
+        metrics.engine_failed(engine, error.code)
+        # Its message ends up with the job; the log tells where and when.
+        _log.warning("the %s engine was lost: %s", engine, error.message)
+        raise
+
+
+def _ids() -> dict[str, str | int]:
+    return {name: value for name, value in logs.ids().items() if name in ("job_id", "attempt", "stage")}

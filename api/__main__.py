@@ -14,7 +14,7 @@ from api.server import ApiServer
 from api.settings import ApiSettings
 from domain import errors, logs
 from domain.models import ModelFormat
-from storage.blobs import LocalBlobStore
+from storage import blob_stores
 from storage.database import Database, migrate
 from storage.settings import StorageSettings
 from tuner import operators
@@ -42,6 +42,7 @@ def main() -> int:
         return 3
     logs.set_up(settings.log_format, settings.log_level)
     try:
+        blobs = blob_stores.open_store(storage)
         database = Database(storage.database_url, timeout=storage.database_timeout)
         migrate(database)
     except errors.ConfigurationError as error:
@@ -50,7 +51,7 @@ def main() -> int:
     app = create_app(
         settings,
         database=database,
-        blobs=LocalBlobStore(storage.blobs),
+        blobs=blobs,
         publisher=CeleryPublisher(settings.broker_url),
         inspect=lambda path, model_format: inspector(model_format).inspect(path),
         planner=InstalledPlanner(home=storage.home, settings=TunerSettings()),

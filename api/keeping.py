@@ -43,7 +43,8 @@ def keep(
     try:
         if blob.size_bytes == 0:
             raise errors.InvalidModel("the request has no body", hint="Send the bytes of one model file as the body.")
-        facts = services.inspect(services.blobs.path(blob.digest), model_format)
+        with services.blobs.local(blob.digest) as path:
+            facts = services.inspect(path, model_format)
         return _added(services, principal, name, blob, facts)
     except Exception:
         _discard(services, blob)

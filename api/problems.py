@@ -32,6 +32,7 @@ STATUSES: dict[type[TunesmithError], int] = {
     errors.Unauthorized: 401,
     errors.Forbidden: 403,
     errors.TooMuch: 429,
+    errors.Deleted: 410,
     errors.NotFound: 404,
     errors.Conflict: 409,
     errors.EngineNotInstalled: 503,
@@ -40,7 +41,12 @@ STATUSES: dict[type[TunesmithError], int] = {
 }
 """The nearest ancestor's status is an error's own."""
 
-RETRY_AFTER_SECONDS: dict[type[TunesmithError], int] = {errors.PlannerBusy: 10}
+RETRY_AFTER_SECONDS: dict[type[TunesmithError], int] = {
+    errors.PlannerBusy: 10,
+    errors.BlobStoreUnavailable: 10,
+    errors.BlobStoreRefused: 60,
+    errors.BlobStoreFull: 60,
+}
 """When to ask again, where that can be guessed."""
 
 HTTP_CODES = {

@@ -47,10 +47,7 @@ def _broker(services: Services) -> None:
 
 
 def _blobs(services: Services) -> None:
-    try:
-        services.blobs.check()
-    except OSError as error:
-        raise errors.Unavailable("models and artifacts cannot be written") from error
+    services.blobs.check()
 
 
 def _running(services: Services) -> None:

@@ -15,8 +15,7 @@ import psutil
 from bench import huge_model
 from domain import ids
 from domain.artifacts import Artifact, Report, Variant
-from storage import artifacts
-from storage.blobs import LocalBlobStore
+from storage import artifacts, blob_stores
 from storage.database import Database
 from storage.settings import StorageSettings
 from tunesmith.client import Client
@@ -67,7 +66,7 @@ def _watched(process: psutil.Process) -> Iterator[dict[str, float]]:
 def _publish(home: Path, content: Path, model_digest: str, job_id: str) -> Artifact:
     settings = StorageSettings(home=home)
     with content.open("rb") as file:
-        blob = LocalBlobStore(settings.blobs).put(iter(lambda: file.read(_MIB), b""))
+        blob = blob_stores.open_store(settings).put(iter(lambda: file.read(_MIB), b""))
     artifact = Artifact(
         id=ids.artifact(blob.digest),
         digest=blob.digest,

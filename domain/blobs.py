@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -16,13 +18,14 @@ class Blob:
 
 
 class BlobStore(Protocol):
-    """Content-addressed bytes. Every method that takes a digest, except ``exists`` and ``delete``, raises BlobNotFound.
+    """Content-addressed bytes.
 
-    A blob is either wholly there or not at all, whatever ended the process that put it.
+    A blob is either wholly there or not at all, whatever ended the process that put it. Every method that takes a
+    digest, except ``exists`` and ``delete``, raises BlobNotFound, and every one BlobStoreUnavailable.
     """
 
     def put(self, chunks: Iterable[bytes], *, limit: int | None = None) -> Blob:
-        """Keep the bytes, never holding them all in memory; bytes already there are kept once.
+        """Keep the bytes, never holding them all in memory; bytes already there are kept once, and count as put now.
 
         ``limit`` is the largest size accepted, in bytes. Raises BlobTooLarge as soon as it is passed, and whatever
         ``chunks`` raises; nothing is left behind then.
@@ -30,19 +33,27 @@ class BlobStore(Protocol):
         ...
 
     def open(self, digest: str) -> BinaryIO:
-        """The bytes from the start; the reader closes and may seek."""
+        """The bytes from the start; the reader closes and may seek.
+
+        Bytes that come from elsewhere are fetched as they are read, and reading raises BlobStoreUnavailable and, at
+        the end of bytes that were read in order, BlobDamaged.
+        """
         ...
 
-    def path(self, digest: str) -> Path:
-        """A local file with these bytes, to be read only; it lasts as long as the blob."""
+    def local(self, digest: str) -> AbstractContextManager[Path]:
+        """A local file with these bytes, to be read only; it lasts as long as the context. May raise BlobDamaged."""
         ...
 
     def size(self, digest: str) -> int: ...
 
     def exists(self, digest: str) -> bool: ...
 
-    def delete(self, digest: str) -> bool:
-        """Whether there was something to delete."""
+    def delete(self, digest: str, *, put_before: datetime | None = None) -> bool:
+        """Whether there was something to delete; with ``put_before``, only what was last put before then."""
+        ...
+
+    def stored(self, *, put_before: datetime) -> Iterator[Blob]:
+        """Every blob that was last put before then, in no order."""
         ...
 
     def sweep(self, *, older_than: float) -> int:
@@ -50,5 +61,5 @@ class BlobStore(Protocol):
         ...
 
     def check(self) -> None:
-        """Raises OSError when nothing could be put now."""
+        """Raises BlobStoreUnavailable when nothing could be put now."""
         ...

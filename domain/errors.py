@@ -35,8 +35,13 @@
     │   ├── JobNotFound
     │   ├── GroupNotFound
     │   ├── ArtifactNotFound
+    │   ├── Deleted                   it was there, and somebody deleted it
+    │   │   ├── ModelDeleted
+    │   │   └── ArtifactDeleted
     │   └── BlobNotFound              the bytes of something known are gone
+    ├── BlobDamaged               stored bytes are not those that their digest names
     ├── Conflict                  right in itself, but not now
+    │   ├── ModelInUse
     │   ├── JobNotFinished
     │   └── JobAlreadyFinished
     ├── EngineError               an engine failed the host
@@ -56,6 +61,11 @@
     ├── Unavailable               a part of the service cannot be reached
     │   ├── NotReady                  what the service works with is not all there
     │   ├── BrokerUnavailable
+    │   ├── DatabaseUnavailable
+    │   ├── NoWorker                  none that lives can serve the job, which waits for one
+    │   ├── BlobStoreUnavailable      where models and artifacts are kept does not answer
+    │   │   ├── BlobStoreRefused          it answers, and wants other credentials, rights or another bucket
+    │   │   └── BlobStoreFull             no space is left for their bytes, there or on this host
     │   ├── DeviceBusy
     │   ├── PlannerBusy               as many plans are being made as this server makes at once
     │   ├── TrackerUnreachable        the RPC tracker does not answer
@@ -242,8 +252,32 @@ class BlobNotFound(NotFound):
     default_hint = "The stored bytes were removed: upload the model, or tune it, again."
 
 
+class Deleted(NotFound):
+    code = "deleted"
+
+
+class ModelDeleted(Deleted):
+    code = "model_deleted"
+    default_hint = "Upload it again: tunesmith upload FILE."
+
+
+class ArtifactDeleted(Deleted):
+    code = "artifact_deleted"
+    default_hint = "Tune the model again: its records are kept, so that few trials are needed."
+
+
+class BlobDamaged(TunesmithError):
+    code = "blob_damaged"
+    default_hint = "An admin restores the bytes from a backup, or deletes the model or artifact."
+
+
 class Conflict(TunesmithError):
     code = "conflict"
+
+
+class ModelInUse(Conflict):
+    code = "model_in_use"
+    default_hint = "Wait for the jobs in details.jobs to end, or cancel them: tunesmith cancel JOB."
 
 
 class JobNotFinished(Conflict):
@@ -338,6 +372,33 @@ class NotReady(Unavailable):
 
 class BrokerUnavailable(Unavailable):
     code = "broker_unavailable"
+
+
+class DatabaseUnavailable(Unavailable):
+    code = "database_unavailable"
+    default_hint = "tunesmith doctor checks TUNESMITH_DATABASE_URL and tells what is wrong."
+
+
+class NoWorker(Unavailable):
+    """A warning, not a refusal; ``details.missing`` names the need: worker, device, machine, cpu, engine, tracker."""
+
+    code = "no_worker"
+    default_hint = "The job is kept and taken when such a worker comes; GET /v1/workers shows what those here have."
+
+
+class BlobStoreUnavailable(Unavailable):
+    code = "blob_store_unavailable"
+    default_hint = "Try again in a moment; if it stays away, an admin checks TUNESMITH_BLOB_URL: tunesmith doctor."
+
+
+class BlobStoreRefused(BlobStoreUnavailable):
+    code = "blob_store_refused"
+    default_hint = "An admin checks the bucket of TUNESMITH_BLOB_URL, its credentials and what they may do."
+
+
+class BlobStoreFull(BlobStoreUnavailable):
+    code = "blob_store_full"
+    default_hint = "An admin frees space: tunesmith gc; the home folder holds the cache of an S3 store too."
 
 
 class DeviceBusy(Unavailable):

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import re
-import tempfile
-import time
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from domain import errors
 from domain.blobs import Blob
-
-_DIGEST = re.compile(r"[0-9a-f]{64}")
+from storage import blob_files
 
 
 class LocalBlobStore:
-    """``root/ab/cdef…`` for the digest ``abcdef…``; unfinished puts lie in ``root/incoming``."""
+    """``root/ab/cdef…`` for the digest ``abcdef…``; unfinished puts lie in ``root/incoming``.
+
+    A file's time of change is when it was last put.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -26,25 +24,24 @@ class LocalBlobStore:
         self._incoming.mkdir(parents=True, exist_ok=True)
 
     def put(self, chunks: Iterable[bytes], *, limit: int | None = None) -> Blob:
-        descriptor, name = tempfile.mkstemp(dir=self._incoming)
-        temporary = Path(name)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                blob = _write(file, chunks, limit)
-                file.flush()
-                os.fsync(file.fileno())
-            self._keep(temporary, blob.digest)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with blob_files.temporary_file(self._incoming) as (file, temporary):
+            blob = blob_files.receive(file, chunks, limit)
+            # In place of one that is there already: that may be damaged, and this one is put now.
+            blob_files.move(temporary, blob_files.place(self._root, blob.digest))
         return blob
 
     def open(self, digest: str) -> BinaryIO:
         return self.path(digest).open("rb")
 
+    @contextlib.contextmanager
+    def local(self, digest: str) -> Iterator[Path]:
+        yield self.path(digest)
+
     def path(self, digest: str) -> Path:
+        """Of the blob's only file: to be read only."""
         path = self._place(digest)
         if path is None or not path.is_file():
-            raise errors.BlobNotFound(f"there are no stored bytes with digest {digest[:80]!r}")
+            raise blob_files.not_found(digest)
         return path
 
     def size(self, digest: str) -> int:
@@ -54,51 +51,25 @@ class LocalBlobStore:
         path = self._place(digest)
         return path is not None and path.is_file()
 
-    def delete(self, digest: str) -> bool:
-        if not self.exists(digest):
+    def delete(self, digest: str, *, put_before: datetime | None = None) -> bool:
+        path = self._place(digest)
+        if path is None or not path.is_file():
             return False
-        self.path(digest).unlink(missing_ok=True)
+        if put_before is not None and path.stat().st_mtime >= put_before.timestamp():
+            return False
+        path.unlink(missing_ok=True)
         return True
 
+    def stored(self, *, put_before: datetime) -> Iterator[Blob]:
+        for digest, facts in blob_files.blobs_in(self._root):
+            if facts.st_mtime < put_before.timestamp():
+                yield Blob(digest=digest, size_bytes=facts.st_size)
+
     def check(self) -> None:
-        with tempfile.TemporaryFile(dir=self._incoming) as file:
-            file.write(b"1")
-            file.flush()
+        blob_files.check_writable(self._incoming)
 
     def sweep(self, *, older_than: float) -> int:
-        """Remove what puts left behind that were killed, when it is ``older_than`` seconds; return how many files."""
-        stale = [path for path in self._incoming.iterdir() if time.time() - path.stat().st_mtime > older_than]
-        for path in stale:
-            path.unlink(missing_ok=True)
-        return len(stale)
+        return blob_files.sweep(self._incoming, older_than=older_than)
 
     def _place(self, digest: str) -> Path | None:
-        return self._root / digest[:2] / digest[2:] if _DIGEST.fullmatch(digest) else None
-
-    def _keep(self, temporary: Path, digest: str) -> None:
-        folder = self._root / digest[:2]
-        folder.mkdir(exist_ok=True)
-        temporary.chmod(0o444)
-        temporary.replace(folder / digest[2:])
-        # A rename is on disk only when its folders are.
-        _sync_folder(folder)
-        _sync_folder(self._root)
-
-
-def _write(file: BinaryIO, chunks: Iterable[bytes], limit: int | None) -> Blob:
-    digest, size = hashlib.sha256(), 0
-    for chunk in chunks:
-        size += len(chunk)
-        if limit is not None and size > limit:
-            raise errors.BlobTooLarge(f"more than the {limit} bytes that are accepted", details={"limit_bytes": limit})
-        digest.update(chunk)
-        file.write(chunk)
-    return Blob(digest=digest.hexdigest(), size_bytes=size)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        return blob_files.place(self._root, digest) if blob_files.is_digest(digest) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from sqlalchemy import URL
 
@@ -32,7 +32,27 @@ class StorageSettings(BaseSettings):
         default=30.0, gt=0, description="Seconds that a transaction waits for its turn before it fails."
     )
 
+    blob_url: str = Field(
+        default="",
+        description="Where models and artifacts are kept: file:///folder, or "
+        "s3://bucket/prefix?endpoint=https://host&region=name&path_style=1; by default blobs under the home folder.",
+    )
+    blob_access_key: SecretStr | None = Field(
+        default=None, description="Access key of an S3 store; without one, boto3's own variables and files are read."
+    )
+    blob_secret_key: SecretStr | None = Field(default=None, description="The secret that belongs to that access key.")
+    blob_cache_mb: int = Field(
+        default=20480,
+        ge=0,
+        description="MiB of an S3 store's models and artifacts that are kept under the home folder as well.",
+    )
+
     @property
     def blobs(self) -> Path:
         """The folder of the local blob store."""
         return self.home / "blobs"
+
+    @property
+    def blob_cache(self) -> Path:
+        """The folder for copies of what an S3 store holds."""
+        return self.home / "blob-cache"

@@ -68,8 +68,8 @@ class Surveyor:
             return [survey for survey in known.values() if survey is not None]
         with self._slot(), tempfile.TemporaryDirectory(prefix="tunesmith-plan-") as folder:
             prepared = Path(folder) / f"prepared{self._model.facts.format.suffix}"
-            path = self._services.blobs.path(self._model.digest)
-            self._services.planner.prepare(path, self._request.input_shapes, prepared)
+            with self._services.blobs.local(self._model.digest) as path:
+                self._services.planner.prepare(path, self._request.input_shapes, prepared)
             files = _Files(self._services.planner, prepared, rewrite=self._rewrites)
             return [known[engine] or self._asked(engine, of[engine], files) for engine in engines]
 

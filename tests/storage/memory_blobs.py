@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,11 +15,12 @@ from domain.blobs import Blob
 
 
 class MemoryBlobStore:
-    """``folder`` is where files asked for by ``path`` are written."""
+    """``folder`` is where files asked for by ``local`` are written."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._blobs: dict[str, bytes] = {}
+        self._put_at: dict[str, datetime] = {}
 
     def put(self, chunks: Iterable[bytes], *, limit: int | None = None) -> Blob:
         content = bytearray()
@@ -27,16 +30,18 @@ class MemoryBlobStore:
                 raise errors.BlobTooLarge(f"more than the {limit} bytes that are accepted")
         digest = hashlib.sha256(content).hexdigest()
         self._blobs[digest] = bytes(content)
+        self._put_at[digest] = datetime.now(UTC)
         return Blob(digest=digest, size_bytes=len(content))
 
     def open(self, digest: str) -> BinaryIO:
         return io.BytesIO(self._content(digest))
 
-    def path(self, digest: str) -> Path:
+    @contextlib.contextmanager
+    def local(self, digest: str) -> Iterator[Path]:
         content = self._content(digest)
         path = self._folder / digest
         path.write_bytes(content)
-        return path
+        yield path
 
     def size(self, digest: str) -> int:
         return len(self._content(digest))
@@ -44,8 +49,16 @@ class MemoryBlobStore:
     def exists(self, digest: str) -> bool:
         return digest in self._blobs
 
-    def delete(self, digest: str) -> bool:
-        return self._blobs.pop(digest, None) is not None
+    def delete(self, digest: str, *, put_before: datetime | None = None) -> bool:
+        if digest not in self._blobs or (put_before is not None and self._put_at[digest] >= put_before):
+            return False
+        del self._blobs[digest]
+        return True
+
+    def stored(self, *, put_before: datetime) -> Iterator[Blob]:
+        for digest, content in list(self._blobs.items()):
+            if self._put_at[digest] < put_before:
+                yield Blob(digest=digest, size_bytes=len(content))
 
     def sweep(self, *, older_than: float) -> int:
         return 0

@@ -1,12 +1,14 @@
-"""What every blob store promises, asked of the real one and of the fake; then what only files can do."""
+"""What every blob store promises, asked of the real ones and of the fake; then what only files can do."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,14 +16,20 @@ import pytest
 from domain import errors
 from domain.blobs import BlobStore
 from storage.blobs import LocalBlobStore
+from tests.storage.buckets import Bucket
 from tests.storage.memory_blobs import MemoryBlobStore
 
 UNKNOWN = "0" * 64
 
 
-@pytest.fixture(params=["local", "memory"])
+@pytest.fixture(params=["local", "memory", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
-    return LocalBlobStore(tmp_path / "blobs") if request.param == "local" else MemoryBlobStore(tmp_path)
+    if request.param == "memory":
+        return MemoryBlobStore(tmp_path)
+    if request.param == "local":
+        return LocalBlobStore(tmp_path / "blobs")
+    bucket: Bucket = request.getfixturevalue("bucket")
+    return bucket.store(tmp_path)
 
 
 @pytest.fixture
@@ -42,13 +50,15 @@ def test_bytes_come_back_under_their_digest(store: BlobStore) -> None:
         assert file.read() == b"one two"
         file.seek(4)
         assert file.read() == b"two"
-    assert store.path(blob.digest).read_bytes() == b"one two"
+    with store.local(blob.digest) as path:
+        assert path.read_bytes() == b"one two"
 
 
 def test_no_bytes_are_a_blob_too(store: BlobStore) -> None:
     blob = store.put([])
     assert blob.size_bytes == 0
-    assert store.path(blob.digest).read_bytes() == b""
+    with store.local(blob.digest) as path, store.open(blob.digest) as file:
+        assert path.read_bytes() == file.read() == b""
 
 
 def test_a_blob_may_be_as_large_as_the_limit_and_no_larger(store: BlobStore) -> None:
@@ -89,9 +99,11 @@ def test_the_same_bytes_at_the_same_time_are_one_blob(store: BlobStore) -> None:
 
 
 def test_an_unknown_digest_is_named_in_the_error(store: BlobStore) -> None:
-    for ask in (store.open, store.path, store.size):
+    for ask in (store.open, store.size):
         with pytest.raises(errors.BlobNotFound, match=UNKNOWN):
             ask(UNKNOWN)
+    with pytest.raises(errors.BlobNotFound, match=UNKNOWN), store.local(UNKNOWN):
+        pass
     assert not store.exists(UNKNOWN)
     assert not store.delete(UNKNOWN)
 
@@ -104,12 +116,30 @@ def test_a_deleted_blob_is_gone(store: BlobStore) -> None:
         store.open(digest)
 
 
+def test_what_was_put_long_ago_is_told_and_deleted_apart(store: BlobStore) -> None:
+    now = datetime.now(UTC)
+    blobs = {store.put([b"one"]), store.put([b"three"])}
+    (digest, *_) = (blob.digest for blob in blobs)
+    assert list(store.stored(put_before=now - timedelta(hours=1))) == []
+    assert set(store.stored(put_before=now + timedelta(hours=1))) == blobs
+    assert not store.delete(digest, put_before=now - timedelta(hours=1))
+    assert store.delete(digest, put_before=now + timedelta(hours=1))
+    assert {blob.digest for blob in store.stored(put_before=now + timedelta(hours=1))} == {
+        blob.digest for blob in blobs
+    } - {digest}
+
+
+def test_a_store_that_works_says_so(store: BlobStore) -> None:
+    store.check()
+    assert list(store.stored(put_before=datetime.now(UTC) + timedelta(hours=1))) == []
+
+
 @pytest.mark.parametrize("digest", ["", "..", "../../etc/passwd", "A" * 64, "a" * 63, f"{'a' * 63}/", f"{'a' * 64}\n"])
-def test_what_is_no_digest_reaches_no_file(local: LocalBlobStore, digest: str) -> None:
-    assert not local.exists(digest)
-    assert not local.delete(digest)
+def test_what_is_no_digest_reaches_nothing(store: BlobStore, digest: str) -> None:
+    assert not store.exists(digest)
+    assert not store.delete(digest)
     with pytest.raises(errors.BlobNotFound):
-        local.open(digest)
+        store.open(digest)
 
 
 def test_failed_puts_leave_no_file(local: LocalBlobStore, tmp_path: Path) -> None:
@@ -118,6 +148,26 @@ def test_failed_puts_leave_no_file(local: LocalBlobStore, tmp_path: Path) -> Non
     local.put([b"same"])
     local.put([b"same"])
     assert len(files(tmp_path / "blobs")) == 1
+
+
+def test_putting_again_counts_as_put_now(local: LocalBlobStore) -> None:
+    digest = local.put([b"bytes"]).digest
+    os.utime(local.path(digest), (0, 0))
+    hour_ago = datetime.now(UTC) - timedelta(hours=1)
+    assert [blob.digest for blob in local.stored(put_before=hour_ago)] == [digest]
+    local.put([b"bytes"])
+    assert list(local.stored(put_before=hour_ago)) == []
+
+
+def test_a_full_disk_is_said_to_be_one(local: LocalBlobStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/home/secret/place")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(errors.BlobStoreFull, match="no space") as raised:
+        local.put([b"bytes"])
+    assert "secret" not in raised.value.message
+    assert files(tmp_path / "blobs") == []
 
 
 def test_a_put_holds_one_chunk_in_memory(local: LocalBlobStore) -> None:

@@ -28,8 +28,8 @@ def run(work: Work) -> Outcome:
     """Raises InvalidModel, UnsupportedOperators, ShapeRequired, ShapeMismatch, EngineError."""
     final = work.prepared
     partial = work.folder / f"partial-{final.name}"
-    original = work.blobs.path(work.model.digest)
-    prepared = work.engines.prepare(original, work.request.input_shapes, partial)
+    with work.blobs.local(work.model.digest) as original:
+        prepared = work.engines.prepare(original, work.request.input_shapes, partial)
     partial.replace(final)
     work.keeper.check()
     refusals, answers = _check(work)

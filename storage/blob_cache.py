@@ -1,0 +1,130 @@
+"""Files that were fetched from a blob store elsewhere, kept on this host as long as there is room.
+
+Any number of processes may share a folder. Whoever uses a file holds a shared lock on it, and only a file that nobody
+holds is removed; one that is open already can be read to its end in any case.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from storage import blob_files
+
+Fetch = Callable[[BinaryIO], None]
+"""Writes the blob's bytes. Raises BlobDamaged when they are not those of its digest."""
+
+
+class BlobCache:
+    """``root/ab/cdef…`` as in a LocalBlobStore, ``root/incoming`` and ``root/locks``."""
+
+    def __init__(self, root: Path, *, limit_bytes: int) -> None:
+        self._root = root
+        self._limit = limit_bytes
+        self.incoming = root / "incoming"
+        self._locks = root / "locks"
+        self.incoming.mkdir(parents=True, exist_ok=True)
+        self._locks.mkdir(exist_ok=True)
+
+    def add(self, temporary: Path, digest: str) -> None:
+        """Keep a file that is on this host anyway."""
+        blob_files.move(temporary, blob_files.place(self._root, digest))
+        self.make_room(0)
+
+    def open(self, digest: str) -> BinaryIO | None:
+        """The file, if it is here."""
+        with contextlib.suppress(FileNotFoundError):
+            path = blob_files.place(self._root, digest)
+            file = path.open("rb")
+            _used_now(path)
+            return file
+        return None
+
+    @contextlib.contextmanager
+    def local(self, digest: str, size_bytes: int, fetch: Fetch) -> Iterator[Path]:
+        """The file, fetched first if it is not here, and held until the context ends."""
+        path = blob_files.place(self._root, digest)
+        with contextlib.ExitStack() as holding:
+            while not holding.enter_context(_held(path)):
+                # Of several that want the same bytes at once, one fetches them.
+                with _locked(self._locks / digest[:2]), _held(path) as is_here:
+                    if not is_here:
+                        self._fetch(path, size_bytes, fetch)
+            _used_now(path)
+            yield path
+
+    def forget(self, digest: str) -> None:
+        blob_files.place(self._root, digest).unlink(missing_ok=True)
+
+    def make_room(self, size_bytes: int) -> int:
+        """Remove what was used longest ago until so many bytes fit within the limit; return how many files went."""
+        removed = 0
+        with _locked(self._locks / "eviction"):
+            found = [(facts.st_mtime, facts.st_size, digest) for digest, facts in blob_files.blobs_in(self._root)]
+            excess = sum(size for _, size, _ in found) + size_bytes - self._limit
+            for _, size, digest in sorted(found):
+                if excess <= 0:
+                    break
+                if _removed(blob_files.place(self._root, digest)):
+                    excess -= size
+                    removed += 1
+        return removed
+
+    def _fetch(self, path: Path, size_bytes: int, fetch: Fetch) -> None:
+        self.make_room(size_bytes)
+        with blob_files.temporary_file(self.incoming) as (file, temporary):
+            fetch(file)
+            with blob_files.writing():
+                file.flush()
+                os.fsync(file.fileno())
+            blob_files.move(temporary, path)
+
+
+@contextlib.contextmanager
+def _held(path: Path) -> Iterator[bool]:
+    """Whether the file is there, and will be until the context ends."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        yield False
+        return
+    with file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield _is_still(path, file)
+
+
+def _removed(path: Path) -> bool:
+    """Whether nobody held it."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
+    except FileNotFoundError:
+        return True
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_still(path: Path, file: BinaryIO) -> bool:
+    """Whether the path names the open file, and not nothing or another one since it was opened."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _used_now(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.utime(path)

@@ -1,0 +1,121 @@
+"""What every blob store does with files: writing them while hashing, naming them by digest, sweeping leftovers."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from domain import errors
+from domain.blobs import Blob
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def is_digest(text: str) -> bool:
+    return _DIGEST.fullmatch(text) is not None
+
+
+def place(root: Path, digest: str) -> Path:
+    """``root/ab/cdef…`` for the digest ``abcdef…``."""
+    return root / digest[:2] / digest[2:]
+
+
+def not_found(digest: str) -> errors.BlobNotFound:
+    return errors.BlobNotFound(f"there are no stored bytes with digest {digest[:80]!r}")
+
+
+def blobs_in(root: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Digest and facts of every file that ``place`` names under the root; others may delete some meanwhile."""
+    with contextlib.suppress(FileNotFoundError):
+        for folder in root.iterdir():
+            for path in folder.iterdir() if len(folder.name) == 2 else ():
+                with contextlib.suppress(FileNotFoundError):
+                    if is_digest(folder.name + path.name):
+                        yield folder.name + path.name, path.stat()
+
+
+@contextlib.contextmanager
+def temporary_file(folder: Path) -> Iterator[tuple[BinaryIO, Path]]:
+    """A new file of that folder, closed and removed at the end unless it was moved by then."""
+    with writing():
+        descriptor, name = tempfile.mkstemp(dir=folder)
+    path = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file, path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def receive(file: BinaryIO, chunks: Iterable[bytes], limit: int | None) -> Blob:
+    """Write the bytes to the disk. Raises BlobTooLarge, BlobStoreUnavailable and whatever ``chunks`` raises."""
+    digest, size = hashlib.sha256(), 0
+    for chunk in chunks:
+        size += len(chunk)
+        if limit is not None and size > limit:
+            raise errors.BlobTooLarge(f"more than the {limit} bytes that are accepted", details={"limit_bytes": limit})
+        digest.update(chunk)
+        with writing():
+            file.write(chunk)
+    with writing():
+        file.flush()
+        os.fsync(file.fileno())
+    return Blob(digest=digest.hexdigest(), size_bytes=size)
+
+
+@contextlib.contextmanager
+def writing() -> Iterator[None]:
+    """What the disk refuses, as BlobStoreUnavailable. The message names no path: callers of the API see it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise errors.BlobStoreFull("no space is left where models and artifacts are kept") from error
+        reason = error.strerror or type(error).__name__
+        raise errors.BlobStoreUnavailable(f"models and artifacts cannot be written: {reason}") from error
+
+
+def move(temporary: Path, target: Path) -> None:
+    """Under its digest from now on, for readers only, whatever happens to this machine's power."""
+    with writing():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary.chmod(0o444)
+        temporary.replace(target)
+        # A rename is on disk only when its folders are.
+        _sync_folder(target.parent)
+        _sync_folder(target.parent.parent)
+
+
+def sweep(incoming: Path, *, older_than: float) -> int:
+    """Remove what was left in the folder of unfinished files; return how many."""
+    removed = 0
+    for path in incoming.iterdir() if incoming.is_dir() else ():
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > older_than:
+                path.unlink()
+                removed += 1
+    return removed
+
+
+def check_writable(folder: Path) -> None:
+    """Raises BlobStoreUnavailable."""
+    with writing(), tempfile.TemporaryFile(dir=folder) as file:
+        file.write(b"1")
+        file.flush()
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

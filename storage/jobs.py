@@ -149,10 +149,10 @@ def finish(
     return _end(session, _held(job_id, lease), job_id, state, failure=failure, artifact_id=artifact_id, now=now)
 
 
-def release(session: Session, job_id: str, lease: Lease, *, now: datetime) -> bool:
+def release(session: Session, job_id: str, lease: Lease, *, later: bool = False, now: datetime) -> bool:
     """Give the job back unfinished, as a worker that shuts down does: the attempt does not count.
 
-    It is queued again, or canceled if that was asked for.
+    It is queued again, or canceled if that was asked for. ``later``: it gets a message when others have had their turn.
     """
     if _end(
         session, and_(_held(job_id, lease), JobRow.state == JobState.CANCELING), job_id, JobState.CANCELED, now=now
@@ -165,7 +165,7 @@ def release(session: Session, job_id: str, lease: Lease, *, now: datetime) -> bo
         attempts=JobRow.attempts - 1,
         worker_id=None,
         lease_expires_at=None,
-        published_at=None,
+        published_at=now if later else None,
     )
     if released:
         _announce(session, job_id, JobState.QUEUED, now=now)

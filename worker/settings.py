@@ -75,6 +75,11 @@ class WorkerSettings(BaseSettings):
     engine_restarts: int = Field(
         default=5, ge=0, description="How often a job's engines may crash before the job counts as failed."
     )
+    blob_retry_seconds: float = Field(
+        default=120.0,
+        ge=0,
+        description="Seconds that a job waits for a blob store that fails before its worker gives it back for later.",
+    )
     benchmark_seconds: float = Field(
         default=60.0, gt=0, description="Seconds after which the final comparison of variants ends early."
     )

@@ -24,6 +24,7 @@ from worker.pipeline import (
     baseline,
     beginning,
     benchmarking,
+    blob_waiting,
     compiling,
     devices,
     importing,
@@ -80,6 +81,12 @@ class Pipeline:
         except CancelAsked:
             pool.close_all()
             self._end(job, keeper, JobState.CANCELED, None)
+        except errors.BlobStoreUnavailable as error:
+            # Not the job's fault, and what it has done so far is kept: others have their turn, then it goes on.
+            _log.warning("job %s: given back: %s", job.id, error.message)
+            pool.close_all()
+            self._release(job, keeper, later=True)
+            return
         except errors.TunesmithError as error:
             self._end(job, keeper, JobState.FAILED, _failure(error))
         except SQLAlchemyError:
@@ -163,7 +170,8 @@ class Pipeline:
             work.keeper.require(jobs.set_stage(session, work.job.id, work.lease, stage))
             _tell(session, work, {"stage": stage.value, "status": "started"})
         with observing.stage(stage.value):
-            outcome = {**_persistently(work, stage, step), "placement": _identity(work)}
+            found = blob_waiting.patiently(work, lambda work: _persistently(work, stage, step))
+            outcome = {**found, "placement": _identity(work)}
         finished = clock.now()
         seconds = round((finished - started).total_seconds(), 3)
         with self.database.transaction() as session:
@@ -187,9 +195,9 @@ class Pipeline:
         if ended:
             shutil.rmtree(paths.work(self.settings.home, job.id), ignore_errors=True)
 
-    def _release(self, job: Job, keeper: LeaseKeeper) -> None:
+    def _release(self, job: Job, keeper: LeaseKeeper, *, later: bool = False) -> None:
         with self.database.transaction() as session:
-            jobs.release(session, job.id, keeper.lease, now=clock.now())
+            jobs.release(session, job.id, keeper.lease, later=later, now=clock.now())
         metrics.attempt_ended(metrics.RELEASED)
 
 

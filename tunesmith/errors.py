@@ -16,7 +16,7 @@
     │       │   ├── EngineNotInstalled, EngineInstallFailed, EngineStartFailed
     │       │   └── EngineCrashed, EngineSilent, EngineTimeout, EngineGarbled, EngineRequestFailed
     │       └── Unavailable               a part of the service cannot be reached, or has no time
-    │           ├── NotReady, BrokerUnavailable, DeviceBusy, PlannerBusy
+    │           ├── NotReady, BrokerUnavailable, DatabaseUnavailable, DeviceBusy, PlannerBusy
     │           └── TrackerUnreachable, NoDevice, DeviceLost, CrossCompilerMissing, CompilerMissing
     ├── RequestRejected           the server refused what was asked; ``code`` says why
     │   ├── InvalidRequest            sending it again will not help
@@ -153,6 +153,10 @@ class Unavailable(ServerError):
 
 class BrokerUnavailable(Unavailable):
     code = "broker_unavailable"
+
+
+class DatabaseUnavailable(Unavailable):
+    code = "database_unavailable"
 
 
 class NotReady(Unavailable):

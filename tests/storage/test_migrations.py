@@ -6,22 +6,27 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import select, text
+from sqlalchemy import inspect, select, text
 
+from domain import errors
 from storage import artifacts, jobs, records
 from storage.database import Database, migrate
 from storage.migrations import running
 from storage.tables import Base
-from tests.storage import saving
+from tests.servers import processes
+from tests.storage import moving, saving
+from tests.storage.factories import record
 
 ROOT = Path(__file__).resolve().parents[2]
 SAVED = sorted(saving.SAVED.glob("*.sql"))
+LOCK_SECONDS = 0.5
 MIGRATE = "import sys; from storage.database import Database, migrate; migrate(Database(sys.argv[1]))"
 
 
@@ -30,6 +35,19 @@ def empty(tmp_path: Path) -> Iterator[Database]:
     database = Database(f"sqlite:///{tmp_path / 'folder with 100% of spaces' / 'db.sqlite3'}")
     yield database
     database.close()
+
+
+@pytest.fixture
+def empty_postgresql(postgresql_url: str) -> Iterator[Database]:
+    database = Database(postgresql_url, timeout=LOCK_SECONDS)
+    yield database
+    database.close()
+
+
+@pytest.fixture(params=["empty", "empty_postgresql"], ids=["sqlite", "postgresql"])
+def either(request: pytest.FixtureRequest) -> Database:
+    found: Database = request.getfixturevalue(request.param)
+    return found
 
 
 def load(database: Database, dump: Path) -> None:
@@ -53,10 +71,10 @@ def differences(database: Database) -> list[object]:
         return list(compare_metadata(context, Base.metadata))
 
 
-def test_upgrading_from_nothing_gives_the_tables(empty: Database) -> None:
-    migrate(empty)
-    assert differences(empty) == []
-    migrate(empty)
+def test_upgrading_from_nothing_gives_the_tables(either: Database) -> None:
+    migrate(either)
+    assert differences(either) == []
+    migrate(either)
 
 
 def test_the_tables_are_what_the_revisions_make(database: Database) -> None:
@@ -68,7 +86,33 @@ def test_a_saved_old_database_is_upgraded_and_keeps_its_rows(empty: Database, du
     load(empty, dump)
     migrate(empty)
     assert differences(empty) == []
-    with empty.reading() as session:
+    assert_rows_were_kept(empty)
+
+
+@pytest.mark.parametrize("dump", SAVED, ids=lambda path: path.stem)
+def test_an_old_postgresql_database_is_upgraded_step_by_step_and_keeps_its_rows(
+    empty: Database, empty_postgresql: Database, dump: Path
+) -> None:
+    load(empty, dump)
+    with empty_postgresql.migrating() as connection:
+        running.upgrade(connection, dump.stem)
+        assert moving.copy_rows(Path(str(empty.url.database)), connection) > 10
+    for revision in [path.stem for path in SAVED if path.stem > dump.stem]:
+        with empty_postgresql.migrating() as connection:
+            running.upgrade(connection, revision)
+            assert running.current(connection) == revision
+    migrate(empty_postgresql)
+    assert differences(empty_postgresql) == []
+    assert_rows_were_kept(empty_postgresql)
+    with empty_postgresql.transaction() as session:
+        (job,), _ = jobs.page(session, limit=10)
+        records.add(session, [record("dense", 5e-3, schedule="later", job_id=job.id)])
+    with empty_postgresql.reading() as session:
+        assert len(records.of_job(session, job.id)) == 3
+
+
+def assert_rows_were_kept(database: Database) -> None:
+    with database.reading() as session:
         (job,), _ = jobs.page(session, limit=10)
         assert job.request.budget.trials == 64
         artifact = artifacts.of_job(session, job.id)
@@ -101,15 +145,50 @@ def test_a_saved_database_has_a_row_in_every_table(empty: Database, tmp_path: Pa
         saving.save(tmp_path)
 
 
-def test_a_failed_upgrade_leaves_nothing(empty: Database) -> None:
+def test_a_failed_upgrade_leaves_nothing(either: Database) -> None:
     def fail() -> None:
-        with empty.migrating() as connection:
+        with either.migrating() as connection:
             running.upgrade(connection)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    assert schema(empty) == []
+    with either.migrating() as connection:
+        assert inspect(connection).get_table_names() == []
+
+
+def test_a_database_of_a_newer_release_is_refused(either: Database) -> None:
+    migrate(either)
+    with either.transaction() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(errors.ConfigurationError, match="newer release: it has revision 9999") as caught:
+        migrate(either)
+    assert caught.value.hint
+    assert running.newest() in caught.value.message
+
+
+def test_a_migration_waits_for_another_process_and_not_for_a_table(empty_postgresql: Database) -> None:
+    """Another process may take minutes; a table that somebody holds is told of soon."""
+    holder = Database(empty_postgresql.url.render_as_string(hide_password=False))
+    with ThreadPoolExecutor(1) as pool:
+        with holder.migrating():
+            waiting = pool.submit(migrate, empty_postgresql)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=3 * LOCK_SECONDS)
+        waiting.result(timeout=30)
+    with holder.transaction() as session:
+        session.execute(text("LOCK TABLE alembic_version IN ACCESS EXCLUSIVE MODE"))
+        with pytest.raises(errors.DatabaseUnavailable, match="lock timeout"):
+            migrate(empty_postgresql)
+    holder.close()
+
+
+def test_a_server_that_does_not_answer_is_told_without_the_password() -> None:
+    database = Database(f"postgresql+psycopg://me:hunter2@127.0.0.1:{processes.free_port()}/tunesmith")
+    with pytest.raises(errors.DatabaseUnavailable, match="connection") as caught:
+        migrate(database)
+    assert "hunter2" not in caught.value.message
+    database.close()
 
 
 def test_an_upgrade_that_breaks_references_is_refused(empty: Database) -> None:
@@ -121,11 +200,9 @@ def test_an_upgrade_that_breaks_references_is_refused(empty: Database) -> None:
         assert session.scalar(text("PRAGMA foreign_keys")) == 1
 
 
-def test_processes_that_start_together_upgrade_once_from_any_folder(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'db.sqlite3'}"
+def test_processes_that_start_together_upgrade_once_from_any_folder(either: Database, tmp_path: Path) -> None:
+    url = either.url.render_as_string(hide_password=False)
     command = [sys.executable, "-W", "error", "-c", MIGRATE, url]
-    processes = [subprocess.Popen(command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}) for _ in range(3)]
-    assert [process.wait(timeout=120) for process in processes] == [0] * 3
-    database = Database(url)
-    assert differences(database) == []
-    database.close()
+    started = [subprocess.Popen(command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}) for _ in range(4)]
+    assert [process.wait(timeout=120) for process in started] == [0] * 4
+    assert differences(either) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from celery import Celery
@@ -9,6 +10,7 @@ from kombu.exceptions import OperationalError
 
 from domain import dispatch, errors
 from domain.jobs import Job
+from domain.workers import Worker
 
 _PATIENCE: dict[str, Any] = {
     "socket_connect_timeout": 2,
@@ -20,8 +22,8 @@ _PATIENCE: dict[str, Any] = {
 class Publisher(Protocol):
     """Both methods raise BrokerUnavailable. A lost message costs time, never a job: the reaper sends another."""
 
-    def publish(self, job: Job) -> None:
-        """Tell the workers that can serve the job to look at it."""
+    def publish(self, job: Job, living: Sequence[Worker] = ()) -> None:
+        """Tell the workers that can serve the job to look at it; ``living``: those that there are."""
         ...
 
     def check(self) -> None:
@@ -40,9 +42,9 @@ class CeleryPublisher:
             broker_connection_retry=False,
         )
 
-    def publish(self, job: Job) -> None:
+    def publish(self, job: Job, living: Sequence[Worker] = ()) -> None:
         try:
-            self._app.send_task(**dispatch.message(job), retry=False)
+            self._app.send_task(**dispatch.message(job, living), retry=False)
         except (OperationalError, OSError) as error:
             raise errors.BrokerUnavailable(f"the broker did not take the message: {error}") from error
 

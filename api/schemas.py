@@ -50,6 +50,10 @@ class Failure(BaseModel):
     details: dict[str, Any]
 
 
+class JobWarning(Failure):
+    """What is no reason to refuse a job, and should be known at once."""
+
+
 class Placement(BaseModel):
     """What the worker made of the request."""
 
@@ -104,6 +108,10 @@ class Job(BaseModel):
     attempts: int
     queue_seconds: float = Field(description="From creation to the first claim by a worker, or to now.")
     run_seconds: float = Field(description="From the first claim to the end, or to now.")
+    warnings: list[JobWarning] = Field(
+        description="Of a queued job, what keeps it so for now. no_worker: no living worker can serve it; it is kept "
+        "and taken when one comes, and details.missing names the need: worker, device, machine, cpu, engine or tracker."
+    )
     waits_for: str | None = Field(
         description="What this queued job needs and no living worker has, or that as many of its token's jobs run as "
         "may; null when a worker can take it."

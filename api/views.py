@@ -9,6 +9,7 @@ from typing import Any
 
 from api import report_schemas, schemas
 from api.jobs import placing
+from domain import errors
 from domain.artifacts import Artifact, Report
 from domain.groups import Group
 from domain.jobs import Job, Placement
@@ -71,6 +72,7 @@ def job(value: Job, of: Model, *, now: datetime, living: Sequence[Worker], held:
         trials_planned=value.trials_planned,
         attempts=value.attempts,
         queue_seconds=(queue_end - value.created_at).total_seconds(),
+        warnings=[_warning(one) for one in placing.warnings(value, living)],
         waits_for=placing.waits_for(value, living, held),
         run_seconds=(run_end - value.started_at).total_seconds() if value.started_at else 0.0,
         failure=schemas.Failure(**asdict(value.failure)) if value.failure else None,
@@ -79,6 +81,10 @@ def job(value: Job, of: Model, *, now: datetime, living: Sequence[Worker], held:
         started_at=value.started_at,
         finished_at=value.finished_at,
     )
+
+
+def _warning(error: errors.TunesmithError) -> schemas.JobWarning:
+    return schemas.JobWarning(code=error.code, message=error.message, hint=error.hint, details=error.details)
 
 
 def created(value: schemas.Job, webhook: Webhook | None, *, shows_secret: bool) -> schemas.CreatedJob:

@@ -73,6 +73,15 @@ class Precision(StrEnum):
     INT8 = "int8"  # weights and activations, with scales found on seeded inputs
     AUTO = "auto"  # the fastest of those that pass the accuracy gate; f32 always does
 
+    @property
+    def tuners(self) -> tuple[Tuner, ...]:
+        """Those that have schedules for it, the preferred one first."""
+        return _TUNERS_OF.get(self, Tuner.AUTO.considered)
+
+
+_TUNERS_OF = {Precision.BF16: (Tuner.AUTOTVM,), Precision.INT8: (Tuner.AUTOTVM,)}
+"""Whose templates use the processor's instructions for a precision; of others every tuner compiles."""
+
 
 class BundleFormat(StrEnum):
     """What a bundle holds beside, or in place of, a shared library."""

@@ -47,6 +47,7 @@ MACHINES = (
 )  # fmt: skip
 """First part of an LLVM triple."""
 
+_SAME_MACHINE = {"arm64": "aarch64", "amd64": "x86_64"}
 _MOST_OPTIONS = 32
 _NAME = re.compile(r"-[a-z][a-z0-9-]*")
 _VALUE = re.compile(r"[A-Za-z0-9_.,+:-]+")
@@ -120,6 +121,17 @@ def split_threads(text: str) -> tuple[str, str]:
     """A target's identity, or only its text, as the text and `` -num-cores=N``, which is empty where it names none."""
     match = _THREADS.fullmatch(text.strip())
     return (match["text"], f" {match['threads']}") if match else (text, "")
+
+
+def option_of(text: str, name: str) -> str | None:
+    """The value that a target gives an option, such as ``-mcpu``."""
+    return next((option.partition("=")[2] for option in text.split() if option.startswith(f"{name}=")), None)
+
+
+def machine_of(triple: str) -> str:
+    """The machine that a triple, or ``platform.machine()``, names, in one spelling."""
+    machine = triple.partition("-")[0].lower()
+    return _SAME_MACHINE.get(machine, machine)
 
 
 def check_text(text: str) -> str:

@@ -29,6 +29,8 @@ class Worker:
     """Of the application; empty of one that does not tell."""
     lock_place: str = ""
     """Workers with the same one measure in turns; empty where nobody knows."""
+    clock_ahead: float | None = None
+    """Seconds by which its host's clock is before the database's; None where that was not looked at."""
     started_at: datetime
     last_seen_at: datetime
 

@@ -26,6 +26,9 @@ def beat(session: Session, worker: Worker) -> None:
         "current_job": worker.current_job,
         "release": worker.release,
         "lock_place": worker.lock_place,
+        "foreign_cpus": list(worker.foreign_cpus),
+        "trackers": None if worker.trackers is None else list(worker.trackers),
+        "clock_ahead": worker.clock_ahead,
         "started_at": worker.started_at,
         "last_seen_at": worker.last_seen_at,
     }
@@ -74,6 +77,9 @@ def _worker(row: WorkerRow) -> Worker:
         current_job=row.current_job,
         release=row.release,
         lock_place=row.lock_place,
+        foreign_cpus=tuple(row.foreign_cpus),
+        trackers=None if row.trackers is None else tuple(row.trackers),
+        clock_ahead=row.clock_ahead,
         started_at=row.started_at,
         last_seen_at=row.last_seen_at,
     )

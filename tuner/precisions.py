@@ -11,8 +11,6 @@ from domain.jobs import AccuracyGate, JobRequest, Precision, RunnerKind, Tuner
 
 LEAST_TOP1 = 0.99
 """Of a narrower precision whose gate leaves it open."""
-_TUNERS = {Precision.BF16: (Tuner.AUTOTVM,), Precision.INT8: (Tuner.AUTOTVM,)}
-"""Whose templates use the processor's instructions for a precision; of others every tuner compiles."""
 _NARROW = (Precision.BF16, Precision.INT8, Precision.FP16)
 """What ``auto`` considers beside f32, in this order, where an engine offers it for the target."""
 
@@ -38,7 +36,7 @@ def first(request: JobRequest) -> Precision:
 
 def tuners(precision: Precision) -> tuple[Tuner, ...]:
     """Those that have schedules for it, the preferred one first."""
-    return _TUNERS.get(precision, Tuner.AUTO.considered)
+    return precision.tuners
 
 
 def gate_of(request: JobRequest, precision: Precision) -> AccuracyGate:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from celery import Celery
 from celery.signals import worker_shutting_down
+from kombu import Exchange, Queue
 
 from domain import dispatch, logs
 from domain.jobs import Job
+from domain.workers import Worker
 from worker.reaper import Publish
 from worker.runtime import Runtime
 
@@ -16,7 +20,8 @@ def create(broker_url: str, runtime: Runtime) -> Celery:
     app.conf.update(
         broker_connection_retry_on_startup=True,
         broker_transport_options=dispatch.transport_options(),
-        task_default_queue=runtime.queue,
+        task_queues=[Queue(name, Exchange(name), routing_key=name) for name in runtime.queues],
+        task_default_queue=dispatch.QUEUE,
         task_ignore_result=True,
         # Early: the database knows what is to be done, and the reaper sends a new message when it is not.
         task_acks_late=False,
@@ -44,7 +49,7 @@ def create(broker_url: str, runtime: Runtime) -> Celery:
 def publisher(app: Celery, *, expires: float) -> Publish:
     """``expires``: seconds after which an unread message is void, as another one has been sent by then."""
 
-    def publish(job: Job) -> None:
-        app.send_task(**dispatch.message(job), retry=False, expires=expires)
+    def publish(job: Job, living: Sequence[Worker]) -> None:
+        app.send_task(**dispatch.message(job, living), retry=False, expires=expires)
 
     return publish

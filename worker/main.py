@@ -11,8 +11,8 @@ import time
 
 import celery.signals
 
-from domain import errors
-from storage.blobs import LocalBlobStore
+from domain import errors, logs
+from storage import blob_stores
 from storage.database import Database, migrate
 from storage.settings import StorageSettings
 from tuner.settings import TunerSettings
@@ -27,18 +27,20 @@ _log = logging.getLogger("worker")
 
 
 def main() -> int:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         runtime = _runtime()
         url = runtime.settings.broker_url or broker.url(runtime.settings.home)
     except errors.ConfigurationError as error:
-        sys.stderr.write(f"{error.message}\n" + (f"hint: {error.hint}\n" if error.hint else ""))
-        return 3
+        return _refuse(error)
     logs.set_up(runtime.settings.log_format, runtime.settings.log_level, worker_id=runtime.id)
     # Whoever listens to this signal sets logging up instead of Celery.
     celery.signals.setup_logging.connect(lambda **_: None, weak=False)
     metrics.serve(runtime.settings)
     runtime.clean_up()
+    try:
+        runtime.announce()
+    except errors.ConfigurationError as error:
+        return _refuse(error)
     app = worker_app.create(url, runtime)
     # Two workers may have taken turns: by then a message of the first round is worth nothing.
     expires = 2 * runtime.settings.republish_seconds
@@ -57,13 +59,18 @@ def main() -> int:
     return 0
 
 
+def _refuse(error: errors.ConfigurationError) -> int:
+    sys.stderr.write(f"{error.message}\n" + (f"hint: {error.hint}\n" if error.hint else ""))
+    return 3
+
+
 def _runtime() -> Runtime:
     settings, storage = WorkerSettings(), StorageSettings()
     database = Database(storage.database_url, timeout=storage.database_timeout)
     migrate(database)
     return Runtime(
         database=database,
-        blobs=LocalBlobStore(storage.blobs),
+        blobs=blob_stores.open_store(storage),
         engines=InstalledEngines(home=settings.home, settings=TunerSettings()),
         settings=settings,
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
+from domain import capabilities
 from domain.destinations import AllowedHosts
-from domain.jobs import Job
+from domain.jobs import Job, JobState
 from domain.workers import Worker
 from storage import jobs, workers
 from storage.database import Database
@@ -21,8 +22,10 @@ from worker.webhooks import Couriers
 
 _log = logging.getLogger(__name__)
 
-Publish = Callable[[Job], None]
-"""Send the message of a job."""
+_MOST_CALLED_FOR = 1000
+
+Publish = Callable[[Job, Sequence[Worker]], None]
+"""Send the message of a job, by what of workers lives."""
 
 
 def start(runtime: Runtime, publish: Publish) -> list[threading.Thread]:
@@ -53,11 +56,13 @@ def reap(runtime: Runtime, publish: Publish) -> list[str]:
     with database.reading() as session:
         waiting = jobs.waiting(session, now=clock.now(), unpublished_for=settings.republish_seconds)
         found = [jobs.get(session, job_id) for job_id in waiting]
+        since = clock.now() - timedelta(seconds=settings.worker_alive_seconds)
+        living = workers.known(session, seen_since=since) if found else []
     for job in found:
         with database.transaction() as session:
             jobs.mark_published(session, job.id, now=clock.now())
         try:
-            publish(job)
+            publish(job, living)
         except Exception:
             with database.transaction() as session:
                 jobs.mark_unpublished(session, job.id)
@@ -75,15 +80,31 @@ def forget_gone(database: Database, settings: WorkerSettings) -> None:
             workers.forget_gone(session, seen_before=before)
 
 
+def call_for_work(runtime: Runtime) -> list[str]:
+    """Ask for messages of jobs that waited for a worker such as this one, which has just come; returns their ids."""
+    announced = runtime.announce()
+    since = clock.now() - timedelta(seconds=runtime.settings.worker_alive_seconds)
+    with runtime.database.reading() as session:
+        others = [one for one in workers.known(session, seen_since=since) if one.id != announced.id]
+        queued, _ = jobs.page(session, limit=_MOST_CALLED_FOR, state=JobState.QUEUED)
+    able = [job for job in queued if capabilities.lacking(job.request, announced) is None]
+    called = [job.id for job in able if not capabilities.serving(job.request, others)]
+    for job_id in called:
+        with runtime.database.transaction() as session:
+            jobs.mark_unpublished(session, job_id)
+    return called
+
+
 def _heartbeat(runtime: Runtime) -> threading.Thread:
-    description: list[Worker] = []
+    came = threading.Event()
 
     def beat() -> None:
-        if not description:
-            description.append(runtime.describe())
-        now = clock.now()
+        announced = replace(runtime.announce(), current_job=runtime.current_job, last_seen_at=clock.now())
         with runtime.database.transaction() as session:
-            workers.beat(session, replace(description[0], current_job=runtime.current_job, last_seen_at=now))
+            workers.beat(session, announced)
+        if not came.is_set():
+            call_for_work(runtime)
+            came.set()
 
     return _every(runtime.settings.heartbeat_seconds, runtime, "heartbeat", beat)
 

@@ -7,10 +7,13 @@ import logging
 import shutil
 import threading
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
+from typing import Any
 
-from domain import dispatch, errors
+from sqlalchemy.orm import Session
+
+from domain import capabilities, dispatch, errors, release
 from domain.blobs import BlobStore
 from domain.jobs import Job
 from domain.targets import Device, Target
@@ -20,7 +23,7 @@ from storage.database import Database
 from tuner import hostinfo
 from tuner.session import sweep
 from worker import clock, hellos, identity
-from worker.engines import COMPILERS, EngineSource
+from worker.engines import COMPILERS, REFERENCE, EngineSource
 from worker.leases import LeaseKeeper
 from worker.pipeline import placing
 from worker.pipeline.running import Pipeline
@@ -38,6 +41,8 @@ class Runtime:
     shutdown: threading.Event = field(default_factory=threading.Event)
     """Set once the process is to end: the job at work is given back then."""
     current_job: str | None = None
+    announced: Worker | None = None
+    """What the fleet is told of this worker; until it is known, the worker takes whatever it is sent."""
     id: str = field(default_factory=identity.own_id)
     started_at: datetime = field(default_factory=clock.now)
 
@@ -62,13 +67,28 @@ class Runtime:
         return () if self.settings.takes == "cpu" else hostinfo.accelerators()
 
     @property
-    def queue(self) -> str:
-        takes_cuda = self.settings.takes == "cuda" or bool(self.accelerators)
-        return dispatch.CUDA_QUEUE if takes_cuda else dispatch.QUEUE
+    def queues(self) -> list[str]:
+        """What it reads; a worker that does not know itself yet reads what needs nothing special."""
+        if self.announced is None:
+            return [dispatch.CUDA_QUEUE if self.settings.takes == "cuda" or self.accelerators else dispatch.QUEUE]
+        return dispatch.queues_of(self.announced)
+
+    def announce(self) -> Worker:
+        """What the fleet is told. Raises ConfigurationError when it is to take CUDA jobs and has no GPU."""
+        if self.settings.takes == "cuda" and not self.accelerators:
+            raise errors.ConfigurationError(
+                "this worker is to take CUDA jobs (TUNESMITH_TAKES=cuda), and its host shows no NVIDIA GPU",
+                hint="Check that nvidia-smi lists it, in the container too, or set TUNESMITH_TAKES=cpu.",
+            )
+        if self.announced is None:
+            self.announced = self.describe()
+        return self.announced
 
     def _claim(self, job_id: str) -> Job | None:
         try:
             with self.database.transaction() as session:
+                if not self._may_take(session, job_id):
+                    return None
                 return jobs.claim(
                     session,
                     job_id,
@@ -81,10 +101,23 @@ class Runtime:
             _log.warning("there is no job %s: a message from another database?", job_id)
             return None
 
+    def _may_take(self, session: Session, job_id: str) -> bool:
+        """Whether the job is one for this worker; one that is not is left to others, and counts no attempt."""
+        if self.announced is None:
+            return True
+        request = jobs.get(session, job_id).request
+        lacked = capabilities.lacking(request, self.announced)
+        if lacked is None:
+            return True
+        _log.info("job %s needs another worker: this one lacks its %s", job_id, lacked)
+        since = clock.now() - timedelta(seconds=self.settings.worker_alive_seconds)
+        if capabilities.serving(request, workers.known(session, seen_since=since)):
+            jobs.mark_unpublished(session, job_id)
+        return False
+
     def describe(self) -> Worker:
-        """This worker as the fleet sees it; starts an engine the first time it is asked on a machine."""
-        asked = [hellos.ask(name, self.settings.home, self.engines) for name in COMPILERS]
-        found = [hello for hello in asked if hello is not None]
+        """This worker as the fleet sees it; starts its engines the first time it is asked on a machine."""
+        found = self._hellos()
         device = hostinfo.device()
         text = placing.native_text(found[0]) if found else "llvm"
         return Worker(
@@ -95,10 +128,18 @@ class Runtime:
             native_target=Target(text=text, threads=device.threads),
             accelerators=self.accelerators,
             toolchains=tuple(placing.toolchain(hello) for hello in found),
+            foreign_cpus=tuple(sorted({str(name) for hello in found for name in hello.get("foreign_cpus", ())})),
+            trackers=capabilities.trackers_of(self.settings.rpc_trackers),
+            release=release.VERSION,
             current_job=None,
             started_at=self.started_at,
             last_seen_at=self.started_at,
         )
+
+    def _hellos(self) -> list[dict[str, Any]]:
+        """Of the engines that compile; without the reference engine they would serve no job."""
+        asked = [hellos.ask(name, self.settings.home, self.engines) for name in (REFERENCE, *COMPILERS)]
+        return [hello for hello in asked[1:] if hello is not None and asked[0] is not None]
 
     def clean_up(self) -> None:
         """End what dead workers of this host left: their engines, their leases, files of jobs that ended."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from domain import dispatch
+from domain import capabilities, errors
 from domain.jobs import Job, JobRequest, JobState, RunnerKind
 from domain.targets import NATIVE, Device, Target, Toolchain
 from domain.workers import Worker
@@ -22,9 +22,7 @@ class Place:
 
 def find(request: JobRequest, living: Sequence[Worker]) -> Place | None:
     """The place at the worker that runs most engines; of equals the one that serves longest."""
-    fitting = [
-        worker for worker in living if (_gpus(request, worker) if _needs_gpu(request) else not worker.accelerators)
-    ]
+    fitting = capabilities.serving(request, living)
     if not fitting:
         return None
     worker = max(fitting, key=lambda one: len({toolchain.engine for toolchain in one.toolchains}))
@@ -38,29 +36,25 @@ def find(request: JobRequest, living: Sequence[Worker]) -> Place | None:
     )
 
 
-def missing(request: JobRequest, living: Sequence[Worker]) -> str | None:
-    """What the job needs and no living worker has, as a sentence's end; None when one would take it."""
-    if find(request, living) is not None:
-        return None
-    if not living:
-        return "a worker: none is alive"
-    if not _needs_gpu(request):
-        return "a worker for CPUs: those that are alive have GPUs, and take CUDA jobs only"
-    gpus = sorted({gpu.name for worker in living for gpu in worker.accelerators})
-    return f"a worker with a GPU for {request.target!r}: those alive have {', '.join(gpus) or 'none'}"
-
-
 def waits_for(job: Job, living: Sequence[Worker], held: Collection[str]) -> str | None:
     """What a queued job waits for but its turn, as a sentence's end; ``held``: ids of those that their quota holds."""
     if job.state is not JobState.QUEUED:
         return None
     if job.id in held:
         return "an end of another job: as many as its token may run do so"
-    return missing(job.request, living)
+    return lacked(job.request, living)
 
 
-def _needs_gpu(request: JobRequest) -> bool:
-    return dispatch.queue_of(request) == dispatch.CUDA_QUEUE
+def lacked(request: JobRequest, living: Sequence[Worker]) -> str | None:
+    """What the job needs and no living worker has, as a sentence's end; None when one would take it."""
+    lack = capabilities.missing(request, living)
+    return lack.message if lack else None
+
+
+def warnings(job: Job, living: Sequence[Worker]) -> list[errors.TunesmithError]:
+    """What whoever asks for the job should know at once; nothing of it is a reason to refuse."""
+    lack = capabilities.missing(job.request, living) if job.state is JobState.QUEUED else None
+    return [lack] if lack else []
 
 
 def _device(request: JobRequest, worker: Worker) -> Device:
@@ -71,13 +65,7 @@ def _device(request: JobRequest, worker: Worker) -> Device:
         return Device.recorded(request.device, threads)
     if request.runner is RunnerKind.NONE and request.target != NATIVE:
         return Device.none(threads)
-    gpus = _gpus(request, worker)
+    gpus = capabilities.gpus_for(request, worker)
     if gpus:
         return gpus[0].with_threads(threads)
     return worker.device.with_threads(threads)
-
-
-def _gpus(request: JobRequest, worker: Worker) -> list[Device]:
-    """Those that run what is compiled for the target: keys end in the compute capability, where it is known."""
-    wanted = request.target.rpartition("-arch=")[2].rstrip("a")
-    return [gpu for gpu in worker.accelerators if gpu.key.endswith((f"/{wanted}", "/unknown"))]

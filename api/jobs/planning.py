@@ -44,7 +44,7 @@ def make(services: Services, request: JobRequest, model: Model) -> schemas.Plan:
         device_key=place.device.key if place else None,
         device=place.device.name if place else None,
         engines=engines,
-        notes=_notes(placing.missing(request, living), place, surveys),
+        notes=_notes(placing.lacked(request, living), place, surveys),
     )
 
 

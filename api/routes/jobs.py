@@ -255,9 +255,11 @@ def living_workers(services: Services, session: Session, now: datetime) -> list[
 def _publish(services: Services, job: Job) -> None:
     """After the commit. The job is safe by then: a reaper sends a lost message again."""
     with services.database.transaction() as session:
-        jobs.mark_published(session, job.id, now=datetime.now(UTC))
+        now = datetime.now(UTC)
+        jobs.mark_published(session, job.id, now=now)
+        living = living_workers(services, session, now)
     try:
-        services.publisher.publish(job)
+        services.publisher.publish(job, living)
     except errors.BrokerUnavailable as error:
         logger.warning("job %s waits for the reaper: %s", job.id, error.message)
         with services.database.transaction() as session:

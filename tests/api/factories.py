@@ -21,6 +21,7 @@ from domain.models import ModelFacts, ModelFormat
 from domain.targets import Toolchain
 from domain.tensors import TensorSpec
 from domain.tuning_tasks import ExtractedTask
+from domain.workers import Worker
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
 from tests.tuner.fakes import FakeEngine
@@ -51,7 +52,7 @@ class FakePublisher:
     published: list[tuple[str, int]] = field(default_factory=list)
     down: bool = False
 
-    def publish(self, job: Job) -> None:
+    def publish(self, job: Job, living: Sequence[Worker] = ()) -> None:
         self.check()
         self.published.append((job.id, job.request.priority))
 

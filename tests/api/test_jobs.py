@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from domain.jobs import Failure
-from domain.targets import Device
+from domain.targets import Device, Toolchain
 from storage import jobs
 from tests.api.factories import Service
 from tests.api.scripted import ScriptedWorker
@@ -233,8 +233,15 @@ def test_a_queued_job_says_what_no_living_worker_has(client: TestClient, service
     assert ask()["waits_for"] is None
     gpu = {"target": "cuda -arch=sm_90"}
     assert ask(**gpu)["waits_for"] == "a worker with a GPU for 'cuda -arch=sm_90': those alive have none"
-    assert ask(**gpu, runner="none")["waits_for"] is None, "building needs no GPU"
-    ScriptedWorker(service).beat(accelerators=(Device(key="cuda/a100/sm_80", name="NVIDIA A100", threads=2),))
+    building = ask(**gpu, runner="none")
+    assert building["waits_for"] == "a worker with the relax engine: those that could measure it have relay"
+    assert [(one["code"], one["details"]) for one in building["warnings"]] == [("no_worker", {"missing": "engine"})]
+    relax = Toolchain(engine="relax", tvm="0.27.0", llvm="22")
+    ScriptedWorker(service).beat(toolchains=(relax,))
+    assert ask(**gpu, runner="none")["warnings"] == [], "building needs no GPU"
+    ScriptedWorker(service).beat(
+        accelerators=(Device(key="cuda/a100/sm_80", name="NVIDIA A100", threads=2),), toolchains=(relax,)
+    )
     assert "NVIDIA A100" in str(ask(**gpu)["waits_for"])
     assert "take CUDA jobs only" in str(ask()["waits_for"])
     job = ask(target="cuda -arch=sm_80")

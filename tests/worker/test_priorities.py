@@ -67,7 +67,7 @@ def tell(bench: Bench, broker_url: str) -> Iterator[Callable[[str], None]]:
     def publish(job_id: str) -> None:
         with bench.database.transaction() as session:
             jobs.mark_published(session, job_id, now=clock.now())
-        send(bench.get(job_id))
+        send(bench.get(job_id), [])
 
     yield publish
     app.close()
@@ -95,4 +95,4 @@ def test_the_most_urgent_goes_first(bench: Bench, broker_url: str, tell: Callabl
 
 def _publish_what_waits(runtime: Runtime, tell: Callable[[str], None], *, only: str) -> None:
     """A round of the reaper, for a job whose message was lost."""
-    assert reaper.reap(runtime, lambda job: tell(job.id) if job.id == only else None)[0] == only
+    assert reaper.reap(runtime, lambda job, _: tell(job.id) if job.id == only else None)[0] == only

@@ -23,9 +23,9 @@ def test_a_queued_job_without_a_message_gets_one(bench: Bench) -> None:
     job_id = bench.job(priority=2)
     sent: list[Job] = []
     runtime = bench.runtime(republish_seconds=0.001)
-    assert reaper.reap(runtime, sent.append) == [job_id]
+    assert reaper.reap(runtime, lambda job, _: sent.append(job)) == [job_id]
     assert [(job.id, job.request.priority) for job in sent] == [(job_id, 2)]
-    assert reaper.reap(bench.runtime(republish_seconds=60), sent.append) == []
+    assert reaper.reap(bench.runtime(republish_seconds=60), lambda job, _: sent.append(job)) == []
 
 
 def test_a_job_that_lost_its_worker_gets_a_message(bench: Bench) -> None:
@@ -149,7 +149,7 @@ def test_a_job_beyond_its_tokens_limit_runs_when_there_is_room(bench: Bench) -> 
     assert busy.lease
     told: list[str] = []
 
-    def deliver(job: Job) -> None:
+    def deliver(job: Job, _living: object) -> None:
         """To a worker that is idle: it has the job, or sends it back, before the sender goes on."""
         told.append(job.id)
         other.run_job(job.id)

@@ -10,12 +10,11 @@ from typing import Any
 
 from domain import errors
 from domain.jobs import JobRequest, RunnerKind
-from domain.targets import NATIVE, Device, Target, Toolchain, check_text, kind_of
+from domain.targets import NATIVE, Device, Target, Toolchain, check_text, kind_of, machine_of, option_of
 from tuner import hostinfo
 
 Hello = Mapping[str, Any]
 _ELSEWHERE = "Measure on devices that can, with runner 'rpc', or only build for it, with runner 'none'."
-_SAME_MACHINE = {"arm64": "aarch64", "amd64": "x86_64"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +40,7 @@ def resolve(request: JobRequest, hellos: Mapping[str, Hello]) -> Place:
     for refusal in refusals.values():
         if refusal is not None and not engines:
             raise refusal
-    device = _device(request, text, native=native)
+    device = _device(request, text, hellos, native=native)
     return Place(target=Target(text=text, threads=device.threads), device=device, engines=engines)
 
 
@@ -54,7 +53,7 @@ def native_text(hello: Hello) -> str:
     return f"llvm -mcpu={hello['mcpu']}"
 
 
-def _device(request: JobRequest, text: str, *, native: bool) -> Device:
+def _device(request: JobRequest, text: str, hellos: Mapping[str, Hello], *, native: bool) -> Device:
     if request.runner is RunnerKind.RPC:
         return _behind_tracker(request)
     if request.device is not None:
@@ -63,7 +62,7 @@ def _device(request: JobRequest, text: str, *, native: bool) -> Device:
         return Device.none(request.threads or hostinfo.usable_cores())
     if kind_of(text) == "cuda":
         return _gpu(text, request.threads)
-    _check_machine(text)
+    _check_runs(text, hellos)
     return hostinfo.device(request.threads)
 
 
@@ -86,13 +85,14 @@ def _gpu(text: str, threads: int | None) -> Device:
     return found[0]
 
 
-def _check_machine(text: str) -> None:
-    triple = next((option.partition("=")[2] for option in text.split() if option.startswith("-mtriple=")), None)
-    if triple is None:
-        return
-    machine, own = triple.split("-")[0], platform.machine().lower()
-    if _SAME_MACHINE.get(machine, machine) != _SAME_MACHINE.get(own, own):
+def _check_runs(text: str, hellos: Mapping[str, Hello]) -> None:
+    triple, cpu, own = option_of(text, "-mtriple"), option_of(text, "-mcpu"), platform.machine().lower()
+    if triple is not None and machine_of(triple) != machine_of(own):
         raise errors.UnsupportedTarget(f"this worker is a {own} and cannot run code for {text!r}", hint=_ELSEWHERE)
+    if cpu is not None and any(cpu in hello.get("foreign_cpus", ()) for hello in hellos.values()):
+        raise errors.UnsupportedTarget(
+            f"this worker's CPU lacks instructions of {cpu!r} and cannot run code for {text!r}", hint=_ELSEWHERE
+        )
 
 
 def _refusal(text: str, hello: Hello) -> errors.TunesmithError | None:

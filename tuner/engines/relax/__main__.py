@@ -45,6 +45,7 @@ def _hello() -> Json:
         },
         "mcpu": targets.native_cpu(),
         "cpus": targets.known_cpus(),
+        "foreign_cpus": targets.foreign_cpus(),
         "kinds": list(targets.KINDS),
         "tuners": ["metaschedule"],
         "plugins": registry.described,

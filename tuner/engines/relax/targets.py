@@ -9,6 +9,7 @@ from typing import Any
 import tvm
 from tvm.target import codegen
 
+from tuner.engines.protocol import cpus
 from tuner.engines.protocol.serving import EngineFailure
 
 KINDS = ("llvm", "cuda")
@@ -28,6 +29,15 @@ def native_cpu() -> str:
 
 def known_cpus(target: Any = None) -> list[str]:
     return [str(name) for name in codegen.llvm_get_cpu_archlist(target or tvm.target.Target("llvm"))]
+
+
+def foreign_cpus() -> list[str]:
+    """Those known whose code this host's CPU does not run."""
+
+    def features_of(name: str) -> set[str]:
+        return set(map(str, codegen.llvm_get_cpu_features(tvm.target.Target({"kind": "llvm", "mcpu": name}))))
+
+    return cpus.foreign(known_cpus(), native_cpu(), features_of)
 
 
 def resolve(text: str, threads: int) -> Any:

@@ -49,6 +49,7 @@ def _hello() -> Json:
         },
         "mcpu": targets.native_cpu(),
         "cpus": targets.known_cpus(),
+        "foreign_cpus": targets.foreign_cpus(),
         "kinds": ["llvm"],
         "tuners": sorted(tuners.TUNERS),
         "plugins": registry.described,

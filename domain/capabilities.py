@@ -1,0 +1,149 @@
+"""What a job needs of a worker, and what a worker lacks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from domain import errors
+from domain.jobs import JobRequest, RunnerKind
+from domain.targets import NATIVE, Device, kind_of, machine_of, option_of
+from domain.workers import Worker
+
+_CUDA_ENGINE = "relax"
+
+
+def checked_trackers(text: str) -> str:
+    """Itself. Raises ValueError where it is not ``HOST:PORT`` with commas between."""
+    for tracker in trackers_of(text) or ():
+        host, _, port = tracker.rpartition(":")
+        if not host or not port.isdigit():
+            raise ValueError(f"{tracker!r} is not HOST:PORT")
+    return text
+
+
+def trackers_of(text: str) -> tuple[str, ...] | None:
+    """What the setting names; None where it is empty, which stands for any tracker."""
+    return tuple(name for part in text.split(",") if (name := part.strip())) or None
+
+
+def measures_on_gpu(request: JobRequest) -> bool:
+    return kind_of(request.target) == "cuda" and request.runner is RunnerKind.LOCAL
+
+
+def engines_for(request: JobRequest) -> tuple[str, ...]:
+    """Names of the engines any of which serves the request, the preferred one first."""
+    tuners = [tuner for tuner in request.tuner.considered if tuner in request.precision.tuners]
+    names = dict.fromkeys(tuner.engine for tuner in tuners)
+    if kind_of(request.target) == "cuda":
+        return tuple(name for name in names if name == _CUDA_ENGINE)
+    return tuple(names)
+
+
+def gpus_for(request: JobRequest, worker: Worker) -> list[Device]:
+    """Those that run what is compiled for the target: keys end in the compute capability, where it is known."""
+    wanted = request.target.rpartition("-arch=")[2].rstrip("a")
+    return [gpu for gpu in worker.accelerators if gpu.key.endswith((f"/{wanted}", "/unknown"))]
+
+
+def lacking(request: JobRequest, worker: Worker) -> str | None:
+    """Which of its needs the worker does not meet, as ``missing`` names them in its details; None when it serves it."""
+    return next((name for name, meets in _NEEDS.items() if not meets(request, worker)), None)
+
+
+def serving(request: JobRequest, workers: Sequence[Worker]) -> list[Worker]:
+    return [worker for worker in workers if lacking(request, worker) is None]
+
+
+def missing(request: JobRequest, workers: Sequence[Worker]) -> errors.NoWorker | None:
+    """What the job needs and none of the workers has; None when one serves it."""
+    if not workers:
+        return _no_worker("worker", "a worker: none is alive")
+    left = list(workers)
+    for name, meets in _NEEDS.items():
+        meeting = [worker for worker in left if meets(request, worker)]
+        if not meeting:
+            return _no_worker(name, _TOLD[name](request, left))
+        left = meeting
+    return None
+
+
+def _no_worker(name: str, needed: str) -> errors.NoWorker:
+    return errors.NoWorker(needed, details={"missing": name})
+
+
+def _has_device(request: JobRequest, worker: Worker) -> bool:
+    """A worker that has a GPU measures on nothing else, so that it is free for those who need one."""
+    return bool(gpus_for(request, worker)) if measures_on_gpu(request) else not worker.accelerators
+
+
+def _has_engine(request: JobRequest, worker: Worker) -> bool:
+    return not set(engines_for(request)).isdisjoint(toolchain.engine for toolchain in worker.toolchains)
+
+
+def _is_machine(request: JobRequest, worker: Worker) -> bool:
+    wanted = _local_option(request, "-mtriple")
+    return wanted is None or machine_of(wanted) == machine_of(worker.machine)
+
+
+def _runs_cpu(request: JobRequest, worker: Worker) -> bool:
+    return _local_option(request, "-mcpu") not in worker.foreign_cpus
+
+
+def _reaches_tracker(request: JobRequest, worker: Worker) -> bool:
+    if request.runner is not RunnerKind.RPC or request.rpc is None or worker.trackers is None:
+        return True
+    return request.rpc.tracker in worker.trackers
+
+
+def _local_option(request: JobRequest, name: str) -> str | None:
+    """Of a target whose code runs on the worker's own CPU."""
+    if request.runner is not RunnerKind.LOCAL or request.target == NATIVE or kind_of(request.target) != "llvm":
+        return None
+    return option_of(request.target, name)
+
+
+_NEEDS: dict[str, Callable[[JobRequest, Worker], bool]] = {
+    "device": _has_device,
+    "machine": _is_machine,
+    "cpu": _runs_cpu,
+    "engine": _has_engine,
+    "tracker": _reaches_tracker,
+}
+
+
+def _no_device(request: JobRequest, workers: Sequence[Worker]) -> str:
+    if not measures_on_gpu(request):
+        return "a worker for CPUs: those that are alive have GPUs, and take CUDA jobs only"
+    gpus = sorted({gpu.name for worker in workers for gpu in worker.accelerators})
+    return f"a worker with a GPU for {request.target!r}: those alive have {', '.join(gpus) or 'none'}"
+
+
+def _no_machine(request: JobRequest, workers: Sequence[Worker]) -> str:
+    machines = sorted({worker.machine for worker in workers})
+    return f"a worker that runs code for {request.target!r}: those alive are {', '.join(machines)}"
+
+
+def _no_cpu(request: JobRequest, workers: Sequence[Worker]) -> str:
+    natives = sorted({worker.native_target.text for worker in workers})
+    return f"a worker whose CPU runs code for {request.target!r}: those alive have {', '.join(natives)}"
+
+
+def _no_engine(request: JobRequest, workers: Sequence[Worker]) -> str:
+    wanted = " or ".join(engines_for(request))
+    names = sorted({toolchain.engine for worker in workers for toolchain in worker.toolchains})
+    return f"a worker with the {wanted} engine: those that could measure it have {', '.join(names) or 'none'}"
+
+
+def _no_tracker(request: JobRequest, workers: Sequence[Worker]) -> str:
+    wanted = request.rpc.tracker if request.rpc else ""
+    reached = sorted({tracker for worker in workers for tracker in worker.trackers or ()})
+    return f"a worker that may use the tracker {wanted}: those alive use {', '.join(reached)}"
+
+
+_TOLD: dict[str, Callable[[JobRequest, Sequence[Worker]], str]] = {
+    "device": _no_device,
+    "machine": _no_machine,
+    "cpu": _no_cpu,
+    "engine": _no_engine,
+    "tracker": _no_tracker,
+}

@@ -248,6 +248,11 @@ class WorkerRow(Base):
     """Of the application; empty of workers older than this column."""
     lock_place: Mapped[str] = mapped_column(String(64), server_default="")
     """Workers with the same one measure in turns."""
+    foreign_cpus: Mapped[list[Any]] = mapped_column(server_default="[]")
+    trackers: Mapped[list[Any] | None]
+    """Null where it may use any."""
+    clock_ahead: Mapped[float | None]
+    """Seconds by which its host's clock was before the database's when it was last seen."""
     started_at: Mapped[datetime]
     last_seen_at: Mapped[datetime] = mapped_column(index=True)
 

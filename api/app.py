@@ -76,7 +76,7 @@ def create_app(
         lifespan=_serving,
     )
     stopping = threading.Event()
-    counted = Metrics(database, worker_alive_seconds=settings.worker_alive_seconds)
+    counted = Metrics(database, blobs, worker_alive_seconds=settings.worker_alive_seconds)
     callers = KnownCallers()
     buckets = Buckets(per_second=settings.rate_per_second, burst=settings.rate_burst)
     services = Services(

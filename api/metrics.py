@@ -13,8 +13,12 @@ import prometheus_client as prometheus
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from domain import dispatch, errors
+from domain.blobs import BlobStore
+from domain.jobs import Tuner
 from domain.records import TrialError
 from storage import counts
 from storage.database import Database
@@ -30,10 +34,11 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 class Metrics:
     """With a registry of its own: applications of one process count apart."""
 
-    def __init__(self, database: Database, *, worker_alive_seconds: float) -> None:
+    def __init__(self, database: Database, blobs: BlobStore, *, worker_alive_seconds: float) -> None:
         self._registry = prometheus.CollectorRegistry()
         prometheus.ProcessCollector(registry=self._registry)
         self._registry.register(_ServiceState(database, worker_alive_seconds))
+        self._registry.register(_BlobStoreState(blobs))
         self._requests = prometheus.Counter(
             "tunesmith_http_requests",
             "Requests answered, by route template.",
@@ -94,6 +99,30 @@ def _template(scope: Scope) -> str:
     return str(getattr(scope.get("route"), "path", "none"))
 
 
+_OTHER = "other"
+"""Where a record names a tuner of nobody's: labels have few values."""
+_VALID = "valid"
+
+
+class _BlobStoreState(Collector):
+    def __init__(self, blobs: BlobStore) -> None:
+        self._blobs = blobs
+
+    def describe(self) -> list[Metric]:
+        """Nothing: registering must not ask the store."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        up = 1
+        try:
+            self._blobs.check()
+        except (errors.TunesmithError, OSError):
+            up = 0
+        yield GaugeMetricFamily(
+            "tunesmith_blob_store_up", "Whether models and artifacts could be written now.", value=up
+        )
+
+
 class _ServiceState(Collector):
     """Trials are counted from the first scrape on, as Prometheus lets counters start anywhere: what was stored before
     would have to be read record by record."""
@@ -102,7 +131,7 @@ class _ServiceState(Collector):
         self._database = database
         self._alive = timedelta(seconds=worker_alive_seconds)
         self._lock = threading.Lock()
-        self._trials: Counter[str | None] = Counter()
+        self._trials: Counter[tuple[str, str]] = Counter()
         self._last_record: int | None = None
 
     def describe(self) -> list[Metric]:
@@ -121,34 +150,85 @@ class _ServiceState(Collector):
     def _read(self) -> list[Metric]:
         now = datetime.now(UTC)
         with self._lock, self._database.reading() as session:
-            by_state = counts.jobs_by_state(session)
-            oldest = counts.oldest_queued(session)
-            alive, busy = counts.workers(session, seen_since=now - self._alive)
-            pending = counts.pending_deliveries(session)
-            newest = counts.newest_record(session)
-            if self._last_record is not None:
-                self._trials.update(counts.trials(session, after=self._last_record, to=newest))
-            self._last_record = newest
-            trials = Counter(self._trials)
-        jobs = GaugeMetricFamily("tunesmith_jobs", "Jobs by state.", labels=["state"])
-        for state, count in by_state.items():
-            jobs.add_metric([state.value], count)
-        age = (now - oldest).total_seconds() if oldest else 0.0
-        return [
-            jobs,
-            GaugeMetricFamily("tunesmith_queue_age_seconds", "Since when the oldest queued job waits.", value=age),
-            GaugeMetricFamily("tunesmith_workers_alive", "Workers seen lately.", value=alive),
-            GaugeMetricFamily("tunesmith_workers_busy", "Living workers that have a job.", value=busy),
-            GaugeMetricFamily("tunesmith_webhooks_pending", "Webhook messages still to be sent.", value=pending),
-            *_trials(trials),
-        ]
+            return [
+                *_jobs(session, now),
+                *_fleet(session, now - self._alive),
+                *_webhooks(session, now),
+                *self._new_trials(session),
+            ]
+
+    def _new_trials(self, session: Session) -> Iterator[Metric]:
+        newest = counts.newest_record(session)
+        if self._last_record is not None:
+            for (tuner, error), count in counts.trials(session, after=self._last_record, to=newest).items():
+                self._trials[tuner if tuner in _TUNERS else _OTHER, error or _VALID] += count
+        self._last_record = newest
+        return _trials(self._trials)
 
 
-def _trials(found: Counter[str | None]) -> Iterator[Metric]:
-    yield CounterMetricFamily(
-        "tunesmith_trials", "Trials stored since the first scrape, failed ones too.", value=found.total()
+_TUNERS = tuple(tuner.value for tuner in Tuner.AUTO.considered)
+
+
+def _jobs(session: Session, now: datetime) -> Iterator[Metric]:
+    by_state = GaugeMetricFamily("tunesmith_jobs", "Jobs by state.", labels=["state"])
+    for state, count in counts.jobs_by_state(session).items():
+        by_state.add_metric([state.value], count)
+    yield by_state
+    waiting = counts.queued_by_priority(session)
+    depth = GaugeMetricFamily("tunesmith_queue_jobs", "Queued jobs by priority.", labels=["priority"])
+    age = GaugeMetricFamily(
+        "tunesmith_queue_priority_age_seconds",
+        "Since when the oldest queued job of a priority waits.",
+        labels=["priority"],
     )
+    for priority in range(dispatch.PRIORITIES):
+        found = waiting.get(priority)
+        depth.add_metric([str(priority)], found.jobs if found else 0)
+        age.add_metric([str(priority)], _seconds(found.since if found else None, now))
+    yield depth
+    yield age
+    oldest = min((found.since for found in waiting.values()), default=None)
+    yield GaugeMetricFamily(
+        "tunesmith_queue_age_seconds", "Since when the oldest queued job waits.", value=_seconds(oldest, now)
+    )
+
+
+def _fleet(session: Session, seen_since: datetime) -> Iterator[Metric]:
+    alive, busy = counts.workers(session, seen_since=seen_since)
+    yield GaugeMetricFamily("tunesmith_workers_alive", "Workers seen lately.", value=alive)
+    yield GaugeMetricFamily("tunesmith_workers_busy", "Living workers that have a job.", value=busy)
+    rounds = GaugeMetricFamily(
+        "tunesmith_shared_rounds", "Rounds of trials that jobs offer to other workers, by state.", labels=["state"]
+    )
+    for state, count in counts.rounds_at_work(session).items():
+        rounds.add_metric([state.value], count)
+    yield rounds
+
+
+def _webhooks(session: Session, now: datetime) -> Iterator[Metric]:
+    pending, oldest = counts.pending_deliveries(session)
+    yield GaugeMetricFamily("tunesmith_webhooks_pending", "Webhook messages still to be sent.", value=pending)
+    yield GaugeMetricFamily(
+        "tunesmith_webhooks_age_seconds", "Since when the oldest of them waits.", value=_seconds(oldest, now)
+    )
+
+
+def _trials(found: Counter[tuple[str, str]]) -> Iterator[Metric]:
+    trials = CounterMetricFamily(
+        "tunesmith_trials",
+        "Trials stored since the first scrape, by tuner and by what they came to.",
+        labels=["tuner", "outcome"],
+    )
+    outcomes = (_VALID, *(error.value for error in TrialError))
+    # From the start, so that a rate is known of the first one too.
+    for kind in {*((tuner, outcome) for tuner in _TUNERS for outcome in outcomes), *found}:
+        trials.add_metric(list(kind), found[kind])
+    yield trials
     failures = CounterMetricFamily("tunesmith_trial_failures", "Failed ones of them, by kind.", labels=["kind"])
-    for kind in TrialError:
-        failures.add_metric([kind.value], found[kind.value])
+    for error in TrialError:
+        failures.add_metric([error.value], sum(count for (_, kind), count in found.items() if kind == error))
     yield failures
+
+
+def _seconds(since: datetime | None, now: datetime) -> float:
+    return max(0.0, (now - since).total_seconds()) if since else 0.0

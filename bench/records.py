@@ -3,7 +3,9 @@
 The records are like those of a busy service: 2000 workloads of AutoTVM, Ansor and MetaSchedule on six placements, where
 a workload has been tuned again and again. Each query is asked of many random keys, cold caches and all, and timed
 around a session of its own, as the API and the workers ask. SQLite in a temporary file, and PostgreSQL (in a schema of
-its own, dropped afterwards) with ``--url postgresql+psycopg://…``.
+its own, dropped afterwards) with ``--url postgresql+psycopg://…`` or TUNESMITH_TEST_DATABASE_URL.
+
+With them a fleet at work: see ``bench.fleet``.
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ from sqlalchemy import create_engine, insert, make_url, text
 from sqlalchemy.orm import Session
 from sqlalchemy.schema import CreateSchema, DropSchema
 
+from bench import fleet
 from domain.records import RecordKey
-from storage import record_pages, records
+from storage import record_pages, record_summaries, records
 from storage.database import Database, migrate
 from storage.tables import RecordRow, digest_of
 
@@ -51,13 +54,15 @@ def main(arguments: Sequence[str]) -> int:
     report: dict[str, Any] = {
         "records": options.records,
         "workloads": options.workloads,
+        "fleet": {"workers": options.workers, "queued": options.queued, "finished": options.finished},
         "machine": {"cpu": _cpu(), "cores": os.cpu_count(), "python": platform.python_version()},
         "databases": {},
     }
-    with tempfile.TemporaryDirectory(prefix="tunesmith-records-") as folder:
-        report["databases"]["sqlite"] = _measure(Database(f"sqlite:///{folder}/db.sqlite3"), options)
-        report["databases"]["sqlite"]["bytes"] = sum(path.stat().st_size for path in Path(folder).iterdir())
-    if options.url:
+    if "sqlite" in options.databases:
+        with tempfile.TemporaryDirectory(prefix="tunesmith-records-", dir=options.folder) as folder:
+            report["databases"]["sqlite"] = _measure(Database(f"sqlite:///{folder}/db.sqlite3"), options)
+            report["databases"]["sqlite"]["bytes"] = sum(path.stat().st_size for path in Path(folder).iterdir())
+    if "postgresql" in options.databases and options.url:
         with _schema(options.url) as url:
             report["databases"]["postgresql"] = _measure(Database(url), options)
     json.dump(report, sys.stdout, indent=2)
@@ -75,8 +80,47 @@ def _measure(database: Database, options: argparse.Namespace) -> dict[str, Any]:
     milliseconds = {
         name: _timed(database, ask, options.repeat, choose) for name, ask in _queries(options.workloads).items()
     }
+    seconds = _whole_store(database)
+    size = fleet.Size(workers=options.workers, queued=options.queued, finished=options.finished)
+    _, device, toolchain = _PLACEMENTS[0]
+    made = fleet.load(
+        database, size, device=device, toolchain=toolchain, workload=_workload, workloads=options.workloads
+    )
+    _analyze(database)
+    _note(f"{database.url.get_backend_name()}: a fleet of {options.workers} workers is there")
+    asked = fleet.measure(database, made, repeat=min(options.repeat, options.queued), seed=_SEED)
+    bytes_used = _postgresql_bytes(database)
     database.close()
-    return {"load_seconds": loaded, "milliseconds": milliseconds}
+    return {
+        "load_seconds": loaded,
+        "milliseconds": milliseconds,
+        "seconds_for_the_whole_store": seconds,
+        "fleet_milliseconds": asked,
+        **bytes_used,
+    }
+
+
+def _whole_store(database: Database) -> float:
+    """The dashboard's page of all records, which is kept for a while."""
+    started = time.perf_counter()
+    with database.reading() as session:
+        record_summaries.read(session)
+    return round(time.perf_counter() - started, 3)
+
+
+def _analyze(database: Database) -> None:
+    """As PostgreSQL's autovacuum does in its own time."""
+    if database.url.get_backend_name() == "postgresql":
+        with database.transaction() as session:
+            session.execute(text("ANALYZE"))
+
+
+def _postgresql_bytes(database: Database) -> dict[str, int]:
+    if database.url.get_backend_name() != "postgresql":
+        return {}
+    with database.reading() as session:
+        tables, indexes = session.execute(text("SELECT pg_table_size('records'), pg_indexes_size('records')")).one()
+    return {"records_bytes": tables, "records_index_bytes": indexes}
 
 
 def _load(database: Database, count: int, workloads: int) -> None:
@@ -86,8 +130,7 @@ def _load(database: Database, count: int, workloads: int) -> None:
         rows = [_row(number, keys, generate) for number in range(start, min(start + _BATCH, count))]
         with database.transaction() as session:
             session.execute(insert(RecordRow), rows)
-    with database.transaction() as session:
-        session.execute(text("ANALYZE records" if database.url.get_backend_name() == "postgresql" else "SELECT 1"))
+    _analyze(database)
 
 
 def _row(number: int, keys: Sequence[tuple[str, str]], generate: random.Random) -> dict[str, Any]:
@@ -222,6 +265,15 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--workloads", type=int, default=2000)
     parser.add_argument("--repeat", type=int, default=300, help="random keys of each query")
-    parser.add_argument("--url", help="of a PostgreSQL database to measure as well")
+    parser.add_argument("--workers", type=int, default=300)
+    parser.add_argument("--queued", type=int, default=5000, help="jobs that wait")
+    parser.add_argument("--finished", type=int, default=5000, help="jobs that ended, with 43 tuning tasks each")
+    parser.add_argument("--folder", type=Path, help="where SQLite's file is made; by default among temporary ones")
+    parser.add_argument("--databases", nargs="+", choices=["sqlite", "postgresql"], default=["sqlite", "postgresql"])
+    parser.add_argument(
+        "--url",
+        default=os.environ.get("TUNESMITH_TEST_DATABASE_URL"),
+        help="of a PostgreSQL database to measure as well",
+    )
     parser.add_argument("--json", action="store_true", help="JSON is what it prints anyway")
     return parser.parse_args(arguments)

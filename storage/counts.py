@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 from sqlalchemy.orm import Session
 
 from domain.jobs import JobState
-from storage.tables import JobRow, RecordRow, WebhookDeliveryRow, WorkerRow
+from domain.shared_rounds import RoundState
+from storage.tables import JobRow, RecordRow, SharedRoundRow, WebhookDeliveryRow, WorkerRow
 
 _OWN_TRIALS = "j-"
 """Start of job ids; imported records carry no job's."""
@@ -19,11 +21,30 @@ def jobs_by_state(session: Session) -> dict[JobState, int]:
     found = session.execute(select(JobRow.state, func.count()).group_by(JobRow.state)).all()
     return {**dict.fromkeys(JobState, 0), **{JobState(state): count for state, count in found}}
 
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
-def oldest_queued(session: Session) -> datetime | None:
-    """When the job that waits longest was created."""
-    queued = select(JobRow.created_at).where(JobRow.state == JobState.QUEUED)
-    return session.scalar(queued.order_by(JobRow.created_at).limit(1))
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    jobs: int
+    since: datetime
+    """When the first of them was created."""
+
+
+def queued_by_priority(session: Session) -> dict[int, Waiting]:
+    """Of priorities that jobs wait with."""
+    counted = select(JobRow.priority, func.count(), func.min(JobRow.created_at)).where(JobRow.state == JobState.QUEUED)
+    found = session.execute(counted.group_by(JobRow.priority)).all()
+    return {priority: Waiting(jobs=jobs, since=since) for priority, jobs, since in found}
+
+
+def rounds_at_work(session: Session) -> dict[RoundState, int]:
+    """Rounds of trials that wait for a helper, and those that helpers have."""
+    # As the partial index has it: a database cannot know that of parameters.
+    at_work = text("state IN ('open', 'claimed')")
+    counted = select(SharedRoundRow.state, func.count()).where(at_work).group_by(SharedRoundRow.state)
+    found = {RoundState(state): count for state, count in session.execute(counted)}
+    return {state: found.get(state, 0) for state in (RoundState.OPEN, RoundState.CLAIMED)}
 
 
 def workers(session: Session, *, seen_since: datetime) -> tuple[int, int]:
@@ -33,10 +54,12 @@ def workers(session: Session, *, seen_since: datetime) -> tuple[int, int]:
     return alive, busy
 
 
-def pending_deliveries(session: Session) -> int:
-    """Webhook messages that are still to be sent."""
-    pending = select(func.count()).where(WebhookDeliveryRow.next_attempt_at.is_not(None))
-    return session.scalar(pending) or 0
+def pending_deliveries(session: Session) -> tuple[int, datetime | None]:
+    """Webhook messages that are still to be sent, and when the first of them was written."""
+    pending = select(func.count(), func.min(WebhookDeliveryRow.created_at))
+    # A range, for which the index serves; SQLite would read the whole table for those that are not null.
+    count, oldest = session.execute(pending.where(WebhookDeliveryRow.next_attempt_at > _LONG_AGO)).one()
+    return count, oldest
 
 
 def newest_record(session: Session) -> int:
@@ -44,8 +67,10 @@ def newest_record(session: Session) -> int:
     return session.scalar(select(func.max(RecordRow.id))) or 0
 
 
-def trials(session: Session, *, after: int, to: int) -> dict[str | None, int]:
-    """Count of the service's own trials among records numbered ``after`` < number ≤ ``to``, by error; None: valid."""
+def trials(session: Session, *, after: int, to: int) -> dict[tuple[str, str | None], int]:
+    """Count of the service's own trials among records numbered ``after`` < number ≤ ``to``, by tuner and error; None:
+    valid."""
     numbered = (RecordRow.id > after, RecordRow.id <= to, RecordRow.job_id.startswith(_OWN_TRIALS))
-    by_error = select(RecordRow.error, func.count().label("trials")).where(*numbered).group_by(RecordRow.error)
-    return {row.error: row.trials for row in session.execute(by_error)}
+    kinds = (RecordRow.tuner, RecordRow.error)
+    counted = select(*kinds, func.count().label("trials")).where(*numbered).group_by(*kinds)
+    return {(row.tuner, row.error): row.trials for row in session.execute(counted)}

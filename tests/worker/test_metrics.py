@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import urllib.request
+from pathlib import Path
 
 import prometheus_client
 import pytest
@@ -13,6 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from domain import errors, logs
 from worker import metrics, observing
 from worker.settings import WorkerSettings
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
 def value(name: str, **labels: str) -> float:
@@ -43,6 +47,13 @@ def test_a_worker_answers_on_the_port_that_is_set(port: int) -> None:
         text = answer.read().decode()
     families = {family.name for family in text_string_to_metric_families(text)}
     assert {"tunesmith_worker_lease_losses", "tunesmith_worker_attempts", "process_resident_memory_bytes"} <= families
+
+
+def test_every_metric_is_documented() -> None:
+    families = text_string_to_metric_families(prometheus_client.generate_latest(metrics.REGISTRY).decode())
+    documented = dict(re.findall(r"^\| `(tunesmith_worker_\w+)` \| (\w+) \|", DOCUMENT.read_text(), re.MULTILINE))
+    kinds = {name.removesuffix("_total"): kind for name, kind in documented.items()}
+    assert kinds == {family.name: family.type for family in families if family.name.startswith("tunesmith_")}
 
 
 def test_without_a_port_nothing_listens_and_a_taken_one_keeps_nobody_from_working(

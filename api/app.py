@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -50,6 +51,7 @@ from domain import release
 from domain.blobs import BlobStore
 from domain.tokens import Scope
 from storage.database import Database
+from storage.tokens import at_once as token_at_once
 from tuner.extraction import Planner
 
 _ALWAYS = problems.responses(400, 401, 403, 429, 500)
@@ -77,7 +79,7 @@ def create_app(
     )
     stopping = threading.Event()
     counted = Metrics(database, blobs, worker_alive_seconds=settings.worker_alive_seconds)
-    callers = KnownCallers()
+    callers = KnownCallers(partial(token_at_once, database))
     buckets = Buckets(per_second=settings.rate_per_second, burst=settings.rate_burst)
     services = Services(
         settings=settings,

@@ -89,8 +89,9 @@ class Credentials:
         if is_session:
             return await self._looked_up(request, find)
         callers = self._services.callers
-        known, moment = callers.recall(text), callers.moment
+        known = callers.recall(text)
         if known is None:
+            moment = callers.moment(text)
             known = await self._looked_up(request, find)
             callers.keep(text, known, moment)
         request.state.known_by = text

@@ -11,10 +11,12 @@ from urllib.parse import urlsplit
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import update
 
 from api.services import Services
 from domain.jobs import JobState
 from storage import jobs
+from storage.tables import TokenRow
 from tests.api.factories import Service
 from tests.api.live import serving
 from tests.api.scripted import ScriptedWorker
@@ -128,6 +130,23 @@ def test_a_revoked_token_is_refused(service: Service, client: TestClient, token:
         assert [caller.ask(path)[0][:12] for _ in range(2)] == ["HTTP/1.1 200"] * 2
         made = client.get("/v1/tokens").json()["tokens"]
         assert client.delete(f"/v1/tokens/{made[0]['id']}").is_success
+        assert caller.ask(path)[0].startswith("HTTP/1.1 401")
+
+
+def test_a_token_revoked_by_another_process_is_refused_within_a_second(
+    service: Service, client: TestClient, token: str, running: str
+) -> None:
+    path, callers = f"/v1/jobs/{running}", service.app.state.services.callers
+    now = [100.0]
+    callers._clock = callers._kept._clock = lambda: now[0]
+    with calling(service, token) as caller:
+        caller.ask(path)
+        now[0] += 1.5
+        assert caller.ask(path)[0].startswith("HTTP/1.1 200")
+        assert caller.known == [False, True]
+        with service.database.transaction() as session:
+            session.execute(update(TokenRow).values(revoked_at=datetime.now(UTC)))
+        now[0] += 1.5
         assert caller.ask(path)[0].startswith("HTTP/1.1 401")
 
 

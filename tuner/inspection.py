@@ -133,25 +133,30 @@ class Inspector:
         return errors.InvalidModel(
             f"reading the model failed: {reason}",
             hint=f"{_CHECKS[self.format]} within {allowed}.",
-            details={"cause": error.code},
+            details={"cause": error.code, "reason": "memory" if _needs_memory(error) else "reader_ended"},
+        )
+
+    def limits(self, size_bytes: int) -> Limits:
+        """Of the process that reads a model of so many bytes."""
+        return Limits(
+            memory_bytes=self.memory_bytes + size_bytes * _COPIES,
+            cpu_seconds=int(self.seconds * 4) + 10,
+            file_bytes=size_bytes * 2 + _FILE_SHARE,
+            offline=True,
         )
 
     @contextmanager
     def _engine(self, path: Path) -> Iterator[Engine]:
-        limits = Limits(
-            memory_bytes=self.memory_bytes + path.stat().st_size * _COPIES,
-            cpu_seconds=int(self.seconds * 4) + 10,
-            file_bytes=path.stat().st_size * 2 + _FILE_SHARE,
-            offline=True,
-        )
+        limits = self.limits(path.stat().st_size)
         with tempfile.TemporaryDirectory(prefix="tunesmith-inspect-") as scratch:
             log = self.log_path or Path(scratch) / "engine.log"
             with EngineSession.start(self.spec, self.python, log_path=log, home=self.home, limits=limits) as session:
                 yield session
 
 
-def _needs_memory(error: errors.EngineRequestFailed) -> bool:
-    return error.engine_code == "engine_internal_error" and error.message.startswith("MemoryError")
+def _needs_memory(error: errors.EngineError) -> bool:
+    answered = isinstance(error, errors.EngineRequestFailed) and error.engine_code == "engine_internal_error"
+    return answered and error.message.startswith("MemoryError")
 
 
 def _reason(error: errors.EngineError) -> str:

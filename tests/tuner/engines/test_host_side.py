@@ -146,9 +146,9 @@ def test_a_small_file_that_wants_40_gb_is_told_and_gets_none(inspector: Inspecto
     path = tmp_path / "m.onnx"
     path.write_bytes(models.memory_hog())
     modest = dataclasses.replace(inspector, memory_bytes=2 * 1024**3)
-    assert modest.inspect(path).operators["ConstantOfShape"] == 1
-    with pytest.raises(errors.InvalidModel):
-        modest.prepare(path, {}, tmp_path / "x.onnx")
+    for ask in (modest.inspect, lambda path: modest.prepare(path, {}, tmp_path / "x.onnx")):
+        with pytest.raises(errors.InvalidModel, match="40 GB"):
+            ask(path)
 
 
 def test_the_doctor_finds_the_shipped_engines_healthy() -> None:

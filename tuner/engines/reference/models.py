@@ -11,6 +11,8 @@ from google.protobuf.message import DecodeError
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
+from tuner.engines.reference import vetting
+from tuner.engines.reference.vetting.refusal import refuse
 
 STANDARD_DOMAINS = ("", "ai.onnx")
 _FLOATING = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE, onnx.TensorProto.BFLOAT16)
@@ -25,20 +27,20 @@ def read(path: str) -> onnx.ModelProto:
     try:
         model = onnx.load_model_from_string(content)
     except DecodeError as error:
-        raise EngineFailure("invalid_model", "this is not an ONNX file, or it is truncated") from error
+        raise refuse("not_onnx", "this is not an ONNX file, or it is truncated") from error
     check(model)
     return model
 
 
 def check(model: onnx.ModelProto) -> None:
-    """Raises EngineFailure ``invalid_model`` with what ``onnx.checker`` says."""
-    if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in model.graph.initializer):
-        message = "the model keeps weights in other files; save it as one file"
-        raise EngineFailure("invalid_model", message)
+    """Raises EngineFailure ``invalid_model`` for what vetting finds, or with what ``onnx.checker`` says."""
+    if not model.HasField("graph"):
+        raise refuse("not_onnx", "the file holds no graph")
+    vetting.check(model)
     try:
         onnx.checker.check_model(model)
     except (onnx.checker.ValidationError, ValueError) as error:
-        raise EngineFailure("invalid_model", f"onnx.checker: {str(error).strip()[:1500]}") from error
+        raise refuse("checker", f"onnx.checker: {str(error).strip()[:1500]}") from error
 
 
 def fed_inputs(model: onnx.ModelProto) -> list[Any]:
@@ -95,6 +97,7 @@ def opset(model: onnx.ModelProto) -> int:
 def inspect(path: str) -> Json:
     """What an upload should know about a model before anything tries to run it."""
     model = read(path)
+    vetting.check_memory(model)
     return {
         "inputs": [spec(value) for value in fed_inputs(model)],
         "outputs": [spec(value) for value in model.graph.output],

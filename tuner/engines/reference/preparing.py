@@ -9,7 +9,7 @@ import onnx
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.reference import arrays, comparing, models, sessions, shapes
+from tuner.engines.reference import arrays, comparing, models, sessions, shapes, vetting
 
 _CHECK_SEED = 0
 
@@ -25,6 +25,7 @@ def prepare(path: str, input_shapes: shapes.Shapes, out_path: str) -> Json:
     static = shapes.fix(model, shapes.resolve(model, input_shapes))
     if not static.graph.output:
         raise EngineFailure("invalid_model", "the model has no outputs")
+    vetting.check_memory(static)
     inputs = arrays.make([models.spec(value) for value in static.graph.input], _CHECK_SEED, static.graph)
     expected = sessions.run(sessions.open_session(static.SerializeToString(), threads=1), inputs)
     for value in static.graph.output:

@@ -12,6 +12,7 @@ from api.app import create_app
 from api.publishing import CeleryPublisher
 from api.server import ApiServer
 from api.settings import ApiSettings
+from configuration.refusing import refuse
 from domain import errors, logs
 from domain.models import ModelFormat
 from storage import blob_stores
@@ -28,9 +29,9 @@ def main() -> int:
     parser.add_argument("--fd", type=int, help="descriptor of a socket that listens already")
     fd = parser.parse_args().fd
     try:
-        settings, storage = ApiSettings(), StorageSettings()
+        settings, storage, tuning = ApiSettings(), StorageSettings(), TunerSettings()
     except errors.ConfigurationError as error:
-        return _refuse(error)
+        return refuse(error)
     if settings.broker_url is None:
         sys.stderr.write("TUNESMITH_BROKER_URL is not set\nhint: name a Redis or Valkey server, or use ./run serve\n")
         return 3
@@ -45,27 +46,22 @@ def main() -> int:
         blobs = blob_stores.open_store(storage)
         database = Database(storage.database_url, timeout=storage.database_timeout)
         migrate(database)
-    except errors.ConfigurationError as error:
-        return _refuse(error)
-    inspector = _inspector(storage.home, TunerSettings())
+    except errors.TunesmithError as error:
+        return refuse(error)
+    inspector = _inspector(storage.home, tuning)
     app = create_app(
         settings,
         database=database,
         blobs=blobs,
         publisher=CeleryPublisher(settings.broker_url),
         inspect=lambda path, model_format: inspector(model_format).inspect(path),
-        planner=InstalledPlanner(home=storage.home, settings=TunerSettings()),
+        planner=InstalledPlanner(home=storage.home, settings=tuning),
         make_operator=lambda operator, path: operators.make_model(inspector(ModelFormat.ONNX), operator, path),
         logs=storage.home / "logs" / "jobs",
     )
     ApiServer(app, settings).run(None if fd is None else [socket.socket(fileno=fd)])
     database.close()
     return 0
-
-
-def _refuse(error: errors.ConfigurationError) -> int:
-    sys.stderr.write(f"{error.message}\n" + (f"hint: {error.hint}\n" if error.hint else ""))
-    return 3
 
 
 def _inspector(home: Path, settings: TunerSettings) -> Callable[[ModelFormat], Inspector]:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from configuration.settings import Settings
 from domain import destinations, logs
 from domain.logs import LogFormat, LogLevel
 
 
-class ApiSettings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="TUNESMITH_", frozen=True)
-
+class ApiSettings(Settings):
     host: str = Field(default="127.0.0.1", description="Address that the API listens on.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port that the API listens on; 0 picks a free one.")
     token: SecretStr | None = Field(

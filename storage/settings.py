@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
 from sqlalchemy import URL
+
+from configuration.settings import Settings
 
 
 def _absolute(path: Path) -> Path:
@@ -18,9 +19,7 @@ def _embedded_database(values: dict[str, Any]) -> str:
     return URL.create("sqlite", database=str(values["home"] / "db.sqlite3")).render_as_string()
 
 
-class StorageSettings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="TUNESMITH_", frozen=True, validate_default=True)
-
+class StorageSettings(Settings):
     home: Annotated[Path, AfterValidator(_absolute)] = Field(
         default=Path("~/.local/share/tunesmith"), description="Folder that holds all state and every environment."
     )

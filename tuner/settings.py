@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from configuration.settings import Settings
 from tuner.cage.limits import Limits, memory_of_host
 
 
@@ -16,9 +16,7 @@ def _lock_folder() -> Path:
     return Path(tempfile.gettempdir()) / f"tunesmith-{os.getuid()}"
 
 
-class TunerSettings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="TUNESMITH_", frozen=True)
-
+class TunerSettings(Settings):
     engine_relay_python: Path | None = Field(
         default=None, description="Interpreter to run the relay engine with, such as one with your own TVM build."
     )

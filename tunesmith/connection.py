@@ -25,11 +25,12 @@ def home() -> Path:
 def find(url: str | None = None, token: str | None = None) -> Connection:
     """The arguments, else TUNESMITH_URL and TUNESMITH_TOKEN, else what ``serve`` wrote into the home folder.
 
+    A file named by TUNESMITH_TOKEN_FILE stands for TUNESMITH_TOKEN.
     The token of the home folder goes to the server of the home folder only. Raises ServerUnreachable when no server is
     known and ConfigurationError for what is no URL.
     """
     url = url or os.environ.get("TUNESMITH_URL")
-    token = token or os.environ.get("TUNESMITH_TOKEN")
+    token = token or os.environ.get("TUNESMITH_TOKEN") or _token_file()
     local = _local(home() / "server.json")
     if url is None and local is None:
         raise errors.ServerUnreachable(f"no server runs for {home()}")
@@ -39,6 +40,16 @@ def find(url: str | None = None, token: str | None = None) -> Connection:
     if not url.startswith(("http://", "https://")):
         raise errors.ConfigurationError(f"{url!r} is no URL of a server", hint="It looks like http://host:8000.")
     return Connection(url=url.rstrip("/"), token=token)
+
+
+def _token_file() -> str | None:
+    path = os.environ.get("TUNESMITH_TOKEN_FILE")
+    if not path:
+        return None
+    try:
+        return Path(path).read_text().strip() or None
+    except (OSError, ValueError) as error:
+        raise errors.ConfigurationError(f"the file that TUNESMITH_TOKEN_FILE names cannot be read: {error}") from error
 
 
 def _local(path: Path) -> Connection | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import sys
 import threading
 import time
 
 import celery.signals
 
+from configuration.refusing import refuse
 from domain import errors, logs
 from storage import blob_stores
 from storage.database import Database, migrate
@@ -30,8 +30,8 @@ def main() -> int:
     try:
         runtime = _runtime()
         url = runtime.settings.broker_url or broker.url(runtime.settings.home)
-    except errors.ConfigurationError as error:
-        return _refuse(error)
+    except errors.TunesmithError as error:
+        return refuse(error)
     logs.set_up(runtime.settings.log_format, runtime.settings.log_level, worker_id=runtime.id)
     # Whoever listens to this signal sets logging up instead of Celery.
     celery.signals.setup_logging.connect(lambda **_: None, weak=False)
@@ -40,7 +40,7 @@ def main() -> int:
     try:
         runtime.announce()
     except errors.ConfigurationError as error:
-        return _refuse(error)
+        return refuse(error)
     app = worker_app.create(url, runtime)
     # Two workers may have taken turns: by then a message of the first round is worth nothing.
     expires = 2 * runtime.settings.republish_seconds
@@ -57,11 +57,6 @@ def main() -> int:
             thread.join(timeout=2)
         runtime.database.close()
     return 0
-
-
-def _refuse(error: errors.ConfigurationError) -> int:
-    sys.stderr.write(f"{error.message}\n" + (f"hint: {error.hint}\n" if error.hint else ""))
-    return 3
 
 
 def _runtime() -> Runtime:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from configuration.settings import Settings
 from domain import capabilities, destinations, logs
 from domain.logs import LogFormat, LogLevel
 
@@ -16,9 +16,7 @@ def _absolute(path: Path) -> Path:
     return path.expanduser().absolute()
 
 
-class WorkerSettings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="TUNESMITH_", frozen=True, validate_default=True)
-
+class WorkerSettings(Settings):
     home: Annotated[Path, AfterValidator(_absolute)] = Field(
         default=Path("~/.local/share/tunesmith"), description="Folder that holds all state and every environment."
     )
@@ -42,6 +40,11 @@ class WorkerSettings(BaseSettings):
     )
     max_attempts: int = Field(
         default=5, gt=0, description="How often a job may lose its worker before it counts as failed."
+    )
+    attempt_pause_seconds: float = Field(
+        default=10.0,
+        ge=0,
+        description="Seconds that a job rests which has lost its worker twice; twice as long each further time.",
     )
     cancel_poll_seconds: float = Field(
         default=1.0, gt=0, description="How often a worker looks whether its job is to be canceled, in seconds."
@@ -83,3 +86,8 @@ class WorkerSettings(BaseSettings):
     benchmark_seconds: float = Field(
         default=60.0, gt=0, description="Seconds after which the final comparison of variants ends early."
     )
+
+    @property
+    def patience(self) -> float:
+        """Seconds in which every worker that lives has heard of a new time and renewed its lease by it."""
+        return self.heartbeat_seconds + self.lease_seconds

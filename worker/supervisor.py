@@ -23,6 +23,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
+from configuration import secret_files
+from configuration.refusing import refuse
 from domain import destinations, errors
 from storage.database import Database, migrate
 from storage.settings import StorageSettings
@@ -32,7 +34,6 @@ from tuner.session import sweep
 from worker import broker, welcome
 from worker.children import Child
 
-_EXIT_CONFIGURATION = 3
 _READY_SECONDS = 90.0
 _BROKER_SECONDS = 30.0
 _STOP_SECONDS = 6.5
@@ -50,8 +51,7 @@ def main(host: str, port: int, home: Path) -> int:
         with _only_one(home), _listen(host, port) as listener:
             return _Service(home, listener).run()
     except errors.TunesmithError as error:
-        sys.stderr.write(f"{error.message}\n" + (f"hint: {error.hint}\n" if error.hint else ""))
-        return _EXIT_CONFIGURATION
+        return refuse(error)
 
 
 class _Service:
@@ -61,10 +61,11 @@ class _Service:
         self._address = home / "server.json"
         self.url = _url(listener)
         self._stop = threading.Event()
-        self._token = os.environ.get("TUNESMITH_TOKEN") or _token(home)
-        external = os.environ.get("TUNESMITH_BROKER_URL")
+        self._token = secret_files.given("TUNESMITH_TOKEN") or _token(home)
+        external = secret_files.given("TUNESMITH_BROKER_URL")
+        resolved = {"TUNESMITH_TOKEN_FILE", "TUNESMITH_BROKER_URL_FILE"}
         self._environment = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name not in resolved},
             "PYTHONPATH": str(ROOT),
             "PYTHONUNBUFFERED": "1",
             "TUNESMITH_HOME": str(home),

@@ -43,3 +43,28 @@ def test_a_flag_lets_it_start_without_one(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.delenv("TUNESMITH_TOKEN", raising=False)
     monkeypatch.setenv("TUNESMITH_OPEN", "1")
     assert program.main() == 0
+
+
+def test_a_token_may_stand_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["api"])
+    monkeypatch.setattr(program.ApiServer, "run", lambda *_: None)
+    for name, text in (("token", "s3cret"), ("broker_url", "redis://localhost:1")):
+        (tmp_path / name).write_text(text)
+        monkeypatch.setenv(f"TUNESMITH_{name.upper()}_FILE", str(tmp_path / name))
+        monkeypatch.delenv(f"TUNESMITH_{name.upper()}", raising=False)
+    monkeypatch.setenv("TUNESMITH_HOME", str(tmp_path))
+    assert program.main() == 0
+
+
+def test_a_database_that_is_away_is_told_and_may_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["api"])
+    monkeypatch.setenv("TUNESMITH_HOME", str(tmp_path))
+    monkeypatch.setenv("TUNESMITH_TOKEN", "s3cret")
+    monkeypatch.setenv("TUNESMITH_BROKER_URL", "redis://localhost:1")
+    monkeypatch.setenv("TUNESMITH_DATABASE_URL", "postgresql+psycopg://me:hunter2@127.0.0.1:1/tunesmith")
+    assert program.main() == 4
+    said = capsys.readouterr().err
+    assert "the database cannot be used" in said
+    assert "hunter2" not in said

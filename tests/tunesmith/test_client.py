@@ -8,7 +8,7 @@ import pytest
 from tests.api.factories import TOKEN, Service
 from tests.api.live import serving
 from tests.api.scripted import ScriptedWorker
-from tunesmith import Client, errors
+from tunesmith import Client, connection, errors
 from tunesmith.events import Event, parse
 
 
@@ -123,3 +123,14 @@ def test_events_are_read_as_the_standard_says() -> None:
         (1, "note", {"message": "x"}),
         (3, "state", {"state": "failed"}),
     ]
+
+
+def test_the_token_may_stand_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNESMITH_URL", "http://127.0.0.1:1")
+    monkeypatch.delenv("TUNESMITH_TOKEN", raising=False)
+    (tmp_path / "token").write_text("s3cret\n")
+    monkeypatch.setenv("TUNESMITH_TOKEN_FILE", str(tmp_path / "token"))
+    assert connection.find().token == "s3cret"
+    monkeypatch.setenv("TUNESMITH_TOKEN_FILE", str(tmp_path / "nowhere"))
+    with pytest.raises(errors.ConfigurationError, match="TUNESMITH_TOKEN_FILE"):
+        connection.find()

@@ -1,0 +1,1 @@
+"""How settings are read, the same for every part of the service."""

@@ -159,7 +159,8 @@ def _questions(fleet: Fleet) -> Mapping[str, _Question]:
         newest = counts.newest_record(session)
         return [
             counts.jobs_by_state(session),
-            counts.oldest_queued(session),
+            counts.queued_by_priority(session),
+            counts.rounds_at_work(session),
             counts.workers(session, seen_since=now - timedelta(minutes=1)),
             counts.pending_deliveries(session),
             counts.trials(session, after=newest - 1000, to=newest),

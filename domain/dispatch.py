@@ -18,6 +18,9 @@ from domain.workers import Worker
 RUN_JOB = "tunesmith.run_job"
 """Name of the Celery task; its one argument is a job id."""
 
+HELP_JOB = "tunesmith.help_job"
+"""Name of the Celery task by which idle workers are asked to help with a job; its one argument is the job's id."""
+
 QUEUE = "tunesmith"
 """Of jobs that any engine serves; those that one engine must serve have queues with its name behind a dot."""
 CUDA_QUEUE = "tunesmith.cuda"
@@ -68,6 +71,11 @@ def message(job: Job, living: Sequence[Worker] = ()) -> dict[str, Any]:
         "priority": job.request.priority,
         "queue": queue_of(job.request, living),
     }
+
+
+def help_message(job_id: str, worker: Worker) -> dict[str, Any]:
+    """What ``Celery.send_task`` takes to ask the worker, or one that is like it, for help; jobs that wait go first."""
+    return {"name": HELP_JOB, "args": [job_id], "priority": PRIORITIES - 1, "queue": own_queue(worker)}
 
 
 def transport_options() -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -55,8 +56,15 @@ class SharedRound:
     offer: Offer
     worker_id: str | None
     """Its claimant."""
+    lease_expires_at: datetime | None
+    """Of the claim."""
     seconds: float | None
     """What it took, without waiting for the device."""
     exhausted: bool | None
     default_latency: float | None
     failure: Failure | None
+
+    def is_silent(self, now: datetime) -> bool:
+        """Whether its claimant let the claim run out."""
+        expires = self.lease_expires_at
+        return self.state is RoundState.CLAIMED and expires is not None and expires <= now

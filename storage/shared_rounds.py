@@ -104,6 +104,12 @@ def holds(session: Session, claimed: SharedRound) -> bool:
     return session.scalar(query.with_for_update(of=SharedRoundRow)) is not None
 
 
+def is_wanted(session: Session, claimed: SharedRound) -> bool:
+    """Whether anybody still waits for the round: not once its job is to be canceled."""
+    query = select(SharedRoundRow.id).join(JobRow, JobRow.id == SharedRoundRow.job_id)
+    return session.scalar(query.where(_held(claimed), *_led(), JobRow.state == JobState.RUNNING)) is not None
+
+
 def finish(
     session: Session,
     claimed: SharedRound,
@@ -153,13 +159,21 @@ def expire(session: Session, round_ids: Collection[int], *, now: datetime) -> in
     return statements.changed(session, update(SharedRoundRow).where(silent).values(state=RoundState.LOST))
 
 
-def abandon(session: Session, job_id: str) -> int:
-    """Take back all of the job's rounds, whoever has them; returns how many were at work.
+def abandon(session: Session, job_id: str, *, but: Collection[int] = ()) -> int:
+    """Take back the job's rounds, whoever has them, ``but`` some; returns how many were at work.
 
     From then on their claimants store nothing: what is counted afterwards stays what it is.
     """
-    at_work = and_(SharedRoundRow.job_id == job_id, SharedRoundRow.state.in_(AT_WORK))
+    at_work = and_(
+        SharedRoundRow.job_id == job_id, SharedRoundRow.state.in_(AT_WORK), SharedRoundRow.id.not_in(list(but))
+    )
     return statements.changed(session, update(SharedRoundRow).where(at_work).values(state=RoundState.LOST))
+
+
+def tuners(session: Session, job_id: str) -> list[str]:
+    """Those whose rounds are open."""
+    query = select(SharedRoundRow.tuner).where(SharedRoundRow.job_id == job_id, SharedRoundRow.state == RoundState.OPEN)
+    return list(session.scalars(query.distinct()))
 
 
 def is_led(session: Session, job_id: str) -> bool:
@@ -219,6 +233,7 @@ def _round(row: SharedRoundRow) -> SharedRound:
             known_to=row.known_to,
         ),
         worker_id=row.worker_id,
+        lease_expires_at=row.lease_expires_at,
         seconds=row.seconds,
         exhausted=row.exhausted,
         default_latency=row.default_latency,

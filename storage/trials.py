@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from domain.jobs import Placement
-from storage.tables import RecordRow
+from storage.tables import RecordRow, digest_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +27,17 @@ def of_job(session: Session, job_id: str) -> list[Trial]:
     """In the order in which they were stored."""
     query = select(*_COLUMNS).where(RecordRow.job_id == job_id).order_by(RecordRow.id)
     return [_trial(*row) for row in session.execute(query)]
+
+
+def standing(session: Session, job_id: str, workload_keys: Collection[str]) -> dict[str, tuple[int, float | None]]:
+    """The job's trials of each workload that has any, and the seconds of the fastest."""
+    key_of = {digest_of(key): key for key in workload_keys}
+    query = (
+        select(RecordRow.workload_digest, func.count(), func.min(RecordRow.latency))
+        .where(RecordRow.job_id == job_id, RecordRow.workload_digest.in_(key_of))
+        .group_by(RecordRow.workload_digest)
+    )
+    return {key_of[digest]: (number, best) for digest, number, best in session.execute(query)}
 
 
 def first_id(session: Session, job_id: str) -> int | None:

@@ -7,7 +7,7 @@ which shrinks with every trial spent; so an improving task is pursued, a settled
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from domain.tuning_tasks import ExtractedTask, TuningTask
@@ -79,21 +79,27 @@ class Allocator:
             for task in tasks
         }
 
-    def next_round(self, *, excluding: Collection[str] = ()) -> Round | None:
+    def next_round(self, *, excluding: Collection[str] = (), out: Mapping[str, int] | None = None) -> Round | None:
         """The round to run next, of no workload in ``excluding``, whose trials are for nobody else meanwhile.
 
+        ``out``: the workloads of rounds that others run for this search now, and the trials that these may still spend.
         None when the other tasks' trials are spent or none of them has a candidate left.
         """
+        out = out or {}
         tasks = [task for key, task in self._tasks.items() if key not in excluding]
-        left = max(0, sum(task.planned - task.done for task in tasks))
+        left = max(0, sum(task.planned - task.done for task in tasks) - sum(out.values()))
         open_tasks = [task for task in tasks if task.open]
         beaten = [task for task in open_tasks if self._is_beaten(task)]
         open_tasks = [task for task in open_tasks if task not in beaten]
+        free = [task for task in open_tasks if task.extracted.workload_key not in out]
         # What a task could not use goes to others, once these have had their own.
-        candidates = [task for task in open_tasks if task.done < task.planned] or open_tasks
-        if not left or not candidates:
+        candidates = [task for task in free if task.done < task.planned]
+        if not candidates and out:
+            left -= sum(max(0, _own_left(task, out)) for task in open_tasks)
+        candidates = candidates or free
+        if left <= 0 or not candidates:
             return None
-        chosen = self._choose(candidates)
+        chosen = self._choose(candidates, out)
         room = (chosen.planned if chosen.done < chosen.planned else chosen.extracted.space_size) - chosen.done
         return Round(
             workload_key=chosen.extracted.workload_key,
@@ -143,9 +149,10 @@ class Allocator:
         others = [each.best for each in self._tasks.values() if each.extracted.alternatives == group and each.best]
         return best > min(others, default=best) * _CLEARLY_SLOWER
 
-    def _choose(self, candidates: Sequence[_Progress]) -> _Progress:
+    def _choose(self, candidates: Sequence[_Progress], out: Collection[str]) -> _Progress:
         throughputs = self._throughputs()
-        kinds = self._kinds_worth_learning()
+        # Of a kind whose first round is out, that round will tell.
+        kinds = self._kinds_worth_learning() - {self._tasks[key].extracted.name for key in out if key in self._tasks}
         # FLOPs tell little across kinds of operators: learn each kind's throughput from its heaviest task.
         unknown = [
             task
@@ -214,6 +221,11 @@ def _observed(task: _Progress) -> float:
     then = task.history[max(0, len(task.history) - 1 - _WINDOW_ROUNDS)]
     now = task.history[-1]
     return (then[1] - now[1]) / max(now[0] - then[0], 1)
+
+
+def _own_left(task: _Progress, out: Mapping[str, int]) -> int:
+    """Trials of the task's own plan that no round has been given."""
+    return task.planned - task.done - out.get(task.extracted.workload_key, 0)
 
 
 def _work(task: _Progress) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import socket
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,11 @@ from domain.ports import Canceled
 from tuner.settings import TunerSettings
 
 _POLL_SECONDS = 0.1
+
+
+def place() -> str:
+    """The same for all who measure in turns: this host, and its folder of locks."""
+    return hashlib.sha256(f"{socket.gethostname()}\n{TunerSettings().lock_folder}".encode()).hexdigest()[:32]
 
 
 @contextmanager

@@ -1,7 +1,9 @@
-"""The Celery application: one task, which says "look at job N"."""
+"""The Celery application: one task says "look at job N", the other "help with job N"."""
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Sequence
 
 from celery import Celery
@@ -13,6 +15,10 @@ from domain.jobs import Job
 from domain.workers import Worker
 from worker.reaper import Publish
 from worker.runtime import Runtime
+
+_HELP_SECONDS = 6.0
+"""Calls for help are repeated: one that nobody had time for by then is void."""
+_log = logging.getLogger(__name__)
 
 
 def create(broker_url: str, runtime: Runtime) -> Celery:
@@ -39,11 +45,39 @@ def create(broker_url: str, runtime: Runtime) -> Celery:
         with logs.bound(job_id=job_id):
             runtime.run_job(job_id)
 
+    @app.task(name=dispatch.HELP_JOB)
+    def help_job(job_id: str) -> None:
+        with logs.bound(job_id=job_id):
+            runtime.help_job(job_id)
+
     def stop(**_: object) -> None:
         runtime.shutdown.set()
 
     worker_shutting_down.connect(stop, weak=False)
+    runtime.call_help = _Caller(app).call
     return app
+
+
+class _Caller:
+    """Calls for help, from a thread of their own: a broker that does not answer holds up no search."""
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+        self._calling = threading.Lock()
+
+    def call(self, job_id: str, idle: Sequence[Worker]) -> None:
+        if self._calling.acquire(blocking=False):
+            threading.Thread(target=self._send, args=[job_id, idle], name="call for help", daemon=True).start()
+
+    def _send(self, job_id: str, idle: Sequence[Worker]) -> None:
+        try:
+            for worker in idle:
+                message = dispatch.help_message(job_id, worker)
+                self._app.send_task(**message, retry=False, expires=_HELP_SECONDS)
+        except Exception:  # noqa: BLE001 - whatever the broker's client raises: the search goes on without help
+            _log.warning("job %s: could not call for help", job_id, exc_info=True)
+        finally:
+            self._calling.release()
 
 
 def publisher(app: Celery, *, expires: float) -> Publish:

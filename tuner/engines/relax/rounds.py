@@ -35,7 +35,7 @@ class Rounds:
         options = searching.Options.of(params.get("options") or {})
         place = (params["target"], params["threads"])
         key = (params["workload_key"], *place, options)
-        if key not in self._searches:
+        if key not in self._searches or params.get("fresh"):
             target = targets.resolve(*place)
             work = records.read_definition(params.get("task"), params["workload_key"])
             if place not in self._models:

@@ -35,7 +35,7 @@ class Rounds:
 
     def _search(self, params: Json) -> rounds.Search:
         key = json.dumps([params.get(name) for name in _SEARCH], sort_keys=True)
-        if key not in self._tuners:
+        if key not in self._tuners or params.get("fresh"):
             target = targets.resolve(params["target"], params["threads"])
             self._tuners[key] = tuners.of(params).start(params, target)
         return self._tuners[key]

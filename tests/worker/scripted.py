@@ -119,6 +119,7 @@ class ScriptedEngine:
     @property
     def pid(self) -> None:
         return None
+
     def close(self) -> None:
         self._alive = False
 
@@ -237,6 +238,8 @@ class ScriptedEngine:
             assert Path(params["task"]).read_text().startswith("the definition of ")
         if self._script.lost:
             on_event("device", {"device": self._script.lost, "state": "lost", "message": "it fell silent"})
+        if params.get("fresh"):
+            self._known.pop(key, None)
         known = self._known.setdefault(key, set())
         if params["history"]:
             lines = [json.loads(line) for line in Path(params["history"]).read_text().splitlines()]

@@ -14,11 +14,14 @@ from worker.pipeline.covering import record_identity
 from worker.pipeline.work import Work
 
 
-def new_file(work: Work) -> Path:
-    """One for each round: an engine that died may have left half a line, which nobody must append to."""
+def new_file(work: Work, *, suffix: str = "") -> Path:
+    """One for each round: an engine that died may have left half a line, which nobody must append to.
+
+    Workers that share a home folder need a ``suffix``.
+    """
     folder = _folder(work)
     folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{work.lease.attempt:04d}-{len(list(folder.iterdir())):06d}.jsonl"
+    return folder / f"{work.lease.attempt:04d}-{len(list(folder.iterdir())):06d}{suffix}.jsonl"
 
 
 def entries(work: Work) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from domain import errors
@@ -15,8 +15,8 @@ _WAITING = "waiting for the device: another measurement has it"
 
 
 @contextmanager
-def alone(work: Work) -> Iterator[None]:
-    """Waits as long as it takes, and says so once a job. Raises Canceled.
+def alone(work: Work, *, canceled: Callable[[], bool] | None = None, say: bool = True) -> Iterator[None]:
+    """Waits as long as it takes, and says so once a job unless told not to. Raises Canceled.
 
     Devices behind a tracker queue there, and other jobs may use others of the same key meanwhile.
     """
@@ -24,9 +24,11 @@ def alone(work: Work) -> Iterator[None]:
         yield
         return
     with ExitStack() as stack:
+        canceled = canceled or work.canceled
         try:
-            stack.enter_context(devicelock.hold(work.device_lock, timeout=_SILENT_SECONDS, canceled=work.canceled))
+            stack.enter_context(devicelock.hold(work.device_lock, timeout=_SILENT_SECONDS, canceled=canceled))
         except errors.DeviceBusy:
-            work.note_once(_WAITING)
-            stack.enter_context(devicelock.hold(work.device_lock, timeout=None, canceled=work.canceled))
+            if say:
+                work.note_once(_WAITING)
+            stack.enter_context(devicelock.hold(work.device_lock, timeout=None, canceled=canceled))
         yield

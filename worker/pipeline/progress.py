@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -9,7 +10,7 @@ from sqlalchemy.orm import Session
 from domain.events import EventKind
 from domain.records import Record
 from domain.tuning_tasks import TuningTask
-from storage import events, jobs, records, tuning_tasks
+from storage import events, jobs, records, trials, tuning_tasks
 from worker import clock
 from worker.pipeline import journal
 from worker.pipeline.work import Work
@@ -73,6 +74,29 @@ class Progress:
             better = self._learn(record)
             self._tell(session, seconds)
             if better:
+                self._tell_task(session, key)
+
+    def learn_of(self, workload_keys: Collection[str], *, seconds: float) -> None:
+        """Count what helpers have stored of these workloads, and tell it. Raises LeaseLost."""
+        if not workload_keys:
+            return
+        with self._work.database.reading() as session:
+            found = trials.standing(session, self._work.job.id, workload_keys)
+            total = records.count_of_job(session, self._work.job.id)
+        better = []
+        for key, (done, best) in found.items():
+            self._done[key] = done
+            known = self._best[key]
+            if best is not None and (known is None or best < known):
+                self._best[key] = best
+                better.append(key)
+        if total == self.trials_done and not better:
+            return
+        self.trials_done = total
+        with self._work.database.transaction() as session:
+            self._require_lease(session)
+            self._tell(session, seconds)
+            for key in better:
                 self._tell_task(session, key)
 
     def tell_task(self, workload_key: str) -> None:

@@ -33,7 +33,7 @@ from worker.pipeline import (
     tuning,
     verifying,
 )
-from worker.pipeline.work import Outcome, Work
+from worker.pipeline.work import CallHelp, Outcome, Work
 from worker.settings import WorkerSettings
 
 _log = logging.getLogger(__name__)
@@ -58,6 +58,7 @@ class Pipeline:
     blobs: BlobStore
     engines: EngineSource
     settings: WorkerSettings
+    call_help: CallHelp | None = None
 
     def run(self, job: Job, keeper: LeaseKeeper) -> None:
         """Bring the job to its end, or give it back; raises only what is neither the job's nor an engine's fault."""
@@ -145,6 +146,7 @@ class Pipeline:
             engines=pool,
             settings=self.settings,
             folder=folder,
+            call_help=self.call_help,
         )
         pool.listener = devices.listener(work)
         return work

@@ -2,26 +2,34 @@
 
 Every trial is stored as it comes. A resumed search first stores what engines had journaled, and gives a fresh engine
 the history of each task, so that no candidate is measured twice. What another job is searching now is left to it.
+Where other workers could help, rounds are offered to them meanwhile; no task is ever in two rounds at once.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from statistics import fmean
 from typing import Any
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from domain import errors
 from domain.ports import Engine
+from domain.shared_rounds import RoundState, SharedRound
 from domain.tuning_tasks import ExtractedTask
 from storage import jobs, tuning_tasks
 from tuner.allocation import Allocator, Round
 from worker.pipeline import covering, extraction, history, journal, measuring
 from worker.pipeline.progress import Progress
+from worker.pipeline.sharing import Sharing
 from worker.pipeline.work import Work
+
+_log = logging.getLogger(__name__)
 
 _HOPELESS_TRIALS = 32
 """A task with so many trials and no valid one among them is left."""
@@ -29,6 +37,8 @@ _CRASHES_PER_TASK = 2
 _SLACK_SECONDS = 120.0
 _QUEUE_SECONDS = 3600.0
 """What a round may wait in a tracker's queue besides."""
+_WAIT_SECONDS = 0.1
+"""Between two looks for what helpers bring, while there is nothing else to do."""
 _GONE = (errors.EngineCrashed, errors.EngineSilent, errors.EngineTimeout, errors.EngineGarbled)
 _UNREACHABLE = (errors.TrackerUnreachable, errors.NoDevice, errors.DeviceLost)
 
@@ -61,6 +71,11 @@ class Search:
         self._warm: set[str] = set()
         self._elsewhere: dict[str, str] = {}
         self._looked = 0.0
+        self._sharing = Sharing(work)
+        self._own: Round | None = None
+        """The round that this worker runs itself."""
+        self._until: int | None = None
+        self._clock_started: float | None = None
 
     @property
     def seconds(self) -> float:
@@ -80,21 +95,99 @@ class Search:
 
     def run(self, *, trials: int | None = None) -> str:
         """Returns what ended the search: ``trials``, ``seconds``, or ``slice`` after as many ``trials`` as given."""
-        until = None if trials is None else self.progress.trials_done + trials
-        while True:
-            self._work.keeper.check()
-            self._look_elsewhere()
-            chosen = self._allocator.next_round(excluding=self._elsewhere)
-            if chosen is not None and self._seconds_left() != 0.0:
-                room = chosen.trials if until is None else min(chosen.trials, until - self.progress.trials_done)
-                if room <= 0:
-                    return "slice"
-                with measuring.alone(self._work):
-                    self._round(replace(chosen, trials=room))
-            elif self._elsewhere and self._patient:
-                self._wait()
-            else:
-                return "trials" if chosen is None else "seconds"
+        self._until = None if trials is None else self.progress.trials_done + trials
+        try:
+            while (ended := self._step()) is None:
+                pass
+        except Exception:
+            self._sharing.abandon()
+            raise
+        return ended
+
+    def _step(self) -> str | None:
+        """One round, or a wait for those of others; returns what ended the search, if it has."""
+        self._work.keeper.check()
+        self._look_elsewhere()
+        self._share()
+        chosen, ended = self._next_round()
+        if chosen is not None:
+            with measuring.alone(self._work, canceled=self._attend):
+                self._round(chosen)
+        elif self._sharing.out:
+            self._bring_in(everything=ended == "seconds")
+        elif ended == "trials" and self._elsewhere and self._patient:
+            self._wait()
+        else:
+            return ended
+        return None
+
+    def _next_round(self, *, excluding: Collection[str] = ()) -> tuple[Round | None, str]:
+        """The most promising one that nobody runs; else what there is none for."""
+        out = {**self._sharing.out, **({self._own.workload_key: self._own.trials} if self._own else {})}
+        chosen = self._allocator.next_round(excluding={*self._elsewhere, *excluding}, out=out)
+        if chosen is None:
+            return None, "trials"
+        if self._seconds_left() == 0.0:
+            return None, "seconds"
+        left = chosen.trials if self._until is None else self._until - self._spoken_for(out)
+        return (replace(chosen, trials=min(chosen.trials, left)), "") if left > 0 else (None, "slice")
+
+    def _spoken_for(self, out: Mapping[str, int]) -> int:
+        """Trials that are done, and those that rounds may still spend."""
+        firsts = {
+            **self._sharing.first_trials,
+            **({self._own.workload_key: self._own.first_trial} if self._own else {}),
+        }
+        spent = sum(self.progress.done(key) - first for key, first in firsts.items())
+        return self.progress.trials_done - spent + sum(out.values())
+
+    def _attend(self) -> bool:
+        """Asked about twice a second while an engine or the device is waited for: whether to stop."""
+        if self._work.canceled():
+            return True
+        try:
+            self._share()
+        except SQLAlchemyError:
+            _log.warning("job %s: the database does not answer", self._work.job.id, exc_info=True)
+        return False
+
+    def _share(self) -> None:
+        """Take in what helpers brought, and offer more."""
+        if not self._sharing.is_due():
+            return
+        ended = self._sharing.look()
+        self.progress.learn_of(self._sharing.out, seconds=self._spent_now())
+        for each in ended:
+            self._take_in(each)
+        for _ in range(self._sharing.wanted()):
+            chosen, _ended = self._next_round(excluding=self._sharing.kept)
+            if chosen is None:
+                break
+            self._sharing.offer(chosen, seconds=self._seconds_left())
+
+    def _take_in(self, shared: SharedRound) -> None:
+        """What a helper made of a round; of one that was lost, what it had stored by then."""
+        key, first = shared.offer.workload_key, shared.offer.first_trial
+        told = shared.state is RoundState.DONE and shared.failure is None
+        if shared.failure is not None:
+            self._work.note(f"{self._name(key)} failed on {shared.worker_id}: {shared.failure.message[:500]}")
+        if self.progress.done(key) > first:
+            self.progress.tell_task(key)
+        # From here on nothing can fail: what was told once is never told again.
+        self._sharing.drop(shared)
+        self.seconds_of[key] += shared.seconds or 0.0
+        if shared.default_latency is not None:
+            self.defaults[key] = shared.default_latency
+        if told and shared.exhausted:
+            self.exhausted.add(key)
+        if told or self.progress.done(key) > first:
+            self._finished(key, first, exhausted=told and bool(shared.exhausted), seconds=shared.seconds)
+
+    def _bring_in(self, *, everything: bool) -> None:
+        """Without a round of its own left, a worker takes one that nobody has claimed, or waits for the others."""
+        if not self._sharing.withdraw(everything=everything):
+            with self._clock():
+                time.sleep(_WAIT_SECONDS)
 
     def _recall_defaults(self) -> None:
         """Those that earlier attempts measured on this host."""
@@ -103,7 +196,11 @@ class Search:
                 self.defaults[entry["workload_key"]] = fmean(entry["latencies"])
 
     def _seconds_left(self) -> float | None:
-        return None if self._limit is None else max(0.0, self._limit - self.seconds)
+        spent = self.progress.seconds_before + self._spent_now()
+        return None if self._limit is None else max(0.0, self._limit - spent)
+
+    def _spent_now(self) -> float:
+        return self._spent + (time.monotonic() - self._clock_started if self._clock_started is not None else 0.0)
 
     def _look_elsewhere(self) -> None:
         """Leave to other jobs what they are searching; come back to what they have left."""
@@ -154,10 +251,12 @@ class Search:
     def _round(self, chosen: Round) -> None:
         key = chosen.workload_key
         before, spent = self.progress.done(key), self._spent
+        self._own = chosen
         try:
-            with self._clock(key) as started:
-                result = self._request(chosen, started)
+            with self._clock(key):
+                result = self._request(chosen)
         except _GONE as error:
+            self._own = None
             self._crashed(key, error)
             return
         except _UNREACHABLE:
@@ -166,6 +265,8 @@ class Search:
             self._work.note(f"{self._name(key)} cannot be tuned: {error.message[:500]}")
             self._finished(key, before, exhausted=True)
             return
+        finally:
+            self._own = None
         queued = min(float(result.get("queue_seconds") or 0.0), self._spent - spent)
         self._spent -= queued
         self.seconds_of[key] -= queued
@@ -175,20 +276,23 @@ class Search:
         self._finished(key, before, exhausted=bool(result["exhausted"]), seconds=self._spent - spent)
 
     @contextmanager
-    def _clock(self, key: str) -> Iterator[float]:
-        started = time.monotonic()
+    def _clock(self, key: str | None = None) -> Iterator[None]:
+        """Tuning time, spent on one workload or on waiting for helpers."""
+        self._clock_started = started = time.monotonic()
         try:
-            yield started
+            yield
         finally:
+            self._clock_started = None
             self._spent += time.monotonic() - started
-            self.seconds_of[key] += time.monotonic() - started
+            if key is not None:
+                self.seconds_of[key] += time.monotonic() - started
 
-    def _request(self, chosen: Round, started: float) -> dict[str, Any]:
+    def _request(self, chosen: Round) -> dict[str, Any]:
         work, key = self._work, chosen.workload_key
         engine = work.compiler()
         if engine is not self._engine:
             self._engine, self._warm = engine, set()
-        options = work.request.measure
+        options, strange = work.request.measure, self._sharing.is_strange(key)
         params = {
             **work.build_params(work.tuner),
             "workload_key": key,
@@ -196,23 +300,25 @@ class Search:
             "trials": chosen.trials,
             "first_trial": chosen.first_trial,
             "measure": asdict(options),
-            # Of a task that this engine has met it knows every trial.
-            "history": None if key in self._warm else history.write(work, self._task(key)),
+            # Of a task that this engine searched last it knows every trial.
+            "history": None if key in self._warm and not strange else history.write(work, self._task(key)),
+            "fresh": strange,
             "journal": str(journal.new_file(work)),
             "seconds": self._seconds_left(),
             "runner": work.runner,
         }
         self._warm.add(key)
+        self._sharing.searched(key)
 
         def on_event(kind: str, data: dict[str, Any]) -> None:
             if kind == "trial":
                 if data.get("default") and data["latencies"]:
                     self.defaults[key] = fmean(data["latencies"])
-                self.progress.store(data, seconds=self._spent + time.monotonic() - started)
+                self.progress.store(data, seconds=self._spent_now())
 
         timeout = chosen.trials * (2 * options.timeout + options.cooldown_interval + 10) + _SLACK_SECONDS
         timeout += _QUEUE_SECONDS if work.runner else 0.0
-        return work.ask(engine, "tune", params, timeout=timeout, on_event=on_event)
+        return work.ask(engine, "tune", params, timeout=timeout, on_event=on_event, canceled=self._attend)
 
     def _finished(self, key: str, before: int, *, exhausted: bool, seconds: float | None = None) -> None:
         done, best = self.progress.done(key), self.progress.best(key)
@@ -239,7 +345,14 @@ class Search:
             self._left.add(key)
         self._work.note(f"{error.message} while tuning {self._name(key)}; going on with a new engine")
         self.progress.recover(seconds=self._spent)
-        self._allocator = Allocator(self.progress.tasks)
+        # What others have at work now is told when it comes back.
+        firsts = self._sharing.first_trials
+        self._allocator = Allocator(
+            [
+                replace(task, trials_done=firsts.get(task.extracted.workload_key, task.trials_done))
+                for task in self.progress.tasks
+            ]
+        )
         for left in self._left:
             self._allocator.finished(left, trials=0, best_latency=self.progress.best(left), exhausted=True)
 

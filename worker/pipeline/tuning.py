@@ -11,7 +11,7 @@ from domain.jobs import Stage
 from domain.tuning_tasks import Effort, TuningTask
 from storage import jobs, tuning_tasks
 from tuner import planning
-from worker.pipeline import arms, contest, covering, hints
+from worker.pipeline import arms, contest, covering, hints, sharing
 from worker.pipeline.arms import Arm
 from worker.pipeline.searching import Search
 from worker.pipeline.work import Outcome, Work
@@ -19,6 +19,7 @@ from worker.pipeline.work import Outcome, Work
 
 def run(work: Work) -> Outcome:
     """Raises NoValidTrial when every task that was tried failed, and EngineError when engines keep crashing."""
+    sharing.take_over(work)
     raced = [arms.load(arm) for arm in work.outcomes[Stage.PLAN]["arms"]]
     ended = contest.run(work, raced) if len(raced) > 1 else _alone(work, raced[0])
     _keep_efforts(ended.work, ended.search, ended.ended_by)

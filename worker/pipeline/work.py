@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from domain import errors
 from domain.blobs import BlobStore
@@ -15,21 +15,41 @@ from domain.models import Model, ModelFormat
 from domain.ports import Engine, OnEvent
 from domain.targets import Device, Target, Toolchain, kind_of
 from domain.tensors import TensorSpec
+from domain.workers import Worker
 from storage import events, jobs, quarantine
 from storage.database import Database
 from tuner import failures, precisions
 from worker import clock
 from worker.engines import EnginePool
-from worker.leases import LeaseKeeper
 from worker.settings import WorkerSettings
 
 Outcome = dict[str, Any]
 """What a stage found out, as JSON. ``files`` lists what later stages read, relative to the work folder."""
 
+CallHelp = Callable[[str, Sequence[Worker]], None]
+"""Ask idle workers to help with the job of that id; returns at once."""
+
 INPUTS, EXPECTED, KINDS = "inputs", "expected", "kinds"
 UNTUNED, TUNED = "untuned", "tuned"
 CHECK_SECONDS = 600.0
 COMPILE_SECONDS = 3600.0
+
+
+class Keeper(Protocol):
+    """Whoever keeps this worker's claim on what it works on."""
+
+    @property
+    def lease(self) -> Lease: ...
+
+    def stop_wanted(self) -> bool: ...
+
+    def check(self) -> None:
+        """Raises LeaseLost, CancelAsked or ShuttingDown when there is a reason to."""
+        ...
+
+    def require(self, won: bool) -> None:
+        """Raises LeaseLost unless a write that names the claim has won."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +70,18 @@ class Work:
     """One sentence for each engine that ``auto`` cannot use."""
     plugins: dict[str, tuple[str, ...]]
     """What each engine says of its plug-ins."""
-    keeper: LeaseKeeper
+    keeper: Keeper
     database: Database
     blobs: BlobStore
     engines: EnginePool
     settings: WorkerSettings
     folder: Path
+    call_help: CallHelp | None = None
+    """None where no other worker is to be asked."""
     outcomes: dict[Stage, Outcome] = field(default_factory=dict)
     noted: set[str] = field(default_factory=set)
+    searched_by: dict[str, str] = field(default_factory=dict)
+    """The worker that searched a workload last, once this attempt has searched it."""
 
     @property
     def request(self) -> JobRequest:
@@ -171,11 +195,19 @@ class Work:
         return self.engines.get(name or self.engine)
 
     def ask(
-        self, engine: Engine, method: str, params: dict[str, Any], *, timeout: float, on_event: OnEvent | None = None
+        self,
+        engine: Engine,
+        method: str,
+        params: dict[str, Any],
+        *,
+        timeout: float,
+        on_event: OnEvent | None = None,
+        canceled: Callable[[], bool] | None = None,
     ) -> dict[str, Any]:
         """A request that stops with the job; what is the caller's fault is raised as the caller's error."""
+        canceled = canceled or self.canceled
         try:
-            return engine.request(method, params, timeout=timeout, on_event=on_event, canceled=self.canceled)
+            return engine.request(method, params, timeout=timeout, on_event=on_event, canceled=canceled)
         except errors.EngineRequestFailed as error:
             raise failures.explain(error) from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 T = TypeVar("T")
 
@@ -19,6 +19,24 @@ def load(kind: type[T], data: Any) -> T:
     """The inverse of ``dump``. Fields that ``kind`` does not know are left out: an older release reads newer rows."""
     loaded: T = _adapter(kind).validate_python(data)
     return loaded
+
+
+def unknown(kind: type[Any], data: Any) -> list[str]:
+    """What ``load`` would leave out, or cannot read: dotted names of fields that a newer release wrote."""
+    try:
+        known = dump(load(kind, data))
+    except ValidationError as error:
+        return sorted({".".join(map(str, each["loc"])) for each in error.errors()})
+    return sorted(_beyond(data, known))
+
+
+def _beyond(data: Any, known: Any, prefix: str = "") -> list[str]:
+    if not isinstance(data, dict) or not isinstance(known, dict):
+        return []
+    missing = [prefix + name for name in data if name not in known]
+    return missing + [
+        each for name in data if name in known for each in _beyond(data[name], known[name], f"{prefix}{name}.")
+    ]
 
 
 def load_optional(kind: type[T], data: Any) -> T | None:

@@ -19,7 +19,7 @@ from typing import Any, Unpack
 from sqlalchemy import ColumnElement, and_, or_, select, update
 from sqlalchemy.orm import Session
 
-from domain import errors, ids
+from domain import errors, ids, tracing
 from domain.events import EventKind
 from domain.jobs import FINAL_STATES, Failure, Job, JobRequest, JobState, Lease, Placement, Stage
 from domain.tokens import LOCAL_OWNER
@@ -28,6 +28,8 @@ from storage.job_filters import JobFilter
 from storage.tables import JobLabelRow, JobRow, ModelRow
 
 _LEASED = (JobState.RUNNING, JobState.CANCELING)
+_LAST_DOUBLING = 7
+"""Attempts after which the rest before the next one grows no more."""
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -52,6 +54,7 @@ def create(
     )
     session.add(row)
     session.flush()
+        trace_parent=tracing.traceparent(),
     session.add_all(JobLabelRow(job_id=row.id, name=name, value=value) for name, value in request.labels.items())
     _announce(session, row.id, JobState.QUEUED, now=now)
     return get(session, row.id)
@@ -66,12 +69,25 @@ def page(
     session: Session, *, limit: int, page_token: str | None = None, **wanted: Unpack[JobFilter]
 ) -> tuple[list[Job], str | None]:
     """Newest first. Raises InvalidPageToken."""
+def queued(session: Session, *, limit: int) -> list[str]:
+    """Ids, most urgent first."""
+    return [job_id for _, _, job_id in _most_urgent(session, JobRow.state == JobState.QUEUED, limit)]
+
+
     query = select(JobRow).where(*job_filters.conditions(wanted))
     return paging.page(session, query, JobRow, _job, limit=limit, page_token=page_token)
 
 
 def claim(
-    session: Session, job_id: str, *, worker_id: str, now: datetime, lease_seconds: float, max_attempts: int
+    session: Session,
+    job_id: str,
+    *,
+    worker_id: str,
+    now: datetime,
+    lease_seconds: float,
+    max_attempts: int,
+    judging: datetime | None = None,
+    pause: float = 0.0,
 ) -> Job | None:
     """Take a queued job, or one whose lease ran out, which keeps its state; None when there is nothing to take.
 
@@ -79,10 +95,13 @@ def claim(
     asked for. One whose token runs as many jobs as it may stays queued, and is ``waiting`` as soon as there is room.
     Raises JobNotFound.
     """
+    ``judging``: when it is for somebody else's lease to have run out, ``now`` unless another time is given. A job that
+    has lost its worker more than once rests before it is taken again: ``pause`` seconds, twice as long each time.
     row = _row(session, job_id, lock=True)
-    if not _is_claimable(row, now):
+    spent = row.attempts >= max_attempts
+    if not _is_claimable(row, (judging or now) - timedelta(seconds=0 if spent else _rest(row.attempts, pause))):
         return None
-    if row.attempts >= max_attempts:
+    if spent:
         _give_up(session, row, now=now)
         return None
     was_queued = row.state == JobState.QUEUED
@@ -187,10 +206,20 @@ def request_cancel(session: Session, job_id: str, *, now: datetime) -> Job:
     return get(session, job_id)
 
 
-def waiting(session: Session, *, now: datetime, unpublished_for: float, limit: int = 1000) -> list[str]:
+def waiting(
+    session: Session,
+    *,
+    now: datetime,
+    unpublished_for: float,
+    limit: int = 1000,
+    judging: datetime | None = None,
+    pause: float = 0.0,
+    max_attempts: int | None = None,
+) -> list[str]:
     """Ids of jobs that need a (new) message, most urgent first.
 
-    Queued jobs whose last message is ``unpublished_for`` seconds old, and jobs whose lease ran out since the last one.
+    Queued jobs whose last message is ``unpublished_for`` seconds old, and jobs whose lease ran out since the last one
+    and that have rested; the rest as in ``claim``.
     Of a token that may run only so many jobs at a time, as many as there is room for.
     """
     stale = now - timedelta(seconds=unpublished_for)
@@ -203,7 +232,7 @@ def waiting(session: Session, *, now: datetime, unpublished_for: float, limit: i
     )
     abandoned = and_(
         JobRow.state.in_(_LEASED),
-        JobRow.lease_expires_at <= now,
+        _has_rested(judging or now, pause, max_attempts),
         or_(JobRow.published_at.is_(None), JobRow.published_at < JobRow.lease_expires_at, JobRow.published_at <= stale),
     )
     rooms = quotas.rooms(session)
@@ -260,6 +289,21 @@ def _held(job_id: str, lease: Lease) -> ColumnElement[bool]:
 def _is_claimable(row: JobRow, now: datetime) -> bool:
     expired = row.lease_expires_at is not None and row.lease_expires_at <= now
     return row.state == JobState.QUEUED or (row.state in _LEASED and expired)
+
+def _rest(attempts: int, pause: float) -> float:
+    """Seconds between the end of a lease and the next attempt."""
+    return 0.0 if attempts < 2 else pause * 2 ** (min(attempts, _LAST_DOUBLING) - 2)
+
+
+def _has_rested(judging: datetime, pause: float, max_attempts: int | None) -> ColumnElement[bool]:
+    def ended(attempts: int) -> ColumnElement[bool]:
+        return JobRow.lease_expires_at <= judging - timedelta(seconds=_rest(attempts, pause))
+
+    spent = [] if max_attempts is None else [and_(JobRow.attempts >= max_attempts, ended(0))]
+    resting = [and_(JobRow.attempts == number, ended(number)) for number in range(2, _LAST_DOUBLING)]
+    longest = and_(JobRow.attempts >= _LAST_DOUBLING, ended(_LAST_DOUBLING))
+    return or_(and_(JobRow.attempts < 2, ended(0)), *resting, longest, *spent)
+
 
 
 def _give_up(session: Session, row: JobRow, *, now: datetime) -> None:

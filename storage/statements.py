@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, cast
 
-from sqlalchemy import BigInteger, CursorResult, Delete, String, Update, func, literal
+from sqlalchemy import BigInteger, CursorResult, Delete, String, Update, func, literal, select
 from sqlalchemy import cast as cast_to
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
@@ -59,6 +60,20 @@ def each_pair_of(session: Session, numbers: Mapping[str, int]) -> tuple[Any, Any
         return pairs.c.key, pairs.c.value
     pairs = func.json_each_text(cast_to(given, postgresql.JSON)).table_valued("key", "value", name="each_pair_of")
     return pairs.c.key, cast_to(pairs.c.value, BigInteger)
+
+
+def lock_digest(session: Session, digest: str) -> None:
+    """Until the transaction ends, nobody else locks this one; SQLite lets in one transaction at a time anyway."""
+    if session.get_bind().dialect.name == "postgresql":
+        # Signed, as PostgreSQL's numbers are.
+        session.execute(select(func.pg_advisory_xact_lock(int(digest[:16], 16) - 2**63)))
+
+
+def now(session: Session, wall: Callable[[], datetime] = lambda: datetime.now(UTC)) -> datetime:
+    """What time it is at the database; SQLite has no host but this one, whose clock is ``wall``."""
+    if session.get_bind().dialect.name == "sqlite":
+        return wall()
+    return cast("datetime", session.scalar(select(func.clock_timestamp()))).astimezone(UTC)
 
 
 def _insert(session: Session, table: type[Base]) -> Any:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from domain import capabilities
+from domain import capabilities, release
 from domain.destinations import AllowedHosts
-from domain.jobs import Job, JobState
+from domain.jobs import Job
 from domain.workers import Worker
-from storage import jobs, workers
+from storage import jobs, newer_jobs, workers
 from storage.database import Database
 from worker import clock, housekeeping
 from worker.posting import Poster
@@ -54,8 +56,15 @@ def reap(runtime: Runtime, publish: Publish) -> list[str]:
     """Publish what waits without a message; returns the ids. Several workers doing it at once costs messages only."""
     database, settings = runtime.database, runtime.settings
     with database.reading() as session:
-        waiting = jobs.waiting(session, now=clock.now(), unpublished_for=settings.republish_seconds)
-        found = [jobs.get(session, job_id) for job_id in waiting]
+        waiting = jobs.waiting(
+            session,
+            now=clock.now(),
+            judging=clock.judging(),
+            unpublished_for=settings.republish_seconds,
+            pause=settings.attempt_pause_seconds,
+            max_attempts=settings.max_attempts,
+        )
+        found = newer_jobs.readable(session, waiting)
         since = clock.now() - timedelta(seconds=settings.worker_alive_seconds)
         living = workers.known(session, seen_since=since) if found else []
     for job in found:
@@ -68,7 +77,7 @@ def reap(runtime: Runtime, publish: Publish) -> list[str]:
                 jobs.mark_unpublished(session, job.id)
             raise
     forget_gone(database, settings)
-    return waiting
+    return [job.id for job in found]
 
 
 def forget_gone(database: Database, settings: WorkerSettings) -> None:
@@ -86,7 +95,7 @@ def call_for_work(runtime: Runtime) -> list[str]:
     since = clock.now() - timedelta(seconds=runtime.settings.worker_alive_seconds)
     with runtime.database.reading() as session:
         others = [one for one in workers.known(session, seen_since=since) if one.id != announced.id]
-        queued, _ = jobs.page(session, limit=_MOST_CALLED_FOR, state=JobState.QUEUED)
+        queued = newer_jobs.readable(session, jobs.queued(session, limit=_MOST_CALLED_FOR))
     able = [job for job in queued if capabilities.lacking(job.request, announced) is None]
     called = [job.id for job in able if not capabilities.serving(job.request, others)]
     for job_id in called:
@@ -95,18 +104,30 @@ def call_for_work(runtime: Runtime) -> list[str]:
     return called
 
 
+def leave(runtime: Runtime) -> None:
+    """End this process softly, as the database is for another release: its job goes back, for a worker of that one."""
+    if not runtime.shutdown.is_set():
+        _log.error("the database was migrated for another release: this worker, of %s, ends", release.VERSION)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def beat(runtime: Runtime) -> None:
+    """Say that this worker lives; the first time, call for what waited for it. Ends it when it is outdated."""
+    announced, comes = runtime.announce(), not runtime.has_come
+    with runtime.database.transaction() as session:
+        ahead = clock.synchronize(session, patience=runtime.settings.patience)
+        now = replace(announced, current_job=runtime.current_job, clock_ahead=ahead, last_seen_at=clock.now())
+        workers.beat(session, now)
+        outdated = runtime.is_outdated(session)
+    if outdated:
+        leave(runtime)
+    elif comes:
+        call_for_work(runtime)
+        runtime.has_come = True
+
+
 def _heartbeat(runtime: Runtime) -> threading.Thread:
-    came = threading.Event()
-
-    def beat() -> None:
-        announced = replace(runtime.announce(), current_job=runtime.current_job, last_seen_at=clock.now())
-        with runtime.database.transaction() as session:
-            workers.beat(session, announced)
-        if not came.is_set():
-            call_for_work(runtime)
-            came.set()
-
-    return _every(runtime.settings.heartbeat_seconds, runtime, "heartbeat", beat)
+    return _every(runtime.settings.heartbeat_seconds, runtime, "heartbeat", lambda: beat(runtime))
 
 
 def _every(seconds: float, runtime: Runtime, name: str, action: Callable[[], object]) -> threading.Thread:

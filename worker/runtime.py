@@ -18,8 +18,9 @@ from domain.blobs import BlobStore
 from domain.jobs import Job
 from domain.targets import Device, Target
 from domain.workers import Worker
-from storage import jobs, workers
+from storage import jobs, newer_jobs, workers
 from storage.database import Database
+from storage.migrations import running
 from tuner import hostinfo
 from tuner.session import sweep
 from worker import clock, hellos, identity
@@ -50,13 +51,20 @@ class Runtime:
         """Take the job if it is still to be taken, and work on it to its end."""
         if self.shutdown.is_set():
             return
+    has_come: bool = False
+    """Whether the fleet knows of it, and jobs that waited for it have been called for."""
+    revision: str | None = None
+    """Of the database when this process first looked."""
         job = self._claim(job_id)
         if job is None:
             return
         pipeline = Pipeline(database=self.database, blobs=self.blobs, engines=self.engines, settings=self.settings)
         self.current_job = job_id
         try:
-            with LeaseKeeper(self.database, job, self.settings, self.shutdown) as keeper:
+            with (
+                observing.attempt(self.database, job),
+                LeaseKeeper(self.database, job, self.settings, self.shutdown) as keeper,
+            ):
                 pipeline.run(job, keeper)
         finally:
             self.current_job = None
@@ -103,16 +111,24 @@ class Runtime:
 
     def _may_take(self, session: Session, job_id: str) -> bool:
         """Whether the job is one for this worker; one that is not is left to others, and counts no attempt."""
-        if self.announced is None:
-            return True
-        request = jobs.get(session, job_id).request
-        lacked = capabilities.lacking(request, self.announced)
+        if self.is_outdated(session):
+            _log.error("job %s is left to workers of the release that the database is for", job_id)
+            return False
+        strange = newer_jobs.unknown(session, job_id)
+        if strange:
+            _log.warning("job %s is left to workers that know its %s", job_id, ", ".join(strange))
+            if any(other.release != release.VERSION for other in self._living(session)):
+                jobs.mark_unpublished(session, job_id)
+            return False
+        return self.announced is None or self._serves(session, jobs.get(session, job_id), self.announced)
+
+    def _serves(self, session: Session, job: Job, announced: Worker) -> bool:
+        lacked = capabilities.lacking(job.request, announced)
         if lacked is None:
             return True
-        _log.info("job %s needs another worker: this one lacks its %s", job_id, lacked)
-        since = clock.now() - timedelta(seconds=self.settings.worker_alive_seconds)
-        if capabilities.serving(request, workers.known(session, seen_since=since)):
-            jobs.mark_unpublished(session, job_id)
+        _log.info("job %s needs another worker: this one lacks its %s", job.id, lacked)
+        if capabilities.serving(job.request, self._living(session)):
+            jobs.mark_unpublished(session, job.id)
         return False
 
     def describe(self) -> Worker:
@@ -145,11 +161,20 @@ class Runtime:
         """End what dead workers of this host left: their engines, their leases, files of jobs that ended."""
         killed = sweep(self.settings.home)
         with self.database.transaction() as session:
+                    judging=clock.judging(),
+                    pause=self.settings.attempt_pause_seconds,
             dead = [worker.id for worker in workers.known(session) if identity.is_dead(worker)]
             expired = jobs.expire_dead(session, worker_ids=dead, now=clock.now()) if dead else 0
             workers.forget(session, dead)
         if killed or expired:
             _log.warning("ended %d stray engine processes and %d leases of dead workers", len(killed), expired)
+    def is_outdated(self, session: Session) -> bool:
+        """Whether somebody has migrated the database since this process began: its code may not fit any more."""
+        revision = running.current(session.connection())
+        if self.revision is None:
+            self.revision = revision
+        return revision != self.revision
+
         self._remove_old_work()
 
     def _remove_old_work(self) -> None:
@@ -159,3 +184,9 @@ class Runtime:
                 if not jobs.get(session, path.name).state.is_final:
                     continue
             shutil.rmtree(path, ignore_errors=True)
+    def _living(self, session: Session) -> list[Worker]:
+        since = clock.now() - timedelta(seconds=self.settings.worker_alive_seconds)
+        return workers.known(session, seen_since=since)
+
+            self.is_outdated(session)
+            clock.synchronize(session, patience=self.settings.patience)

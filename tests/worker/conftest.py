@@ -43,7 +43,7 @@ class Bench:
             home=self.home,
             cancel_poll_seconds=0.03,
             benchmark_seconds=0.001,
-            **{"lease_seconds": 30.0, **self.options, **options},
+            **{"lease_seconds": 30.0, "attempt_pause_seconds": 0, **self.options, **options},
         )
         return Runtime(
             database=self.database,

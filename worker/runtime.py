@@ -1,4 +1,4 @@
-"""What a worker process is made of, and the one thing it does: run the job it is told of."""
+"""What a worker process is made of, and what it does: run the job it is told of, or help with it."""
 
 from __future__ import annotations
 
@@ -15,22 +15,26 @@ from sqlalchemy.orm import Session
 
 from domain import capabilities, dispatch, errors, release
 from domain.blobs import BlobStore
-from domain.jobs import Job
+from domain.jobs import Job, JobState
 from domain.targets import Device, Target
 from domain.workers import Worker
 from storage import jobs, newer_jobs, workers
 from storage.database import Database
 from storage.migrations import running
-from tuner import hostinfo
+from tuner import devicelock, hostinfo
 from tuner.session import sweep
-from worker import clock, hellos, identity
+from worker import clock, hellos, identity, observing
 from worker.engines import COMPILERS, REFERENCE, EngineSource
 from worker.leases import LeaseKeeper
 from worker.pipeline import placing
+from worker.pipeline.helping import Helper
 from worker.pipeline.running import Pipeline
+from worker.pipeline.work import CallHelp
 from worker.settings import WorkerSettings
 
 _log = logging.getLogger(__name__)
+_TAKEN_AT_ONCE_SECONDS = 2.0
+_LOOKED_AT = 20
 
 
 @dataclass(kw_only=True)
@@ -42,8 +46,14 @@ class Runtime:
     shutdown: threading.Event = field(default_factory=threading.Event)
     """Set once the process is to end: the job at work is given back then."""
     current_job: str | None = None
+    call_help: CallHelp | None = None
+    """Asks other workers; None where there is no broker to ask them by."""
     announced: Worker | None = None
     """What the fleet is told of this worker; until it is known, the worker takes whatever it is sent."""
+    has_come: bool = False
+    """Whether the fleet knows of it, and jobs that waited for it have been called for."""
+    revision: str | None = None
+    """Of the database when this process first looked."""
     id: str = field(default_factory=identity.own_id)
     started_at: datetime = field(default_factory=clock.now)
 
@@ -51,14 +61,16 @@ class Runtime:
         """Take the job if it is still to be taken, and work on it to its end."""
         if self.shutdown.is_set():
             return
-    has_come: bool = False
-    """Whether the fleet knows of it, and jobs that waited for it have been called for."""
-    revision: str | None = None
-    """Of the database when this process first looked."""
         job = self._claim(job_id)
         if job is None:
             return
-        pipeline = Pipeline(database=self.database, blobs=self.blobs, engines=self.engines, settings=self.settings)
+        pipeline = Pipeline(
+            database=self.database,
+            blobs=self.blobs,
+            engines=self.engines,
+            settings=self.settings,
+            call_help=self.call_help,
+        )
         self.current_job = job_id
         try:
             with (
@@ -68,6 +80,49 @@ class Runtime:
                 pipeline.run(job, keeper)
         finally:
             self.current_job = None
+
+    def help_job(self, job_id: str) -> int:
+        """Run rounds that the job's leader offers, until there are none or a job waits; returns how many."""
+        try:
+            with self.database.reading() as session:
+                job = jobs.get(session, job_id)
+        except errors.JobNotFound:
+            return 0
+        if job.state is not JobState.RUNNING or job.placement is None or self.shutdown.is_set():
+            return 0
+        return self._help(job)
+
+    def _help(self, job: Job) -> int:
+        helper = Helper(
+            job=job,
+            worker_id=self.id,
+            database=self.database,
+            blobs=self.blobs,
+            engines=self.engines,
+            settings=self.settings,
+            is_wanted_elsewhere=self._is_wanted_elsewhere,
+            stopping=self.shutdown.is_set,
+        )
+        self.current_job = job.id
+        try:
+            return helper.run()
+        finally:
+            self.current_job = None
+            self._remove_old_work()
+
+    def _is_wanted_elsewhere(self) -> bool:
+        """Whether a job waits that this worker could begin, and that no idle worker has taken at once."""
+        with self.database.reading() as session:
+            waiting = jobs.waiting(
+                session,
+                now=clock.now(),
+                unpublished_for=_TAKEN_AT_ONCE_SECONDS,
+                limit=_LOOKED_AT,
+                judging=clock.judging(),
+                pause=self.settings.attempt_pause_seconds,
+            )
+            found = [jobs.get(session, job_id).request for job_id in waiting]
+        return any(self.announced is None or capabilities.lacking(each, self.announced) is None for each in found)
 
     @cached_property
     def accelerators(self) -> tuple[Device, ...]:
@@ -104,10 +159,19 @@ class Runtime:
                     now=clock.now(),
                     lease_seconds=self.settings.lease_seconds,
                     max_attempts=self.settings.max_attempts,
+                    judging=clock.judging(),
+                    pause=self.settings.attempt_pause_seconds,
                 )
         except errors.JobNotFound:
             _log.warning("there is no job %s: a message from another database?", job_id)
             return None
+
+    def is_outdated(self, session: Session) -> bool:
+        """Whether somebody has migrated the database since this process began: its code may not fit any more."""
+        revision = running.current(session.connection())
+        if self.revision is None:
+            self.revision = revision
+        return revision != self.revision
 
     def _may_take(self, session: Session, job_id: str) -> bool:
         """Whether the job is one for this worker; one that is not is left to others, and counts no attempt."""
@@ -131,6 +195,10 @@ class Runtime:
             jobs.mark_unpublished(session, job.id)
         return False
 
+    def _living(self, session: Session) -> list[Worker]:
+        since = clock.now() - timedelta(seconds=self.settings.worker_alive_seconds)
+        return workers.known(session, seen_since=since)
+
     def describe(self) -> Worker:
         """This worker as the fleet sees it; starts its engines the first time it is asked on a machine."""
         found = self._hellos()
@@ -147,6 +215,7 @@ class Runtime:
             foreign_cpus=tuple(sorted({str(name) for hello in found for name in hello.get("foreign_cpus", ())})),
             trackers=capabilities.trackers_of(self.settings.rpc_trackers),
             release=release.VERSION,
+            lock_place=devicelock.place(),
             current_job=None,
             started_at=self.started_at,
             last_seen_at=self.started_at,
@@ -161,20 +230,13 @@ class Runtime:
         """End what dead workers of this host left: their engines, their leases, files of jobs that ended."""
         killed = sweep(self.settings.home)
         with self.database.transaction() as session:
-                    judging=clock.judging(),
-                    pause=self.settings.attempt_pause_seconds,
+            self.is_outdated(session)
+            clock.synchronize(session, patience=self.settings.patience)
             dead = [worker.id for worker in workers.known(session) if identity.is_dead(worker)]
             expired = jobs.expire_dead(session, worker_ids=dead, now=clock.now()) if dead else 0
             workers.forget(session, dead)
         if killed or expired:
             _log.warning("ended %d stray engine processes and %d leases of dead workers", len(killed), expired)
-    def is_outdated(self, session: Session) -> bool:
-        """Whether somebody has migrated the database since this process began: its code may not fit any more."""
-        revision = running.current(session.connection())
-        if self.revision is None:
-            self.revision = revision
-        return revision != self.revision
-
         self._remove_old_work()
 
     def _remove_old_work(self) -> None:
@@ -184,9 +246,3 @@ class Runtime:
                 if not jobs.get(session, path.name).state.is_final:
                     continue
             shutil.rmtree(path, ignore_errors=True)
-    def _living(self, session: Session) -> list[Worker]:
-        since = clock.now() - timedelta(seconds=self.settings.worker_alive_seconds)
-        return workers.known(session, seen_since=since)
-
-            self.is_outdated(session)
-            clock.synchronize(session, patience=self.settings.patience)

@@ -71,7 +71,7 @@ class Sharing:
             self._settle()
         if not self._out:
             return []
-        work, now = self._work, clock.now()
+        work, now = self._work, clock.judging()
         with work.database.reading() as session:
             found = shared_rounds.of_ids(session, self._out)
         if any(each.is_silent(now) for each in found):

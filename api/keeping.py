@@ -13,7 +13,7 @@ from domain import errors
 from domain.blobs import Blob
 from domain.models import Model, ModelFacts, ModelFormat
 from domain.tokens import Principal
-from storage import artifacts, models, owners, quotas
+from storage import garbage, models, owners, quotas, statements
 
 _MOST_MODULE_BYTES = 16 * 1024**2
 """The relax engine reads no larger IRModule: it holds one operator and no weights."""
@@ -37,7 +37,7 @@ def keep(
     Raises BlobTooLarge, QuotaExceeded, InvalidModel, EngineError, Unavailable.
     """
     blob = allowances.put(services, principal, chunks, limit=limit(services, model_format))
-    known = _claimed(services, principal, blob)
+    known = _claimed(services, principal, name, blob)
     if known:
         return known
     try:
@@ -56,21 +56,31 @@ def _added(services: Services, principal: Principal, name: str, blob: Blob, fact
         now = datetime.now(UTC)
         model, _ = models.add(session, digest=blob.digest, name=name, size_bytes=blob.size_bytes, facts=facts, now=now)
         is_new = _own(session, principal, blob, now)
-        # Asked while nobody else can write: _discard removes no bytes of a model that it can see.
-        if not services.blobs.exists(blob.digest):
-            message = "another upload of the same bytes failed and removed them"
-            raise errors.Unavailable(message, hint="Upload them again.")
+        _check_there(services, blob)
         return model, is_new
 
 
-def _claimed(services: Services, principal: Principal, blob: Blob) -> tuple[Model, bool] | None:
+def _check_there(services: Services, blob: Blob) -> None:
+    """Asked while the digest is locked: whoever removes bytes locks it too, and takes none of a model that it sees."""
+    if not services.blobs.exists(blob.digest):
+        message = "another upload of the same bytes failed and removed them"
+        raise errors.Unavailable(message, hint="Upload them again.")
+
+
+def _claimed(services: Services, principal: Principal, name: str, blob: Blob) -> tuple[Model, bool] | None:
     """A model that is there, the principal's as well from now on. Raises QuotaExceeded."""
     with services.database.reading() as session:
         known = _known(session, blob.digest)
         if known is None or owners.owns_model(session, blob.digest, principal.owner):
             return (known, False) if known else None
     with services.database.transaction() as session:
-        return known, _own(session, principal, blob, datetime.now(UTC))
+        now = datetime.now(UTC)
+        # A deleted one comes back, with what was found out about it.
+        size, facts = blob.size_bytes, known.facts
+        model, _ = models.add(session, digest=blob.digest, name=name, size_bytes=size, facts=facts, now=now)
+        is_new = _own(session, principal, blob, now)
+        _check_there(services, blob)
+        return model, is_new
 
 
 def _own(session: Session, principal: Principal, blob: Blob, now: datetime) -> bool:
@@ -85,7 +95,8 @@ def _own(session: Session, principal: Principal, blob: Blob, now: datetime) -> b
 def _discard(services: Services, blob: Blob) -> None:
     """Remove rejected bytes, unless something stored meanwhile has the same ones."""
     with services.database.transaction() as session:
-        if not _known(session, blob.digest) and not _is_artifact(session, blob.digest):
+        statements.lock_digest(session, blob.digest)
+        if not garbage.named(session, [blob.digest]):
             services.blobs.delete(blob.digest)
 
 
@@ -94,10 +105,3 @@ def _known(session: Session, digest: str) -> Model | None:
         return models.get(session, digest)
     except errors.ModelNotFound:
         return None
-
-
-def _is_artifact(session: Session, digest: str) -> bool:
-    try:
-        return bool(artifacts.get(session, digest))
-    except errors.ArtifactNotFound:
-        return False

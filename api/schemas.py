@@ -287,6 +287,11 @@ class Artifact(BaseModel):
     created_at: datetime
 
 
+class Deletion(BaseModel):
+    id: str
+    gone: bool = Field(description="False where it is only yours no longer: others have uploaded the same model.")
+
+
 class ArtifactPage(BaseModel):
     artifacts: list[Artifact] = Field(description="Newest first.")
     next_page_token: str | None = Field(description="Null on the last page.")

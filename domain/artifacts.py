@@ -167,3 +167,5 @@ class Artifact:
     bundle_format: str = "shared"
     verified: bool = True
     created_at: datetime
+    deleted_at: datetime | None = None
+    """Since then its bytes are not to be had any more."""

@@ -59,3 +59,5 @@ class Model:
     size_bytes: int
     facts: ModelFacts
     created_at: datetime
+    deleted_at: datetime | None = None
+    """Since then its bytes are not to be had any more."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, or_, select
+from sqlalchemy import ColumnElement, or_, select, update
 from sqlalchemy.orm import Session
 
 from domain import errors
@@ -16,28 +16,31 @@ from storage.tables import ArtifactRow, JobRow
 
 
 def add(session: Session, artifact: Artifact) -> Artifact:
-    """Store it, or return the one that already has its digest: publishing twice is fine.
+    """Store it, or return the one that already has its digest: publishing twice is fine, and undoes a deletion.
 
     Its id becomes the whole digest when another artifact has the short one.
     """
+    statements.lock_digest(session, artifact.digest)
     taken = select(ArtifactRow.id).where(ArtifactRow.id == artifact.id, ArtifactRow.digest != artifact.digest)
     if session.scalar(taken):
         artifact = replace(artifact, id=f"a-{artifact.digest}")
     statements.add_missing(session, ArtifactRow, [_values(artifact)], key=["digest"])
+    deleted = update(ArtifactRow).where(ArtifactRow.digest == artifact.digest, ArtifactRow.deleted_at.is_not(None))
+    statements.changed(session, deleted.values(deleted_at=None))
     return get(session, artifact.digest)
 
 
 def get(session: Session, id_or_digest: str) -> Artifact:
-    """Raises ArtifactNotFound."""
+    """A deleted one too. Raises ArtifactNotFound."""
     wanted = or_(ArtifactRow.id == id_or_digest, ArtifactRow.digest == id_or_digest)
-    row = session.scalar(select(ArtifactRow).where(wanted))
+    row = session.scalar(select(ArtifactRow).where(wanted), execution_options={"populate_existing": True})
     if row is None:
         raise errors.ArtifactNotFound(f"there is no artifact {id_or_digest[:80]!r}")
     return from_row(row)
 
 
 def of_job(session: Session, job_id: str) -> Artifact | None:
-    """What the job published, also when the same bytes had been published before."""
+    """What the job published, also when the same bytes had been published before or were deleted since."""
     published = select(JobRow.artifact_id).where(JobRow.id == job_id)
     wanted = or_(ArtifactRow.job_id == job_id, ArtifactRow.id.in_(published))
     newest = select(ArtifactRow).where(wanted).order_by(ArtifactRow.created_at.desc()).limit(1)
@@ -61,7 +64,10 @@ def best(
     ``relay/tvm-0.19.0``; inputs that ``input_shapes`` does not name may have any shape. Raises ArtifactNotFound.
     """
     query = select(ArtifactRow).where(
-        ArtifactRow.model_digest == model_digest, ArtifactRow.verified, ArtifactRow.published_median.is_not(None)
+        ArtifactRow.model_digest == model_digest,
+        ArtifactRow.verified,
+        ArtifactRow.published_median.is_not(None),
+        ArtifactRow.deleted_at.is_(None),
     )
     if target is not None:
         query = query.where(_is_for(target))
@@ -94,8 +100,11 @@ def page(
     limit: int,
     page_token: str | None = None,
 ) -> tuple[list[Artifact], str | None]:
-    """Newest first; ``owner`` is a model's, ``target`` as ``best`` takes it. Raises InvalidPageToken."""
-    query = select(ArtifactRow)
+    """Newest first, without deleted ones; ``owner`` is a model's, ``target`` as ``best`` takes it.
+
+    Raises InvalidPageToken.
+    """
+    query = select(ArtifactRow).where(ArtifactRow.deleted_at.is_(None))
     if target is not None:
         query = query.where(_is_for(target))
     if device_key is not None:
@@ -151,4 +160,5 @@ def from_row(row: ArtifactRow) -> Artifact:
         verified=row.verified,
         report=codec.load(Report, row.report),
         created_at=row.created_at,
+        deleted_at=row.deleted_at,
     )

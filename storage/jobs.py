@@ -36,9 +36,13 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 def create(
     session: Session, request: JobRequest, *, now: datetime, owner: str = LOCAL_OWNER, token_id: str | None = None
 ) -> Job:
-    """Raises ModelNotFound when the request's model is not stored, and QuotaExceeded."""
-    if session.get(ModelRow, request.model_digest) is None:
+    """Raises ModelNotFound when the request's model is not stored, ModelDeleted, and QuotaExceeded."""
+    # Locked, so that nobody deletes it before the job is seen to need it.
+    model = session.get(ModelRow, request.model_digest, with_for_update={"read": True, "key_share": True})
+    if model is None:
         raise errors.ModelNotFound(f"there is no model {request.model_digest[:80]!r}")
+    if model.deleted_at is not None:
+        raise errors.ModelDeleted(f"model {model.id} was deleted")
     if token_id is not None:
         quotas.check_queued(session, token_id)
     row = JobRow(

@@ -14,6 +14,7 @@ from domain.artifacts import Artifact
 from storage import artifacts
 from storage.tables import ArtifactRow, JobRow
 
+_USABLE = (ArtifactRow.verified, ArtifactRow.published_median.is_not(None), ArtifactRow.deleted_at.is_(None))
 _MOST_ARTIFACTS = 5000
 """Of one model, the newest: more are not looked at."""
 
@@ -35,7 +36,7 @@ def of_models(session: Session, digests: Sequence[str], *, owner: str | None = N
         partition_by=ArtifactRow.model_digest, order_by=(ArtifactRow.published_median, ArtifactRow.created_at)
     )
     ranked = select(ArtifactRow.id, rank.label("rank")).where(
-        ArtifactRow.model_digest.in_(digests), ArtifactRow.verified, ArtifactRow.published_median.is_not(None)
+        ArtifactRow.model_digest.in_(digests), *_USABLE
     )
     first = ranked.subquery()
     fastest = {one.model_digest: one for one in _by_ids(session, select(first.c.id).where(first.c.rank == 1))}
@@ -49,7 +50,7 @@ def fastest(session: Session, digest: str, *, most: int = 100) -> list[Artifact]
     """
     newest = (
         select(ArtifactRow.id)
-        .where(ArtifactRow.model_digest == digest, ArtifactRow.verified, ArtifactRow.published_median.is_not(None))
+        .where(ArtifactRow.model_digest == digest, *_USABLE)
         .order_by(ArtifactRow.created_at.desc())
         .limit(_MOST_ARTIFACTS)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import Select, or_, select
+from sqlalchemy import Select, or_, select, update
 from sqlalchemy.orm import Session
 
 from domain import errors, ids
@@ -16,7 +16,8 @@ from storage.tables import ModelOwnerRow, ModelRow
 def add(
     session: Session, *, digest: str, name: str, size_bytes: int, facts: ModelFacts, now: datetime
 ) -> tuple[Model, bool]:
-    """The model with these bytes, and whether it is new; a known one keeps the name it has."""
+    """The model with these bytes, and whether it is new; a known one keeps the name it has, unless it was deleted."""
+    statements.lock_digest(session, digest)
     row = {
         "digest": digest,
         "id": _free_id(session, digest),
@@ -26,13 +27,15 @@ def add(
         "created_at": now,
     }
     created = statements.add_missing(session, ModelRow, [row], key=["digest"])
-    return get(session, digest), bool(created)
+    again = update(ModelRow).where(ModelRow.digest == digest, ModelRow.deleted_at.is_not(None))
+    restored = statements.changed(session, again.values(deleted_at=None, name=name))
+    return get(session, digest), bool(created or restored)
 
 
 def get(session: Session, id_or_digest: str) -> Model:
-    """Raises ModelNotFound."""
+    """A deleted one too. Raises ModelNotFound."""
     wanted = or_(ModelRow.id == id_or_digest, ModelRow.digest == id_or_digest)
-    row = session.scalar(select(ModelRow).where(wanted))
+    row = session.scalar(select(ModelRow).where(wanted), execution_options={"populate_existing": True})
     if row is None:
         raise errors.ModelNotFound(f"there is no model {id_or_digest[:80]!r}")
     return _model(row)
@@ -46,8 +49,8 @@ def page(
     limit: int,
     page_token: str | None = None,
 ) -> tuple[list[Model], str | None]:
-    """Newest first; ``name`` is part of one. Raises InvalidPageToken."""
-    query = select(ModelRow)
+    """Newest first, without deleted ones; ``name`` is part of one. Raises InvalidPageToken."""
+    query = select(ModelRow).where(ModelRow.deleted_at.is_(None))
     if name:
         query = query.where(ModelRow.name.icontains(name, autoescape=True))
     if owner is not None:
@@ -75,4 +78,5 @@ def _model(row: ModelRow) -> Model:
         size_bytes=row.size_bytes,
         facts=codec.load(ModelFacts, row.facts),
         created_at=row.created_at,
+        deleted_at=row.deleted_at,
     )

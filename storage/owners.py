@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from domain import errors
@@ -46,8 +46,10 @@ def owns_model(session: Session, digest: str, owner: str) -> bool:
 
 
 def model(session: Session, id_or_digest: str, principal: Principal) -> Model:
-    """Raises ModelNotFound."""
+    """Raises ModelNotFound, and ModelDeleted to whoever knows of it."""
     found = models.get(session, id_or_digest)
+    if found.deleted_at is not None and _knows(session, JobRow.model_digest == found.digest, principal):
+        raise errors.ModelDeleted(f"model {found.id} was deleted on {found.deleted_at:%Y-%m-%d}")
     if not principal.sees_all and not owns_model(session, found.digest, principal.owner):
         raise errors.ModelNotFound(f"there is no model {id_or_digest[:80]!r}")
     return found
@@ -62,11 +64,21 @@ def job(session: Session, job_id: str, principal: Principal) -> Job:
 
 
 def artifact(session: Session, id_or_digest: str, principal: Principal) -> Artifact:
-    """Raises ArtifactNotFound."""
+    """Raises ArtifactNotFound, and ArtifactDeleted to whoever knows of it."""
     found = artifacts.get(session, id_or_digest)
+    if found.deleted_at is not None and (
+        owns_model(session, found.model_digest, principal.owner)
+        or _knows(session, JobRow.id == found.job_id, principal)
+    ):
+        raise errors.ArtifactDeleted(f"artifact {found.id} was deleted on {found.deleted_at:%Y-%m-%d}")
     if not principal.sees_all and not owns_model(session, found.model_digest, principal.owner):
         raise errors.ArtifactNotFound(f"there is no artifact {id_or_digest[:80]!r}")
     return found
+
+
+def _knows(session: Session, of: ColumnElement[bool], principal: Principal) -> bool:
+    """Whether one of these jobs is the principal's, who then knows of what it was for and what it made."""
+    return principal.sees_all or bool(session.scalar(select(JobRow.id).where(of, JobRow.owner == principal.owner)))
 
 
 def jobs_of(session: Session, job_ids: Collection[str], principal: Principal) -> frozenset[str]:

@@ -94,13 +94,13 @@ def held(session: Session, job_ids: Collection[str]) -> frozenset[str]:
 
 
 def stored_bytes(session: Session, owner: str) -> int:
-    """Of the models that the owner uploaded and the artifacts that the owner's jobs published."""
+    """Of the models that the owner uploaded and the artifacts that the owner's jobs published, but for deleted ones."""
     uploaded = select(func.coalesce(func.sum(ModelRow.size_bytes), 0)).join(
         ModelOwnerRow, ModelOwnerRow.model_digest == ModelRow.digest
     )
     published = select(func.coalesce(func.sum(ArtifactRow.size_bytes), 0)).join(JobRow, JobRow.id == ArtifactRow.job_id)
     return int(session.scalar(uploaded.where(ModelOwnerRow.owner == owner)) or 0) + int(
-        session.scalar(published.where(JobRow.owner == owner)) or 0
+        session.scalar(published.where(JobRow.owner == owner, ArtifactRow.deleted_at.is_(None))) or 0
     )
 
 

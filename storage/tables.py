@@ -46,6 +46,8 @@ class ModelRow(Base):
     size_bytes: Mapped[int] = mapped_column(BigInteger)
     facts: Mapped[dict[str, Any]]
     created_at: Mapped[datetime]
+    deleted_at: Mapped[datetime | None]
+    """Since then nobody owns it and its bytes may go; the row stays for the jobs that it had."""
 
 
 class ModelOwnerRow(Base):
@@ -231,6 +233,8 @@ class ArtifactRow(Base):
     published_median: Mapped[float | None]
     """Seconds, of the variant that was published; null where nothing could be timed."""
     created_at: Mapped[datetime]
+    deleted_at: Mapped[datetime | None]
+    """Since then its bytes may go; the row stays, with the report of its job."""
 
 
 class WorkerRow(Base):
@@ -315,6 +319,16 @@ class QuarantinedDeviceRow(Base):
     reason: Mapped[str] = mapped_column(Text)
     since: Mapped[datetime]
     until: Mapped[datetime]
+
+
+class ChoreRow(Base):
+    """Work that one of all workers does now and then."""
+
+    __tablename__ = "chores"
+
+    name: Mapped[str] = mapped_column(String(40), primary_key=True)
+    begun_at: Mapped[datetime]
+    """By whoever took it last."""
 
 
 class IdempotencyKeyRow(Base):

@@ -110,6 +110,13 @@ class Client:
     def model(self, id_or_digest: str) -> Model:
         return Model.of(self._transport.get(f"/v1/models/{segment(id_or_digest)}").json())
 
+    def delete_model(self, model: Model | str) -> bool:
+        """Delete it and its artifacts; jobs and records of it are kept. Raises ModelInUse while jobs have not ended.
+
+        Returns whether it is gone: where others have uploaded it as well, it is only no longer yours.
+        """
+        return bool(self._transport.delete(f"/v1/models/{segment(_named(model))}").json()["gone"])
+
     def tune(self, model: Model | str | None = None, **options: Unpack[requests.Options]) -> Job:
         """Ask for a model, or the one with this id or digest, to be tuned; see ``requests.Options``.
 
@@ -148,6 +155,11 @@ class Client:
 
     def artifact(self, id_or_digest: str) -> Artifact:
         return Artifact.of(self._transport, self._transport.get(f"/v1/artifacts/{segment(id_or_digest)}").json())
+
+    def delete_artifact(self, artifact: Artifact | str) -> None:
+        """Delete a bundle that a job of yours published; the job keeps its report. Raises Forbidden for others'."""
+        named = artifact.id if isinstance(artifact, Artifact) else artifact
+        self._transport.delete(f"/v1/artifacts/{segment(named)}")
 
     def artifacts(
         self,

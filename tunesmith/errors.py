@@ -11,12 +11,13 @@
     ├── NetworkError
     │   ├── ServerUnreachable         nothing answers there
     │   └── ServerError               it answered that it cannot, or nothing that can be understood
-    │       ├── InternalError
+    │       ├── InternalError, BlobDamaged
     │       ├── EngineError               an engine failed the server
     │       │   ├── EngineNotInstalled, EngineInstallFailed, EngineStartFailed
     │       │   └── EngineCrashed, EngineSilent, EngineTimeout, EngineGarbled, EngineRequestFailed
     │       └── Unavailable               a part of the service cannot be reached, or has no time
     │           ├── NotReady, BrokerUnavailable, DatabaseUnavailable, DeviceBusy, PlannerBusy
+    │           ├── BlobStoreUnavailable, BlobStoreRefused, BlobStoreFull
     │           └── TrackerUnreachable, NoDevice, DeviceLost, CrossCompilerMissing, CompilerMissing
     ├── RequestRejected           the server refused what was asked; ``code`` says why
     │   ├── InvalidRequest            sending it again will not help
@@ -26,9 +27,10 @@
     │   │   ├── BlobTooLarge, BodyTooLarge, HeadersTooLarge, RequestTimeout, RangeNotSatisfiable
     │   │   └── MethodNotAllowed, IdempotencyMismatch
     │   ├── NotFound
-    │   │   └── ModelNotFound, TokenNotFound, JobNotFound, GroupNotFound, ArtifactNotFound, BlobNotFound, RouteNotFound
+    │   │   ├── ModelNotFound, TokenNotFound, JobNotFound, GroupNotFound, ArtifactNotFound, BlobNotFound, RouteNotFound
+    │   │   └── Deleted: ModelDeleted, ArtifactDeleted
     │   ├── Conflict                  right in itself, but not now
-    │   │   └── JobNotFinished, JobAlreadyFinished
+    │   │   └── ModelInUse, JobNotFinished, JobAlreadyFinished
     │   └── TooMuch                   more than the caller may have at a time
     │       └── RateLimited, QuotaExceeded
     ├── InvalidInput              refused before anything was sent, or by a local command
@@ -111,6 +113,10 @@ class InternalError(ServerError):
     code = "internal_error"
 
 
+class BlobDamaged(ServerError):
+    code = "blob_damaged"
+
+
 class EngineError(ServerError):
     code = "engine_error"
 
@@ -157,6 +163,18 @@ class BrokerUnavailable(Unavailable):
 
 class DatabaseUnavailable(Unavailable):
     code = "database_unavailable"
+
+
+class BlobStoreUnavailable(Unavailable):
+    code = "blob_store_unavailable"
+
+
+class BlobStoreRefused(BlobStoreUnavailable):
+    code = "blob_store_refused"
+
+
+class BlobStoreFull(BlobStoreUnavailable):
+    code = "blob_store_full"
 
 
 class NotReady(Unavailable):
@@ -319,12 +337,28 @@ class BlobNotFound(NotFound):
     code = "blob_not_found"
 
 
+class Deleted(NotFound):
+    code = "deleted"
+
+
+class ModelDeleted(Deleted):
+    code = "model_deleted"
+
+
+class ArtifactDeleted(Deleted):
+    code = "artifact_deleted"
+
+
 class RouteNotFound(NotFound):
     code = "route_not_found"
 
 
 class Conflict(RequestRejected):
     code = "conflict"
+
+
+class ModelInUse(Conflict):
+    code = "model_in_use"
 
 
 class JobNotFinished(Conflict):

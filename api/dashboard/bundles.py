@@ -44,7 +44,14 @@ def contents(blobs: BlobStore, digest: str) -> list[BundledFile]:
         with blobs.open(digest) as file, tarfile.open(fileobj=file, mode="r:") as archive:
             members = [member for member in archive if member.isfile()][:_MOST_FILES]
             digests = _digests(archive, members)
-    except (errors.BlobNotFound, tarfile.TarError, OSError, ValueError):
+    except (
+        errors.BlobNotFound,
+        errors.BlobDamaged,
+        errors.BlobStoreUnavailable,
+        tarfile.TarError,
+        OSError,
+        ValueError,
+    ):
         return []
     return [
         BundledFile(

@@ -127,7 +127,7 @@ def look(services: Services, principal: Principal, recent: Recent, job_id: str) 
         plot=Plot(found.curve.estimate),
         artifact=artifact,
         comparison=comparisons.rows(artifact.report) if artifact else [],
-        files=bundles.contents(services.blobs, artifact.digest) if artifact else [],
+        files=bundles.contents(services.blobs, artifact.digest) if artifact and not artifact.deleted_at else [],
         log=_log(services, job_id),
         last_event=newest[-1].id if newest else 0,
         may_change=Scope.SUBMIT in principal.scopes,

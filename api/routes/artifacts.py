@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.orm import Session
 
 from api import problems, schemas, views
-from api.auth import Reader
+from api.auth import Reader, Submitter
 from api.jobs import choices, shapes
 from api.paging import LimitParam, PageTokenParam
 from api.services import ServicesDep
@@ -17,7 +18,7 @@ from domain import errors, targets
 from domain.artifacts import Artifact
 from domain.jobs import Precision
 from domain.tokens import Principal
-from storage import artifacts, owners, workers
+from storage import artifacts, deletion, owners, workers
 
 router = APIRouter(prefix="/v1", tags=["artifacts"])
 
@@ -69,7 +70,7 @@ def listing(
     "/artifacts/{artifact}",
     operation_id="get_artifact",
     response_model=schemas.Artifact,
-    responses=problems.responses(404),
+    responses=problems.responses(404, 410),
 )
 def one(services: ServicesDep, principal: Reader, artifact: str) -> schemas.Artifact:
     """What a bundle is for, where it comes from and what was measured; by id or digest."""
@@ -81,7 +82,7 @@ def one(services: ServicesDep, principal: Reader, artifact: str) -> schemas.Arti
     "/artifacts/{artifact}/download",
     operation_id="download_artifact",
     response_class=Response,
-    responses={**_BYTES, **problems.responses(404, 416)},
+    responses={**_BYTES, **problems.responses(404, 410, 416, 503)},
 )
 def download(services: ServicesDep, principal: Reader, request: Request, artifact: str) -> Response:
     """The bundle's bytes. Its ETag is its sha256; If-None-Match, Range and If-Range are honoured."""
@@ -89,6 +90,31 @@ def download(services: ServicesDep, principal: Reader, request: Request, artifac
         found = owners.artifact(session, artifact, principal)
     file = services.blobs.open(found.digest)
     return downloads.respond(request, file, digest=found.digest, size=found.size_bytes, file_name=f"{found.id}.tar")
+
+
+@router.delete(
+    "/artifacts/{artifact}",
+    operation_id="delete_artifact",
+    response_model=schemas.Deletion,
+    responses=problems.responses(404),
+)
+def remove(services: ServicesDep, principal: Submitter, artifact: str) -> schemas.Deletion:
+    """Delete a bundle that a job of yours published; the job keeps its report, and records are kept.
+
+    It is never the best any more. The bytes are removed some time later; whoever asks for them gets 410.
+    """
+    with services.database.transaction() as session:
+        try:
+            found = owners.artifact(session, artifact, principal)
+        except errors.ArtifactDeleted:
+            return schemas.Deletion(id=artifacts.get(session, artifact).id, gone=True)
+        if not owners.jobs_of(session, [found.job_id], principal):
+            raise errors.Forbidden(
+                f"artifact {found.id} was published by a job of somebody else",
+                hint="Its owner or an admin deletes it; you may delete the model, which is yours as well.",
+            )
+        deletion.delete_artifact(session, found, now=datetime.now(UTC))
+    return schemas.Deletion(id=found.id, gone=True)
 
 
 @router.get("/best", operation_id="get_best", response_model=schemas.Best, responses=problems.responses(404))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
 from typing import Annotated
 
 import anyio
@@ -15,7 +16,7 @@ from api.services import ServicesDep
 from api.transport import body_limit
 from domain import errors
 from domain.models import ModelFormat
-from storage import models, owners
+from storage import deletion, models, owners
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
@@ -94,11 +95,33 @@ def listing(
     return schemas.ModelPage(models=[views.model(model) for model in found], next_page_token=following)
 
 
-@router.get("/{model}", operation_id="get_model", response_model=schemas.Model, responses=problems.responses(404))
+@router.get("/{model}", operation_id="get_model", response_model=schemas.Model, responses=problems.responses(404, 410))
 def one(services: ServicesDep, principal: Reader, model: str) -> schemas.Model:
     """One model, by id or digest."""
     with services.database.reading() as session:
         return views.model(owners.model(session, model, principal))
+
+
+@router.delete(
+    "/{model}",
+    operation_id="delete_model",
+    response_model=schemas.Deletion,
+    responses=problems.responses(404, 409),
+)
+def remove(services: ServicesDep, principal: Submitter, model: str) -> schemas.Deletion:
+    """Delete a model and its artifacts; jobs and records of it are kept.
+
+    Where others have uploaded the same bytes, it is only no longer yours. An admin deletes it for everyone. Refused
+    while jobs of it have not ended. The bytes are removed some time later; whoever asks for them gets 410.
+    """
+    with services.database.transaction() as session:
+        try:
+            found = owners.model(session, model, principal)
+        except errors.ModelDeleted:
+            return schemas.Deletion(id=models.get(session, model).id, gone=True)
+        owner = owners.visible(principal)
+        gone = deletion.delete_model(session, found, owner=owner, now=datetime.now(UTC))
+    return schemas.Deletion(id=found.id, gone=gone)
 
 
 def _chunks(stream: AsyncIterator[bytes]) -> Iterator[bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
@@ -17,8 +17,9 @@ from domain.blobs import Blob
 class MemoryBlobStore:
     """``folder`` is where files asked for by ``local`` are written."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path = Path(), *, now: Callable[[], datetime] | None = None) -> None:
         self._folder = folder
+        self._now = now or (lambda: datetime.now(UTC))
         self._blobs: dict[str, bytes] = {}
         self._put_at: dict[str, datetime] = {}
 
@@ -30,7 +31,7 @@ class MemoryBlobStore:
                 raise errors.BlobTooLarge(f"more than the {limit} bytes that are accepted")
         digest = hashlib.sha256(content).hexdigest()
         self._blobs[digest] = bytes(content)
-        self._put_at[digest] = datetime.now(UTC)
+        self._put_at[digest] = self._now()
         return Blob(digest=digest, size_bytes=len(content))
 
     def open(self, digest: str) -> BinaryIO:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
+from datetime import timedelta
 from pathlib import Path
 
 from sqlalchemy import select, text
@@ -17,6 +18,7 @@ from domain.records import TrialError
 from domain.tuning_tasks import Effort
 from storage import (
     artifacts,
+    chores,
     extractions,
     idempotency,
     jobs,
@@ -55,6 +57,7 @@ def fill(session: Session) -> None:
     published = artifacts.add(session, artifact(job_id))
     jobs.finish(session, job_id, job.lease, state=JobState.SUCCEEDED, artifact_id=published.id, now=NOW)
     workers.beat(session, worker())
+    chores.take(session, "garbage", every=timedelta(days=1), now=NOW)
     idempotency.remember(session, "key", "fingerprint", job_id, now=NOW)
     _fill_access(session, job_id)
 

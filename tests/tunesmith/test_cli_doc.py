@@ -14,7 +14,8 @@ EVERYWHERE = {"--help", "-h", "--install-completion", "--show-completion"}
 
 
 def test_every_command_is_described() -> None:
-    told = set(re.findall(r"`tunesmith ([a-z]+(?: (?:create|list|revoke|install|export|import))?)[` ]", PAGE))
+    second = "create|list|revoke|install|export|import|model|artifact"
+    told = set(re.findall(rf"`tunesmith ([a-z]+(?: (?:{second}))?)[` ]", PAGE))
     told |= {f"engines {name}" for name in ("list", "doctor") if f"`engines {name}`" in PAGE}
     assert sorted(set(COMMANDS) - told) == []
     assert sorted(told - set(COMMANDS) - {"COMMAND"}) == []

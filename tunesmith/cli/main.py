@@ -18,6 +18,7 @@ from tunesmith.cli import (
     output,
     pull_command,
     records_commands,
+    removal_commands,
     run_command,
     service_commands,
     token_commands,
@@ -66,6 +67,7 @@ service_commands.register(app)
 token_commands.register(app)
 app.add_typer(engine_commands.app, name="engines")
 app.add_typer(records_commands.app, name="records")
+app.add_typer(removal_commands.app, name="rm")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,10 +13,11 @@ import random
 import re
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
 from urllib.parse import urlsplit
 
 _CONNECTING_AT_ONCE = 20
@@ -24,7 +25,10 @@ _CONNECTIONS = 10
 _LEAST_PAUSE = 2.5
 _PAUSE_A_PAGE = 0.4
 _PART = "HX-Request: true\r\nAccept: text/html\r\n"
-_EVENT = re.compile(rb'"at": "([^"]+)"}\nid: (\d+)\n')
+_ID = re.compile(rb"\nid: (\d+)\n")
+_TIME = re.compile(rb'"at": "([^"]+)"}\nid: ')
+_TIMED = 10
+"""One in so many watchers looks how old its events are: the crowd is to take little from those it watches."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +60,9 @@ class Seen:
 
 
 class Watcher(asyncio.Protocol):
-    def __init__(self, request: bytes, seen: Seen, page: Page | None) -> None:
+    def __init__(self, request: bytes, seen: Seen, page: Page | None, *, is_timed: bool) -> None:
         self._request = request
+        self._is_timed = is_timed
         self._seen = seen
         self._page = page
         self._since = time.time()
@@ -78,22 +83,26 @@ class Watcher(asyncio.Protocol):
             if not data.startswith(b"HTTP/1.1 200"):
                 self._seen.errors[f"watcher: {data[:40]!r}"] += 1
         data = self._rest + data
-        end = 0
-        for match in _EVENT.finditer(data):
-            end = match.end()
-            self._take(datetime.fromisoformat(match[1].decode()).timestamp(), int(match[2]), now)
-        if end and self._page:
-            self._page.happened()
-        self._rest = data[end:][-4096:]
-
-    def _take(self, at: float, event_id: int, now: float) -> None:
-        if event_id <= self._last_id:
+        end = data.rfind(b"\n\n") + 2 if b"\n\n" in data else 0
+        whole, self._rest = data[:end], data[end:]
+        ids = [int(found) for found in _ID.findall(whole)]
+        if not ids:
+            return
+        if not all(before < after for before, after in pairwise([self._last_id, *ids])):
             self._seen.errors["an event came twice or late"] += 1
-        self._last_id = event_id
-        self._seen.events += 1
-        # What had happened before the watcher came tells nothing of how long events take.
-        if at > self._since:
-            self._seen.lag_ms[round(1e3 * (now - at))] += 1
+        self._last_id = ids[-1]
+        self._seen.events += len(ids)
+        if self._is_timed:
+            self._note_ages(whole, now)
+        if self._page:
+            self._page.happened()
+
+    def _note_ages(self, events: bytes, now: float) -> None:
+        for found in _TIME.findall(events):
+            at = datetime.fromisoformat(found.decode()).timestamp()
+            # What had happened before the watcher came tells nothing of how long events take.
+            if at > self._since:
+                self._seen.lag_ms[round(1e3 * (now - at))] += 1
 
     def connection_lost(self, _reason: Exception | None) -> None:
         if not self.leaving:
@@ -140,57 +149,70 @@ Take = Callable[[bytes, bytes, float], None]
 """Gets an answer's head and body, and milliseconds since it was due."""
 
 
-class Connection:
+class Connection(asyncio.Protocol):
     """One request after the other, on a connection that is made anew when the server has closed it unused."""
 
     def __init__(self, orders: Orders, seen: Seen) -> None:
         parts = urlsplit(orders.url)
         self._address = parts.hostname, parts.port
         self._seen = seen
-        self._asked: asyncio.Queue[tuple[float, bytes, Take]] = asyncio.Queue()
+        self._asked: deque[tuple[float, bytes, Take]] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._connecting: asyncio.Task[object] | None = None
+        self._is_asking = False
+        self._answer = b""
 
     def ask(self, due: float, request: bytes, take: Take) -> None:
-        self._asked.put_nowait((due, request, take))
+        self._asked.append((due, request, take))
+        self._next()
 
-    async def run(self) -> None:
-        reader, writer = await asyncio.open_connection(*self._address)
-        try:
-            while True:
-                due, request, take = await self._asked.get()
-                if reader.at_eof():
-                    writer.close()
-                    reader, writer = await asyncio.open_connection(*self._address)
-                head, body = await _exchange(reader, writer, request)
-                if not head.startswith(b"HTTP/1.1 200"):
-                    self._seen.errors[f"{request[:60]!r}: {head[:40]!r}"] += 1
-                take(head, body, round(1e3 * (time.perf_counter() - due), 2))
-        except (OSError, asyncio.IncompleteReadError) as error:
-            self._seen.errors[f"connection: {error}"] += 1
-        finally:
-            writer.close()
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what TCP gives
+        self._transport, self._connecting = transport, None
+        self._next()
 
+    def data_received(self, data: bytes) -> None:
+        self._answer += data
+        head, end, body = self._answer.partition(b"\r\n\r\n")
+        length = re.search(rb"(?i)\r\ncontent-length: (\d+)", head)
+        if not end or len(body) < int(length[1] if length else 0):
+            return
+        due, request, take = self._asked.popleft()
+        if not head.startswith(b"HTTP/1.1 200"):
+            self._seen.errors[f"{request[:60]!r}: {head[:40]!r}"] += 1
+        self._answer, self._is_asking = b"", False
+        take(head, body, round(1e3 * (time.perf_counter() - due), 2))
+        self._next()
 
-async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> tuple[bytes, bytes]:
-    writer.write(request)
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = re.search(rb"(?i)\r\ncontent-length: (\d+)", head)
-    return head, await reader.readexactly(int(length[1]) if length else 0)
+    def connection_lost(self, reason: Exception | None) -> None:
+        if self._is_asking:
+            self._seen.errors[f"connection: {reason or 'closed'}"] += 1
+            self._asked.popleft()
+        self._transport, self._answer, self._is_asking = None, b"", False
+        self._next()
+
+    def _next(self) -> None:
+        if not self._asked or self._is_asking or self._connecting:
+            return
+        if self._transport is None or self._transport.is_closing():
+            connecting = asyncio.get_running_loop().create_connection(lambda: self, *self._address)
+            self._connecting = asyncio.ensure_future(connecting)
+            return
+        self._is_asking = True
+        self._transport.write(self._asked[0][1])
 
 
 async def main() -> None:
     orders = Orders(**json.loads(sys.stdin.readline()))
     seen = Seen()
     polling, looking = ([Connection(orders, seen) for _ in range(_CONNECTIONS)] for _ in range(2))
-    running = [asyncio.create_task(connection.run()) for connection in (*polling, *looking)]
     watchers = await _gather(orders, seen, looking)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     started = time.process_time()
-    running.append(asyncio.create_task(_poll(orders, seen, polling)))
+    asking = asyncio.create_task(_poll(orders, seen, polling))
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-    for task in running:
-        task.cancel()
-    await asyncio.gather(*running, return_exceptions=True)
+    asking.cancel()
     seen.cpu_seconds = time.process_time() - started
     for watcher in watchers:
         watcher.leaving = True
@@ -207,9 +229,8 @@ async def _gather(orders: Orders, seen: Seen, connections: Sequence[Connection])
         for number in range(len(watchers), min(len(watchers) + _CONNECTING_AT_ONCE, orders.watchers)):
             request = _request(orders, f"/v1/jobs/{orders.job}/events?after={orders.after}", number)
             page = Page(orders, seen, number, connections) if number < orders.pages else None
-            _, watcher = await loop.create_connection(
-                lambda request=request, page=page: Watcher(request, seen, page), parts.hostname, parts.port
-            )
+            watcher = Watcher(request, seen, page, is_timed=number % _TIMED == 0)
+            await loop.create_connection(lambda watcher=watcher: watcher, parts.hostname, parts.port)
             come.append(watcher)
         await asyncio.gather(*(watcher.connected for watcher in come))
         watchers += come

@@ -1,0 +1,7 @@
+"""All the faults."""
+
+from __future__ import annotations
+
+from tests.faults import on_processes, on_servers
+
+FAULTS = {fault.name: fault for fault in (*on_processes.FAULTS, *on_servers.FAULTS)}

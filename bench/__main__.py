@@ -12,7 +12,9 @@ BENCHMARKS = {
     "records": "milliseconds of lookups among a million records",
     "latency": "tuned models beside untuned ones, ONNX Runtime and OpenVINO, in turns",
     "service": "latency, memory and cost of a crowd of watchers while a job tunes; large transfers",
+    "scale": "tuning one job with 1, 2, 4 and 8 workers whose measuring takes a fixed, simulated time",
     "layers": "where the time goes: a compiled model's operators beside ONNX Runtime's",
+    "hostile": "files that mean no good: uploaded, read, run; how each ended, and what it left of the service",
     "coverage": "which engine imports, verifies and tunes which real model",
 }
 

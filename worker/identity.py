@@ -19,9 +19,14 @@ def hostname() -> str:
     return socket.gethostname()
 
 
+def is_here(worker: Worker) -> bool:
+    """Whether it is a process of this host, and of the container that this process is in."""
+    return worker.hostname == hostname() and worker.id.endswith(f".{_namespace()}")
+
+
 def is_dead(worker: Worker) -> bool:
     """Whether the process is surely gone; of processes elsewhere nothing is known."""
-    if worker.hostname != hostname() or not worker.id.endswith(f".{_namespace()}"):
+    if not is_here(worker):
         return False
     return worker.id != f"{worker.hostname}:{worker.pid}:{_start(worker.pid)}"
 

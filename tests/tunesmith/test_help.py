@@ -22,9 +22,9 @@ ROOT = Path(__file__).parents[2]
 DESIGNED = [
     "serve", "worker", "engines install", "engines list", "engines doctor", "upload", "models", "jobs", "status",
     "logs", "cancel", "retry", "workers", "tune", "pull", "run", "records export", "records import",
-    "token create", "token list", "token revoke",
+    "token create", "token list", "token revoke", "doctor", "migrate",
 ]  # fmt: skip
-DO_AND_TELL_NOTHING = {"serve", "worker", "engines install"}
+DO_AND_TELL_NOTHING = {"serve", "worker", "engines install", "migrate"}
 NEED_NO_EXAMPLE = {"models", "groups", "workers", "worker", "engines list", "token list", "token revoke"}
 HEAVY = {
     "httpx", "rich", "fastapi", "sqlalchemy", "celery", "pydantic", "starlette", "asyncio", "ssl", "http.client",

@@ -56,6 +56,8 @@ def _as_ours(error: Any, domain_errors: Any) -> errors.TunesmithError:
         kind = errors.InvalidInput
     elif isinstance(error, domain_errors.EngineNotInstalled | domain_errors.ConfigurationError):
         kind = errors.ConfigurationError
+    elif isinstance(error, domain_errors.Unavailable):
+        kind = errors.NetworkError
     return kind(error.message, code=error.code, hint=error.hint, details=error.details)
 
 

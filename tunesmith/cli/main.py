@@ -12,6 +12,7 @@ from typer.exceptions import TyperException
 
 from tunesmith import errors
 from tunesmith.cli import (
+    doctor_command,
     engine_commands,
     job_commands,
     model_commands,
@@ -64,6 +65,7 @@ job_commands.register(app)
 pull_command.register(app)
 run_command.register(app)
 service_commands.register(app)
+doctor_command.register(app)
 token_commands.register(app)
 app.add_typer(engine_commands.app, name="engines")
 app.add_typer(records_commands.app, name="records")

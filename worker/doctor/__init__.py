@@ -1,0 +1,1 @@
+"""``tunesmith doctor``: each thing that the service needs, tried out and told of."""

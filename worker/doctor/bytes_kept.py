@@ -1,0 +1,36 @@
+"""The blob store: a probe is put, read and deleted."""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+from domain import errors
+from domain.blobs import BlobStore
+from worker.doctor import findings
+from worker.doctor.findings import Finding
+
+CHECK = "blobs"
+_PROBE_BYTES = 64 * 1024
+
+
+def check(store: BlobStore, *, where: str) -> list[Finding]:
+    data = secrets.token_bytes(_PROBE_BYTES)
+    started = time.monotonic()
+    try:
+        store.check()
+        blob = store.put([data])
+        with store.open(blob.digest) as stream:
+            came_back = stream.read()
+        if not store.delete(blob.digest) or came_back != data:
+            message = f"{where} does not give back what was put"
+            hint = "Is it written to by something else, or served by several stores that are not one?"
+            return [findings.fail(CHECK, "blobs_lost", message, hint)]
+    except errors.TunesmithError as error:
+        return [findings.failed(CHECK, error)]
+    took = time.monotonic() - started
+    return [
+        findings.ok(
+            CHECK, f"{where} keeps a probe of {_PROBE_BYTES // 1024} KiB and gives it back ({took * 1e3:.0f} ms)"
+        )
+    ]

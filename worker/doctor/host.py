@@ -1,0 +1,68 @@
+"""This host: the home folder, and a compiler that links."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from worker.doctor import findings
+from worker.doctor.findings import Finding
+
+HOME, COMPILER = "home", "compiler"
+_GIB = 1024**3
+_TIGHT_BYTES = 5 * _GIB
+"""An engine environment takes about 600 MB, a large model and its builds as much again."""
+_FULL_BYTES = _GIB // 2
+_COMPILE_SECONDS = 60
+
+
+def home(folder: Path) -> list[Finding]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor-") as file:
+            file.write(b"1")
+            file.flush()
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        hint = "TUNESMITH_HOME names a folder that the service's user may write to."
+        return [
+            findings.fail(HOME, "home_not_writable", f"{folder} cannot be written: {error.strerror or error}", hint)
+        ]
+    return [space(folder, free)]
+
+
+def space(folder: Path, free: int) -> Finding:
+    told = f"{folder}: {free / _GIB:.1f} GiB free"
+    hint = "Remove old logs and environments (docs/operations.md), or name a folder on another disk in TUNESMITH_HOME."
+    if free < _FULL_BYTES:
+        return findings.fail(HOME, "disk_full", told, hint)
+    return findings.warn(HOME, "disk_low", told, hint) if free < _TIGHT_BYTES else findings.ok(HOME, told)
+
+
+def compiler() -> list[Finding]:
+    """TVM links tuned modules with one; what is said to be one is made to do so."""
+    name = next((name for name in (os.environ.get("CC"), "cc", "gcc") if name and shutil.which(name)), None)
+    if name is None:
+        hint = "Install one (Debian: apt install gcc); an API without a worker needs none."
+        return [
+            findings.warn(COMPILER, "compiler_not_found", "there is no C compiler to link tuned modules with", hint)
+        ]
+    with tempfile.TemporaryDirectory(prefix="tunesmith-doctor-") as folder:
+        source, library = Path(folder) / "probe.c", Path(folder) / "probe.so"
+        source.write_text("#include <math.h>\ndouble probe(double x) { return sqrt(x); }\n")
+        command = [name, "-shared", "-fPIC", "-o", str(library), str(source), "-lm"]
+        try:
+            made = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_SECONDS, check=False)
+        except (OSError, subprocess.SubprocessError) as error:
+            return [_broken(name, str(error))]
+        if made.returncode != 0 or not library.exists():
+            return [_broken(name, made.stderr.strip().partition("\n")[0] or f"exit status {made.returncode}")]
+    return [findings.ok(COMPILER, f"{shutil.which(name)} links a shared library")]
+
+
+def _broken(name: str, reason: str) -> Finding:
+    hint = "Install its headers and linker as well (Debian: apt install gcc libc6-dev)."
+    return findings.fail(COMPILER, "compiler_broken", f"{name} links nothing: {reason}", hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -15,8 +16,9 @@ from domain.workers import Worker
 _PATIENCE: dict[str, Any] = {
     "socket_connect_timeout": 2,
     "socket_timeout": 2,
-    "retry_on_timeout": False,
 }
+_AWAY_SECONDS = 3.0
+"""After a broker did not answer, nobody waits for it: the reaper sends what it is not asked to take."""
 
 
 class Publisher(Protocol):
@@ -41,11 +43,15 @@ class CeleryPublisher:
             task_default_queue=dispatch.QUEUE,
             broker_connection_retry=False,
         )
+        self._away_until = 0.0
 
     def publish(self, job: Job, living: Sequence[Worker] = ()) -> None:
+        if time.monotonic() < self._away_until:
+            raise errors.BrokerUnavailable("the broker did not answer a moment ago")
         try:
             self._app.send_task(**dispatch.message(job, living), retry=False)
         except (OperationalError, OSError) as error:
+            self._away_until = time.monotonic() + _AWAY_SECONDS
             raise errors.BrokerUnavailable(f"the broker did not take the message: {error}") from error
 
     def check(self) -> None:

@@ -29,6 +29,8 @@ PRIORITIES = 10
 """0 goes first, as Redis's transport has it."""
 
 VISIBILITY_SECONDS = 12 * 3600
+_ANSWER_SECONDS = 5
+"""A broker that takes longer is away: one that is frozen, or behind a cut cable, closes no connection."""
 
 
 def queue_of(request: JobRequest, living: Sequence[Worker] = ()) -> str:
@@ -79,12 +81,19 @@ def help_message(job_id: str, worker: Worker) -> dict[str, Any]:
 
 
 def transport_options() -> dict[str, Any]:
-    """Options of kombu's Redis transport that decide in which list a message lies: the same for both ends."""
+    """Options of kombu's Redis transport, the same for both ends: in which list a message lies, and how long to wait
+    for a broker."""
     return {
         "priority_steps": list(range(PRIORITIES)),
         # Of all queues the most urgent message goes first; of those that are as urgent, one of each queue in turn.
         "queue_order_strategy": "round_robin",
         "visibility_timeout": VISIBILITY_SECONDS,
+        "socket_connect_timeout": _ANSWER_SECONDS,
+        "socket_timeout": _ANSWER_SECONDS,
+        "socket_keepalive": True,
+        "health_check_interval": 2 * _ANSWER_SECONDS,
+        # Whoever sends learns of it; the reaper sends again.
+        "retry_on_timeout": False,
     }
 
 

@@ -25,6 +25,8 @@ def create(broker_url: str, runtime: Runtime) -> Celery:
     app = Celery("tunesmith", broker=broker_url)
     app.conf.update(
         broker_connection_retry_on_startup=True,
+        # However long it is away: a worker without a broker still works on its job.
+        broker_connection_max_retries=None,
         broker_transport_options=dispatch.transport_options(),
         task_queues=[Queue(name, Exchange(name), routing_key=name) for name in runtime.queues],
         task_default_queue=dispatch.QUEUE,

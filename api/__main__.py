@@ -13,7 +13,7 @@ from api.publishing import CeleryPublisher
 from api.server import ApiServer
 from api.settings import ApiSettings
 from configuration.refusing import refuse
-from domain import errors, logs
+from domain import errors, logs, tracing
 from domain.models import ModelFormat
 from storage import blob_stores
 from storage.database import Database, migrate
@@ -43,6 +43,7 @@ def main() -> int:
         return 3
     logs.set_up(settings.log_format, settings.log_level)
     try:
+        tracing.set_up("tunesmith-api", wanted=settings.otel)
         blobs = blob_stores.open_store(storage)
         database = Database(storage.database_url, timeout=storage.database_timeout)
         migrate(database)
@@ -61,6 +62,7 @@ def main() -> int:
     )
     ApiServer(app, settings).run(None if fd is None else [socket.socket(fileno=fd)])
     database.close()
+    tracing.close()
     return 0
 
 

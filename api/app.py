@@ -46,6 +46,7 @@ from api.transport.known_callers import KnownCallers
 from api.transport.rate_limit import Buckets, RateLimit
 from api.transport.request_ids import RequestIds
 from api.transport.slow_bodies import SlowBodies
+from api.transport.tracing import TraceRequests
 from api.transport.upload_slots import UploadSlots
 from domain import release
 from domain.blobs import BlobStore
@@ -123,6 +124,8 @@ def _add_middleware(app: FastAPI, services: Services) -> None:
     app.add_middleware(ConditionalAnswers)
     app.add_middleware(HeadAsGet)
     app.add_middleware(CountRequests, metrics=services.metrics)
+    if settings.otel:
+        app.add_middleware(TraceRequests)
     app.add_middleware(RequestIds)
 
 

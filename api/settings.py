@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, SecretStr
 
 from configuration.settings import Settings
-from domain import destinations, logs
+from domain import destinations, logs, tracing
 from domain.logs import LogFormat, LogLevel
 
 
@@ -57,6 +57,7 @@ class ApiSettings(Settings):
     )
     log_format: LogFormat = Field(default=LogFormat.TEXT, description=logs.FORMAT)
     log_level: LogLevel = Field(default=LogLevel.INFO, description=logs.LEVEL)
+    otel: bool = Field(default=False, description=tracing.SETTING)
     events_poll_seconds: float = Field(
         default=0.3, gt=0, description="How often a stream of events looks for new ones, in seconds."
     )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
+
+from domain import errors
 
 Value = str | int | float | bool
 
@@ -12,6 +15,12 @@ Value = str | int | float | bool
 class Span(Protocol):
     def set(self, **attributes: Value) -> None:
         """Facts that were not known when it began."""
+        ...
+
+    def rename(self, name: str) -> None: ...
+
+    def fail(self, why: str) -> None:
+        """What it is about went wrong, though no exception says so."""
         ...
 
 
@@ -38,6 +47,25 @@ _tracers: list[Tracer] = []
 def install(tracer: Tracer | None) -> None:
     """For this process, from now on; None for no tracer."""
     _tracers[:] = [tracer] if tracer else []
+
+
+SETTING = (
+    "Whether spans of requests, stages and engines go to an OpenTelemetry collector. See [metrics.md](metrics.md)."
+)
+
+
+def set_up(service: str, *, wanted: bool) -> None:
+    """``service``: what this process is. Raises ConfigurationError where OpenTelemetry is not installed."""
+    if not wanted:
+        return
+    try:
+        otel = importlib.import_module("domain.otel")
+    except ModuleNotFoundError as error:
+        raise errors.ConfigurationError(
+            f"TUNESMITH_OTEL is set, and {error.name} is not installed",
+            hint="Install what requirements/otel.txt pins beside the service; ./run does so by itself.",
+        ) from error
+    install(otel.OpenTelemetryTracer(service))
 
 
 def is_on() -> bool:
@@ -68,6 +96,12 @@ def close() -> None:
 
 class _Nothing:
     def set(self, **attributes: Value) -> None:
+        pass
+
+    def rename(self, name: str) -> None:
+        pass
+
+    def fail(self, why: str) -> None:
         pass
 
 

@@ -21,6 +21,7 @@ def jobs_by_state(session: Session) -> dict[JobState, int]:
     found = session.execute(select(JobRow.state, func.count()).group_by(JobRow.state)).all()
     return {**dict.fromkeys(JobState, 0), **{JobState(state): count for state, count in found}}
 
+
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 

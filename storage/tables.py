@@ -69,6 +69,7 @@ class JobRow(Base):
         Index(None, "owner", "created_at"),
         Index(None, "group_name", "created_at"),
         Index(None, "token_id", "state"),
+        Index(None, "device_key", "toolchain", "created_at"),
     )
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
@@ -96,6 +97,7 @@ class JobRow(Base):
     trials_planned: Mapped[int] = mapped_column(default=0)
     artifact_id: Mapped[str | None] = mapped_column(String(66))
     created_at: Mapped[datetime]
+    trace_parent: Mapped[str | None] = mapped_column(String(64))
     published_at: Mapped[datetime | None]
     """When its message was last given to the broker."""
     started_at: Mapped[datetime | None]

@@ -11,7 +11,7 @@ import time
 import celery.signals
 
 from configuration.refusing import refuse
-from domain import errors, logs
+from domain import errors, logs, tracing
 from storage import blob_stores
 from storage.database import Database, migrate
 from storage.settings import StorageSettings
@@ -29,6 +29,7 @@ _log = logging.getLogger("worker")
 def main() -> int:
     try:
         runtime = _runtime()
+        tracing.set_up("tunesmith-worker", wanted=runtime.settings.otel)
         url = runtime.settings.broker_url or broker.url(runtime.settings.home)
     except errors.TunesmithError as error:
         return refuse(error)
@@ -56,6 +57,7 @@ def main() -> int:
         for thread in threads:
             thread.join(timeout=2)
         runtime.database.close()
+        tracing.close()
     return 0
 
 

@@ -8,9 +8,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from domain import errors, logs, tracing
+from domain.jobs import Job
+from storage import job_traces
+from storage.database import Database
 from worker import metrics
 
 _log = logging.getLogger(__name__)
+
+
+@contextmanager
+def attempt(database: Database, job: Job) -> Iterator[None]:
+    """Goes on with the trace of the request that made the job."""
+    number = job.lease.attempt if job.lease else 0
+    with logs.bound(job_id=job.id, attempt=number):
+        if not tracing.is_on():
+            yield
+            return
+        with database.reading() as session:
+            parent = job_traces.of_job(session, job.id)
+        with tracing.span("job", _ids(), parent=parent):
+            yield
 
 
 @contextmanager

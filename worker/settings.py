@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from configuration.settings import Settings
-from domain import capabilities, destinations, logs
+from domain import capabilities, destinations, logs, tracing
 from domain.logs import LogFormat, LogLevel
 
 
@@ -66,6 +66,7 @@ class WorkerSettings(Settings):
     )
     log_format: LogFormat = Field(default=LogFormat.TEXT, description=logs.FORMAT)
     log_level: LogLevel = Field(default=LogLevel.INFO, description=logs.LEVEL)
+    otel: bool = Field(default=False, description=tracing.SETTING)
     worker_metrics_port: int = Field(
         default=0,
         ge=0,

@@ -36,6 +36,7 @@ class FakeEngine:
     @property
     def pid(self) -> None:
         return None
+
     def request(
         self,
         method: str,

@@ -17,11 +17,13 @@ from api.dashboard.job_parts import StageLine, TaskLine, stage_lines, task_lines
 from api.dashboard.plots import Plot
 from api.live.status import StatusCache
 from api.routes import job_outputs, jobs
+from api.routes import webhooks as hooks
 from api.services import Services, ServicesDep
 from domain.artifacts import Artifact
 from domain.events import EventKind
 from domain.tokens import Principal, Scope
-from storage import artifacts, events, owners
+from domain.webhooks import Delivery
+from storage import artifacts, events, owners, webhooks
 
 router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False)
 
@@ -44,6 +46,9 @@ class JobView:
     artifact: Artifact | None
     comparison: list[Row]
     files: list[BundledFile]
+    webhook: str | None
+    """Whom the job tells of its end."""
+    deliveries: list[Delivery]
     log: str
     last_event: int
     """What the page tells already: a watcher goes on behind it."""
@@ -109,6 +114,12 @@ def retry(services: ServicesDep, principal: auth.Submitter, job_id: str) -> Redi
     return RedirectResponse(f"/jobs/{made.id}", status_code=_SEE_OTHER)
 
 
+@router.post("/resend")
+def resend(services: ServicesDep, principal: auth.Submitter, job_id: str) -> RedirectResponse:
+    hooks.resend(services, principal, job_id)
+    return RedirectResponse(f"/jobs/{job_id}", status_code=_SEE_OTHER)
+
+
 def look(services: Services, principal: Principal, recent: Recent, job_id: str) -> JobView:
     """Raises JobNotFound."""
     # Before all else is read: what happens meanwhile is told twice rather than never.
@@ -118,6 +129,7 @@ def look(services: Services, principal: Principal, recent: Recent, job_id: str) 
     with services.database.reading() as session:
         found = recent.read(session, owners.job(session, job_id, principal))
         artifact = artifacts.of_job(session, job_id) if job.artifact_id else None
+        webhook, deliveries = webhooks.of_job(session, job_id), webhooks.deliveries(session, job_id)
     return JobView(
         job=job,
         stages=stage_lines(job, found.events),
@@ -128,6 +140,8 @@ def look(services: Services, principal: Principal, recent: Recent, job_id: str) 
         artifact=artifact,
         comparison=comparisons.rows(artifact.report) if artifact else [],
         files=bundles.contents(services.blobs, artifact.digest) if artifact and not artifact.deleted_at else [],
+        webhook=webhook.url if webhook else None,
+        deliveries=deliveries,
         log=_log(services, job_id),
         last_event=newest[-1].id if newest else 0,
         may_change=Scope.SUBMIT in principal.scopes,

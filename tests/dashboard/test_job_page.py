@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from fastapi.testclient import TestClient
 
 from domain.artifacts import Variant
 from domain.tokens import Scope
-from storage import artifacts, jobs
+from domain.webhooks import Webhook
+from storage import artifacts, jobs, webhooks
 from tests.api.factories import Service
 from tests.dashboard import seeding
 from tests.dashboard.networks import CLASSIFIER, MOBILENET, RESNET
@@ -188,6 +189,31 @@ def test_retrying_leads_to_the_new_job(service: Service, client: TestClient) -> 
     assert answer.url.path != f"/jobs/{queued}"
     assert "is-queued" in answer.text
     assert len(service.publisher.published) == 1
+
+
+def test_a_webhook_tells_how_its_message_fares(service: Service, client: TestClient) -> None:
+    queued, url = _queued(service), "https://hooks.example/<b>end</b>"
+    assert "webhook-title" not in look(client, queued)
+    with service.database.transaction() as session:
+        webhooks.attach(session, queued, Webhook(url=url, secret="whsec_c2VjcmV0"))
+    page = look(client, queued)
+    assert "https://hooks.example/&lt;b&gt;end&lt;/b&gt;" in page
+    assert "Called when the job ends" in page
+    assert "c2VjcmV0" not in page
+    client.post(f"/jobs/{queued}/cancel")
+    assert "Not delivered yet" in look(client, queued)
+    now = datetime.now(UTC)
+    with service.database.transaction() as session:
+        claimed = webhooks.claim(session, webhooks.deliveries(session, queued)[0], now=now, seconds=10)
+        assert claimed is not None
+        webhooks.note_failed(session, claimed, status=500, error="the receiver said no", next_attempt_at=None)
+    page = look(client, queued)
+    assert "Given up" in page
+    assert "after 1 attempt, last answer 500" in page
+    assert "the receiver said no" in page
+    answer = client.post(f"/jobs/{queued}/resend", follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/jobs/{queued}")
+    assert "Not delivered yet" in look(client, queued)
 
 
 def test_pages_of_other_sites_change_nothing(service: Service, client: TestClient) -> None:

@@ -48,23 +48,50 @@ class LeaseKeeper:
             raise ValueError(f"job {job.id} is not claimed")
         self.lease: Lease = job.lease
         self._database = database
-        self._job_id = job.id
+        self.job_id = job.id
         self._settings = settings
         self._shutdown = shutdown
         self._lost = threading.Event()
+        self._overdue = threading.Event()
+        """Lost because it could not be renewed in time: nobody need have the job yet."""
         self._cancel = threading.Event()
         self._done = threading.Event()
         if job.state is JobState.CANCELING:
             self._cancel.set()
+        self._pause = min(settings.cancel_poll_seconds, settings.lease_seconds / 4)
         self._renewed = time.monotonic()
+        self._lock = threading.Lock()
         self._thread = threading.Thread(target=logs.inherited(self._keep), name=f"lease {job.id}", daemon=True)
 
     def stop_wanted(self) -> bool:
-        return self._lost.is_set() or self._cancel.is_set() or self._shutdown.is_set()
+        return any(each.is_set() for each in (self._lost, self._overdue, self._cancel, self._shutdown))
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the lease ran out because the database was away, and may be had back."""
+        return self._overdue.is_set() and not self._lost.is_set()
+
+    def wait_for_database(self) -> None:
+        """Until it answers and has renewed the lease. Raises LeaseLost when somebody else has the job by then, and
+        ShuttingDown."""
+        while not self._shutdown.wait(self._pause):
+            started = time.monotonic()
+            try:
+                renewed = self._renew()
+            except SQLAlchemyError:
+                continue
+            if not renewed:
+                self._lost.set()
+                raise LeaseLost
+            with self._lock:
+                self._renewed = started
+                self._overdue.clear()
+            return
+        raise ShuttingDown
 
     def check(self) -> None:
         """Raises LeaseLost, CancelAsked or ShuttingDown when there is a reason to."""
-        if self._lost.is_set():
+        if self._lost.is_set() or self._overdue.is_set():
             raise LeaseLost
         if self._cancel.is_set():
             raise CancelAsked
@@ -88,30 +115,33 @@ class LeaseKeeper:
         self._thread.join()
 
     def _keep(self) -> None:
-        pause = min(self._settings.cancel_poll_seconds, self._settings.lease_seconds / 4)
-        while not self._done.wait(pause) and not self._lost.is_set():
+        while not self._done.wait(self._pause) and not self._lost.is_set():
             try:
                 self._look()
             except SQLAlchemyError:
-                _log.warning("job %s: the database does not answer", self._job_id, exc_info=True)
-            if time.monotonic() - self._renewed > self._settings.lease_seconds:
-                self._lost.set()
+                _log.warning("job %s: the database does not answer", self.job_id, exc_info=True)
+            with self._lock:
+                if time.monotonic() - self._renewed > self._settings.lease_seconds:
+                    self._overdue.set()
 
     def _look(self) -> None:
-        lease_seconds = self._settings.lease_seconds
         started = time.monotonic()
-        if started - self._renewed >= lease_seconds / 4:
-            with self._database.transaction() as session:
-                renewed = jobs.renew(session, self._job_id, self.lease, now=clock.now(), lease_seconds=lease_seconds)
-            if not renewed:
+        # Whoever works on the job has it back, once it has stopped.
+        if started - self._renewed >= self._settings.lease_seconds / 4 and not self._overdue.is_set():
+            if not self._renew():
                 self._lost.set()
                 return
             self._renewed = started
         try:
             with self._database.reading() as session:
-                state = jobs.get(session, self._job_id).state
+                state = jobs.get(session, self.job_id).state
         except errors.JobNotFound:
             self._lost.set()
             return
         if state is JobState.CANCELING:
             self._cancel.set()
+
+    def _renew(self) -> bool:
+        seconds = self._settings.lease_seconds
+        with self._database.transaction() as session:
+            return jobs.renew(session, self.job_id, self.lease, now=clock.now(), lease_seconds=seconds)

@@ -28,6 +28,7 @@ from worker.pipeline import (
     compiling,
     devices,
     importing,
+    outages,
     planning,
     publishing,
     tuning,
@@ -69,7 +70,7 @@ class Pipeline:
         network = job.request.runner is RunnerKind.RPC
         pool = EnginePool(self.engines, log=log, canceled=keeper.stop_wanted, network=network)
         try:
-            self._advance(job, keeper, pool)
+            outages.outlast(keeper, lambda: self._advance(job, keeper, pool))
             metrics.attempt_ended(JobState.SUCCEEDED)
         except LeaseLost:
             metrics.attempt_ended(metrics.LOST)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, select
+from sqlalchemy import Row, delete, select
 from sqlalchemy.orm import Session
 
 from domain import errors
@@ -64,6 +64,19 @@ def ended(session: Session, job_ids: Sequence[str]) -> set[str]:
     """Those of the jobs whose state is final, or that are not there."""
     living = select(JobRow.id).where(JobRow.id.in_(select(statements.each_of(session, job_ids))))
     return set(job_ids) - set(session.scalars(living.where(JobRow.state.not_in(FINAL_STATES))))
+
+
+def forget(session: Session, *, ended_before: datetime, most_jobs: int) -> int:
+    """Remove what happened within jobs that ended before then, of so many at a time; return how many jobs those were.
+
+    Their states and stages stay, which tell when what was done: a watcher still sees how the job ended.
+    """
+    within = EventRow.kind.in_([EventKind.PROGRESS, EventKind.TASK, EventKind.NOTE])
+    has_some = select(EventRow.id).where(EventRow.job_id == JobRow.id, within).exists()
+    old = select(JobRow.id).where(JobRow.finished_at < ended_before, has_some).limit(most_jobs)
+    found = list(session.scalars(old))
+    session.execute(delete(EventRow).where(EventRow.job_id.in_(found), within))
+    return len(found)
 
 
 def latest(session: Session, job_id: str, kind: EventKind) -> JobEvent | None:

@@ -1,7 +1,7 @@
 """Bytes that nothing names any more, and how they go without taking any that somebody is just putting.
 
 Who adds a row locks its digest and looks whether the bytes are there; who removes bytes locks the digest and looks
-whether a row names them. And nothing goes that was put within the grace time.
+whether a row names them. And nothing goes that was put, or whose last row was deleted, within the grace time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session
 
 from domain.blobs import Blob, BlobStore
@@ -33,28 +33,31 @@ def collect(
 ) -> Collected:
     """Remove what no model and no artifact names; with ``dry_run`` only count it. Raises BlobStoreUnavailable."""
     before, count, size = now - grace, 0, 0
-    for blob in _unnamed(database, blobs.stored(put_before=before)):
+    for blob in _unnamed(database, blobs.stored(put_before=before), before):
         if dry_run or _removed(database, blobs, blob.digest, before):
             count += 1
             size += blob.size_bytes
     return Collected(blobs=count, size_bytes=size)
 
 
-def named(session: Session, digests: Collection[str]) -> set[str]:
-    """Those of the digests that a model or an artifact has."""
-    models = select(ModelRow.digest).where(ModelRow.digest.in_(digests), ModelRow.deleted_at.is_(None))
-    artifacts = select(ArtifactRow.digest).where(ArtifactRow.digest.in_(digests), ArtifactRow.deleted_at.is_(None))
-    return {*session.scalars(models), *session.scalars(artifacts)}
+def named(session: Session, digests: Collection[str], before: datetime | None = None) -> set[str]:
+    """Those of the digests that a model or an artifact has; with ``before``, also one that was deleted since then."""
+    found: set[str] = set()
+    for row in (ModelRow, ArtifactRow):
+        lives: ColumnElement[bool] = row.deleted_at.is_(None)
+        counts = lives if before is None else or_(lives, row.deleted_at >= before)
+        found.update(session.scalars(select(row.digest).where(row.digest.in_(digests), counts)))
+    return found
 
 
-def _unnamed(database: Database, found: Iterator[Blob]) -> Iterator[Blob]:
+def _unnamed(database: Database, found: Iterator[Blob], before: datetime) -> Iterator[Blob]:
     for some in iter(lambda: list(itertools.islice(found, _ASKED_AT_ONCE)), []):
         with database.reading() as session:
-            kept = named(session, [blob.digest for blob in some])
+            kept = named(session, [blob.digest for blob in some], before)
         yield from (blob for blob in some if blob.digest not in kept)
 
 
 def _removed(database: Database, blobs: BlobStore, digest: str, before: datetime) -> bool:
     with database.transaction() as session:
         statements.lock_digest(session, digest)
-        return not named(session, [digest]) and blobs.delete(digest, put_before=before)
+        return not named(session, [digest], before) and blobs.delete(digest, put_before=before)

@@ -1,21 +1,87 @@
-"""What nobody needs any more: answers to requests of last week, sessions that ended, uploads that were cut off."""
+"""What nobody needs any more: old answers and sessions, uploads that were cut off, bytes without a name, old logs."""
 
 from __future__ import annotations
 
-from datetime import datetime
+import contextlib
+import logging
+import shutil
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
 
+from domain import errors
 from domain.blobs import BlobStore
-from storage import browser_sessions, idempotency
+from storage import browser_sessions, chores, events, garbage, idempotency, jobs
 from storage.database import Database
+from storage.garbage import Collected
+from worker import paths
+from worker.settings import WorkerSettings
 
 SECONDS = 3600.0
 """Between two rounds; nothing depends on when they are."""
 _CUT_OFF_SECONDS = 24 * 3600.0
+_EVERY = timedelta(days=1)
+_IN_USE = timedelta(hours=1)
+"""A folder of a job that has ended may be tidied up by its own worker for a moment more."""
+_JOBS_AT_ONCE = 100
+_log = logging.getLogger(__name__)
 
 
-def tidy(database: Database, blobs: BlobStore, *, now: datetime) -> None:
-    """Several workers doing it at once do no harm."""
+def tidy(database: Database, blobs: BlobStore, settings: WorkerSettings, *, now: datetime) -> None:
+    """Several workers doing it at once do no harm; what needs only one of all is done by whoever takes it."""
     with database.transaction() as session:
         idempotency.forget(session, made_before=now - idempotency.KEPT)
         browser_sessions.forget_expired(session, now=now)
+    _remove_work(database, settings.home, now=now)
+    if settings.keep_logs_days is not None:
+        before = now - timedelta(days=settings.keep_logs_days)
+        _remove_logs(settings.home, before)
+        if _takes(database, "events", now):
+            _forget_events(database, before)
+    # Last, as a store that is away ends the round.
     blobs.sweep(older_than=_CUT_OFF_SECONDS)
+    if _takes(database, "garbage", now):
+        collected = collect(database, blobs, settings, now=now)
+        _log.info("removed %d blobs that nothing names, %d bytes", collected.blobs, collected.size_bytes)
+
+
+def collect(
+    database: Database, blobs: BlobStore, settings: WorkerSettings, *, now: datetime, dry_run: bool = False
+) -> Collected:
+    """Remove bytes that nothing names; with ``dry_run`` only count them."""
+    grace = timedelta(hours=settings.blob_grace_hours)
+    return garbage.collect(database, blobs, now=now, grace=grace, dry_run=dry_run)
+
+
+def _takes(database: Database, chore: str, now: datetime) -> bool:
+    with database.transaction() as session:
+        return chores.take(session, chore, every=_EVERY, now=now)
+
+
+def _forget_events(database: Database, before: datetime) -> None:
+    """In small transactions: jobs at work write between them."""
+    forgotten = _JOBS_AT_ONCE
+    while forgotten == _JOBS_AT_ONCE:
+        with database.transaction() as session:
+            forgotten = events.forget(session, ended_before=before, most_jobs=_JOBS_AT_ONCE)
+
+
+def _remove_logs(home: Path, before: datetime) -> None:
+    """Of jobs that this host wrote nothing about since then."""
+    for path in _old(paths.job_log(home, "any").parent, before):
+        path.unlink(missing_ok=True)
+
+
+def _remove_work(database: Database, home: Path, *, now: datetime) -> None:
+    """Of jobs that ended elsewhere after a worker of this host had lost them."""
+    for folder in _old(paths.work(home, "any").parent, now - _IN_USE):
+        with database.reading() as session, contextlib.suppress(errors.JobNotFound):
+            if jobs.get(session, folder.name).state.is_final:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _old(folder: Path, before: datetime) -> Iterator[Path]:
+    for path in folder.iterdir() if folder.is_dir() else ():
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_mtime < before.timestamp():
+                yield path

@@ -49,7 +49,7 @@ def couriers(runtime: Runtime) -> Couriers:
 
 
 def tidy(runtime: Runtime) -> None:
-    housekeeping.tidy(runtime.database, runtime.blobs, now=clock.now())
+    housekeeping.tidy(runtime.database, runtime.blobs, runtime.settings, now=clock.now())
 
 
 def reap(runtime: Runtime, publish: Publish) -> list[str]:

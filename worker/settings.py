@@ -84,6 +84,16 @@ class WorkerSettings(Settings):
         ge=0,
         description="Seconds that a job waits for a blob store that fails before its worker gives it back for later.",
     )
+    blob_grace_hours: float = Field(
+        default=24.0,
+        ge=2,
+        description="Hours that bytes stay which nothing names, counted from their last put and from the deletion of what did.",
+    )
+    keep_logs_days: float | None = Field(
+        default=None,
+        gt=0,
+        description="Days after which logs and events of ended jobs are removed; without a number they stay.",
+    )
     benchmark_seconds: float = Field(
         default=60.0, gt=0, description="Seconds after which the final comparison of variants ends early."
     )

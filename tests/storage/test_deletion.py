@@ -140,7 +140,7 @@ def test_what_is_named_while_it_is_collected_stays(database: Database) -> None:
     blobs = kept_blobs()
     digest = blobs.put([b"bytes"]).digest
 
-    looked = garbage._unnamed(database, blobs.stored(put_before=NOW + DAY))
+    looked = garbage._unnamed(database, blobs.stored(put_before=NOW + DAY), NOW + DAY)
     assert [blob.digest for blob in looked] == [digest]
     with database.transaction() as session:
         named(session, digest, hashlib.sha256(b"none").hexdigest())

@@ -24,6 +24,7 @@ from tunesmith.cli import (
     service_commands,
     token_commands,
     tune_command,
+    upkeep_commands,
 )
 
 USAGE_EXIT = 2
@@ -67,6 +68,7 @@ run_command.register(app)
 service_commands.register(app)
 doctor_command.register(app)
 token_commands.register(app)
+upkeep_commands.register(app)
 app.add_typer(engine_commands.app, name="engines")
 app.add_typer(records_commands.app, name="records")
 app.add_typer(removal_commands.app, name="rm")

@@ -1,0 +1,206 @@
+"""A copy of everything that cannot be made again, taken while the service runs, and how it is put back.
+
+A backup is a folder, or a tar of one: ``backup.json``, ``db.sqlite3``, ``blobs/ab/cdef…``. The database is copied
+first, as one consistent view, and then the bytes of every model and artifact that this copy knows, each held against
+its digest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import shutil
+import sqlite3
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import make_url
+
+from domain import errors, release
+from domain.blobs import BlobStore
+from storage import blob_files
+from storage.settings import StorageSettings
+
+MANIFEST, DATABASE, BLOBS = "backup.json", "db.sqlite3", "blobs"
+_FORMAT = 1
+_NAMED = ("models", "artifacts")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backup:
+    path: Path
+    blobs: int = 0
+    size_bytes: int = 0
+    """Of the blobs."""
+    missing: list[str] = field(default_factory=list)
+    """Digests of models and artifacts whose bytes are not in the store, or not those of their digest."""
+
+
+def create(settings: StorageSettings, blobs: BlobStore, target: Path) -> Backup:
+    """Into a new folder, or a new file when its name ends in ``.tar``; all of it or nothing.
+
+    Raises ConfigurationError and BlobStoreUnavailable.
+    """
+    source, target = _database(settings), target.absolute()
+    if target.exists():
+        raise errors.ConfigurationError(f"{target} is there already", hint="Name a file or folder that is not.")
+    if not source.is_file():
+        raise errors.ConfigurationError(f"there is no database {source}", hint="Set TUNESMITH_HOME to the service's.")
+    with _writing(target), tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as name:
+        folder = Path(name) / target.name
+        folder.mkdir()
+        copy_database(source, folder / DATABASE)
+        made = _copy_blobs(folder, blobs, target)
+        about = {"format": _FORMAT, "release": release.VERSION, "made_at": datetime.now(UTC).isoformat()}
+        counts = {"blobs": made.blobs, "bytes": made.size_bytes, "missing": made.missing}
+        (folder / MANIFEST).write_text(json.dumps(about | counts, indent=2) + "\n")
+        if target.suffix == ".tar":
+            packed = Path(name) / "packed"
+            with tarfile.open(packed, "w") as archive:
+                archive.add(folder, arcname=".", filter=_plain)
+            packed.replace(target)
+        else:
+            folder.replace(target)
+    return made
+
+
+def restore(settings: StorageSettings, blobs: BlobStore, source: Path) -> Backup:
+    """Into an empty home folder, the database last: what is interrupted can be done again.
+
+    Raises ConfigurationError, InvalidRequest for what is no backup, BlobDamaged and BlobStoreUnavailable.
+    """
+    target, source = _database(settings), source.absolute()
+    if target.exists():
+        raise errors.ConfigurationError(
+            f"there is a database already: {target}", hint="Restore into a home folder that is empty."
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _writing(target), _unpacked(source, target.parent) as folder:
+        about = _about(folder, source)
+        _check_database(folder / DATABASE)
+        count = size = 0
+        for digest, facts in blob_files.blobs_in(folder / BLOBS):
+            with blob_files.place(folder / BLOBS, digest).open("rb") as file:
+                kept = blobs.put(iter(lambda: file.read(1024**2), b""))
+            if kept.digest != digest:
+                blobs.delete(kept.digest)
+                raise errors.BlobDamaged(f"the backup has other bytes than those of digest {digest}")
+            count, size = count + 1, size + facts.st_size
+        if count != about["blobs"]:
+            raise errors.InvalidRequest(f"the backup says that it has {about['blobs']} blobs, and has {count}")
+        temporary = target.with_name(f".{target.name}.restored")
+        shutil.copyfile(folder / DATABASE, temporary)
+        temporary.replace(target)
+    return Backup(path=source, blobs=count, size_bytes=size, missing=list(about["missing"]))
+
+
+def copy_database(source: Path, target: Path) -> None:
+    """One consistent view of a database that others write to meanwhile, in one file."""
+    with (
+        contextlib.closing(sqlite3.connect(f"{source.as_uri()}?mode=ro", uri=True)) as reading,
+        contextlib.closing(sqlite3.connect(target)) as writing,
+    ):
+        reading.backup(writing)
+        writing.execute("PRAGMA journal_mode=DELETE")
+    _check_database(target)
+
+
+def _database(settings: StorageSettings) -> Path:
+    url = make_url(settings.database_url)
+    if url.get_backend_name() != "sqlite":
+        raise errors.ConfigurationError(
+            f"the database is {url.get_backend_name()}, whose own tools make backups",
+            hint="Use pg_dump, and your store's versioning or sync for the blobs: see docs/operations.md.",
+        )
+    return Path(str(url.database)).absolute()
+
+
+def _copy_blobs(folder: Path, blobs: BlobStore, target: Path) -> Backup:
+    count = size = 0
+    missing = []
+    for digest in _known(folder / DATABASE):
+        copied = _copied(blobs, digest, blob_files.place(folder / BLOBS, digest))
+        if copied is None:
+            missing.append(digest)
+        else:
+            count, size = count + 1, size + copied
+    return Backup(path=target, blobs=count, size_bytes=size, missing=missing)
+
+
+def _copied(blobs: BlobStore, digest: str, target: Path) -> int | None:
+    """How many bytes; None of those that are not there or not right."""
+    with contextlib.suppress(errors.BlobNotFound, errors.BlobDamaged), blobs.local(digest) as path:
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+                return None
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+        return target.stat().st_size
+    return None
+
+
+def _known(database: Path) -> Iterator[str]:
+    """Digests of every model and artifact; a database of an older release has no deleted ones."""
+    with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
+        for table in _NAMED:
+            columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+            living = " WHERE deleted_at IS NULL" if "deleted_at" in columns else ""
+            for (digest,) in connection.execute(f"SELECT digest FROM {table}{living}").fetchall():  # noqa: S608 - ours
+                yield str(digest)
+
+
+def _check_database(path: Path) -> None:
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+            (found,) = connection.execute("PRAGMA integrity_check").fetchone()
+    except sqlite3.DatabaseError as error:
+        found = str(error)
+    if found != "ok":
+        raise errors.InvalidRequest(f"the copy of the database is damaged: {found}")
+
+
+def _about(folder: Path, source: Path) -> dict[str, Any]:
+    try:
+        about: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
+        if about["format"] != _FORMAT:
+            raise errors.InvalidRequest(f"{source} is a backup of format {about['format']}, which is not known here")
+        return {"blobs": int(about["blobs"]), "missing": list(about["missing"])}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise errors.InvalidRequest(f"{source} is no backup", hint="tunesmith backup makes one.") from error
+
+
+@contextlib.contextmanager
+def _unpacked(source: Path, near: Path) -> Iterator[Path]:
+    if source.is_dir():
+        yield source
+        return
+    with tempfile.TemporaryDirectory(dir=near, prefix=".restore-") as name:
+        try:
+            with tarfile.open(source, "r:") as archive:
+                archive.extractall(name, filter="data")
+        except (tarfile.TarError, FileNotFoundError) as error:
+            raise errors.InvalidRequest(f"{source} is no backup", hint="tunesmith backup makes one.") from error
+        yield Path(name)
+
+
+@contextlib.contextmanager
+def _writing(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise errors.ConfigurationError(f"{error.filename or target}: {reason}") from error
+
+
+def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Readable for its owner alone: a database holds secrets of webhooks."""
+    member.mode = 0o700 if member.isdir() else 0o600
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member

@@ -1,0 +1,60 @@
+"""``backup``, ``restore`` and ``gc``, beside a home folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from storage.blobs import LocalBlobStore
+from storage.database import Database, migrate
+from tests.tunesmith.test_cli import parsed, run
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = tmp_path / "home"
+    monkeypatch.setenv("TUNESMITH_HOME", str(home))
+    for name in ("TUNESMITH_DATABASE_URL", "TUNESMITH_BLOB_URL"):
+        monkeypatch.delenv(name, raising=False)
+    home.mkdir()
+    database = Database(f"sqlite:///{home / 'db.sqlite3'}")
+    migrate(database)
+    database.close()
+    return home
+
+
+def test_there_and_back(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "backup.tar"
+    assert run(capsys, "backup", target) == (0, "backed up: the database and 0 blobs, 0 B\n", "")
+    status, _, told = run(capsys, "backup", target)
+    assert (status, "error[configuration_error]" in told) == (3, True)
+    status, _, told = run(capsys, "restore", target)
+    assert (status, "a database already" in told) == (3, True)
+    monkeypatch.setenv("TUNESMITH_HOME", str(tmp_path / "new"))
+    assert parsed(capsys, "restore", target) == {"path": str(target), "blobs": 0, "bytes": 0, "missing": []}
+    assert (tmp_path / "new" / "db.sqlite3").is_file()
+    assert run(capsys, "restore", home)[0] == 3
+
+
+def test_bytes_without_a_name_go(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = LocalBlobStore(home / "blobs")
+    digest = store.put([b"x" * 1500]).digest
+    store.put([b"just put"])
+    os.utime(store.path(digest), (0, 0))
+    assert parsed(capsys, "gc", "--dry-run") == {"blobs": 1, "bytes": 1500, "dry_run": True}
+    assert store.exists(digest)
+    status, out, _ = run(capsys, "gc")
+    assert (status, out.startswith("1 blobs removed, ")) == (0, True)
+    assert not store.exists(digest)
+
+
+def test_postgresql_is_told_how(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNESMITH_DATABASE_URL", "postgresql+psycopg://localhost/x")
+    status, _, told = run(capsys, "backup", tmp_path / "backup.tar")
+    assert (status, "pg_dump" in told) == (3, True)

@@ -54,11 +54,11 @@ def create(
         request=codec.dump(request),
         priority=request.priority,
         state=JobState.QUEUED,
+        trace_parent=tracing.traceparent(),
         created_at=now,
     )
     session.add(row)
     session.flush()
-        trace_parent=tracing.traceparent(),
     session.add_all(JobLabelRow(job_id=row.id, name=name, value=value) for name, value in request.labels.items())
     _announce(session, row.id, JobState.QUEUED, now=now)
     return get(session, row.id)
@@ -69,15 +69,15 @@ def get(session: Session, job_id: str) -> Job:
     return _job(_row(session, job_id))
 
 
-def page(
-    session: Session, *, limit: int, page_token: str | None = None, **wanted: Unpack[JobFilter]
-) -> tuple[list[Job], str | None]:
-    """Newest first. Raises InvalidPageToken."""
 def queued(session: Session, *, limit: int) -> list[str]:
     """Ids, most urgent first."""
     return [job_id for _, _, job_id in _most_urgent(session, JobRow.state == JobState.QUEUED, limit)]
 
 
+def page(
+    session: Session, *, limit: int, page_token: str | None = None, **wanted: Unpack[JobFilter]
+) -> tuple[list[Job], str | None]:
+    """Newest first. Raises InvalidPageToken."""
     query = select(JobRow).where(*job_filters.conditions(wanted))
     return paging.page(session, query, JobRow, _job, limit=limit, page_token=page_token)
 
@@ -95,12 +95,12 @@ def claim(
 ) -> Job | None:
     """Take a queued job, or one whose lease ran out, which keeps its state; None when there is nothing to take.
 
+    ``judging``: when it is for somebody else's lease to have run out, ``now`` unless another time is given. A job that
+    has lost its worker more than once rests before it is taken again: ``pause`` seconds, twice as long each time.
     A job that used up its attempts is ended instead: failed with AttemptsExhausted's code, or canceled if that was
     asked for. One whose token runs as many jobs as it may stays queued, and is ``waiting`` as soon as there is room.
     Raises JobNotFound.
     """
-    ``judging``: when it is for somebody else's lease to have run out, ``now`` unless another time is given. A job that
-    has lost its worker more than once rests before it is taken again: ``pause`` seconds, twice as long each time.
     row = _row(session, job_id, lock=True)
     spent = row.attempts >= max_attempts
     if not _is_claimable(row, (judging or now) - timedelta(seconds=0 if spent else _rest(row.attempts, pause))):
@@ -290,10 +290,6 @@ def _held(job_id: str, lease: Lease) -> ColumnElement[bool]:
     )
 
 
-def _is_claimable(row: JobRow, now: datetime) -> bool:
-    expired = row.lease_expires_at is not None and row.lease_expires_at <= now
-    return row.state == JobState.QUEUED or (row.state in _LEASED and expired)
-
 def _rest(attempts: int, pause: float) -> float:
     """Seconds between the end of a lease and the next attempt."""
     return 0.0 if attempts < 2 else pause * 2 ** (min(attempts, _LAST_DOUBLING) - 2)
@@ -308,6 +304,10 @@ def _has_rested(judging: datetime, pause: float, max_attempts: int | None) -> Co
     longest = and_(JobRow.attempts >= _LAST_DOUBLING, ended(_LAST_DOUBLING))
     return or_(and_(JobRow.attempts < 2, ended(0)), *resting, longest, *spent)
 
+
+def _is_claimable(row: JobRow, now: datetime) -> bool:
+    expired = row.lease_expires_at is not None and row.lease_expires_at <= now
+    return row.state == JobState.QUEUED or (row.state in _LEASED and expired)
 
 
 def _give_up(session: Session, row: JobRow, *, now: datetime) -> None:

@@ -1,0 +1,42 @@
+"""``python docker/make_bucket.py``: make the bucket that ``TUNESMITH_BLOB_URL`` names, unless it is there."""
+
+from __future__ import annotations
+
+import sys
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from configuration.refusing import refuse
+from domain import errors
+from storage import blob_urls, s3_client
+from storage.settings import StorageSettings
+
+_THERE = ("BucketAlreadyOwnedByYou", "BucketAlreadyExists")
+
+
+def main() -> int:
+    try:
+        settings = StorageSettings()
+        location = blob_urls.parse(settings.blob_url, home=settings.home)
+        if not isinstance(location, blob_urls.S3Location):
+            raise errors.ConfigurationError("TUNESMITH_BLOB_URL names no bucket", hint="It looks like s3://bucket/….")
+        key, secret = settings.blob_access_key, settings.blob_secret_key
+        pair = (key.get_secret_value(), secret.get_secret_value()) if key and secret else None
+        client = s3_client.make(location, pair)
+        try:
+            client.create_bucket(Bucket=location.bucket)
+        except ClientError as error:
+            if error.response["Error"]["Code"] not in _THERE:
+                raise errors.BlobStoreRefused(f"the bucket cannot be made: {error}") from error
+        except BotoCoreError as error:
+            raise errors.BlobStoreUnavailable(f"the store does not answer: {error}") from error
+        finally:
+            client.close()
+    except errors.TunesmithError as error:
+        return refuse(error)
+    sys.stderr.write(f"there is a bucket {location.bucket}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

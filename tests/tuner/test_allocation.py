@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.tuning_tasks import ExtractedTask, TuningTask
-from tuner.allocation import Allocator
+from tuner.allocation import Allocator, Round
 
 RECORDED = Path(__file__).parent / "recorded" / "ppocr_cls_znver3.json"
 
@@ -290,3 +290,78 @@ def test_measured_trials_are_spent_better_than_in_turn(replay: Replay, share: fl
 def test_all_measured_trials_reach_the_same_best(replay: Replay) -> None:
     everything = tune_by_allocator(dataclasses.replace(replay, position={}), float("inf"))
     assert everything == tune_in_turn(dataclasses.replace(replay, position={}), float("inf"))
+
+
+EVENTS = st.lists(st.tuples(st.sampled_from(["begin", "end", "lose", "exhaust"]), st.integers(0, 8)), max_size=80)
+
+
+@given(
+    plan=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 60)), min_size=1, max_size=6),
+    events=EVENTS,
+)
+def test_rounds_at_once_never_cost_more_than_the_plan_nor_meet_in_a_task(
+    plan: list[tuple[int, int]], events: list[tuple[str, int]]
+) -> None:
+    """However rounds of many workers begin, end, and are lost with some of their trials spent."""
+    tasks = [task(f"t{position}", planned=planned, space_size=space) for position, (planned, space) in enumerate(plan)]
+    allocator = Allocator(tasks)
+    out: dict[str, Round] = {}
+    spent: dict[str, int] = {}
+    for event, number in events:
+        if event == "begin":
+            chosen = allocator.next_round(out={key: each.trials for key, each in out.items()})
+            if chosen is not None:
+                assert chosen.workload_key not in out
+                assert chosen.first_trial == spent.get(chosen.workload_key, 0)
+                out[chosen.workload_key] = chosen
+        elif out:
+            key = sorted(out)[number % len(out)]
+            ended = out.pop(key)
+            trials = min(number, ended.trials) if event == "lose" else ended.trials
+            spent[key] = spent.get(key, 0) + trials
+            if trials:
+                allocator.finished(key, trials=trials, best_latency=1e-3, exhausted=event == "exhaust")
+        assert sum(spent.values()) + sum(each.trials for each in out.values()) <= sum(planned for planned, _ in plan)
+
+
+def test_whole_plans_are_spent_by_rounds_at_once() -> None:
+    allocator = Allocator([task(f"t{number}", planned=24) for number in range(5)])
+    out: dict[str, Round] = {}
+    spent = 0
+    while True:
+        while len(out) < 3 and (chosen := allocator.next_round(out={key: each.trials for key, each in out.items()})):
+            out[chosen.workload_key] = chosen
+        if not out:
+            break
+        ended = out.pop(next(iter(out)))
+        spent += ended.trials
+        allocator.finished(ended.workload_key, trials=ended.trials, best_latency=1e-3, exhausted=False)
+    assert spent == 5 * 24
+
+
+def test_a_round_at_work_keeps_what_its_task_may_still_spend() -> None:
+    """Another task with its plan spent gets nothing of it, until it turns out that there is something left over."""
+    allocator = Allocator([task("t0", planned=16), task("t1", planned=8)])
+    first = allocator.next_round()
+    assert first is not None
+    other = allocator.next_round(out={first.workload_key: first.trials})
+    assert other is not None
+    rounds = {each.workload_key: each for each in (first, other)}
+    assert set(rounds) == {"t0", "t1"}
+    allocator.finished("t1", trials=8, best_latency=1e-3, exhausted=False)
+    assert allocator.next_round(out={"t0": 8}) is None
+    allocator.finished("t0", trials=8, best_latency=1e-3, exhausted=True)
+    left = allocator.next_round()
+    assert left is not None
+    assert (left.workload_key, left.trials) == ("t1", 8)
+
+
+def test_a_kind_of_operator_is_learned_once() -> None:
+    tasks = [task("t0", flop=9e6), task("t1", flop=8e6), task("t2", name="dense", flop=1e6)]
+    allocator = Allocator(tasks)
+    first = allocator.next_round()
+    assert first is not None
+    assert first.workload_key == "t0"
+    second = allocator.next_round(out={"t0": first.trials})
+    assert second is not None
+    assert second.workload_key == "t2"

@@ -35,6 +35,20 @@ def take_over(work: Work) -> None:
         shared_rounds.abandon(session, work.job.id)
 
 
+def settle(work: Work) -> dict[str, int]:
+    """Once the search has ended: how many rounds each helper ran, by its id. Raises LeaseLost."""
+    with work.database.transaction() as session:
+        work.keeper.require(jobs.holds(session, work.job.id, work.lease))
+        helpers = shared_rounds.counts(session, work.job.id)
+        shared_rounds.forget(session, work.job.id)
+    if helpers:
+        number = len(helpers)
+        work.note(
+            f"{number} other worker{'s' if number > 1 else ''} ran {sum(helpers.values())} rounds of this job's trials"
+        )
+    return helpers
+
+
 class Sharing:
     """The rounds that one search has offered and not got back."""
 

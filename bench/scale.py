@@ -1,0 +1,185 @@
+"""How much faster a job is tuned by many workers: ``./run bench scale --json``.
+
+Real worker processes, a real broker and database; what is simulated is the engines, whose trials take a fixed time of
+sleep, so that a small machine can play many hosts. Each worker has a home and a lock folder of its own, as if it were
+alone on its host. Fleets of each size take turns, forth and back, so that what else happens on the machine meets all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import scale_fleet
+from bench.scale_engine import ROUND, TASKS
+from domain.jobs import Budget, Job, JobRequest, JobState, Stage, Tuner, TunerOptions
+from domain.models import ModelFacts
+from domain.tensors import TensorSpec
+from storage import jobs, models, records, stages
+from storage.blobs import LocalBlobStore
+from storage.database import Database, migrate
+from worker import clock
+
+_SPEC = TensorSpec(name="x", dtype="float32", shape=(1, 3, 8, 8))
+_FACTS = ModelFacts(inputs=(_SPEC,), outputs=(_SPEC,), opset=13, ir_version=8, operators={"Conv": 1}, parameters=10)
+_POLL_SECONDS = 0.2
+_SIMULATED = (
+    "engines: a trial is {seconds:g} s of sleep and a drawn latency; extraction, builds and checks take no time. "
+    "Hosts: processes on this machine with homes and lock folders of their own."
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = _options(arguments)
+    with tempfile.TemporaryDirectory(prefix="tunesmith-scale-") as scratch:
+        turns = _Bench(Path(scratch), options).run()
+    report = _report(turns, options)
+    if options.json:
+        json.dump(report, sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    else:
+        for row in report["fleets"]:
+            sys.stdout.write(f"{row['workers']} workers: {row['tune_seconds']:.1f} s, {row['speed_up']:.2f}×\n")
+    return 0 if all(row["duplicates"] == 0 for row in report["fleets"]) else 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    workers: int
+    tune_seconds: float
+    trials: int
+    duplicates: int
+    rounds: list[int]
+    """Of the worker that led, then of those that helped."""
+    by_worker: list[int]
+    """Trials."""
+
+
+class _Bench:
+    def __init__(self, folder: Path, options: argparse.Namespace) -> None:
+        self._folder = folder
+        self._options = options
+        self._engine, self._log = scale_fleet.engine(folder, seconds=options.seconds)
+        self._url = options.database_url or f"sqlite:///{folder / 'db.sqlite3'}"
+
+    def run(self) -> list[Turn]:
+        forth = sorted(self._options.workers)
+        orders = [forth if number % 2 == 0 else forth[::-1] for number in range(self._options.turns)]
+        database = Database(self._url)
+        migrate(database)
+        try:
+            with scale_fleet.messages(self._folder) as broker_url:
+                return [self._turn(database, broker_url, size) for order in orders for size in order]
+        finally:
+            database.close()
+
+    def _turn(self, database: Database, broker_url: str, size: int) -> Turn:
+        blobs = self._folder / "blobs"
+        environment = scale_fleet.environment(self._engine, database_url=self._url, broker_url=broker_url, blobs=blobs)
+        self._log.write_text("")
+        with scale_fleet.running(self._folder / "fleet", size, environment, database):
+            turn = self._tune(database, size)
+        _note(json.dumps(turn.__dict__))
+        return turn
+
+    def _tune(self, database: Database, size: int) -> Turn:
+        job_id = queue(database, LocalBlobStore(self._folder / "blobs"), trials=self._options.trials)
+        while not (job := _job(database, job_id)).state.is_final:
+            time.sleep(_POLL_SECONDS)
+        if job.state is not JobState.SUCCEEDED:
+            raise SystemExit(f"the job has {job.state}: {job.failure}")
+        return _turn_of(database, job_id, size, self._log.read_text().splitlines())
+
+
+def queue(database: Database, blobs: LocalBlobStore, *, trials: int) -> str:
+    """A job for a model that nobody has seen; its id."""
+    blob = blobs.put([f"a simulated model {time.time_ns()}".encode()])
+    request = JobRequest(
+        model_digest=blob.digest,
+        budget=Budget(trials=trials),
+        tuner=Tuner.AUTOTVM,
+        tuner_options=TunerOptions(rewrite=False),
+    )
+    with database.transaction() as session:
+        now = clock.now()
+        models.add(session, digest=blob.digest, name="m.onnx", size_bytes=blob.size_bytes, facts=_FACTS, now=now)
+        job_id = jobs.create(session, request, now=now).id
+        # Whoever looks next sends its message.
+        jobs.mark_unpublished(session, job_id)
+    return job_id
+
+
+def _job(database: Database, job_id: str) -> Job:
+    with database.reading() as session:
+        return jobs.get(session, job_id)
+
+
+def _turn_of(database: Database, job_id: str, size: int, measured: list[str]) -> Turn:
+    with database.reading() as session:
+        found = records.of_job(session, job_id)
+        tuned = next(each for each in stages.timeline(session, job_id) if each.stage is Stage.TUNE)
+    by_worker = Counter(record.worker_id for record in found)
+    helpers: dict[str, int] = tuned.outcome.get("helpers", {})
+    trials = [line for line in measured if line != ROUND]
+    led = len(measured) - len(trials) - sum(helpers.values())
+    return Turn(
+        workers=size,
+        tune_seconds=tuned.seconds,
+        trials=len(found),
+        duplicates=len(trials) - len(set(trials)),
+        rounds=[led, *sorted(helpers.values(), reverse=True)],
+        by_worker=sorted(by_worker.values(), reverse=True),
+    )
+
+
+def _report(turns: Sequence[Turn], options: argparse.Namespace) -> dict[str, Any]:
+    sizes = sorted({turn.workers for turn in turns})
+    seconds = {size: statistics.median(turn.tune_seconds for turn in turns if turn.workers == size) for size in sizes}
+    fleets = [
+        {
+            "workers": size,
+            "tune_seconds": round(seconds[size], 2),
+            "speed_up": round(seconds[sizes[0]] * sizes[0] / seconds[size], 2),
+            "trials": [turn.trials for turn in turns if turn.workers == size],
+            "duplicates": sum(turn.duplicates for turn in turns if turn.workers == size),
+            "rounds_per_worker": [turn.rounds for turn in turns if turn.workers == size],
+            "trials_per_worker": [turn.by_worker for turn in turns if turn.workers == size],
+            "turns_seconds": [round(turn.tune_seconds, 2) for turn in turns if turn.workers == size],
+        }
+        for size in sizes
+    ]
+    return {
+        "simulated": _SIMULATED.format(seconds=options.seconds),
+        "real": "worker processes, broker, database, leases, records, every stage of the pipeline",
+        "tasks": TASKS,
+        "trials": options.trials,
+        "seconds_per_trial": options.seconds,
+        "cores": os.cpu_count(),
+        "database": options.database_url.split(":")[0] if options.database_url else "sqlite",
+        "fleets": fleets,
+    }
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="./run bench scale", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="everything, as JSON")
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4, 8], metavar="N", help="sizes of fleets")
+    parser.add_argument("--seconds", type=float, default=0.25, help="what a trial takes")
+    parser.add_argument("--trials", type=int, default=TASKS * 32)
+    parser.add_argument("--turns", type=int, default=2, help="how often each fleet has its turn")
+    parser.add_argument("--database-url", default="", help="of an empty database; SQLite by default")
+    return parser.parse_args(arguments)
+
+
+def _note(text: str) -> None:
+    sys.stderr.write(text + "\n")

@@ -1,0 +1,123 @@
+"""One job over real worker processes, by a real broker; the engines are the benchmark's, which measure nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bench import scale, scale_engine, scale_fleet
+from domain.events import EventKind
+from domain.jobs import Job, JobState
+from storage import events, jobs, records
+from storage.blobs import LocalBlobStore
+from storage.database import Database, migrate
+from tuner.planning import ROUND_TRIALS
+
+pytestmark = pytest.mark.engine
+
+TRIALS = scale_engine.TASKS * 6
+
+
+class Fleet:
+    def __init__(self, folder: Path, database: Database, workers: list[str], log: Path) -> None:
+        self.folder = folder
+        self.database = database
+        self.workers = workers
+        self.log = log
+
+    def queue(self) -> str:
+        return scale.queue(self.database, LocalBlobStore(self.folder / "blobs"), trials=TRIALS)
+
+    def job(self, job_id: str) -> Job:
+        with self.database.reading() as session:
+            return jobs.get(session, job_id)
+
+    def by_worker(self, job_id: str) -> Counter[str]:
+        with self.database.reading() as session:
+            return Counter(record.worker_id for record in records.of_job(session, job_id))
+
+    def stored(self, job_id: str) -> set[str]:
+        """As ``measured`` spells them."""
+        with self.database.reading() as session:
+            lines = [json.loads(record.schedule) for record in records.of_job(session, job_id)]
+        return {f"{line['key']} {line['index']}" for line in lines}
+
+    def notes(self, job_id: str) -> list[str]:
+        with self.database.reading() as session:
+            found = events.after(session, job_id, 0, 10_000)
+        return [event.data["message"] for event in found if event.kind is EventKind.NOTE]
+
+    def until(self, condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + 120
+        while not condition():
+            assert time.monotonic() < deadline, self._logs()
+            time.sleep(0.05)
+
+    def _logs(self) -> str:
+        return "\n".join(path.read_text()[-3000:] for path in sorted((self.folder / "fleet").glob("*.log")))
+
+    def measured(self) -> list[str]:
+        return [line for line in self.log.read_text().splitlines() if line != scale_engine.ROUND]
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    url = f"sqlite:///{tmp_path / 'db.sqlite3'}"
+    database = Database(url)
+    migrate(database)
+    program, log = scale_fleet.engine(tmp_path, seconds=0.05)
+    with contextlib.ExitStack() as stack:
+        stack.callback(database.close)
+        broker_url = stack.enter_context(scale_fleet.messages(tmp_path))
+        environment = scale_fleet.environment(
+            program,
+            database_url=url,
+            broker_url=broker_url,
+            blobs=tmp_path / "blobs",
+            TUNESMITH_LEASE_SECONDS="3",
+            TUNESMITH_HEARTBEAT_SECONDS="1",
+        )
+        workers = stack.enter_context(scale_fleet.running(tmp_path / "fleet", 2, environment, database))
+        yield Fleet(tmp_path, database, workers, log)
+
+
+def kill(worker_id: str) -> None:
+    os.kill(int(worker_id.split(":")[-2]), signal.SIGKILL)
+
+
+def test_two_processes_share_a_job(fleet: Fleet) -> None:
+    job_id = fleet.queue()
+    fleet.until(lambda: fleet.job(job_id).state.is_final)
+    assert fleet.job(job_id).state is JobState.SUCCEEDED, fleet.job(job_id).failure
+    shares = fleet.by_worker(job_id)
+    assert set(shares) == set(fleet.workers)
+    assert shares.total() == TRIALS == len(fleet.measured()) == len(set(fleet.measured()))
+    assert any("1 other worker ran" in note for note in fleet.notes(job_id))
+
+
+@pytest.mark.parametrize("victim", ["leader", "helper"])
+def test_either_may_be_killed(fleet: Fleet, victim: str) -> None:
+    """The other one brings the job to its end; what was stored is not measured again."""
+    job_id = fleet.queue()
+    fleet.until(lambda: len(fleet.by_worker(job_id)) == 2)
+    lease = fleet.job(job_id).lease
+    assert lease is not None
+    killed = lease.worker_id if victim == "leader" else next(each for each in fleet.workers if each != lease.worker_id)
+    kill(killed)
+    stored = fleet.stored(job_id)
+    fleet.until(lambda: fleet.job(job_id).state.is_final)
+    job = fleet.job(job_id)
+    assert job.state is JobState.SUCCEEDED, job.failure
+    assert job.trials_done == fleet.by_worker(job_id).total() == TRIALS
+    # An engine goes on for a moment when its worker is gone, and nobody on another host knows of what it did then.
+    twice = {trial for trial, times in Counter(fleet.measured()).items() if times > 1}
+    assert not twice & stored
+    assert len(fleet.measured()) <= TRIALS + 2 * ROUND_TRIALS

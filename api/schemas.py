@@ -50,8 +50,8 @@ class Failure(BaseModel):
     details: dict[str, Any]
 
 
-class JobWarning(Failure):
-    """What is no reason to refuse a job, and should be known at once."""
+class Notice(Failure):
+    """What is no reason to refuse anything, and should be known at once."""
 
 
 class Placement(BaseModel):
@@ -108,7 +108,7 @@ class Job(BaseModel):
     attempts: int
     queue_seconds: float = Field(description="From creation to the first claim by a worker, or to now.")
     run_seconds: float = Field(description="From the first claim to the end, or to now.")
-    warnings: list[JobWarning] = Field(
+    warnings: list[Notice] = Field(
         description="Of a queued job, what keeps it so for now. no_worker: no living worker can serve it; it is kept "
         "and taken when one comes, and details.missing names the need: worker, device, machine, cpu, engine or tracker."
     )
@@ -319,12 +319,19 @@ class Worker(BaseModel):
     current_job: str | None = Field(description="Null when it is somebody else's, too.")
     busy: bool = Field(description="Whether it works on a job, whoever's.")
     alive: bool
+    release: str = Field(description="Of the application; empty of workers that are too old to tell.")
+    trackers: list[str] | None = Field(description="RPC trackers that it may use; null for any.")
+    clock_ahead: float | None = Field(description="Seconds by which its host's clock is before the database's.")
     started_at: datetime
     last_seen_at: datetime
 
 
 class Workers(BaseModel):
     workers: list[Worker] = Field(description="Longest-serving first.")
+    warnings: list[Notice] = Field(
+        description="workers_differ: not all living workers are of this server's release. clock_differs: hosts' clocks "
+        "are off."
+    )
     next_page_token: str | None = Field(description="Null on the last page.")
 
 

@@ -11,6 +11,7 @@ from api import report_schemas, schemas
 from api.jobs import placing
 from domain import errors
 from domain.artifacts import Artifact, Report
+from domain.fleet import Doubt
 from domain.groups import Group
 from domain.jobs import Job, Placement
 from domain.models import Model
@@ -83,8 +84,12 @@ def job(value: Job, of: Model, *, now: datetime, living: Sequence[Worker], held:
     )
 
 
-def _warning(error: errors.TunesmithError) -> schemas.JobWarning:
-    return schemas.JobWarning(code=error.code, message=error.message, hint=error.hint, details=error.details)
+def _warning(error: errors.TunesmithError) -> schemas.Notice:
+    return schemas.Notice(code=error.code, message=error.message, hint=error.hint, details=error.details)
+
+
+def doubt(value: Doubt) -> schemas.Notice:
+    return schemas.Notice(code=value.code, message=value.message, hint=value.hint, details={})
 
 
 def created(value: schemas.Job, webhook: Webhook | None, *, shows_secret: bool) -> schemas.CreatedJob:
@@ -209,6 +214,9 @@ def worker(value: Worker, *, alive: bool, jobs: Collection[str]) -> schemas.Work
         current_job=value.current_job if value.current_job in jobs else None,
         busy=value.current_job is not None,
         alive=alive,
+        release=value.release,
+        trackers=None if value.trackers is None else list(value.trackers),
+        clock_ahead=value.clock_ahead,
         started_at=value.started_at,
         last_seen_at=value.last_seen_at,
     )

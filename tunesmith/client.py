@@ -214,7 +214,12 @@ class Client:
         return record_files.take(self._transport, Path(path), tuner, origin)
 
     def workers(self) -> list[Json]:
-        return list(self._transport.get("/v1/workers").json()["workers"])
+        return list(self.fleet()["workers"])
+
+    def fleet(self) -> Json:
+        """The workers, and as ``warnings`` what is wrong with them taken together."""
+        found: Json = self._transport.get("/v1/workers").json()
+        return found
 
     def _pages(self, path: str, name: str, params: Mapping[str, Any]) -> Iterator[Json]:
         token = None

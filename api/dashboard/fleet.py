@@ -30,13 +30,15 @@ class Work:
 @router.get("/fleet")
 def now(request: Request, services: ServicesDep, principal: Reader) -> HTMLResponse:
     """The whole page; for htmx, which asks again and again, what changes of it."""
-    workers = fleet.list_workers(services, principal).workers
+    known = fleet.list_workers(services, principal)
+    workers = known.workers
     devices = fleet.list_devices(services, principal)
     return rendering.page(
         request,
         "fleet_now.html" if rendering.is_fragment(request) else "fleet.html",
         workers=sorted(workers, key=lambda worker: not worker.alive),
         work=_work(services, workers),
+        warnings=known.warnings,
         devices=devices.devices,
         quarantined=devices.quarantined,
         engines=fleet.list_engines(services, principal).engines,

@@ -12,7 +12,8 @@ from api import schemas, views
 from api.auth import Reader
 from api.paging import MOST_ENTRIES, LimitParam, PageTokenParam
 from api.services import Services, ServicesDep
-from domain import targets
+from domain import fleet as domain_fleet
+from domain import release, targets
 from domain.targets import Device
 from domain.workers import Worker
 from storage import owners, quarantine, workers
@@ -28,9 +29,11 @@ def list_workers(
     with services.database.reading() as session:
         known, following = workers.page(session, limit=limit, page_token=page_token)
         own = owners.jobs_of(session, [worker.current_job for worker in known if worker.current_job], principal)
-    since = _alive_since(services)
+        since = _alive_since(services)
+        living = workers.known(session, seen_since=since)
     return schemas.Workers(
         workers=[views.worker(worker, alive=worker.last_seen_at >= since, jobs=own) for worker in known],
+        warnings=[views.doubt(one) for one in domain_fleet.doubts(living, version=release.VERSION)],
         next_page_token=following,
     )
 

@@ -98,7 +98,7 @@ def test_a_body_that_is_too_large(client: TestClient) -> None:
 
 
 def test_the_fleet(client: TestClient, service: Service) -> None:
-    assert client.get("/v1/workers").json() == {"workers": [], "next_page_token": None}
+    assert client.get("/v1/workers").json() == {"workers": [], "warnings": [], "next_page_token": None}
     assert client.get("/v1/targets").json() == {"targets": ["native"], "kinds": ["llvm", "cuda"]}
     assert client.get("/v1/engines").json() == {"engines": []}
     ScriptedWorker(service).beat()

@@ -1,4 +1,7 @@
-"""``python -m tests.worker.scripted_worker BROKER_URL HOME``: a whole worker process over scripted engines."""
+"""``python -m tests.worker.scripted_worker BROKER_URL HOME SECONDS``: a whole worker over scripted engines.
+
+Each trial takes ``SECONDS``, in which the engine listens to nobody.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ from worker.settings import WorkerSettings
 
 
 def main() -> None:
-    url, home = sys.argv[1], Path(sys.argv[2])
+    url, home, seconds = sys.argv[1], Path(sys.argv[2]), float(sys.argv[3])
     hellos.ask = lambda *_: HELLO
     runtime = Runtime(
         database=Database(f"sqlite:///{home / 'db.sqlite3'}"),
         blobs=LocalBlobStore(home / "blobs"),
-        engines=Script(seconds_per_trial=0.05),
+        engines=Script(seconds_per_trial=seconds),
         settings=WorkerSettings(
             home=home,
             takes="cpu",

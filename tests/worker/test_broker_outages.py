@@ -40,7 +40,7 @@ def before(broker: redis.Redis) -> Iterator[proxy.Proxy]:
 @pytest.fixture
 def worker(bench: Bench, broker: redis.Redis, before: proxy.Proxy) -> Iterator[subprocess.Popen[bytes]]:
     url = broker.url(port=before.port)
-    command = [sys.executable, "-m", "tests.worker.scripted_worker", url, str(bench.home)]
+    command = [sys.executable, "-m", "tests.worker.scripted_worker", url, str(bench.home), "0.05"]
     process = processes.start(command, log=bench.home / "worker.log", folder=ROOT)
     yield process
     processes.kill(process)

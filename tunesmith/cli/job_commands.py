@@ -261,7 +261,10 @@ def deliveries(
 def workers(as_json: options.Json = False) -> None:
     """List the workers that were seen lately."""
     with connecting.client() as client:
-        found = client.workers()
+        fleet = client.fleet()
+    found = fleet["workers"]
+    for warning in fleet.get("warnings", ()):
+        output.note(f"warning[{warning['code']}]: {warning['message']}\nhint: {warning['hint']}")
     if as_json:
         output.document(found)
         return
@@ -272,13 +275,14 @@ def workers(as_json: options.Json = False) -> None:
             worker["current_job"] or "-",
             worker["native_target"],
             ", ".join(gpu["name"] for gpu in worker["accelerators"]) or worker["device"],
+            worker.get("release") or "-",
             output.when(worker["last_seen_at"]),
         ]
         for worker in found
     ]
     output.listing(
-        ["WORKER", "STATE", "JOB", "TARGET", "DEVICE", "SEEN"],
+        ["WORKER", "STATE", "JOB", "TARGET", "DEVICE", "RELEASE", "SEEN"],
         rows,
-        optional=["TARGET", "DEVICE", "SEEN"],
+        optional=["TARGET", "DEVICE", "RELEASE", "SEEN"],
         empty="no workers; start one: tunesmith worker",
     )

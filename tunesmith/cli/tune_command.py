@@ -63,8 +63,7 @@ def tune(
         if dry_run:
             return _plan(_planned(client, uploaded, request), as_json=as_json)
         job = client.tune(uploaded, **request)
-        if job.data["waits_for"]:
-            output.note(f"job {job.id} waits for {job.data['waits_for']}")
+        _tell_wait(job)
         _tell_secret(job, queueing)
         if wait:
             output.note(f"job {job.id}: {job.data['model_name']} for {job.data['target']}")
@@ -73,6 +72,15 @@ def tune(
         else:
             _leave(job, as_json=as_json)
     return 0
+
+
+def _tell_wait(job: Job) -> None:
+    """Why the job will not begin soon; of a warning its code and what to do."""
+    warnings = job.data.get("warnings") or ()
+    if job.data["waits_for"] and not warnings:
+        output.note(f"job {job.id} waits for {job.data['waits_for']}")
+    for warning in warnings:
+        output.note(f"warning[{warning['code']}]: job {job.id} waits for {warning['message']}\nhint: {warning['hint']}")
 
 
 def _tell_secret(job: Job, queueing: Queueing) -> None:

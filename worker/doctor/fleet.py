@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from domain import release
+from domain import fleet, release
 from domain.workers import Worker
 from storage import database as databases
 from storage import statements, workers
@@ -39,14 +39,9 @@ def judged(known: Sequence[Worker], *, now: datetime, alive_seconds: float) -> l
         return [findings.warn(CHECK, "no_worker", "no worker gave a sign of life of late", hint)]
     busy = sum(worker.current_job is not None for worker in alive)
     names = ", ".join(sorted({worker.hostname for worker in alive})[:_SHOWN])
-    others = sorted({worker.release or "of old" for worker in alive if worker.release != release.VERSION})
     found = [findings.ok(CHECK, f"{len(alive)} alive, {busy} at work ({names})")]
-    if others:
-        message = f"some are of release {', '.join(others)}, and this is {release.VERSION}"
-        found.append(
-            findings.warn(CHECK, "workers_differ", message, "Upgrade them: docs/deploy.md tells in which order.")
-        )
-    return found
+    doubts = fleet.doubts(alive, version=release.VERSION)
+    return found + [findings.warn(CHECK, doubt.code, doubt.message, doubt.hint) for doubt in doubts]
 
 
 def own(database: Database, *, alive_seconds: float) -> Finding:

@@ -16,7 +16,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from storage.settings import StorageSettings
 MANIFEST, DATABASE, BLOBS = "backup.json", "db.sqlite3", "blobs"
 _FORMAT = 1
 _NAMED = ("models", "artifacts")
+_CLOCKS_DIFFER = timedelta(days=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +99,43 @@ def restore(settings: StorageSettings, blobs: BlobStore, source: Path) -> Backup
         shutil.copyfile(folder / DATABASE, temporary)
         temporary.replace(target)
     return Backup(path=source, blobs=count, size_bytes=size, missing=list(about["missing"]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copied:
+    blobs: int = 0
+    size_bytes: int = 0
+    there: int = 0
+    """Blobs that the target had."""
+    damaged: list[str] = field(default_factory=list)
+    """Digests of those that were not copied, as the bytes are others."""
+
+
+def copy_blobs(source: BlobStore, target: BlobStore) -> Copied:
+    """Every blob that the target lacks; nothing is removed there. Raises BlobStoreUnavailable."""
+    count = size = there = 0
+    damaged = []
+    for blob in source.stored(put_before=datetime.now(UTC) + _CLOCKS_DIFFER):
+        if target.exists(blob.digest):
+            there += 1
+        elif _copied_to(source, target, blob.digest):
+            count, size = count + 1, size + blob.size_bytes
+        else:
+            damaged.append(blob.digest)
+    return Copied(blobs=count, size_bytes=size, there=there, damaged=damaged)
+
+
+def _copied_to(source: BlobStore, target: BlobStore, digest: str) -> bool:
+    try:
+        with source.open(digest) as file:
+            kept = target.put(iter(lambda: file.read(1024**2), b""))
+    except errors.BlobNotFound:
+        return True  # deleted since it was listed
+    except errors.BlobDamaged:
+        return False
+    if kept.digest != digest:
+        target.delete(kept.digest)
+    return kept.digest == digest
 
 
 def copy_database(source: Path, target: Path) -> None:

@@ -10,6 +10,7 @@ import tarfile
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -220,3 +221,17 @@ def test_postgresql_has_tools_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(errors.ConfigurationError, match="own tools") as raised:
         backups.create(settings, LocalBlobStore(tmp_path / "blobs"), tmp_path / "backup.tar")
     assert "pg_dump" in (raised.value.hint or "")
+
+
+def test_what_another_store_lacks_is_copied(tmp_path: Path) -> None:
+    source, target = LocalBlobStore(tmp_path / "source"), LocalBlobStore(tmp_path / "target")
+    one, two, bad = (source.put([content]) for content in (b"one", b"two", b"bad"))
+    target.put([b"one"])
+    source.path(bad.digest).chmod(0o600)
+    source.path(bad.digest).write_bytes(b"others")
+    copied = backups.copy_blobs(source, target)
+    assert copied == backups.Copied(blobs=1, size_bytes=3, there=1, damaged=[bad.digest])
+    assert {blob.digest for blob in target.stored(put_before=datetime.now(UTC) + timedelta(days=1))} == {
+        one.digest,
+        two.digest,
+    }

@@ -1,4 +1,4 @@
-"""``backup``, ``restore`` and ``gc``: for whoever runs the service, beside its settings and files."""
+"""``backup``, ``restore``, ``blobs copy`` and ``gc``: for whoever runs the service, beside its settings and files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,18 @@ Workers do it by themselves once a day.
 """
 
 
+blobs_app = typer.Typer(help="The bytes of models and bundles.", no_args_is_help=True)
+_COPY_EPILOG = """\b
+Examples:
+  tunesmith blobs copy file:///backups/blobs
+  tunesmith blobs copy 's3://bucket/prefix?endpoint=https://s3.example.com'
+\b
+From where TUNESMITH_BLOB_URL says; the same credentials are used for both.
+"""
+
+
 def register(app: typer.Typer) -> None:
+    app.add_typer(blobs_app, name="blobs")
     app.command(epilog=_BACKUP_EPILOG)(backup)
     app.command(epilog=_RESTORE_EPILOG)(restore)
     app.command(epilog=_GC_EPILOG)(gc)
@@ -65,6 +76,29 @@ def restore(
         settings = StorageSettings()
         restored = backups.restore(settings, blob_stores.open_store(settings), source)
     return _tell("restored", restored, as_json=as_json)
+
+
+@blobs_app.command(epilog=_COPY_EPILOG)
+def copy(
+    target: Annotated[str, typer.Argument(metavar="URL", help="A store, as TUNESMITH_BLOB_URL names it.")],
+    as_json: options.Json = False,
+) -> int:
+    """Copy all bytes that another store lacks; exits 1 when some are damaged."""
+    with local.translated():
+        from storage import backups, blob_stores
+        from storage.settings import StorageSettings
+
+        settings = StorageSettings()
+        there = settings.model_copy(update={"blob_url": target})
+        copied = backups.copy_blobs(blob_stores.open_store(settings), blob_stores.open_store(there))
+    if as_json:
+        counts = {"blobs": copied.blobs, "bytes": copied.size_bytes, "there": copied.there}
+        output.document({**counts, "damaged": copied.damaged})
+    else:
+        output.line(f"{copied.blobs} blobs copied, {output.size(copied.size_bytes)}; {copied.there} were there")
+        for digest in copied.damaged:
+            output.note(f"damaged: {digest}")
+    return 1 if copied.damaged else 0
 
 
 def gc(

@@ -19,12 +19,14 @@ from storage import blob_stores
 from storage.database import Database, migrate
 from storage.settings import StorageSettings
 from tuner import operators
+from tuner.cage import probing
 from tuner.extraction import InstalledPlanner
 from tuner.inspection import Inspector
 from tuner.settings import TunerSettings
 
 
 def main() -> int:
+    probing.keep_private()
     parser = argparse.ArgumentParser(description="The API of Tunesmith.")
     parser.add_argument("--fd", type=int, help="descriptor of a socket that listens already")
     fd = parser.parse_args().fd

@@ -51,6 +51,7 @@ class Outcomes:
         self.counted[outcome] += 1
         self.slowest_seconds = max(self.slowest_seconds, seconds)
         if not typed:
+            _note(f"{name}: {outcome}")
             self.untyped.append(f"{name}: {outcome}")
 
     def told(self) -> dict[str, Any]:

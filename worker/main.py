@@ -15,6 +15,7 @@ from domain import errors, logs, tracing
 from storage import blob_stores
 from storage.database import Database, migrate
 from storage.settings import StorageSettings
+from tuner.cage import probing
 from tuner.settings import TunerSettings
 from worker import app as worker_app
 from worker import broker, metrics, reaper
@@ -27,6 +28,7 @@ _log = logging.getLogger("worker")
 
 
 def main() -> int:
+    probing.keep_private()
     try:
         runtime = _runtime()
         tracing.set_up("tunesmith-worker", wanted=runtime.settings.otel)
@@ -48,6 +50,7 @@ def main() -> int:
     threads = reaper.start(runtime, worker_app.publisher(app, expires=expires))
     threading.Thread(target=_leave_in_time, args=[runtime.shutdown], name="leave in time", daemon=True).start()
     _log.info("worker %s", runtime.id)
+    _log.info("%s", probing.probe().told())
     level = f"--loglevel={runtime.settings.log_level.value.upper()}"
     arguments = ["--quiet", "worker", level, "--without-gossip", "--without-mingle", "--without-heartbeat"]
     try:

@@ -170,12 +170,12 @@ def test_heartbeats_are_a_sign_of_life(start: Start) -> None:
 
 
 def test_a_host_that_was_busy_itself_does_not_call_the_engine_silent(start: Start) -> None:
-    engine = start(silence_timeout=0.5)
+    engine = start(silence_timeout=1.0)
     seen = []
 
     def listen(kind: str, data: object) -> None:
         seen.append(kind)
-        time.sleep(0.7)
+        time.sleep(1.2)
 
     assert engine.request("count", {"events": 2}, timeout=20, on_event=listen) == {"events": 2}
     assert seen == ["progress", "progress"]
@@ -190,8 +190,8 @@ def test_an_engine_whose_status_somebody_else_took_is_still_noticed(engine: Engi
 
 
 def test_time_between_requests_is_not_silence(start: Start) -> None:
-    engine = start(silence_timeout=0.5)
-    time.sleep(0.8)
+    engine = start(silence_timeout=1.0)
+    time.sleep(1.3)
     assert pid_of(engine)
 
 

@@ -12,7 +12,7 @@ import resource
 import sys
 from typing import Any
 
-from tuner.cage import filters, namespaces
+from tuner.cage import filters, landlock, namespaces
 
 _FAR_TOO_MANY = 4096
 """Processes and threads of one engine; one with 128 cores has under 1000."""
@@ -30,7 +30,7 @@ def main() -> None:
 
 def probe() -> None:
     """Print, as JSON, what a cage can take away on this machine."""
-    print(json.dumps(_enter({"offline": True, "hidden": []})))  # noqa: T201 - this is its answer
+    print(json.dumps(_enter({"offline": True, "hidden": sys.argv[1:]})))  # noqa: T201 - this is its answer
 
 
 def _limit(limits: dict[str, Any]) -> None:
@@ -56,9 +56,14 @@ def _enter(limits: dict[str, Any]) -> dict[str, bool]:
     if own and os.geteuid() != 0:
         # Counted in its own user namespace only: elsewhere the user's other programs would count as well.
         _lower(resource.RLIMIT_NPROC, _FAR_TOO_MANY)
-    files = "files" in own and namespaces.hide(limits["hidden"])
+    emptied = "files" in own and namespaces.hide(limits["hidden"])
     privileges = namespaces.drop_privileges()
-    signals = namespaces.keep_signals_inside()
-    calls = filters.set_filter(internet=not limits["offline"] or "network" in own)
+    kept = landlock.restrict([] if emptied else limits["hidden"])
     network = "network" in own
-    return {"network": network, "files": files, "calls": calls, "signals": signals, "privileges": privileges}
+    return {
+        "network": network,
+        "files": emptied or "files" in kept,
+        "calls": filters.set_filter(internet=network or not limits["offline"]),
+        "signals": "signals" in kept,
+        "privileges": privileges,
+    }

@@ -62,7 +62,8 @@ class Limits:
 
 
 def probe_command() -> list[str]:
-    return _python(_PROBE)
+    """Of a program that enters a cage and says how strong it is."""
+    return [*_python(_PROBE), __file__]
 
 
 def _python(code: str) -> list[str]:

@@ -15,9 +15,6 @@ _BIND, _RECURSIVE, _PRIVATE, _SEALED = 0x1000, 0x4000, 1 << 18, 0x1 | 0x2 | 0x4 
 _SET_FLAGS, _UP = 0x8914, 0x1
 _NO_NEW_PRIVILEGES, _DROP_BOUND = 38, 24
 _CAPABILITY_VERSION, _OVERRIDE_ACCESS, _MOST_CAPABILITIES = 0x20080522, 1, 64
-_LANDLOCK_CREATE, _LANDLOCK_RESTRICT = 444, 446
-_SCOPES = 0b11
-"""Of Landlock: abstract sockets and signals."""
 
 _C = ctypes.CDLL(None, use_errno=True)
 
@@ -98,15 +95,3 @@ def drop_privileges() -> bool:
     header = struct.pack("Ii", _CAPABILITY_VERSION, 0)
     _C.capset(ctypes.c_char_p(header), ctypes.c_char_p(struct.pack("IIIIII", left, left, 0, 0, 0, 0)))
     return bool(_C.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) == 0)
-
-
-def keep_signals_inside() -> bool:
-    """Whether this process can signal only itself and what it starts; Linux 6.12 and later."""
-    rules = struct.pack("QQQ", 0, 0, _SCOPES)
-    ruleset = _C.syscall(_LANDLOCK_CREATE, ctypes.c_char_p(rules), ctypes.c_size_t(len(rules)), 0)
-    if ruleset < 0:
-        return False
-    try:
-        return bool(_C.syscall(_LANDLOCK_RESTRICT, ruleset, 0) == 0)
-    finally:
-        os.close(ruleset)

@@ -9,7 +9,7 @@ from domain.blobs import BlobStore
 from storage import blob_stores
 from storage.database import Database
 from worker import broker
-from worker.doctor import bytes_kept, engines, findings, fleet, host, messages, sql, variables
+from worker.doctor import bytes_kept, cage, engines, findings, fleet, host, messages, sql, variables
 from worker.doctor.findings import Finding
 from worker.doctor.variables import AllSettings
 
@@ -20,6 +20,7 @@ CHECKS = (
     messages.CHECK,
     bytes_kept.CHECK,
     engines.CHECK,
+    cage.CHECK,
     host.COMPILER,
     fleet.CHECK,
 )
@@ -61,6 +62,8 @@ def _check(name: str, settings: AllSettings, api_fields: list[str]) -> list[Find
         return host.home(home)
     if name == host.COMPILER:
         return host.compiler()
+    if name == cage.CHECK:
+        return cage.check()
     if name == engines.CHECK:
         return engines.check(home, hello_seconds=settings.tuner.engine_hello_seconds)
     if name == messages.CHECK:

@@ -81,11 +81,19 @@ def test_who_reads_uploads_reaches_nobody(user: int, port: int) -> None:
     assert "reached" not in _run(Limits(offline=True), "-c", _CONNECT, str(port), user=user)
 
 
-def test_without_a_namespace_the_filter_keeps_internet_sockets_away(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def no_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in most containers."""
+    refuse = "from tuner.cage import entering, namespaces; namespaces._unshare = lambda flags: False; entering"
+    for name, called in (("_ENTER", "main"), ("_PROBE", "probe")):
+        code = f"import sys; sys.path.insert(0, sys.argv.pop(1)); {refuse}.{called}()"
+        monkeypatch.setattr(cage, name, code)
+
+
+@pytest.mark.usefixtures("no_namespaces")
+def test_without_a_namespace_the_filter_keeps_internet_sockets_away() -> None:
     if not _strength(os.geteuid())["calls"]:
         pytest.skip("this kernel has no seccomp filters")
-    refuse = "from tuner.cage import entering, namespaces; namespaces._unshare = lambda flags: False; entering.main()"
-    monkeypatch.setattr(cage, "_ENTER", f"import sys; sys.path.insert(0, sys.argv.pop(1)); {refuse}")
     for family in (socket.AF_INET, socket.AF_INET6):
         assert "refused" in _run(Limits(offline=True), "-c", _STRANGER, str(int(family)))
         assert "refused" not in _run(Limits(), "-c", _STRANGER, str(int(family)))
@@ -119,6 +127,24 @@ def test_credentials_look_empty(user: int, tmp_path: Path) -> None:
     )
     assert "['', [], 'model']" in _run(Limits(hidden=hidden), "-c", look, str(tmp_path), user=user)
     assert (tmp_path / "server.json").read_text() == "secret", "the host sees what it saw"
+
+
+@pytest.mark.usefixtures("no_namespaces")
+def test_without_a_namespace_landlock_keeps_credentials_from_being_opened(user: int, tmp_path: Path) -> None:
+    strength = _strength(user)
+    assert not strength["network"]
+    if not strength["files"]:
+        pytest.skip("this kernel has no Landlock")
+    (tmp_path / "run").mkdir()
+    for name in ("run/key", "server.json", "model.onnx"):
+        (tmp_path / name).write_text(name)
+    for path in (tmp_path, *tmp_path.parents[:-2]):
+        path.chmod(0o755)
+    read = "import sys; print(open(sys.argv[1]).read())"
+    hidden = (str(tmp_path / "server.json"), str(tmp_path / "run"), "/nonexistent/too")
+    for name in ("run/key", "server.json"):
+        assert "PermissionError" in _run(Limits(hidden=hidden), "-c", read, str(tmp_path / name), user=user)
+    assert _run(Limits(hidden=hidden), "-c", read, str(tmp_path / "model.onnx"), user=user) == "model.onnx\n"
 
 
 def test_no_privileges_and_no_way_to_more(user: int) -> None:

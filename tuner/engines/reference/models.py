@@ -65,8 +65,11 @@ def spec(value: Any) -> Json:
 
 
 def dtype_name(elem_type: int) -> str:
-    """The numpy name of an ONNX element type; strings are ``object``."""
-    return str(onnx.helper.tensor_dtype_to_np_dtype(elem_type).name)
+    """The numpy name of an ONNX element type; strings are ``object``. Raises EngineFailure ``invalid_model``."""
+    try:
+        return str(onnx.helper.tensor_dtype_to_np_dtype(elem_type).name)
+    except KeyError:
+        raise refuse("dtype", "an input or output has no element type") from None
 
 
 def _dimension(dimension: Any) -> int | str | None:

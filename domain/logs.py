@@ -40,6 +40,9 @@ LEVEL = "Least severe lines that are logged: debug, info, warning or error."
 Ids = Mapping[str, str | int]
 _of_process: dict[str, str | int] = {}
 _bound: contextvars.ContextVar[Ids] = contextvars.ContextVar("log_ids", default={})  # noqa: B039 - never changed
+_OWN = ("api", "domain", "storage", "tuner", "worker")
+_TALKATIVE = ("alembic",)
+"""Libraries whose lines of level info tell nobody anything."""
 _SECRETS = re.compile(
     r"(?P<bearer>(?i:bearer|basic)\s+)[\w.~+/=-]{8,}"
     r"|(?P<token>\btsk_)[\w-]{8,}"
@@ -64,7 +67,14 @@ def set_up(form: LogFormat, level: LogLevel, *, stream: TextIO | None = None, **
     for old in root.handlers[:]:
         root.removeHandler(old)
     root.addHandler(handler)
-    root.setLevel(level.value.upper())
+    chosen = logging.getLevelNamesMapping()[level.value.upper()]
+    # Libraries that are debugged write headers and what they sign.
+    root.setLevel(max(chosen, logging.INFO))
+    for name in _OWN:
+        logging.getLogger(name).setLevel(chosen)
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(max(chosen, logging.WARNING))
+    logging.captureWarnings(True)
 
 
 def bind(**ids: str | int | None) -> None:

@@ -21,6 +21,8 @@ def log() -> Iterator[io.StringIO]:
     yield stream
     root.handlers[:] = handlers
     root.setLevel(level)
+    logging.getLogger("api").setLevel(logging.NOTSET)
+    logging.captureWarnings(False)
 
 
 def test_every_answer_has_an_id_and_a_problem_tells_it(client: TestClient) -> None:

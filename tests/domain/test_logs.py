@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import threading
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +24,9 @@ def as_it_was() -> Iterator[None]:
     root.handlers[:] = handlers
     root.setLevel(level)
     logs._of_process.clear()
+    for name in (*logs._OWN, *logs._TALKATIVE):
+        logging.getLogger(name).setLevel(logging.NOTSET)
+    logging.captureWarnings(False)
 
 
 def written(form: LogFormat = LogFormat.JSON, level: LogLevel = LogLevel.INFO, **ids: Any) -> io.StringIO:
@@ -71,6 +75,24 @@ def test_lines_below_the_level_are_left_out() -> None:
     stream = written(level=LogLevel.WARNING)
     _log.info("unheard")
     assert not stream.getvalue()
+
+
+def test_libraries_are_not_debugged_as_they_write_what_they_send() -> None:
+    stream = written(level=LogLevel.DEBUG)
+    logging.getLogger("worker.example").debug("ours")
+    logging.getLogger("botocore.auth").debug("StringToSign")
+    logging.getLogger("alembic.runtime").info("Context impl")
+    logging.getLogger("alembic.runtime").warning("odd")
+    assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == ["ours", "odd"]
+
+
+def test_warnings_are_lines_like_others() -> None:
+    stream = written()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        logs.set_up(LogFormat.JSON, LogLevel.INFO, stream=stream)
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+    assert "old" in json.loads(stream.getvalue())["message"]
 
 
 def test_ids_end_with_the_block_and_reach_only_threads_that_inherit_them() -> None:

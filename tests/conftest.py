@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from domain import errors
 from tests.servers import postgresql, proxy, redis, s3
 from tests.servers.processes import Missing
+from tests.storage.buckets import Bucket
 
 
 @pytest.fixture(scope="session")
@@ -50,6 +52,14 @@ def s3_server() -> Iterator[s3.S3]:
     """Shared, with the bucket ``s3.BUCKET``; tests use prefixes or buckets of their own."""
     with s3.running() as server:
         yield server
+
+
+@pytest.fixture
+def bucket(s3_server: s3.S3) -> Bucket:
+    """A bucket of the test's own."""
+    name = f"test-{secrets.token_hex(6)}"
+    s3_server.create_bucket(name)
+    return Bucket(server=s3_server, name=name)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +14,6 @@ from sqlalchemy.orm import Session
 
 from storage.database import Database, migrate
 from tests.servers.postgresql import PostgreSQL
-from tests.servers.s3 import S3
-from tests.storage.buckets import Bucket
 
 
 @pytest.fixture(scope="session")
@@ -66,10 +63,3 @@ def database(request: pytest.FixtureRequest) -> Database:
 def session(database: Database) -> Iterator[Session]:
     with database.transaction() as session:
         yield session
-
-
-@pytest.fixture
-def bucket(s3_server: S3) -> Bucket:
-    name = f"test-{secrets.token_hex(6)}"
-    s3_server.create_bucket(name)
-    return Bucket(server=s3_server, name=name)

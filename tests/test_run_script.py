@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 _TOOLS = ("sh", "dirname", "mkdir", "cat", "cksum", "tr", "rm", "touch")
+_SERVERS = ("initdb", "redis-server")
 
 
 def run(*arguments: str, path: Path, home: Path, **more: str) -> subprocess.CompletedProcess[str]:
@@ -32,7 +33,7 @@ def bare_path(tmp_path: Path) -> Path:
 def test_help_lists_every_command(bare_path: Path, tmp_path: Path) -> None:
     answer = run("help", path=bare_path, home=tmp_path)
     assert answer.returncode == 0
-    for command in ("demo", "test", "serve", "bench", "cli", "lint", "pin"):
+    for command in ("demo", "test", "serve", "bench", "api", "cli", "lint", "pin"):
         assert f"\n  {command} " in answer.stdout
 
 
@@ -92,7 +93,7 @@ def test_installed_environment_is_used_as_it_is(bare_path: Path, tmp_path: Path)
 
 
 def test_a_missing_browser_is_told_and_stops_nothing(bare_path: Path, tmp_path: Path) -> None:
-    for tool in ("cc", "aarch64-linux-gnu-gcc", "qemu-aarch64"):
+    for tool in ("cc", "aarch64-linux-gnu-gcc", "qemu-aarch64", *_SERVERS):
         (bare_path / tool).symlink_to("/bin/true")
     installed("app", tmp_path, "exit 0")
     installed("uv", tmp_path, "exit 0")
@@ -107,7 +108,7 @@ def test_a_missing_browser_is_told_and_stops_nothing(bare_path: Path, tmp_path: 
 
 
 def test_missing_cross_tools_are_told_and_stop_nothing(bare_path: Path, tmp_path: Path) -> None:
-    for tool in ("cc", "chromium"):
+    for tool in ("cc", "chromium", *_SERVERS):
         (bare_path / tool).symlink_to("/bin/true")
     installed("app", tmp_path, "exit 0")
     installed("uv", tmp_path, "exit 0")
@@ -121,6 +122,24 @@ def test_missing_cross_tools_are_told_and_stop_nothing(bare_path: Path, tmp_path
         if tool:
             (bare_path / tool).symlink_to("/bin/true")
     assert told == [["gcc-aarch64-linux-gnu qemu-user"], ["qemu-user"], []]
+
+
+def test_missing_servers_are_told_and_stop_nothing(bare_path: Path, tmp_path: Path) -> None:
+    for tool in ("cc", "chromium", "aarch64-linux-gnu-gcc", "qemu-aarch64"):
+        (bare_path / tool).symlink_to("/bin/true")
+    installed("app", tmp_path, "exit 0")
+    installed("uv", tmp_path, "exit 0")
+    installed("dev", tmp_path, 'echo "$*"', "app")
+    told = []
+    for tool in (*_SERVERS, None):
+        answer = run("test", "-x", path=bare_path, home=tmp_path)
+        assert answer.returncode == 0, answer.stderr
+        told.append([line.partition("apt-get install ")[2] for line in answer.stderr.splitlines()])
+        if tool:
+            (bare_path / tool).symlink_to("/bin/true")
+    # Debian's are found where Debian puts them, whatever the PATH is.
+    has_debians = any(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    assert told == [["redis-server" if has_debians else "postgresql redis-server"], ["redis-server"], []]
 
 
 @pytest.mark.parametrize("script", ["run", ".ci/run"])

@@ -90,14 +90,18 @@ def test_secrets_are_made_once_and_fit_each_other(made_secrets: Path) -> None:
     assert len({text for name, text in before.items() if name != "metrics_token"}) == len(named) - 1
 
 
-def test_the_broker_takes_its_command_and_its_secret(made_secrets: Path, tmp_path: Path) -> None:
-    """A real server, of the same kind, with the container's own arguments."""
+@pytest.mark.parametrize("kind", ["valkey", "redis"])
+def test_the_broker_takes_its_command_and_its_secret(kind: str, made_secrets: Path, tmp_path: Path) -> None:
+    """A real server, of the same kind or of the one that it comes from, with the container's own arguments."""
+    program = str(broker.binary()) if kind == "valkey" else shutil.which("redis-server")
+    if program is None:
+        pytest.skip("Redis is not installed (Debian: apt-get install redis-server)")
     port = processes.free_port()
     given = [
         str(made_secrets / "valkey.conf") if "/run/secrets" in part else part for part in SERVICES["valkey"]["command"]
     ]
     given = [str(tmp_path) if part == "/data" else part for part in given]
-    command = [str(broker.binary()), *given[1:], "--port", str(port), "--bind", "127.0.0.1"]
+    command = [program, *given[1:], "--port", str(port), "--bind", "127.0.0.1"]
     process = processes.start(command, log=tmp_path / "log", folder=tmp_path)
     try:
         processes.wait_until(lambda: processes.accepts(port), seconds=20, what="it listens", log=tmp_path / "log")

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS = 5.0
 """A helper leaves when it was offered nothing for so long."""
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 0.4
 _LOOK_SECONDS = 1.0
 """Between two looks for jobs that wait."""
 _FAILURES = 2

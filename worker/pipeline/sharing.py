@@ -6,7 +6,6 @@ claim rounds that it offers in the database (``helping`` is their side) and stor
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import asdict
 from datetime import timedelta
@@ -116,9 +115,9 @@ class Sharing:
     def wanted(self) -> int:
         """How many more rounds to offer now, so that nobody who could help waits for one."""
         self._look_for_help()
-        claimed = sum(each.state is RoundState.CLAIMED for each in self._out.values())
-        ready = max(len(self._able) - claimed, math.ceil(len(self._able) / 2))
-        return max(0, ready - (len(self._out) - claimed))
+        # One for each who could help, whatever it is at now: so it finds the next at once, and maybe one that it knows.
+        ready = sum(each.state is RoundState.OPEN for each in self._out.values())
+        return max(0, len(self._able) - ready)
 
     def offer(self, chosen: Round, *, seconds: float | None) -> None:
         """Raises LeaseLost."""

@@ -24,7 +24,10 @@ def run(work: Work) -> Outcome:
     ended = contest.run(work, raced) if len(raced) > 1 else _alone(work, raced[0])
     _keep_efforts(ended.work, ended.search, ended.ended_by)
     outcome = _conclude(ended.work, ended.search, ended.ended_by)
-    told = {"tuner": str(ended.work.tuner), "arms": [entry.dump() for entry in ended.entries]}
+    told: dict[str, Any] = {"tuner": str(ended.work.tuner), "arms": [entry.dump() for entry in ended.entries]}
+    helpers = sharing.settle(work)
+    if helpers:
+        told["helpers"] = helpers
     return {**outcome, **told, "choice": _choice(ended) if len(raced) > 1 else []}
 
 

@@ -35,9 +35,7 @@ def of_models(session: Session, digests: Sequence[str], *, owner: str | None = N
     rank = func.row_number().over(
         partition_by=ArtifactRow.model_digest, order_by=(ArtifactRow.published_median, ArtifactRow.created_at)
     )
-    ranked = select(ArtifactRow.id, rank.label("rank")).where(
-        ArtifactRow.model_digest.in_(digests), *_USABLE
-    )
+    ranked = select(ArtifactRow.id, rank.label("rank")).where(ArtifactRow.model_digest.in_(digests), *_USABLE)
     first = ranked.subquery()
     fastest = {one.model_digest: one for one in _by_ids(session, select(first.c.id).where(first.c.rank == 1))}
     return {digest: ModelOverview(jobs=jobs.get(digest, 0), fastest=fastest.get(digest)) for digest in digests}

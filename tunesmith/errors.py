@@ -16,7 +16,7 @@
     │       │   ├── EngineNotInstalled, EngineInstallFailed, EngineStartFailed
     │       │   └── EngineCrashed, EngineSilent, EngineTimeout, EngineGarbled, EngineRequestFailed
     │       └── Unavailable               a part of the service cannot be reached, or has no time
-    │           ├── NotReady, BrokerUnavailable, DatabaseUnavailable, DeviceBusy, PlannerBusy
+    │           ├── NotReady, NoWorker, BrokerUnavailable, DatabaseUnavailable, DeviceBusy, PlannerBusy
     │           ├── BlobStoreUnavailable, BlobStoreRefused, BlobStoreFull
     │           └── TrackerUnreachable, NoDevice, DeviceLost, CrossCompilerMissing, CompilerMissing
     ├── RequestRejected           the server refused what was asked; ``code`` says why
@@ -175,6 +175,10 @@ class BlobStoreRefused(BlobStoreUnavailable):
 
 class BlobStoreFull(BlobStoreUnavailable):
     code = "blob_store_full"
+
+
+class NoWorker(Unavailable):
+    code = "no_worker"
 
 
 class NotReady(Unavailable):

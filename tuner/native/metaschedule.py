@@ -16,6 +16,8 @@ from tuner.native.lines import NativeRecord, Refused, digest, expect, is_list, k
 
 WORKLOADS_FILE = "database_workload.json"
 RECORDS_FILE = "database_tuning_record.json"
+_LOADED = frozenset({"ffi.Module", "ffi.Function", "ffi.OpaquePyObject", "runtime.Module", "ir.EnvFunc"})
+"""Objects that TVM's JSON can hold and that are programs: compiled modules, and functions by their names."""
 
 
 def read_workload(line: str) -> tuple[str, str]:
@@ -25,10 +27,27 @@ def read_workload(line: str) -> tuple[str, str]:
     workload_key, module = row
     expect(workload_key.isascii() and workload_key.isdecimal(), "its structural hash is no number")
     try:
-        expect(bool(base64.b64decode(module, validate=True)), "its module is empty")
+        content = base64.b64decode(module, validate=True)
     except ValueError as error:
         raise Refused("its module is not base64") from error
+    expect(bool(content), "its module is empty")
+    _check_objects(content)
     return key(workload_key), line
+
+
+def _check_objects(content: bytes) -> None:
+    """Of a module: its length in eight bytes, and TVM's JSON, a list of nodes. Raises Refused."""
+    start = content.find(b"{")
+    if start < 0:
+        # Nothing that TVM could load.
+        return
+    try:
+        graph = json.loads(content[start:])
+        kinds = {node["type"] for node in graph["nodes"]}
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise Refused("its module is not TVM's JSON") from error
+    programs = sorted(kinds & _LOADED)
+    expect(not programs, f"its module holds a {', '.join(programs)}, which TVM would load as a program")
 
 
 def with_key(line: str, workload_keys: Sequence[str | None]) -> str:

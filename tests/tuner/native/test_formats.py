@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import base64
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -170,6 +171,26 @@ def test_any_text_is_refused(name: str, text: str) -> None:
 def test_a_workload_that_is_none_is_refused(line: str, reason: str) -> None:
     with pytest.raises(Refused, match=reason):
         metaschedule.read_workload(line)
+
+
+@pytest.mark.parametrize("kind", ["ffi.Module", "ffi\\u002eModule", "ffi.Function", "ir.EnvFunc"])
+def test_a_workload_that_brings_a_program_along_is_refused(kind: str) -> None:
+    """TVM rebuilds any object that it knows, compiled modules and functions by their names among them."""
+    graph = f'{{"root_index":1,"nodes":[{{"type":"ffi.String","data":"a"}},{{"type":"{kind}","data":"AgAA"}}]}}'
+    module = base64.b64encode(len(graph).to_bytes(8, "little") + graph.encode()).decode()
+    with pytest.raises(Refused, match="load as a program"):
+        metaschedule.read_workload(json.dumps(["1", module]))
+    broken = base64.b64encode(b"\0" * 8 + graph[:-1].encode()).decode()
+    with pytest.raises(Refused, match="not TVM's JSON"):
+        metaschedule.read_workload(json.dumps(["1", broken]))
+
+
+def test_a_pickled_line_of_autotvm_is_refused() -> None:
+    """As its logs of before 0.6 are; unpickling runs what it says."""
+    pickled = base64.b64encode(b"cposix\nsystem\n(S'id'\ntR.").decode()
+    for line in (f"llvm\t{pickled}\t{pickled}\t{pickled}", f"llvm\t{pickled}\t{pickled}\t{pickled}\t0.2"):
+        with pytest.raises(Refused, match="not JSON"):
+            autotvm.read(line)
 
 
 @pytest.mark.parametrize("place", ["-1", "1", "true", "0.0", '"0"', "null", "[0]"])

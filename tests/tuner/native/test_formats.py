@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import base64
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path

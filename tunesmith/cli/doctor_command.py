@@ -19,7 +19,8 @@ Examples:
   tunesmith doctor --json
   tunesmith doctor --worker
 \b
-Checks: settings, home, database, broker, blobs, engines, compiler, workers.
+Checks: settings, home, database, broker, blobs, engines, cage, compiler,
+workers.
 """
 _MIGRATE_EPILOG = """\b
 Examples:

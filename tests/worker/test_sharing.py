@@ -8,20 +8,23 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from domain import errors
-from domain.jobs import JobState
+from domain.jobs import JobState, Stage
+from domain.shared_rounds import Offer, RoundState, SharedRound
 from domain.workers import Worker
-from storage import workers
+from storage import shared_rounds, tuning_tasks, workers
 from storage.tables import SharedRoundRow
 from tests.worker.conftest import Bench, Killed
 from tests.worker.scripted import HELLO
 from tuner import devicelock
 from worker import clock, hellos
-from worker.pipeline import helping, sharing
+from worker.pipeline import helping, running, sharing
+from worker.pipeline.work import Outcome, Work
 from worker.runtime import Runtime
 
 LEADER = "elsewhere:1:1"
@@ -186,23 +189,64 @@ def test_a_helper_that_is_killed_loses_its_round_and_no_trial(bench: Bench, team
 
 
 def test_a_helper_stores_what_one_before_it_on_its_host_had_journaled(
-    bench: Bench, team: Callable[[int], Team]
+    bench: Bench, team: Callable[[int], Team], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    crew = team(1)
-    bench.script.tasks = ["conv"]
+    crew = team(2)
     job_id = bench.job(trials=16)
-    killed: list[int] = []
+
+    def stop(_: Work) -> Outcome:
+        raise Killed
+
+    # The leader comes as far as its plan and is slow from there.
+    steps = [(stage, stop if stage is Stage.TUNE else step) for stage, step in running.STEPS]
+    monkeypatch.setattr(running, "STEPS", tuple(steps))
+    with pytest.raises(Killed):
+        crew.leader.run_job(job_id)
 
     def die(count: int) -> None:
-        if threading.current_thread().name == crew.helpers[0].id and not killed:
-            killed.append(count)
+        if count == 3:
             raise Killed
 
     bench.script.on_trial = die
-    # The only task's round goes to the helper: the leader waits for what it is slow to begin itself.
-    crew.leader.run_job(job_id)
-    crew.join()
-    check_whole(bench, job_id, 16)
+    first = offer(bench, job_id, first_trial=0)
+    with pytest.raises(Killed):
+        crew.helpers[0].help_job(job_id)
+    assert len(bench.records(job_id)) == 2
+    with bench.database.transaction() as session:
+        assert shared_rounds.expire(session, [first.id], now=clock.now() + timedelta(seconds=60)) == 1
+    second = offer(bench, job_id, first_trial=2)
+    assert crew.helpers[1].help_job(job_id) == 1
+    assert len(bench.records(job_id)) == 10
+    assert len(bench.script.measured) == len(set(bench.script.measured)) == 10
+    with bench.database.reading() as session:
+        assert shared_rounds.get(session, second.id).state is RoundState.DONE
+
+
+def offer(bench: Bench, job_id: str, *, first_trial: int) -> SharedRound:
+    """A round of the first task, as the leader would offer it."""
+    job = bench.get(job_id)
+    assert job.placement is not None
+    assert job.lease is not None
+    with bench.database.transaction() as session:
+        (first, *_) = tuning_tasks.of_job(session, job_id)
+        return shared_rounds.open_round(
+            session,
+            job_id,
+            job.lease.attempt,
+            Offer(
+                workload_key=first.extracted.workload_key,
+                tuner="autotvm",
+                target=job.placement.target.identity,
+                device_key=job.placement.device.key,
+                toolchain=job.placement.toolchain.identity,
+                request={"tuner": "autotvm"},
+                trials=8,
+                first_trial=first_trial,
+                seconds_limit=None,
+                lock_place="the leader's",
+            ),
+            now=clock.now(),
+        )
 
 
 def test_the_engine_of_a_helper_that_crashes_costs_its_round_alone(bench: Bench, team: Callable[[int], Team]) -> None:

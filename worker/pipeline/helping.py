@@ -61,6 +61,8 @@ class Helper:
     failures: int = 0
     _engine: Engine | None = None
     _warm: set[str] = field(default_factory=set)
+    _settled: set[str] = field(default_factory=set)
+    """Workloads of which nothing is in this host's journal that nobody stored."""
     _keeper: RoundKeeper | None = None
     _next_look: float = 0.0
 
@@ -156,6 +158,7 @@ class Helper:
                 with measuring.alone(work, say=False):
                     return int(self._spend(work, claimed))
         except (Stopped, Canceled):
+            self._settled.clear()
             self._give_back(claimed, keeper)
             return 0
         finally:
@@ -177,6 +180,7 @@ class Helper:
         except errors.TunesmithError as error:
             work.keeper.check()
             self.failures += 1
+            self._settled.clear()
             self._recover(work, claimed)
             failure = Failure(code=error.code, message=error.message[:4000], hint=error.hint)
         with self.database.transaction() as session:
@@ -229,6 +233,8 @@ class Helper:
         """Store what engines on this host measured of the workload and nobody stored, as far as the round's trials pay
         for it; returns how many of these are left."""
         key = claimed.offer.workload_key
+        if key in self._settled:
+            return claimed.offer.trials
         with self.database.reading() as session:
             stored = {record.schedule_digest for record in records.of_job(session, self.job.id, key)}
         found = {
@@ -239,6 +245,7 @@ class Helper:
         left = claimed.offer.trials - (len(stored) - claimed.offer.first_trial)
         if found and left > 0:
             left -= self._store(work, claimed, list(found.values())[:left])
+        self._settled.add(key)
         return max(0, left)
 
     def _history(self, work: Work, key: str) -> str | None:

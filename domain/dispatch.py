@@ -28,7 +28,8 @@ CUDA_QUEUE = "tunesmith.cuda"
 PRIORITIES = 10
 """0 goes first, as Redis's transport has it."""
 
-VISIBILITY_SECONDS = 12 * 3600
+VISIBILITY_SECONDS = 12 * 3600.0
+"""After which a message that was taken, and whose taker never said that it has it, is given to another."""
 _ANSWER_SECONDS = 5
 """A broker that takes longer is away: one that is frozen, or behind a cut cable, closes no connection."""
 
@@ -80,14 +81,14 @@ def help_message(job_id: str, worker: Worker) -> dict[str, Any]:
     return {"name": HELP_JOB, "args": [job_id], "priority": PRIORITIES - 1, "queue": own_queue(worker)}
 
 
-def transport_options() -> dict[str, Any]:
+def transport_options(visibility_seconds: float = VISIBILITY_SECONDS) -> dict[str, Any]:
     """Options of kombu's Redis transport, the same for both ends: in which list a message lies, and how long to wait
     for a broker."""
     return {
         "priority_steps": list(range(PRIORITIES)),
         # Of all queues the most urgent message goes first; of those that are as urgent, one of each queue in turn.
         "queue_order_strategy": "round_robin",
-        "visibility_timeout": VISIBILITY_SECONDS,
+        "visibility_timeout": visibility_seconds,
         "socket_connect_timeout": _ANSWER_SECONDS,
         "socket_timeout": _ANSWER_SECONDS,
         "socket_keepalive": True,

@@ -15,6 +15,7 @@ from kombu import Exchange, Queue
 from domain import dispatch, logs
 from domain.jobs import Job
 from domain.workers import Worker
+from worker.messages import AcknowledgedRequest
 from worker.reaper import Publish
 from worker.runtime import Runtime
 
@@ -29,7 +30,7 @@ def create(broker_url: str, runtime: Runtime) -> Celery:
         broker_connection_retry_on_startup=True,
         # However long it is away: a worker without a broker still works on its job.
         broker_connection_max_retries=None,
-        broker_transport_options=dispatch.transport_options(),
+        broker_transport_options=dispatch.transport_options(runtime.settings.broker_visibility_seconds),
         task_queues=[Queue(name, Exchange(name), routing_key=name) for name in runtime.queues],
         task_default_queue=dispatch.QUEUE,
         task_ignore_result=True,
@@ -44,12 +45,12 @@ def create(broker_url: str, runtime: Runtime) -> Celery:
         worker_hijack_root_logger=False,
     )
 
-    @app.task(name=dispatch.RUN_JOB)
+    @app.task(name=dispatch.RUN_JOB, Request=AcknowledgedRequest)
     def run_job(job_id: str) -> None:
         with logs.bound(job_id=job_id):
             runtime.run_job(job_id)
 
-    @app.task(name=dispatch.HELP_JOB)
+    @app.task(name=dispatch.HELP_JOB, Request=AcknowledgedRequest)
     def help_job(job_id: str) -> None:
         with logs.bound(job_id=job_id):
             runtime.help_job(job_id)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from configuration.settings import Settings
-from domain import capabilities, destinations, logs, tracing
+from domain import capabilities, destinations, dispatch, logs, tracing
 from domain.logs import LogFormat, LogLevel
 
 
@@ -23,6 +23,11 @@ class WorkerSettings(Settings):
     broker_url: str | None = Field(
         default=None,
         description="URL of a Redis or Valkey server that carries messages; by default the one that `serve` starts.",
+    )
+    broker_visibility_seconds: float = Field(
+        default=dispatch.VISIBILITY_SECONDS,
+        gt=0,
+        description="Seconds after which a message goes to another worker when whoever took it has not said so.",
     )
     takes: Literal["auto", "cpu", "cuda"] = Field(
         default="auto",

@@ -75,6 +75,8 @@ class Script:
     run_seconds: Mapping[str, float] = field(
         default_factory=lambda: {"reference": 3e-3, "untuned": 2e-3, "tuned": 1e-3}
     )
+    before_trial: Callable[[int], None] = lambda _: None
+    """Called with the number of trials measured so far, before another one is."""
     on_trial: Callable[[int], None] = lambda _: None
     """Called with the number of trials measured so far, after a trial is journaled and before it is told."""
     refuse: Callable[[str, dict[str, Any]], None] = lambda _method, _params: None
@@ -261,6 +263,7 @@ class ScriptedEngine:
         return {"trials": params["trials"], "exhausted": False, "reason": "trials", **waited}
 
     def _measure(self, key: str, index: int, params: dict[str, Any], number: int, on_event: OnEvent) -> None:
+        self._script.before_trial(len(self._script.measured))
         time.sleep(self._script.seconds_per_trial)
         failed = key in self._script.failing
         latencies = [] if failed else [1e-3 / (1 + index) * self._script.speed.get(params["tuner"], 1.0)]

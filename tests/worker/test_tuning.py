@@ -140,6 +140,19 @@ def test_engines_that_only_crash_end_the_job(bench: Bench) -> None:
     assert bench.script.started.count("relay") <= 6
 
 
+def test_a_job_of_which_every_task_kills_its_engine_fails(bench: Bench) -> None:
+    def die(_count: int) -> None:
+        raise errors.EngineCrashed("relay engine: it was ended by SIGKILL")
+
+    bench.script.before_trial = die
+    job_id = bench.job(trials=100)
+    bench.runtime(engine_restarts=50).run_job(job_id)
+    job = bench.get(job_id)
+    assert job.failure is not None
+    assert (job.failure.code, "SIGKILL" in job.failure.message) == ("engine_crashed", True)
+    assert len(bench.script.asked("tune")) == 2 * len(bench.script.tasks)
+
+
 def test_a_small_space_is_searched_once(bench: Bench) -> None:
     bench.script.space_size = 5
     job_id = bench.job(trials=100)

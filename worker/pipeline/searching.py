@@ -345,6 +345,8 @@ class Search:
             self._left.add(key)
         self._work.note(f"{error.message} while tuning {self._name(key)}; going on with a new engine")
         self.progress.recover(seconds=self._spent)
+        if self._nothing_left():
+            raise error
         # What others have at work now is told when it comes back.
         firsts = self._sharing.first_trials
         self._allocator = Allocator(
@@ -355,6 +357,14 @@ class Search:
         )
         for left in self._left:
             self._allocator.finished(left, trials=0, best_latency=self.progress.best(left), exhausted=True)
+
+    def _nothing_left(self) -> bool:
+        """Whether engines have died of every task, and there is no good trial of any."""
+        tasks = self.progress.tasks
+        tried = [task.extracted.workload_key for task in tasks if task.trials_planned]
+        return self._left.issuperset(tried) and all(
+            self.progress.best(task.extracted.workload_key) is None for task in tasks
+        )
 
     def _task(self, key: str) -> ExtractedTask:
         return next(task.extracted for task in self.progress.tasks if task.extracted.workload_key == key)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from domain.jobs import JobState
 from tests.faults.scene import Scene
 from tests.faults.trying import Fault
@@ -18,14 +16,14 @@ def kill_broker(scene: Scene) -> None:
     """A job is queued before and one after; neither may need the other's message."""
     scene.topology.redis.kill()
     scene.others.append(scene.submit())
-    _pass(scene, _AWAY_SECONDS)
+    scene.pass_time(_AWAY_SECONDS)
     scene.topology.redis.start()
 
 
 def freeze_broker(scene: Scene) -> None:
     scene.others.append(scene.submit())
     scene.topology.redis.freeze()
-    _pass(scene, 2 * VISIBILITY_SECONDS + 1)
+    scene.pass_time(2 * VISIBILITY_SECONDS + 1)
     scene.topology.redis.thaw()
 
 
@@ -36,7 +34,7 @@ def restart_database(scene: Scene) -> None:
         server.stop()
     else:
         server.kill()
-    time.sleep(1.0)
+    scene.pass_time(1.0)
     server.start()
 
 
@@ -47,7 +45,7 @@ def cut_connections(scene: Scene) -> None:
     for proxy in proxies:
         proxy.refusing = True
         proxy.cut()
-    _pass(scene, _AWAY_SECONDS)
+    scene.pass_time(_AWAY_SECONDS)
     for proxy in proxies:
         proxy.refusing = False
 
@@ -57,7 +55,7 @@ def refuse_writes(scene: Scene) -> None:
     proxy = scene.topology.s3_proxy
     proxy.refused, proxy.answer_writes = 0, 503 if scene.number % 2 == 0 else 403
     scene.wait(lambda: proxy.refused > 0 or scene.job().state.is_final, "the job writes to S3")
-    _pass(scene, _AWAY_SECONDS)
+    scene.pass_time(_AWAY_SECONDS)
     proxy.answer_writes = None
     scene.notes.append(f"{proxy.refused} writes refused")
 
@@ -69,14 +67,6 @@ def _others_run(scene: Scene) -> bool:
 
 def _ended(scene: Scene) -> bool:
     return scene.job().state.is_final
-
-
-def _pass(scene: Scene, seconds: float) -> None:
-    """Let time go by, as an orchestrator would."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        scene.topology.tend()
-        time.sleep(0.05)
 
 
 FAULTS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ TRIALS = {Engines.REAL: 32, Engines.SCRIPTED: 48}
 _SIZES = itertools.count(18, 2)
 """Of inputs: each has tuning tasks of its own, which no earlier job has covered."""
 _PATIENCE = 240.0
+_LOOK_SECONDS = 0.05
 _MODULES = {Engines.REAL: "tuner.engines.relay", Engines.SCRIPTED: "tests.topology.scripted_engine\0relay"}
 
 
@@ -75,6 +77,13 @@ class Scene:
             return False
 
         return self.topology.wait(asked, seconds=seconds, what=what)
+
+    def pass_time(self, seconds: float) -> None:
+        """Meanwhile the orchestrator does its work."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self.topology.tend()
+            time.sleep(_LOOK_SECONDS)
 
     def wait_until_tuning(self, job_id: str | None = None) -> None:
         """Until a quarter of the job's trials are done."""

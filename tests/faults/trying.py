@@ -35,8 +35,8 @@ class Fault:
     size: int | None = None
     mid_tune: bool = True
     """Whether the fault is done in the middle of the search; otherwise as soon as the job is queued."""
-    home_bytes: int | None = None
-    """Size of the home folders' file system, where the fault is about that."""
+    prepare: Callable[[Topology], None] | None = None
+    """What is done before the job is submitted; raises NotHere."""
 
 
 @dataclass(kw_only=True)
@@ -63,6 +63,8 @@ class Try:
 def attempt(fault: Fault, topology: Topology, number: int) -> Try:
     """Raises NotHere, and AssertionError when something does not come to an end."""
     homes = [host.home for host in topology.hosts.values()]
+    if fault.prepare:
+        fault.prepare(topology)
     two_before = topology.two_at_once()
     with Ledger(homes) as ledger:
         scene = Scene(topology=topology, ledger=ledger, number=number)

@@ -26,7 +26,7 @@ from tests.servers.postgresql import PostgreSQL
 from tests.servers.proxy import Proxy
 from tests.servers.redis import Redis
 from tests.servers.s3 import S3
-from tests.topology import engines, witness
+from tests.topology import clocks, disks, engines, witness
 from tests.topology.engines import Engines
 from tests.topology.parts import Part
 from tuner.catalogue import ROOT
@@ -53,6 +53,9 @@ class Host:
     home: Path
     locks: Path
     witnesses: Path
+    clock: clocks.HostClock
+    disk: disks.Disk | None
+    """The home folder's own file system, where there is one."""
 
 
 @dataclass(kw_only=True)
@@ -68,6 +71,8 @@ class Topology:
     settings: dict[str, str]
     trial_seconds: float
     mark: str = field(default_factory=lambda: secrets.token_hex(8))
+    small_disks: frozenset[str] = frozenset()
+    """Hosts whose home folder is a small file system of its own, where we may make one."""
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     hosts: dict[str, Host] = field(default_factory=dict)
     workers: dict[str, Part] = field(default_factory=dict)
@@ -75,6 +80,7 @@ class Topology:
     def __post_init__(self) -> None:
         self.database_name = self.postgresql.create_database("tunesmith")
         self.port = processes.free_port()
+        self.clock_library = clocks.compile_library(self.folder)
         self.database = Database(self.postgresql.url(self.database_name, socket=True), timeout=10)
         """For looking at it, past the proxy."""
         self.api = self._part("api", "api", self.host("front"))
@@ -88,10 +94,17 @@ class Topology:
     def host(self, name: str) -> Host:
         if name not in self.hosts:
             folder = self.folder / name
-            host = Host(name=name, home=folder / "home", locks=folder / "locks", witnesses=folder / "witness")
-            for path in (host.home, host.locks, host.witnesses):
+            home, locks, witnesses = folder / "home", folder / "locks", folder / "witness"
+            for path in (home, locks, witnesses):
                 path.mkdir(parents=True, mode=0o700)
-            self.hosts[name] = host
+            self.hosts[name] = Host(
+                name=name,
+                home=home,
+                locks=locks,
+                witnesses=witnesses,
+                clock=clocks.make(folder, self.clock_library),
+                disk=disks.mount(home) if name in self.small_disks else None,
+            )
         return self.hosts[name]
 
     def environment(self, host: Host) -> dict[str, str]:
@@ -109,6 +122,7 @@ class Topology:
             **self.s3.credentials,
             **written,
             **self.settings,
+            **host.clock.environment,
             "PYTHONPATH": str(ROOT),
             "PYTHONSAFEPATH": "1",
             "PYTHONUNBUFFERED": "1",
@@ -179,6 +193,9 @@ class Topology:
                 part.process.terminate()
         for part in self.parts():
             part.stop()
+        for host in self.hosts.values():
+            if host.disk:
+                host.disk.unmount()
         self.client.close()
         self.database.close()
 
@@ -198,6 +215,7 @@ def running(
     workers: Mapping[str, str],
     settings: Mapping[str, str] | None = None,
     trial_seconds: float = 0.15,
+    small_disks: frozenset[str] = frozenset(),
     keep: Path | None = None,
 ) -> Iterator[Topology]:
     """``workers`` maps names to hosts. Raises Missing where a server is not installed.
@@ -220,6 +238,7 @@ def running(
             s3_proxy=stack.enter_context(proxy.before(blobs.port)),
             settings={**QUICK, **(settings or {})},
             trial_seconds=trial_seconds,
+            small_disks=small_disks,
         )
         stack.callback(topology.stop)
         for name, host in workers.items():

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.reference import vetting
-from tuner.engines.reference.vetting.refusal import refuse
+from tuner.engines.reference.vetting.refusal import refuse, shown
 
 STANDARD_DOMAINS = ("", "ai.onnx")
 _FLOATING = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE, onnx.TensorProto.BFLOAT16)
@@ -56,7 +56,7 @@ def spec(value: Any) -> Json:
     Raises EngineFailure ``invalid_model`` for a value that is no tensor.
     """
     if value.type.WhichOneof("value") != "tensor_type":
-        raise EngineFailure("invalid_model", f"{value.name!r} is not a tensor; only tensors can be fed and returned")
+        raise refuse("dtype", f"{shown(value.name)} is not a tensor; only tensors can be fed and returned")
     tensor = value.type.tensor_type
     shape: list[int | str | None] = [None]
     if tensor.HasField("shape"):

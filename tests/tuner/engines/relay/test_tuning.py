@@ -117,6 +117,19 @@ def test_a_fresh_engine_measures_nothing_again(
     assert not any(trial["default"] for trial in trials)
 
 
+def test_a_workload_that_another_searched_since_begins_anew(
+    convolution: dict[str, Any], first_round: tuple[dict[str, Any], Trials], engine_logs: Path, tmp_path: Path
+) -> None:
+    history = tmp_path / "history.jsonl"
+    history.write_text("".join(trial["schedule"] + "\n" for trial in first_round[1]))
+    with start("relay", engine_logs / "helped.log") as engine:
+        _tune(engine, convolution, tmp_path / "j", trials=2)
+        more = {"history": str(history), "first_trial": 6, "trials": 4}
+        _, trials = _tune(engine, convolution, tmp_path / "k", fresh=True, **more)
+    assert len(trials) == 4
+    assert not {trial["schedule_digest"] for trial in first_round[1]} & {trial["schedule_digest"] for trial in trials}
+
+
 def test_a_space_is_exhausted(
     relay: EngineSession, place: dict[str, Any], tasks: list[dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ from kombu import Exchange, Queue
 from domain import dispatch, logs
 from domain.jobs import Job
 from domain.workers import Worker
-from worker.messages import AcknowledgedRequest
+from worker import messages
 from worker.reaper import Publish
 from worker.runtime import Runtime
 
@@ -25,6 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 def create(broker_url: str, runtime: Runtime) -> Celery:
+    messages.forget_lost_acknowledgements()
     app = Celery("tunesmith", broker=broker_url)
     app.conf.update(
         broker_connection_retry_on_startup=True,
@@ -45,12 +46,12 @@ def create(broker_url: str, runtime: Runtime) -> Celery:
         worker_hijack_root_logger=False,
     )
 
-    @app.task(name=dispatch.RUN_JOB, Request=AcknowledgedRequest)
+    @app.task(name=dispatch.RUN_JOB)
     def run_job(job_id: str) -> None:
         with logs.bound(job_id=job_id):
             runtime.run_job(job_id)
 
-    @app.task(name=dispatch.HELP_JOB, Request=AcknowledgedRequest)
+    @app.task(name=dispatch.HELP_JOB)
     def help_job(job_id: str) -> None:
         with logs.bound(job_id=job_id):
             runtime.help_job(job_id)

@@ -57,6 +57,9 @@ class HttpProtocol(H11Protocol):
             self.on_response_complete()
             return
         super().data_received(data)
+        if self.conn.trailing_data[0]:
+            # More than one request came: the bytes are none of them.
+            self._request = b""
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop(self._head_timer)
             self._head_timer = None

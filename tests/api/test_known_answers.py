@@ -28,6 +28,7 @@ class Caller:
     def __init__(self, connection: socket.socket, services: Services, token: str) -> None:
         self._connection = connection
         self._token = token
+        self._rest = b""
         self.known: list[bool] = []
         real = services.known_answers.answer
 
@@ -51,13 +52,15 @@ class Caller:
 
     def answer(self) -> tuple[str, bytes]:
         """Head, without the date, and body."""
-        content = b""
+        content, self._rest = self._rest, b""
         while b"\r\n\r\n" not in content:
             content += self._piece()
         head, _, body = content.partition(b"\r\n\r\n")
-        length = re.search(rb"(?i)content-length: (\d+)", head)
-        while length and len(body) < int(length[1]):
+        found = re.search(rb"(?i)content-length: (\d+)", head)
+        length = int(found[1]) if found else 0
+        while len(body) < length:
             body += self._piece()
+        body, self._rest = body[:length], body[length:]
         return re.sub(r"(?im)^(date|x-request-id): .*\r\n", "", head.decode()), body
 
     def _piece(self) -> bytes:
@@ -180,6 +183,16 @@ def test_only_whole_requests_alone_are_known(service: Service, token: str, runni
         caller.send(one[20:])
         assert caller.answer()[0].startswith("HTTP/1.1 200")
         assert not any(caller.known)
+
+
+def test_requests_that_come_together_are_each_answered(service: Service, token: str, running: str) -> None:
+    """And never taken for the last of them."""
+    with calling(service, token) as caller:
+        cancel = caller.request(f"/v1/jobs/{running}:cancel", "Content-Length: 0", method="POST")
+        for _ in range(2):
+            caller.send(cancel + caller.request(f"/v1/jobs/{running}"))
+            assert caller.answer()[0].startswith("HTTP/1.1 403")
+            assert caller.answer()[0].startswith("HTTP/1.1 200")
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs/j-none", "/healthz", "/v1/jobs/{job}/events"])

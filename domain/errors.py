@@ -66,6 +66,7 @@
     │   ├── BlobStoreUnavailable      where models and artifacts are kept does not answer
     │   │   ├── BlobStoreRefused          it answers, and wants other credentials, rights or another bucket
     │   │   └── BlobStoreFull             no space is left for their bytes, there or on this host
+    │   ├── DiskFull                  no space is left where a worker works
     │   ├── DeviceBusy
     │   ├── PlannerBusy               as many plans are being made as this server makes at once
     │   ├── TrackerUnreachable        the RPC tracker does not answer
@@ -399,6 +400,11 @@ class BlobStoreRefused(BlobStoreUnavailable):
 class BlobStoreFull(BlobStoreUnavailable):
     code = "blob_store_full"
     default_hint = "An admin frees space: tunesmith gc; the home folder holds the cache of an S3 store too."
+
+
+class DiskFull(Unavailable):
+    code = "disk_full"
+    default_hint = "Free some space in the home folder of that worker; its jobs wait, and go on where they stood."
 
 
 class DeviceBusy(Unavailable):

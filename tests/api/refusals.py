@@ -192,6 +192,7 @@ OF_CONNECTIONS = {"request_timeout", "headers_too_large"}
 """Refused by the server before the application is asked: tests/api/test_slow_clients.py does."""
 
 NEVER_BY_HTTP = {
+    "disk_full": "of a worker's host: its job waits",
     "too_much": "the base of those that come",
     "not_found": "the base of those that come",
     "unavailable": "the bytes of an upload that another one removed: tests/api/test_models.py has the race",

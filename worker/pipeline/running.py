@@ -27,6 +27,7 @@ from worker.pipeline import (
     blob_waiting,
     compiling,
     devices,
+    full_disks,
     importing,
     outages,
     planning,
@@ -70,7 +71,7 @@ class Pipeline:
         network = job.request.runner is RunnerKind.RPC
         pool = EnginePool(self.engines, log=log, canceled=keeper.stop_wanted, network=network)
         try:
-            outages.outlast(keeper, lambda: self._advance(job, keeper, pool))
+            outages.outlast(keeper, lambda: self._work(job, keeper, pool))
             metrics.attempt_ended(JobState.SUCCEEDED)
         except LeaseLost:
             metrics.attempt_ended(metrics.LOST)
@@ -83,7 +84,7 @@ class Pipeline:
         except CancelAsked:
             pool.close_all()
             self._end(job, keeper, JobState.CANCELED, None)
-        except errors.BlobStoreUnavailable as error:
+        except (errors.BlobStoreUnavailable, errors.DiskFull) as error:
             # Not the job's fault, and what it has done so far is kept: others have their turn, then it goes on.
             _log.warning("job %s: given back: %s", job.id, error.message)
             pool.close_all()
@@ -102,6 +103,10 @@ class Pipeline:
         finally:
             pool.close_all()
         self._clear(job)
+
+    def _work(self, job: Job, keeper: LeaseKeeper, pool: EnginePool) -> None:
+        with full_disks.told():
+            self._advance(job, keeper, pool)
 
     def _advance(self, job: Job, keeper: LeaseKeeper, pool: EnginePool) -> None:
         try:

@@ -262,6 +262,8 @@ class Search:
         except _UNREACHABLE:
             raise
         except (errors.EngineRequestFailed, errors.InvalidModel) as error:
+            if isinstance(error, errors.EngineRequestFailed) and error.engine_code == "disk_full":
+                raise
             self._work.note(f"{self._name(key)} cannot be tuned: {error.message[:500]}")
             self._finished(key, before, exhausted=True)
             return

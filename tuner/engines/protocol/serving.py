@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import errno
 import os
 import select
 import signal
@@ -96,8 +97,12 @@ def _answer(request: Request, handlers: Mapping[str, Handler], stream: BinaryIO,
         traceback.print_exc()
         sys.stderr.flush()
         text = traceback.format_exc()[-8000:]
+        # By a code of its own, as it is nobody's mistake.
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
         internal = EngineFailure(
-            "engine_internal_error", f"{type(error).__name__}: {error}"[:2000], details={"traceback": text}
+            "disk_full" if full else "engine_internal_error",
+            f"{type(error).__name__}: {error}"[:2000],
+            details={"traceback": text},
         )
         emitter.emit(messages.ERROR, _failure(internal))
 

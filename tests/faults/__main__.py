@@ -9,20 +9,12 @@ import sys
 import time
 from collections.abc import Sequence
 
-from tests.faults import report
+from tests.faults import report, running
 from tests.faults.catalogue import FAULTS
-from tests.faults.on_hosts import SMALL
-from tests.faults.on_servers import VISIBILITY_SECONDS
 from tests.faults.report import Row
 from tests.faults.trying import Fault, NotHere, attempt
 from tests.servers.processes import Missing
-from tests.topology import running
 from tests.topology.engines import Engines
-
-WORKERS = {"worker-1": "host-1", "worker-2": "host-1", "worker-3": "host-2"}
-"""Two on one host, which share its device and its folders, and one elsewhere."""
-
-SETTINGS = {"TUNESMITH_BROKER_VISIBILITY_SECONDS": str(VISIBILITY_SECONDS)}
 
 
 def main() -> int:
@@ -51,11 +43,9 @@ def main() -> int:
 
 def _run(kind: Engines, faults: Sequence[Fault], options: argparse.Namespace) -> list[Row]:
     rows = []
-    _say(f"· starting PostgreSQL, the broker, S3, the API and {len(WORKERS)} workers ({kind} engines)")
+    _say(f"· starting PostgreSQL, the broker, S3, the API and {len(running.WORKERS)} workers ({kind} engines)")
     keep = report.folder(str(options.keep / kind)) if options.keep else None
-    with running.running(
-        kind=kind, workers=WORKERS, settings=SETTINGS, small_disks=frozenset({SMALL}), keep=keep
-    ) as topology:
+    with running.topology(kind, keep=keep) as topology:
         for fault in faults:
             row = Row(fault=fault)
             rows.append(row)

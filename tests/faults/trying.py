@@ -61,7 +61,14 @@ class Try:
 
 
 def attempt(fault: Fault, topology: Topology, number: int) -> Try:
-    """Raises NotHere, and AssertionError when something does not come to an end."""
+    """Leaves the topology whole. Raises NotHere, and AssertionError when something does not come to an end."""
+    try:
+        return _attempt(fault, topology, number)
+    finally:
+        topology.heal()
+
+
+def _attempt(fault: Fault, topology: Topology, number: int) -> Try:
     homes = [host.home for host in topology.hosts.values()]
     if fault.prepare:
         fault.prepare(topology)

@@ -159,6 +159,22 @@ class Topology:
             )
         return False
 
+    def heal(self) -> None:
+        """Undo whatever was done to servers, networks, disks and clocks, and have every part run again."""
+        for each in (self.postgresql_proxy, self.redis_proxy, self.s3_proxy):
+            each.refusing, each.silent, each.delay, each.answer_writes = False, False, 0.0, None
+        for server in (self.postgresql, self.redis):
+            if server.process is None:
+                server.start()
+        self.redis.thaw()
+        for host in self.hosts.values():
+            host.clock.jump(0)
+            if host.disk:
+                host.disk.free()
+        for part in self.parts():
+            part.wanted = True
+        self.tend()
+
     def parts(self) -> list[Part]:
         return [self.api, *self.workers.values()]
 

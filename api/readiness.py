@@ -47,7 +47,10 @@ def _broker(services: Services) -> None:
 
 
 def _blobs(services: Services) -> None:
-    services.blobs.check()
+    try:
+        services.blobs.check()
+    except errors.BlobStoreUnavailable as error:
+        raise errors.Unavailable("models and artifacts cannot be written") from error
 
 
 def _running(services: Services) -> None:

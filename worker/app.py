@@ -6,7 +6,8 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 from celery import Celery
 from celery.signals import worker_shutting_down
@@ -21,6 +22,8 @@ from worker.runtime import Runtime
 
 _HELP_SECONDS = 6.0
 """Calls for help are repeated: one that nobody had time for by then is void."""
+_SAME_REQUEST_SECONDS = 2.0
+"""A service manager tells every process of the service to end, and the supervisor its children: that is one request."""
 _log = logging.getLogger(__name__)
 
 
@@ -59,17 +62,24 @@ def create(broker_url: str, runtime: Runtime) -> Celery:
     def stop(**_: object) -> None:
         runtime.shutdown.set()
         # Celery would take a second SIGTERM as it took the first.
+        end = _end_when_told_again()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, _end_now)
+            signal.signal(number, end)
 
     worker_shutting_down.connect(stop, weak=False)
     runtime.call_help = _Caller(app).call
     return app
 
 
-def _end_now(*_: object) -> None:
+def _end_when_told_again() -> Callable[..., None]:
     """Whoever asks twice waits no longer: engines end with this process, and the job's lease runs out."""
-    os.kill(os.getpid(), signal.SIGKILL)
+    first = time.monotonic()
+
+    def end(*_: object) -> None:
+        if time.monotonic() - first > _SAME_REQUEST_SECONDS:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return end
 
 
 class _Caller:

@@ -38,13 +38,21 @@ def at_work(bench: Bench, job_id: str, trials: int) -> None:
     processes.wait_until(reached, seconds=60, what="the job is at work", log=bench.home / "worker.log")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_worker_gives_its_job_back_within_seconds(bench: Bench, redis_server: Redis, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    "numbers",
+    [[signal.SIGTERM], [signal.SIGINT], [signal.SIGTERM, signal.SIGTERM]],
+    ids=["SIGTERM", "SIGINT", "by a service manager and the supervisor"],
+)
+def test_a_worker_gives_its_job_back_within_seconds(
+    bench: Bench, redis_server: Redis, numbers: list[signal.Signals]
+) -> None:
     job_id = bench.job(trials=100)
     with worker(bench, redis_server, trial_seconds=0.05) as process:
         at_work(bench, job_id, 5)
-        process.send_signal(number)
         began = time.monotonic()
+        for number in numbers:
+            process.send_signal(number)
+            time.sleep(0.05)
         process.wait(timeout=20)
         assert time.monotonic() - began < 8
     job = bench.get(job_id)
@@ -63,9 +71,10 @@ def test_a_worker_that_is_told_twice_ends_at_once(bench: Bench, redis_server: Re
     job_id = bench.job(trials=100)
     with worker(bench, redis_server, trial_seconds=60) as process:
         at_work(bench, job_id, 0)
+        time.sleep(1)  # by then the engine listens to nobody
         process.send_signal(signal.SIGTERM)
         with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(timeout=1.5)
+            process.wait(timeout=2.5)
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=3) in (-signal.SIGKILL, -signal.SIGTERM)
     assert not bench.get(job_id).state.is_final

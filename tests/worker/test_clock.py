@@ -24,6 +24,10 @@ class Host:
     database: datetime = NOON
     wall: datetime = NOON
     monotonic: float = 1000.0
+    connecting: float = 0.0
+    """Seconds until there is a connection."""
+    answering: float = 0.0
+    """Seconds in which an answer is on its way."""
     clock: Clock = field(init=False)
 
     def __post_init__(self) -> None:
@@ -34,14 +38,25 @@ class Host:
         self.wall += timedelta(seconds=seconds)
         self.monotonic += seconds
 
+    def connection(self) -> None:
+        """As a session has it."""
+        self.wait(self.connecting)
+        self.connecting = 0.0
+
+    def ask(self) -> datetime:
+        self.connection()
+        told = self.database
+        self.wait(self.answering)
+        return told
+
     def synchronize(self) -> float:
-        return self.clock.synchronize(None, patience=40)  # type: ignore[arg-type]
+        return self.clock.synchronize(self, patience=40)  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     made = Host()
-    monkeypatch.setattr(statements, "now", lambda _session, _wall: made.database)
+    monkeypatch.setattr(statements, "now", lambda _session, _wall: made.ask())
     return made
 
 
@@ -93,6 +108,28 @@ def test_small_corrections_are_no_leaps(host: Host) -> None:
     host.database += timedelta(seconds=1.5)
     host.synchronize()
     assert host.clock.judging() == host.clock.now() == NOON + timedelta(seconds=1.5)
+
+
+def test_a_connection_that_takes_long_is_no_leap(host: Host) -> None:
+    host.synchronize()
+    host.connecting = 20
+    assert host.synchronize() == 0
+    assert host.clock.now() == host.clock.judging() == NOON + timedelta(seconds=20)
+
+
+def test_an_answer_that_takes_long_changes_nothing(host: Host) -> None:
+    host.wall += HOUR
+    host.synchronize()
+    host.answering = 20
+    assert host.synchronize() == 3600
+    assert host.clock.now() == host.clock.judging() == NOON + timedelta(seconds=20)
+
+
+def test_the_first_answer_counts_however_long_it_takes(host: Host) -> None:
+    host.wall += HOUR
+    host.answering = 2
+    host.synchronize()
+    assert abs(host.clock.now() - host.database) <= timedelta(seconds=1)
 
 
 @pytest.fixture

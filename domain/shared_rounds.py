@@ -53,6 +53,7 @@ class SharedRound:
     attempt: int
     """Of the job's lease under which it was offered; under another one it is nobody's."""
     state: RoundState
+    opened_at: datetime
     offer: Offer
     worker_id: str | None
     """Its claimant."""
@@ -63,6 +64,11 @@ class SharedRound:
     exhausted: bool | None
     default_latency: float | None
     failure: Failure | None
+
+    def seconds_left(self, now: datetime) -> float | None:
+        """What is left of the tuning time that the round was offered with."""
+        limit = self.offer.seconds_limit
+        return None if limit is None else max(0.0, limit - max(0.0, (now - self.opened_at).total_seconds()))
 
     def is_silent(self, now: datetime) -> bool:
         """Whether its claimant let the claim run out."""

@@ -23,7 +23,7 @@ from domain import errors, ids, tracing
 from domain.events import EventKind
 from domain.jobs import FINAL_STATES, Failure, Job, JobRequest, JobState, Lease, Placement, Stage
 from domain.tokens import LOCAL_OWNER
-from storage import codec, events, job_filters, paging, quotas, statements, webhooks
+from storage import codec, events, job_filters, paging, quotas, shared_rounds, statements, webhooks
 from storage.job_filters import JobFilter
 from storage.tables import JobLabelRow, JobRow, ModelRow
 
@@ -349,6 +349,7 @@ def _end(
     if won:
         _announce(session, job_id, state, failure=failure, now=now)
         webhooks.enqueue(session, job_id, now=now)
+        shared_rounds.forget(session, job_id)
     return won
 
 

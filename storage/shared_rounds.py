@@ -170,9 +170,14 @@ def abandon(session: Session, job_id: str, *, but: Collection[int] = ()) -> int:
     return statements.changed(session, update(SharedRoundRow).where(at_work).values(state=RoundState.LOST))
 
 
-def tuners(session: Session, job_id: str) -> list[str]:
-    """Those whose rounds are open."""
-    query = select(SharedRoundRow.tuner).where(SharedRoundRow.job_id == job_id, SharedRoundRow.state == RoundState.OPEN)
+def tuners(session: Session, job_id: str, *, lock_place: str, device_key: str) -> list[str]:
+    """Those with rounds that a worker of that place and device could claim."""
+    query = select(SharedRoundRow.tuner).where(
+        SharedRoundRow.job_id == job_id,
+        SharedRoundRow.state == RoundState.OPEN,
+        SharedRoundRow.lock_place != lock_place,
+        SharedRoundRow.device_key == device_key,
+    )
     return list(session.scalars(query.distinct()))
 
 
@@ -219,6 +224,7 @@ def _round(row: SharedRoundRow) -> SharedRound:
         job_id=row.job_id,
         attempt=row.attempt,
         state=RoundState(row.state),
+        opened_at=row.opened_at,
         offer=Offer(
             workload_key=row.workload_key,
             tuner=row.tuner,

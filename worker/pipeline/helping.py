@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -40,8 +41,8 @@ _LOOK_SECONDS = 1.0
 """Between two looks for jobs that wait."""
 _FAILURES = 2
 """Rounds that a helper may fail before it leaves the job to others."""
-_SLACK_SECONDS = 120.0
-_QUEUE_SECONDS = 3600.0
+_DEVICE_SECONDS = 5.0
+"""What a helper waits for its device with a round in hand: the job's leader waits for that round."""
 
 
 @dataclass(kw_only=True)
@@ -121,7 +122,9 @@ class Helper:
     def _claim(self, pool: EnginePool) -> SharedRound | None:
         assert self.job.placement is not None  # noqa: S101 - a job that offers rounds has one
         with self.database.reading() as session:
-            tuners = shared_rounds.tuners(session, self.job.id)
+            tuners = shared_rounds.tuners(
+                session, self.job.id, lock_place=devicelock.place(), device_key=self.job.placement.device.key
+            )
         if not tuners:
             return None
         # Started before the claim: others may have the round meanwhile.
@@ -155,14 +158,33 @@ class Helper:
         try:
             with keeper:
                 work = self._work(claimed, keeper, pool)
-                with measuring.alone(work, say=False):
+                with self._device(work, keeper):
                     return int(self._spend(work, claimed))
-        except (Stopped, Canceled):
+        except (Stopped, Canceled, errors.EngineError) as error:
+            if isinstance(error, errors.EngineError):
+                self.failures += 1
+                _log.warning("a round of job %s could not be begun: %s", self.job.id, error.message)
             self._settled.clear()
             self._give_back(claimed, keeper)
             return 0
         finally:
             self._keeper = None
+
+    @contextmanager
+    def _device(self, work: Work, keeper: RoundKeeper) -> Iterator[None]:
+        """Raises Canceled, and leaves the job to others, when somebody else measures here for long."""
+        until = time.monotonic() + _DEVICE_SECONDS
+
+        def gives_up() -> bool:
+            return keeper.stop_wanted() or self._may_leave() or time.monotonic() > until
+
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(measuring.alone(work, canceled=gives_up, say=False))
+            except Canceled:
+                self.failures = _FAILURES
+                raise
+            yield
 
     def _spend(self, work: Work, claimed: SharedRound) -> bool:
         started = time.monotonic()
@@ -208,7 +230,7 @@ class Helper:
             "history": None if known else self._history(work, key),
             "fresh": not known,
             "journal": str(journal.new_file(work, suffix=f"-{claimed.id}")),
-            "seconds": offer.seconds_limit,
+            "seconds": claimed.seconds_left(clock.now()),
             "runner": work.runner,
         }
         self._warm.add(key)
@@ -219,10 +241,7 @@ class Helper:
                     defaults[:] = data["latencies"]
                 self._store(work, claimed, [data])
 
-        options = work.request.measure
-        timeout = trials * (2 * options.timeout + options.cooldown_interval + 10) + _SLACK_SECONDS
-        timeout += _QUEUE_SECONDS if work.runner else 0.0
-        return work.ask(engine, "tune", params, timeout=timeout, on_event=on_event)
+        return work.ask(engine, "tune", params, timeout=measuring.longest_round(work, trials), on_event=on_event)
 
     def _store(self, work: Work, claimed: SharedRound, found: list[dict[str, Any]]) -> int:
         with self.database.transaction() as session:

@@ -11,6 +11,9 @@ from tuner import devicelock
 from worker.pipeline.work import Work
 
 _SILENT_SECONDS = 2.0
+_SLACK_SECONDS = 120.0
+_QUEUE_SECONDS = 3600.0
+"""What a round may wait in a tracker's queue besides."""
 _WAITING = "waiting for the device: another measurement has it"
 
 
@@ -32,3 +35,10 @@ def alone(work: Work, *, canceled: Callable[[], bool] | None = None, say: bool =
                 work.note_once(_WAITING)
             stack.enter_context(devicelock.hold(work.device_lock, timeout=None, canceled=canceled))
         yield
+
+
+def longest_round(work: Work, trials: int) -> float:
+    """Seconds after which an engine that is at work on so many trials counts as stuck."""
+    options = work.request.measure
+    seconds = trials * (2 * options.timeout + options.cooldown_interval + 10) + _SLACK_SECONDS
+    return seconds + (_QUEUE_SECONDS if work.runner else 0.0)

@@ -34,9 +34,6 @@ _log = logging.getLogger(__name__)
 _HOPELESS_TRIALS = 32
 """A task with so many trials and no valid one among them is left."""
 _CRASHES_PER_TASK = 2
-_SLACK_SECONDS = 120.0
-_QUEUE_SECONDS = 3600.0
-"""What a round may wait in a tracker's queue besides."""
 _WAIT_SECONDS = 0.1
 """Between two looks for what helpers bring, while there is nothing else to do."""
 _GONE = (errors.EngineCrashed, errors.EngineSilent, errors.EngineTimeout, errors.EngineGarbled)
@@ -111,8 +108,13 @@ class Search:
         self._share()
         chosen, ended = self._next_round()
         if chosen is not None:
-            with measuring.alone(self._work, canceled=self._attend):
-                self._round(chosen)
+            # Nobody else's from here on: rounds are offered to helpers while the device is waited for.
+            self._own = chosen
+            try:
+                with measuring.alone(self._work, canceled=self._attend):
+                    self._round(chosen)
+            finally:
+                self._own = None
         elif self._sharing.out:
             self._bring_in(everything=ended == "seconds")
         elif ended == "trials" and self._elsewhere and self._patient:
@@ -251,12 +253,10 @@ class Search:
     def _round(self, chosen: Round) -> None:
         key = chosen.workload_key
         before, spent = self.progress.done(key), self._spent
-        self._own = chosen
         try:
             with self._clock(key):
                 result = self._request(chosen)
         except _GONE as error:
-            self._own = None
             self._crashed(key, error)
             return
         except _UNREACHABLE:
@@ -267,8 +267,6 @@ class Search:
             self._work.note(f"{self._name(key)} cannot be tuned: {error.message[:500]}")
             self._finished(key, before, exhausted=True)
             return
-        finally:
-            self._own = None
         queued = min(float(result.get("queue_seconds") or 0.0), self._spent - spent)
         self._spent -= queued
         self.seconds_of[key] -= queued
@@ -294,14 +292,14 @@ class Search:
         engine = work.compiler()
         if engine is not self._engine:
             self._engine, self._warm = engine, set()
-        options, strange = work.request.measure, self._sharing.is_strange(key)
+        strange = self._sharing.is_strange(key)
         params = {
             **work.build_params(work.tuner),
             "workload_key": key,
             "task": extraction.definition(work, key),
             "trials": chosen.trials,
             "first_trial": chosen.first_trial,
-            "measure": asdict(options),
+            "measure": asdict(work.request.measure),
             # Of a task that this engine searched last it knows every trial.
             "history": None if key in self._warm and not strange else history.write(work, self._task(key)),
             "fresh": strange,
@@ -318,8 +316,7 @@ class Search:
                     self.defaults[key] = fmean(data["latencies"])
                 self.progress.store(data, seconds=self._spent_now())
 
-        timeout = chosen.trials * (2 * options.timeout + options.cooldown_interval + 10) + _SLACK_SECONDS
-        timeout += _QUEUE_SECONDS if work.runner else 0.0
+        timeout = measuring.longest_round(work, chosen.trials)
         return work.ask(engine, "tune", params, timeout=timeout, on_event=on_event, canceled=self._attend)
 
     def _finished(self, key: str, before: int, *, exhausted: bool, seconds: float | None = None) -> None:
@@ -347,6 +344,8 @@ class Search:
             self._left.add(key)
         self._work.note(f"{error.message} while tuning {self._name(key)}; going on with a new engine")
         self.progress.recover(seconds=self._spent)
+        # Helpers have stored trials since the tasks were read.
+        self.progress.reload()
         if self._nothing_left():
             raise error
         # What others have at work now is told when it comes back.

@@ -154,6 +154,8 @@ class Sharing:
             taken = shared_rounds.withdraw(session, ids)
         for each in taken:
             del self._out[each]
+        # The next look would offer it again before this worker has taken it.
+        self._tended = time.monotonic()
         return bool(taken)
 
     def abandon(self) -> None:

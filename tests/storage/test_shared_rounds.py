@@ -157,6 +157,24 @@ def test_another_attempt_ends_the_claims_of_the_one_before(session: Session) -> 
     assert shared_rounds.get(session, claimed.id).state is RoundState.LOST
 
 
+def test_a_job_that_ends_leaves_no_rounds(session: Session) -> None:
+    job_id, lease = led(session)
+    opened(session, job_id, lease)
+    claimed = claim(session, job_id)
+    opened(session, job_id, lease, "other")
+    assert jobs.finish(session, job_id, lease, state=JobState.CANCELED, now=NOW)
+    assert _all(session) == []
+    assert not shared_rounds.finish(session, claimed, seconds=1.0, exhausted=False)
+
+
+def test_time_runs_from_the_offer(session: Session) -> None:
+    job_id, lease = led(session)
+    shared = opened(session, job_id, lease, seconds_limit=60.0)
+    left = [shared.seconds_left(shared.opened_at + timedelta(seconds=after)) for after in (-5, 0, 45, 90)]
+    assert left == [60.0, 60.0, 15.0, 0.0]
+    assert opened(session, job_id, lease, "other", seconds_limit=None).seconds_left(NOW) is None
+
+
 def test_a_job_that_is_to_stop_has_no_rounds_to_take(session: Session) -> None:
     job_id, lease = led(session)
     opened(session, job_id, lease, "a")

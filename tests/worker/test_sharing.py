@@ -15,6 +15,7 @@ import pytest
 
 from domain import errors
 from domain.jobs import JobState, Stage
+from domain.ports import Canceled
 from domain.shared_rounds import Offer, RoundState, SharedRound
 from domain.workers import Worker
 from storage import shared_rounds, tuning_tasks, workers
@@ -362,3 +363,45 @@ def test_a_workload_that_moves_is_told_as_new(bench: Bench, team: Callable[[int]
     crew.run(job_id)
     check_whole(bench, job_id, 160)
     assert any(each.get("fresh") for each in bench.script.asked("tune"))
+
+
+def test_the_leaders_own_round_is_offered_to_nobody_while_it_waits_for_the_device(
+    bench: Bench, team: Callable[[int], Team], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crew = team(2)
+
+    @contextlib.contextmanager
+    def hold(*_: Any, canceled: Callable[[], bool], **__: Any) -> Iterator[None]:
+        if threading.current_thread().name not in crew.threads:
+            for _ in range(5):
+                assert not canceled()
+                time.sleep(0.02)
+        yield
+
+    monkeypatch.setattr(devicelock, "hold", hold)
+    job_id = bench.job(trials=192)
+    crew.run(job_id)
+    check_whole(bench, job_id, 192)
+    assert len(by_worker(bench, job_id)) > 1
+
+
+def test_a_helper_whose_device_is_taken_keeps_no_leader_waiting(
+    bench: Bench, team: Callable[[int], Team], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crew = team(1)
+    monkeypatch.setattr(helping, "_DEVICE_SECONDS", 0.2)
+
+    @contextlib.contextmanager
+    def hold(*_: Any, canceled: Callable[[], bool], **__: Any) -> Iterator[None]:
+        while threading.current_thread().name in crew.threads:
+            if canceled():
+                raise Canceled
+            time.sleep(0.02)
+        yield
+
+    monkeypatch.setattr(devicelock, "hold", hold)
+    job_id = bench.job(trials=96)
+    crew.run(job_id)
+    check_whole(bench, job_id, 96)
+    assert set(by_worker(bench, job_id)) == {LEADER}
+    assert states(bench, job_id) == Counter()

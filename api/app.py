@@ -55,7 +55,7 @@ from storage.database import Database
 from storage.tokens import at_once as token_at_once
 from tuner.extraction import Planner
 
-_ALWAYS = problems.responses(400, 401, 403, 429, 500)
+_ALWAYS = problems.responses(400, 401, 403, 429, 500, 503)
 
 
 def create_app(
@@ -70,14 +70,7 @@ def create_app(
     logs: Path,
 ) -> FastAPI:
     """``database`` is migrated and outlives the application, as does everything else passed in."""
-    app = FastAPI(
-        title="Tunesmith",
-        summary="Tunes neural networks for the machines they run on.",
-        version=release.VERSION,
-        docs_url=None,
-        redoc_url=None,
-        lifespan=_serving,
-    )
+    app = _bare()
     stopping = threading.Event()
     counted = Metrics(database, blobs, worker_alive_seconds=settings.worker_alive_seconds)
     callers = KnownCallers(partial(token_at_once, database))
@@ -111,6 +104,17 @@ def create_app(
     # Outside of all that add headers.
     app.add_middleware(RememberAnswers, known=services.known_answers)
     return app
+
+
+def _bare() -> FastAPI:
+    return FastAPI(
+        title="Tunesmith",
+        summary="Tunes neural networks for the machines they run on.",
+        version=release.VERSION,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=_serving,
+    )
 
 
 def _add_middleware(app: FastAPI, services: Services) -> None:

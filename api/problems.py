@@ -12,6 +12,8 @@ from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
@@ -46,6 +48,7 @@ RETRY_AFTER_SECONDS: dict[type[TunesmithError], int] = {
     errors.BlobStoreUnavailable: 10,
     errors.BlobStoreRefused: 60,
     errors.BlobStoreFull: 60,
+    errors.DatabaseUnavailable: 5,
 }
 """When to ask again, where that can be guessed."""
 
@@ -60,6 +63,9 @@ HTTP_CODES = {
 }
 """Code and hint of what goes wrong before any of our own code can say so."""
 
+
+DATABASE_AWAY = (OperationalError, PoolTimeout)
+"""What SQLAlchemy raises when a server is away, or a transaction waited too long for its turn."""
 
 _CLIENT_CLOSED_REQUEST = 499
 """Nginx's number, to be told from others in the metrics."""
@@ -102,6 +108,8 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, http_error)
     app.add_exception_handler(ClientDisconnect, _hung_up)
+    for kind in DATABASE_AWAY:
+        app.add_exception_handler(kind, _database_away)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -159,6 +167,16 @@ def outside(status: int, detail: str) -> JSONResponse:
     """For what never became a request that the application could see."""
     code, hint = HTTP_CODES.get(status, (errors.InvalidRequest.code, None))
     return _response(status, code=code, detail=detail, hint=hint)
+
+
+def database_unavailable() -> errors.DatabaseUnavailable:
+    """Without the driver's words, which name hosts."""
+    return errors.DatabaseUnavailable("the database does not answer")
+
+
+def _database_away(request: Request, error: Exception) -> JSONResponse:
+    logger.error("%s %s: the database does not answer", request.method, request.url.path, exc_info=error)
+    return tunesmith_error(request, database_unavailable())
 
 
 def _hung_up(_request: Request, _error: Exception) -> Response:

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import update
+from sqlalchemy.exc import OperationalError
 
 from api.jobs import repeats
+from domain import errors
 from storage.tables import TokenRow
 from tests.api.factories import AUTHORIZED, Service, make_service
 from tests.api.scripted import ScriptedWorker
@@ -141,6 +143,45 @@ def _broker_away(world: World) -> Any:
     return world.client.get("/readyz")
 
 
+def _deleted_artifact(world: World) -> Any:
+    found = world.finished()["artifact_id"]
+    assert world.client.delete(f"/v1/artifacts/{found}").is_success
+    return world.client.get(f"/v1/artifacts/{found}/download")
+
+
+def _deleted_model(world: World) -> Any:
+    assert world.client.delete(f"/v1/models/{world.model}").is_success
+    return world.ask()
+
+
+def _model_in_use(world: World) -> Any:
+    world.job()
+    return world.client.delete(f"/v1/models/{world.model}")
+
+
+def _blobs_that_fail(error: type[errors.BlobStoreUnavailable]) -> Ask:
+    def ask(world: World) -> Any:
+        def put(*_: object, **__: object) -> None:
+            raise error("the store does not answer")
+
+        world.monkeypatch.setattr(type(world.service.blobs), "put", put)
+        return world.client.put("/v1/models", content=b"some bytes")
+
+    return ask
+
+
+def _database_away(world: World) -> Any:
+    def reading(_: object) -> None:
+        raise OperationalError("SELECT", {}, Exception("connection refused by a-host"))
+
+    world.monkeypatch.setattr(type(world.service.database), "reading", reading)
+    answer = world.client.get("/v1/jobs")
+    assert "a-host" not in answer.text
+    # Who has a token of their own is looked up before anything is routed.
+    assert world.client.get("/v1/jobs", headers={"Authorization": "Bearer tsk_x"}).status_code == 503
+    return answer
+
+
 def _range(world: World) -> Any:
     path = f"/v1/artifacts/{world.digest()}/download"
     return world.client.get(path, headers={"Range": "bytes=99999999-"})
@@ -186,6 +227,13 @@ REFUSALS: dict[str, tuple[int, Ask]] = {
     "engine_not_installed": (503, lambda world: world.client.put("/v1/models", content=b"no engine")),
     "planner_busy": (503, _plans_at_once),
     "not_ready": (503, _broker_away),
+    "database_unavailable": (503, _database_away),
+    "artifact_deleted": (410, _deleted_artifact),
+    "model_deleted": (410, _deleted_model),
+    "model_in_use": (409, _model_in_use),
+    "blob_store_unavailable": (503, _blobs_that_fail(errors.BlobStoreUnavailable)),
+    "blob_store_refused": (503, _blobs_that_fail(errors.BlobStoreRefused)),
+    "blob_store_full": (503, _blobs_that_fail(errors.BlobStoreFull)),
 }
 
 OF_CONNECTIONS = {"request_timeout", "headers_too_large"}
@@ -195,6 +243,8 @@ NEVER_BY_HTTP = {
     "disk_full": "of a worker's host: its job waits",
     "too_much": "the base of those that come",
     "not_found": "the base of those that come",
+    "deleted": "the base of those that come",
+    "no_worker": "a warning in the answer to a job that is taken",
     "unavailable": "the bytes of an upload that another one removed: tests/api/test_models.py has the race",
     "broker_unavailable": "a job is taken all the same; readiness says not_ready",
     "unsupported_operators": "a plan says it of an engine; a job fails with it",

@@ -58,6 +58,9 @@ def create(broker_url: str, runtime: Runtime) -> Celery:
     def help_job(job_id: str) -> None:
         with logs.bound(job_id=job_id):
             runtime.help_job(job_id)
+        if runtime.wanted_by is not None:
+            # At once: its message may lie in a queue that others read, and the claim decides between those who come.
+            run_job(runtime.wanted_by)
 
     def stop(**_: object) -> None:
         runtime.shutdown.set()

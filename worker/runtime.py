@@ -31,10 +31,10 @@ from worker.pipeline.helping import Helper
 from worker.pipeline.running import Pipeline
 from worker.pipeline.work import CallHelp
 from worker.settings import WorkerSettings
+from worker.waiting import Lookout
 
 _log = logging.getLogger(__name__)
 _TAKEN_AT_ONCE_SECONDS = 2.0
-_LOOKED_AT = 20
 
 
 @dataclass(kw_only=True)
@@ -54,6 +54,9 @@ class Runtime:
     """Whether the fleet knows of it, and jobs that waited for it have been called for."""
     revision: str | None = None
     """Of the database when this process first looked."""
+    wanted_by: str | None = None
+    """The waiting job for which this worker left the one that it helped with."""
+    lookout: Lookout = field(default_factory=Lookout)
     id: str = field(default_factory=identity.own_id)
     started_at: datetime = field(default_factory=clock.now)
 
@@ -82,9 +85,15 @@ class Runtime:
             self.current_job = None
 
     def help_job(self, job_id: str) -> int:
-        """Run rounds that the job's leader offers, until there are none or a job waits; returns how many."""
+        """Run rounds that the job's leader offers, until there are none or a job waits, which ``wanted_by`` names then.
+
+        Returns how many.
+        """
+        self.wanted_by = None
         try:
             with self.database.reading() as session:
+                if newer_jobs.unknown(session, job_id):
+                    return 0
                 job = jobs.get(session, job_id)
         except errors.JobNotFound:
             return 0
@@ -112,17 +121,21 @@ class Runtime:
 
     def _is_wanted_elsewhere(self) -> bool:
         """Whether a job waits that this worker could begin, and that no idle worker has taken at once."""
-        with self.database.reading() as session:
-            waiting = jobs.waiting(
+
+        def waiting(most: int) -> list[str]:
+            return jobs.waiting(
                 session,
                 now=clock.now(),
                 unpublished_for=_TAKEN_AT_ONCE_SECONDS,
-                limit=_LOOKED_AT,
+                limit=most,
                 judging=clock.judging(),
                 pause=self.settings.attempt_pause_seconds,
+                max_attempts=self.settings.max_attempts,
             )
-            found = [jobs.get(session, job_id).request for job_id in waiting]
-        return any(self.announced is None or capabilities.lacking(each, self.announced) is None for each in found)
+
+        with self.database.reading() as session:
+            self.wanted_by = self.lookout.first_able(session, waiting, self.announced)
+        return self.wanted_by is not None
 
     @cached_property
     def accelerators(self) -> tuple[Device, ...]:

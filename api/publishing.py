@@ -20,6 +20,10 @@ _PATIENCE: dict[str, Any] = {
 _AWAY_SECONDS = 3.0
 """After a broker did not answer, nobody waits for it: the reaper sends what it is not asked to take."""
 
+_EXPIRES_SECONDS = 24 * 3600.0
+"""After which a message that nobody read is void. Workers have sent many others by then; it is longer than hosts'
+clocks differ, by which it is judged."""
+
 
 class Publisher(Protocol):
     """Both methods raise BrokerUnavailable. A lost message costs time, never a job: the reaper sends another."""
@@ -49,7 +53,7 @@ class CeleryPublisher:
         if time.monotonic() < self._away_until:
             raise errors.BrokerUnavailable("the broker did not answer a moment ago")
         try:
-            self._app.send_task(**dispatch.message(job, living), retry=False)
+            self._app.send_task(**dispatch.message(job, living), retry=False, expires=_EXPIRES_SECONDS)
         except (OperationalError, OSError) as error:
             self._away_until = time.monotonic() + _AWAY_SECONDS
             raise errors.BrokerUnavailable(f"the broker did not take the message: {error}") from error

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -57,4 +57,6 @@ def test_a_message_names_the_task_and_the_job(target: str, queue: str) -> None:
     with publisher._app.connection_for_read() as connection:
         message = connection.SimpleQueue(queue).get(timeout=5)
     assert (message.headers["task"], message.payload[0]) == (dispatch.RUN_JOB, ["j-1"])
+    void_after = datetime.fromisoformat(message.headers["expires"]) - datetime.now(UTC)
+    assert timedelta(hours=23) < void_after <= timedelta(hours=24)
     publisher.close()

@@ -88,10 +88,7 @@ def run(
     if as_json:
         output.document(_document(bundle, specs, result.samples, tops, values))
         return
-    _show(specs, tops, values)
-    _show_times(result)
-    if to:
-        output.note(f"outputs written to {to}")
+    _tell(result, specs, tops, values, to)
 
 
 def _tops(path: Path, names: list[str], most: int, known: list[str] | None) -> Tops:
@@ -109,6 +106,15 @@ def _document(
     if values:
         document["values"] = {array.name: list(array.values) for array in values}
     return document
+
+
+def _tell(
+    result: local.RunResult, specs: list[dict[str, Any]], tops: Tops, values: list[Array], to: Path | None
+) -> None:
+    _show(specs, tops, values)
+    _show_times(result)
+    if to:
+        output.note(f"outputs written to {to}")
 
 
 def _show(specs: list[dict[str, Any]], tops: Tops, values: list[Array]) -> None:

@@ -11,6 +11,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
 from domain.jobs import JobState
+from domain.ports import Canceled
 from storage import jobs
 from tests.worker.conftest import Bench
 from worker import clock
@@ -122,3 +123,19 @@ def test_a_worker_that_is_to_end_does_not_wait(bench: Bench) -> None:
 
         with pytest.raises(ShuttingDown):
             outages.outlast(keeper, work)
+
+
+def test_what_was_finished_as_the_worker_is_told_to_end_is_stored_before_it_leaves(bench: Bench) -> None:
+    runtime = bench.runtime()
+
+    def end(count: int) -> None:
+        if count == 5:
+            # Journaled and not told: the engine is ended in between.
+            runtime.shutdown.set()
+            raise Canceled
+
+    bench.script.on_trial = end
+    job_id = bench.job(trials=24)
+    runtime.run_job(job_id)
+    assert bench.get(job_id).state is JobState.QUEUED
+    assert len(bench.records(job_id)) == 5

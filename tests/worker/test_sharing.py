@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from domain import errors
 from domain.jobs import JobState, Stage
@@ -269,6 +270,22 @@ def test_the_engine_of_a_helper_that_crashes_costs_its_round_alone(bench: Bench,
     theirs = {record.key.workload_key for record in bench.records(job_id) if record.worker_id != LEADER}
     assert crashes[0] not in theirs
     assert theirs
+
+
+def test_a_helper_whose_database_was_away_goes_on_with_its_round(bench: Bench, team: Callable[[int], Team]) -> None:
+    crew = team(1)
+    away: list[int] = []
+
+    def go_away(count: int) -> None:
+        if threading.current_thread().name == crew.helpers[0].id and not away:
+            away.append(count)
+            raise OperationalError("INSERT", {}, Exception("server closed the connection unexpectedly"))
+
+    bench.script.on_trial = go_away
+    job_id = bench.job(trials=96)
+    crew.run(job_id)
+    check_whole(bench, job_id, 96)
+    assert away
 
 
 def test_canceling_stops_everybody(bench: Bench, team: Callable[[int], Team]) -> None:

@@ -38,6 +38,7 @@ class RoundKeeper:
         self._stopping = stopping
         self._lost = threading.Event()
         self._done = threading.Event()
+        self._pause = min(settings.cancel_poll_seconds, settings.lease_seconds / 4)
         self._started = self._renewed = time.monotonic()
         self._thread = threading.Thread(
             target=logs.inherited(self._keep), name=f"round {claimed.id} of {claimed.job_id}", daemon=True
@@ -47,6 +48,29 @@ class RoundKeeper:
     def seconds(self) -> float:
         """Since the claim."""
         return time.monotonic() - self._started
+
+    @property
+    def job_id(self) -> str:
+        return self._claimed.job_id
+
+    @property
+    def is_overdue(self) -> bool:
+        """Never: a round that was not renewed in time is offered to others at once."""
+        return False
+
+    def wait_for_database(self) -> None:
+        """Until it answers and has renewed the claim. Raises LeaseLost when it would not in time, and ShuttingDown."""
+        while True:
+            self.check()
+            try:
+                renewed = self._renew()
+            except SQLAlchemyError:
+                time.sleep(self._pause)
+                continue
+            if not renewed:
+                self._lost.set()
+                raise LeaseLost
+            return
 
     def stop_wanted(self) -> bool:
         return self._lost.is_set() or self._stopping()
@@ -75,8 +99,7 @@ class RoundKeeper:
         self._thread.join()
 
     def _keep(self) -> None:
-        pause = min(self._settings.cancel_poll_seconds, self._settings.lease_seconds / 4)
-        while not self._done.wait(pause) and not self._lost.is_set():
+        while not self._done.wait(self._pause) and not self._lost.is_set():
             try:
                 self._look()
             except SQLAlchemyError:
@@ -85,14 +108,17 @@ class RoundKeeper:
                 self._lost.set()
 
     def _look(self) -> None:
-        started, lease_seconds = time.monotonic(), self._settings.lease_seconds
-        if started - self._renewed >= lease_seconds / 4:
-            with self._database.transaction() as session:
-                renewed = shared_rounds.renew(session, self._claimed, now=clock.now(), lease_seconds=lease_seconds)
-            if not renewed:
-                self._lost.set()
-                return
-            self._renewed = started
+        if time.monotonic() - self._renewed >= self._settings.lease_seconds / 4 and not self._renew():
+            self._lost.set()
+            return
         with self._database.reading() as session:
             if not shared_rounds.is_wanted(session, self._claimed):
                 self._lost.set()
+
+    def _renew(self) -> bool:
+        started, seconds = time.monotonic(), self._settings.lease_seconds
+        with self._database.transaction() as session:
+            renewed = shared_rounds.renew(session, self._claimed, now=clock.now(), lease_seconds=seconds)
+        if renewed:
+            self._renewed = started
+        return renewed

@@ -27,7 +27,7 @@ from tuner import devicelock, hostinfo
 from worker import clock, paths
 from worker.engines import EnginePool, EngineSource
 from worker.leases import LeaseLost, Stopped
-from worker.pipeline import extraction, history, journal, measuring, placing
+from worker.pipeline import extraction, history, journal, measuring, outages, placing
 from worker.pipeline.claims import RoundKeeper
 from worker.pipeline.work import Work
 from worker.settings import WorkerSettings
@@ -159,7 +159,7 @@ class Helper:
             with keeper:
                 work = self._work(claimed, keeper, pool)
                 with self._device(work, keeper):
-                    return int(self._spend(work, claimed))
+                    return int(self._spend(work, claimed, keeper))
         except (Stopped, Canceled, errors.EngineError) as error:
             if isinstance(error, errors.EngineError):
                 self.failures += 1
@@ -186,16 +186,20 @@ class Helper:
                 raise
             yield
 
-    def _spend(self, work: Work, claimed: SharedRound) -> bool:
+    def _spend(self, work: Work, claimed: SharedRound, keeper: RoundKeeper) -> bool:
         started = time.monotonic()
         defaults: list[float] = []
         exhausted, failure, queued = False, None, 0.0
         try:
-            left = self._recover(work, claimed)
-            if left:
-                result = self._request(work, claimed, left, defaults)
+            result = outages.outlast(keeper, lambda: self._measure(work, claimed, defaults))
+            if result:
                 exhausted = bool(result["exhausted"])
                 queued = float(result.get("queue_seconds") or 0.0)
+        except Canceled:
+            # The engine has ended; what it finished meanwhile is told before another worker may have the round.
+            self._settled.clear()
+            self._recover(work, claimed)
+            raise
         except errors.DeviceLost:
             self.failures = _FAILURES
             raise LeaseLost from None
@@ -214,6 +218,15 @@ class Helper:
                 default_latency=fmean(defaults) if defaults else None,
                 failure=failure,
             )
+
+    def _measure(self, work: Work, claimed: SharedRound, defaults: list[float]) -> dict[str, Any] | None:
+        """What is left of the round; None where nothing is."""
+        left = self._recover(work, claimed)
+        # Until it is known that nobody stopped in the middle of it.
+        self._settled.discard(claimed.offer.workload_key)
+        result = self._request(work, claimed, left, defaults) if left else None
+        self._settled.add(claimed.offer.workload_key)
+        return result
 
     def _request(self, work: Work, claimed: SharedRound, trials: int, defaults: list[float]) -> dict[str, Any]:
         offer, key = claimed.offer, claimed.offer.workload_key

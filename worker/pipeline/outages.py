@@ -4,18 +4,36 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from worker.leases import LeaseKeeper, LeaseLost
+from worker.leases import LeaseLost
 
 _OUTAGES = 10
 """That one attempt rides out: what fails time after time may be no outage, and attempts are counted."""
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-def outlast(keeper: LeaseKeeper, work: Callable[[], None]) -> None:
+class Keeper(Protocol):
+    """Of a job, or of a round of its trials."""
+
+    @property
+    def job_id(self) -> str: ...
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the lease ran out because the database was away, and may be had back."""
+        ...
+
+    def wait_for_database(self) -> None:
+        """Until it answers and has renewed the lease. Raises LeaseLost when it would not, and ShuttingDown."""
+        ...
+
+
+def outlast(keeper: Keeper, work: Callable[[], T]) -> T:
     """Do the work; again, from what is stored, when the database was away and the job is still ours afterwards.
 
     Trials that were finished meanwhile are in a journal on this host: another worker would pay for them once more.

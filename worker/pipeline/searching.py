@@ -19,7 +19,7 @@ from typing import Any
 from sqlalchemy.exc import SQLAlchemyError
 
 from domain import errors
-from domain.ports import Engine
+from domain.ports import Canceled, Engine
 from domain.shared_rounds import RoundState, SharedRound
 from domain.tuning_tasks import ExtractedTask
 from storage import jobs, tuning_tasks
@@ -259,6 +259,10 @@ class Search:
         except _GONE as error:
             self._crashed(key, error)
             return
+        except Canceled:
+            # The engine has ended; what it finished meanwhile is told before another worker may have the job.
+            self.progress.recover(seconds=self._spent)
+            raise
         except _UNREACHABLE:
             raise
         except (errors.EngineRequestFailed, errors.InvalidModel) as error:

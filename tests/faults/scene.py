@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 from sqlalchemy.exc import SQLAlchemyError
 
-from domain.jobs import Job, JobState
+from domain.jobs import Job, JobState, Stage
 from storage import jobs, records
 from tests import models
 from tests.faults.ledger import Ledger, Trial
@@ -22,8 +22,9 @@ from tests.topology.parts import Part
 from tests.topology.running import Topology
 
 TRIALS = {Engines.REAL: 32, Engines.SCRIPTED: 48}
-_SIZES = itertools.count(18, 2)
-"""Of inputs: each has tuning tasks of its own, which no earlier job has covered."""
+_SIZES = itertools.count(24, 12)
+"""Of inputs: each has tuning tasks of its own, which no earlier job has covered. Multiples of twelve have large search
+spaces."""
 _PATIENCE = 240.0
 _LOOK_SECONDS = 0.05
 _MODULES = {Engines.REAL: "tuner.engines.relay", Engines.SCRIPTED: "tests.topology.scripted_engine\0relay"}
@@ -92,7 +93,7 @@ class Scene:
         def tunes() -> bool:
             job = self.job(told)
             assert not job.state.is_final, f"job {told} ended before the fault: {job.state}, {job.failure}"
-            return job.trials_planned > 0 and job.trials_done * 4 >= job.trials_planned
+            return job.stage is Stage.TUNE and job.trials_done * 4 >= job.trials_planned > 0
 
         self.wait(tunes, f"job {told} is tuning")
 

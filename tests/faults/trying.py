@@ -47,6 +47,8 @@ class Try:
     """Seconds from the fault's end."""
     seconds: float
     """From the submission to the job's end."""
+    before: int
+    """Trials that were stored when it was struck."""
     trials: int
     lost: int
     """Trials that were stored before the fault, or finished where the job ended, and are not there in the end."""
@@ -91,6 +93,7 @@ def _attempt(fault: Fault, topology: Topology, number: int) -> Try:
         tried = Try(
             recovered=recovered,
             seconds=seconds,
+            before=len(before),
             trials=len(after),
             lost=len(lost),
             untold=len(set(paid) - after - lost),
@@ -104,6 +107,8 @@ def _attempt(fault: Fault, topology: Topology, number: int) -> Try:
             for other in scene.others
             if scene.wait_until_done(other).state is not JobState.SUCCEEDED
         ]
+    if fault.mid_tune and tried.before >= tried.trials:
+        tried.wrong.append("the search had ended before the fault")
     tried.wrong += _left_behind(topology, two_before)
     if tried.lost:
         tried.wrong.append(f"{tried.lost} finished trials lost")

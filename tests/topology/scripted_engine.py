@@ -29,7 +29,7 @@ _SHAPE = {"name": SPEC.name, "dtype": SPEC.dtype}
 
 class WatchedEngine(ScriptedEngine):
     def _measure(self, key: str, index: int, params: Json, number: int, on_event: Callable[..., None]) -> None:
-        if f"size {POISON}" in key:
+        if f'size {POISON}"' in key:
             os.kill(os.getpid(), signal.SIGKILL)
         with witness.watched():
             super()._measure(key, index, params, number, on_event)

@@ -17,7 +17,7 @@
     │       │   └── EngineCrashed, EngineSilent, EngineTimeout, EngineGarbled, EngineRequestFailed
     │       └── Unavailable               a part of the service cannot be reached, or has no time
     │           ├── NotReady, NoWorker, BrokerUnavailable, DatabaseUnavailable, DeviceBusy, PlannerBusy
-    │           ├── BlobStoreUnavailable, BlobStoreRefused, BlobStoreFull
+    │           ├── BlobStoreUnavailable, BlobStoreRefused, BlobStoreFull, DiskFull
     │           └── TrackerUnreachable, NoDevice, DeviceLost, CrossCompilerMissing, CompilerMissing
     ├── RequestRejected           the server refused what was asked; ``code`` says why
     │   ├── InvalidRequest            sending it again will not help
@@ -175,6 +175,10 @@ class BlobStoreRefused(BlobStoreUnavailable):
 
 class BlobStoreFull(BlobStoreUnavailable):
     code = "blob_store_full"
+
+
+class DiskFull(Unavailable):
+    code = "disk_full"
 
 
 class NoWorker(Unavailable):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import sys
 from typing import Any
@@ -16,6 +17,8 @@ from tuner.cage import filters, landlock, namespaces
 
 _FAR_TOO_MANY = 4096
 """Processes and threads of one engine; one with 128 cores has under 1000."""
+_COUNTS_BY_NAMESPACE = (5, 14)
+"""The first Linux that counts the processes of each user namespace by themselves."""
 
 
 def main() -> None:
@@ -51,9 +54,14 @@ def _lower(kind: int, limit: int) -> None:
     resource.setrlimit(kind, (lowered, lowered))
 
 
+def _release() -> tuple[int, ...]:
+    """Of the kernel, such as (6, 8)."""
+    return tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
+
+
 def _enter(limits: dict[str, Any]) -> dict[str, bool]:
     own = namespaces.leave(network=not limits["offline"])
-    if own and os.geteuid() != 0:
+    if own and os.geteuid() != 0 and _release() >= _COUNTS_BY_NAMESPACE:
         # Counted in its own user namespace only: elsewhere the user's other programs would count as well.
         _lower(resource.RLIMIT_NPROC, _FAR_TOO_MANY)
     emptied = "files" in own and namespaces.hide(limits["hidden"])

@@ -7,6 +7,7 @@ import fcntl
 import os
 import socket
 import struct
+from typing import NoReturn
 
 _NEW_MOUNTS, _NEW_USER, _NEW_NETWORK = 0x00020000, 0x10000000, 0x40000000
 """Flags of unshare(2), which Python has from 3.12 on."""
@@ -28,9 +29,9 @@ def leave(*, network: bool) -> set[str]:
     user = 0 if os.geteuid() == 0 else _NEW_USER
     ids = os.getuid(), os.getgid()
     flags = _NEW_MOUNTS | (0 if network else _NEW_NETWORK)
-    if not _unshare(flags | user):
+    if not _enter(flags, user):
         # Rarely is one of them allowed and not the other, but then it is this one.
-        if network or not _unshare(_NEW_NETWORK | user):
+        if network or not _enter(_NEW_NETWORK, user):
             return set()
         flags = _NEW_NETWORK
     if user:
@@ -39,6 +40,35 @@ def leave(*, network: bool) -> set[str]:
         _raise_loopback()
     names = {"files": _NEW_MOUNTS, "network": _NEW_NETWORK}
     return {name for name, flag in names.items() if flags & flag}
+
+
+def _enter(flags: int, user: int) -> bool:
+    """Whether this process is in namespaces now that are of use."""
+    return (not user or _are_usable(flags)) and _unshare(flags | user)
+
+
+def _are_usable(flags: int) -> bool:
+    """Tried in a child, for there is no way back. Ubuntu, from 23.10 on, grants anyone a user namespace and then denies
+    them every privilege in it: they cannot even take their own name there."""
+    ids = os.getuid(), os.getgid()
+    try:
+        child = os.fork()
+        if child == 0:
+            _try(flags, ids)
+        return os.waitpid(child, 0)[1] == 0
+    except OSError:
+        return False
+
+
+def _try(flags: int, ids: tuple[int, int]) -> NoReturn:
+    status = 1
+    try:
+        if _unshare(flags | _NEW_USER):
+            _keep_ids(*ids)
+            status = 0 if not flags & _NEW_MOUNTS or _privately() else 1
+    finally:
+        # Whatever was raised: this child must not go on as if it were its parent.
+        os._exit(status)
 
 
 def _unshare(flags: int) -> bool:
@@ -67,10 +97,15 @@ def _raise_loopback() -> None:
 
 def hide(paths: list[str]) -> bool:
     """Make files and folders look empty in this process's view. Whether all do."""
-    if _C.mount(b"none", b"/", None, ctypes.c_ulong(_RECURSIVE | _PRIVATE), None) != 0:
+    if not _privately():
         return False
     failed = [path for path in paths if not _hidden(path)]
     return not failed
+
+
+def _privately() -> bool:
+    """Whether what is mounted from now on is seen by nobody else."""
+    return bool(_C.mount(b"none", b"/", None, ctypes.c_ulong(_RECURSIVE | _PRIVATE), None) == 0)
 
 
 def _hidden(path: str) -> bool:

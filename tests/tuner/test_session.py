@@ -277,6 +277,15 @@ def test_an_engine_gets_our_packages_and_of_our_environment_what_it_needs(
     assert b"secret" not in Path(f"/proc/{pid_of(engine)}/environ").read_bytes()
 
 
+def test_an_engine_has_a_temporary_folder_of_its_own_which_goes_with_it(start: Start) -> None:
+    engine = start()
+    variables = Path(f"/proc/{pid_of(engine)}/environ").read_text().split("\0")
+    (folder,) = [Path(text.partition("=")[2]) for text in variables if text.startswith("TMPDIR=")]
+    (folder / "left behind").touch()
+    engine.close()
+    assert not folder.exists()
+
+
 def test_an_engine_without_limits_is_caged_all_the_same(engine: EngineSession) -> None:
     status = Path(f"/proc/{pid_of(engine)}/status").read_text().split()
     assert status[status.index("NoNewPrivs:") + 1] == "1"

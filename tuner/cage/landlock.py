@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import ctypes
 import os
+import stat
 import struct
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 """The same numbers on every machine."""
-_READ_FILE = 1 << 2
+_READ_FILE, _REFER = 1 << 2, 1 << 13
 _SCOPES = 0b11
 """Abstract sockets and signals; Linux 6.12 and later."""
 _BENEATH = 1
+_ASK_VERSION = 1
+_KNOWS_REFER = 2
+"""The version of Landlock that can allow files to be moved and linked between folders, Linux 5.19; before, and unless
+it is asked to, it forbids that everywhere."""
 
 _syscall = ctypes.CDLL(None, use_errno=True).syscall
 
@@ -25,7 +30,7 @@ def restrict(hidden: list[str]) -> set[str]:
 
     Which of ``signals`` and ``files`` holds now. Sockets can be reached all the same.
     """
-    access = _READ_FILE if hidden else 0
+    access = _access() if hidden else 0
     scoped = {"signals"}
     ruleset = _create(access, _SCOPES)
     if ruleset < 0:
@@ -35,11 +40,16 @@ def restrict(hidden: list[str]) -> set[str]:
         return set()
     try:
         if hidden:
-            _allow_around("/", {os.path.realpath(path) for path in hidden}, ruleset)
+            _allow_around("/", {os.path.realpath(path) for path in hidden}, ruleset, access)
         restricted = _syscall(_RESTRICT, ruleset, 0) == 0
     finally:
         os.close(ruleset)
     return {*scoped, *({"files"} if hidden else set())} if restricted else set()
+
+
+def _access() -> int:
+    version = int(_syscall(_CREATE, None, ctypes.c_size_t(0), _ASK_VERSION))
+    return _READ_FILE | (_REFER if version >= _KNOWS_REFER else 0)
 
 
 def _create(access: int, scopes: int) -> int:
@@ -47,7 +57,7 @@ def _create(access: int, scopes: int) -> int:
     return int(_syscall(_CREATE, ctypes.c_char_p(rules), ctypes.c_size_t(len(rules)), 0))
 
 
-def _allow_around(folder: str, hidden: set[str], ruleset: int) -> None:
+def _allow_around(folder: str, hidden: set[str], ruleset: int, access: int) -> None:
     try:
         entries = list(os.scandir(folder))
     except OSError:
@@ -56,18 +66,20 @@ def _allow_around(folder: str, hidden: set[str], ruleset: int) -> None:
         if entry.path in hidden or entry.is_symlink():
             continue
         if any(path.startswith(f"{entry.path}/") for path in hidden):
-            _allow_around(entry.path, hidden, ruleset)
+            _allow_around(entry.path, hidden, ruleset, access)
         else:
-            _allow(entry.path, ruleset)
+            _allow(entry.path, ruleset, access)
 
 
-def _allow(path: str, ruleset: int) -> None:
+def _allow(path: str, ruleset: int, access: int) -> None:
     try:
         descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return
     try:
-        rule = struct.pack("=Qi", _READ_FILE, descriptor)
+        # To move files is a right on folders only.
+        allowed = access if stat.S_ISDIR(os.fstat(descriptor).st_mode) else _READ_FILE
+        rule = struct.pack("=Qi", allowed, descriptor)
         _syscall(_ADD, ruleset, _BENEATH, ctypes.c_char_p(rule), 0)
     finally:
         os.close(descriptor)

@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from configuration import secret_files
+from domain import errors
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 MORE = "TUNESMITH_ENGINE_ENVIRONMENT"
 """The setting ``engine_environment``."""
@@ -29,8 +32,13 @@ _KEPT = (
 _SECRETS_AT_HOME = (".aws", ".azure", ".config/gcloud", ".config/gh", ".docker", ".git-credentials", ".gnupg", ".kube")
 _SECRETS = (*_SECRETS_AT_HOME, ".netrc", ".pgpass", ".pypirc", ".ssh")
 _SECRET_FOLDERS = ("/run/secrets", "/var/run/secrets")
-_OURS = ("server.json", "db.sqlite3", "db.sqlite3-wal", "db.sqlite3-shm", "run")
-"""Under the home folder: the service's token, the database, and the broker's socket."""
+_OF_SQLITE = ("", "-wal", "-shm", "-journal")
+"""What SQLite writes beside a database, too, holds what is in it."""
+_OURS = (
+    *("server.json", "token", "token.partial", "run", "broker"),
+    *(f"db.sqlite3{suffix}" for suffix in _OF_SQLITE),
+)
+"""Under the home folder: the service's token, the database, and the broker's socket and what it keeps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,9 +85,24 @@ def hidden(home: Path | None, outer: Mapping[str, str]) -> tuple[str, ...]:
     paths = [
         *(home.absolute() / name for name in _OURS if home is not None),
         *(person / name for name in _SECRETS),
-        *map(Path, [*_SECRET_FOLDERS, *named]),
+        *map(Path, [*_SECRET_FOLDERS, *named, *_database(outer)]),
     ]
-    return tuple(str(path) for path in paths if path.is_absolute() and path.exists())
+    # pathlib raises, up to Python 3.13, where a folder above may not be searched; the engine may not search it either.
+    return tuple(str(path) for path in paths if path.is_absolute() and os.path.exists(path))  # noqa: PTH110
+
+
+def _database(outer: Mapping[str, str]) -> list[str]:
+    """The files of a SQLite database that is elsewhere than in the home folder."""
+    try:
+        url = secret_files.given("TUNESMITH_DATABASE_URL", outer) or ""
+    except errors.ConfigurationError:
+        # Nothing opened a database by it, then.
+        return []
+    kind, _, rest = url.partition("://")
+    file = rest.partition("/")[2].partition("?")[0].removeprefix("file:")
+    if kind.partition("+")[0] != "sqlite" or not file:
+        return []
+    return [os.path.abspath(file) + suffix for suffix in _OF_SQLITE]  # noqa: PTH100 - of text, and no link followed
 
 
 def environment(outer: Mapping[str, str]) -> dict[str, str]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tuner.cage import entering, filters, landlock, namespaces
 from tuner.cage import limits as cage
 from tuner.cage.limits import Limits
 
@@ -147,6 +150,59 @@ def test_without_a_namespace_landlock_keeps_credentials_from_being_opened(user: 
     assert _run(Limits(hidden=hidden), "-c", read, str(tmp_path / "model.onnx"), user=user) == "model.onnx\n"
 
 
+@pytest.mark.usefixtures("no_namespaces")
+def test_without_a_namespace_files_move_between_folders_that_are_allowed(user: int, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret")
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name).chmod(0o777)
+    for path in (tmp_path, *tmp_path.parents[:-2]):
+        path.chmod(0o755)
+    move = (
+        "import os, sys; os.chdir(sys.argv[1]); open('one/a', 'w').write('moved'); os.rename('one/a', 'other/a');"
+        "print(open('other/a').read()); os.link('token', 'other/token')"
+    )
+    said = _run(Limits(hidden=(str(tmp_path / "token"),)), "-c", move, str(tmp_path), user=user)
+    if landlock._access() & landlock._REFER or not _strength(user)["files"]:
+        assert "moved\n" in said
+    assert not _strength(user)["files"] or "OSError" in said or "PermissionError" in said
+
+
+def test_namespaces_without_privileges_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Ubuntu 24.04: what was tried in a child is not done in this process."""
+    done: list[int] = []
+
+    def unshare(flags: int) -> bool:
+        done.append(flags)
+        return True
+
+    def refuse(*_ids: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(namespaces, "_unshare", unshare)
+    monkeypatch.setattr(namespaces, "_keep_ids", refuse)
+    for network in (True, False):
+        assert namespaces.leave(network=network) == set()
+    assert not done
+
+
+@pytest.mark.parametrize(("release", "lowered"), [("5.13.0-51-generic", 0), ("5.14.0", 1), ("6.8.0-45-generic", 1)])
+def test_processes_are_limited_where_namespaces_count_their_own(
+    release: str, lowered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds: list[int] = []
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(release=release))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(entering, "_lower", lambda kind, _limit: kinds.append(kind))
+    monkeypatch.setattr(namespaces, "leave", lambda **_: {"network"})
+    monkeypatch.setattr(namespaces, "drop_privileges", lambda: True)
+    monkeypatch.setattr(landlock, "restrict", lambda _hidden: set())
+    monkeypatch.setattr(filters, "set_filter", lambda **_: True)
+    entering._enter({"offline": True, "hidden": []})
+    assert kinds == [resource.RLIMIT_NPROC] * lowered
+
+
 def test_no_privileges_and_no_way_to_more(user: int) -> None:
     lines = _run(Limits(), "-c", "print(open('/proc/self/status').read())", user=user).splitlines()
     status = {name: text.strip() for name, _, text in (line.partition(":") for line in lines)}
@@ -259,12 +315,41 @@ def test_engines_get_what_they_need_and_no_credential() -> None:
 
 def test_what_holds_credentials_is_hidden(tmp_path: Path) -> None:
     secret, person, home = tmp_path / "password", tmp_path / "person", tmp_path / "home"
-    for path in (secret, person / ".ssh" / "id", home / "server.json", home / "run" / "sock", home / "work" / "x"):
+    for path in (
+        secret,
+        person / ".ssh" / "id",
+        home / "server.json",
+        home / "run" / "sock",
+        home / "work" / "x",
+        home / "token",
+    ):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("secret")
     hidden = set(cage.hidden(home, {"HOME": str(person), "TUNESMITH_TOKEN_FILE": str(secret)}))
-    ours = {str(person / ".ssh"), str(home / "server.json"), str(home / "run"), str(secret)}
+    ours = {str(person / ".ssh"), str(home / "server.json"), str(home / "run"), str(home / "token"), str(secret)}
     assert {path for path in hidden if path.startswith(str(tmp_path))} == ours
+
+
+@pytest.mark.parametrize("url", ["sqlite:///{}", "sqlite+pysqlite:///{}?timeout=5", "sqlite:///file:{}?uri=true"])
+def test_a_database_elsewhere_is_hidden(url: str, tmp_path: Path) -> None:
+    files = [tmp_path / f"jobs.db{suffix}" for suffix in ("", "-wal", "-shm")]
+    for path in files:
+        path.write_text("secret")
+    text = url.format(files[0])
+    assert set(map(str, files)) <= set(cage.hidden(None, {"TUNESMITH_DATABASE_URL": text}))
+    named = tmp_path / "url"
+    named.write_text(text)
+    assert set(map(str, [*files, named])) <= set(cage.hidden(None, {"TUNESMITH_DATABASE_URL_FILE": str(named)}))
+    for other in ("postgresql://u@h/jobs.db", "sqlite://", "nonsense"):
+        assert not [path for path in cage.hidden(None, {"TUNESMITH_DATABASE_URL": other}) if "jobs" in path]
+
+
+def test_a_home_that_may_not_be_searched_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_path: object, **_more: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "stat", refuse)
+    assert cage.hidden(Path("/root/tunesmith"), {"HOME": "/root"}) == ()
 
 
 def test_the_share_of_memory_is_that_of_the_machine_or_container() -> None:

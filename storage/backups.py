@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import shutil
 import sqlite3
 import tarfile
@@ -18,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from sqlalchemy import make_url
 
@@ -30,6 +31,8 @@ from storage.settings import StorageSettings
 MANIFEST, DATABASE, BLOBS = "backup.json", "db.sqlite3", "blobs"
 _FORMAT = 1
 _NAMED = ("models", "artifacts")
+_BESIDE = ("-wal", "-shm", "-journal")
+"""What SQLite adds to a database's name for files that it reads along with it."""
 _CLOCKS_DIFFER = timedelta(days=1)
 
 
@@ -44,7 +47,7 @@ class Backup:
 
 
 def create(settings: StorageSettings, blobs: BlobStore, target: Path) -> Backup:
-    """Into a new folder, or a new file when its name ends in ``.tar``; all of it or nothing.
+    """Into a new folder, or a new file when its name ends in ``.tar``; all of it or nothing, and its owner's alone.
 
     Raises ConfigurationError and BlobStoreUnavailable.
     """
@@ -55,7 +58,8 @@ def create(settings: StorageSettings, blobs: BlobStore, target: Path) -> Backup:
         raise errors.ConfigurationError(f"there is no database {source}", hint="Set TUNESMITH_HOME to the service's.")
     with _writing(target), tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as name:
         folder = Path(name) / target.name
-        folder.mkdir()
+        folder.mkdir(mode=0o700)
+        _create(folder / DATABASE).close()
         copy_database(source, folder / DATABASE)
         made = _copy_blobs(folder, blobs, target)
         about = {"format": _FORMAT, "release": release.VERSION, "made_at": datetime.now(UTC).isoformat()}
@@ -63,12 +67,18 @@ def create(settings: StorageSettings, blobs: BlobStore, target: Path) -> Backup:
         (folder / MANIFEST).write_text(json.dumps(about | counts, indent=2) + "\n")
         if target.suffix == ".tar":
             packed = Path(name) / "packed"
-            with tarfile.open(packed, "w") as archive:
+            with _create(packed) as file, tarfile.open(fileobj=file, mode="w") as archive:
                 archive.add(folder, arcname=".", filter=_plain)
             packed.replace(target)
         else:
             folder.replace(target)
     return made
+
+
+def make_home(settings: StorageSettings) -> None:
+    """For a restore, before a store is opened in it: its owner's alone. One that is there stays as it is."""
+    with _writing(settings.home):
+        settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def restore(settings: StorageSettings, blobs: BlobStore, source: Path) -> Backup:
@@ -81,7 +91,14 @@ def restore(settings: StorageSettings, blobs: BlobStore, source: Path) -> Backup
         raise errors.ConfigurationError(
             f"there is a database already: {target}", hint="Restore into a home folder that is empty."
         )
-    target.parent.mkdir(parents=True, exist_ok=True)
+    for ending in _BESIDE:
+        left = target.with_name(target.name + ending)
+        if left.exists():
+            raise errors.ConfigurationError(
+                f"a database was here before, and {left} is left of it",
+                hint="Move it away: SQLite would take what it holds for part of the restored database.",
+            )
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _writing(target), _unpacked(source, target.parent) as folder:
         about = _about(folder, source)
         _check_database(folder / DATABASE)
@@ -95,10 +112,29 @@ def restore(settings: StorageSettings, blobs: BlobStore, source: Path) -> Backup
             count, size = count + 1, size + facts.st_size
         if count != about["blobs"]:
             raise errors.InvalidRequest(f"the backup says that it has {about['blobs']} blobs, and has {count}")
-        temporary = target.with_name(f".{target.name}.restored")
-        shutil.copyfile(folder / DATABASE, temporary)
-        temporary.replace(target)
+        _place_database(folder / DATABASE, target)
     return Backup(path=source, blobs=count, size_bytes=size, missing=list(about["missing"]))
+
+
+def _place_database(source: Path, target: Path) -> None:
+    """All of it or nothing, even when the power fails."""
+    temporary = target.with_name(f".{target.name}.restored")
+    temporary.unlink(missing_ok=True)  # of a restore that was cut off
+    with source.open("rb") as reading, _create(temporary) as writing:
+        shutil.copyfileobj(reading, writing)
+        writing.flush()
+        os.fsync(writing.fileno())
+    temporary.replace(target)
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _create(path: Path) -> BinaryIO:
+    """A new file that only its owner can read, whatever the umask: a database holds secrets of webhooks."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
 
 @dataclass(frozen=True, kw_only=True)

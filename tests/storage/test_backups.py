@@ -71,6 +71,7 @@ def back_up(home: Path, target: Path) -> backups.Backup:
 
 def put_back(home: Path, source: Path) -> backups.Backup:
     settings = StorageSettings(home=home)
+    backups.make_home(settings)
     return backups.restore(settings, blob_stores.open_store(settings), source)
 
 
@@ -88,6 +89,35 @@ def test_a_backup_is_its_owners_alone(home: Path, tmp_path: Path) -> None:
     back_up(home, tmp_path / "backup.tar")
     with tarfile.open(tmp_path / "backup.tar") as archive:
         assert {member.mode & 0o077 for member in archive} == {0}
+
+
+def test_nobody_else_reads_a_copy(home: Path, tmp_path: Path) -> None:
+    usual = os.umask(0o022)
+    try:
+        back_up(home, tmp_path / "backup.tar")
+        back_up(home, tmp_path / "backup")
+        put_back(tmp_path / "new", tmp_path / "backup.tar")
+    finally:
+        os.umask(usual)
+    made = ("backup.tar", "backup", "backup/db.sqlite3", "new", "new/db.sqlite3")
+    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in made]
+    assert modes == [0o600, 0o700, 0o600, 0o700, 0o600]
+
+
+@pytest.mark.parametrize("ending", ["-wal", "-shm", "-journal"])
+def test_what_is_left_of_another_database_is_in_the_way(home: Path, tmp_path: Path, ending: str) -> None:
+    """SQLite would show what the log holds, not what was restored."""
+    back_up(home, tmp_path / "backup.tar")
+    left = tmp_path / "new" / f"db.sqlite3{ending}"
+    left.parent.mkdir()
+    left.write_bytes(b"of the old database")
+    with pytest.raises(errors.ConfigurationError, match=left.name):
+        put_back(tmp_path / "new", tmp_path / "backup.tar")
+    assert not (left.parent / "db.sqlite3").exists()
+    left.unlink()
+    left.with_name(".db.sqlite3.restored").write_bytes(b"of a restore that was cut off")
+    put_back(tmp_path / "new", tmp_path / "backup.tar")
+    check(StorageSettings(home=tmp_path / "new"))
 
 
 def test_a_database_that_is_written_to_is_copied_whole(home: Path, tmp_path: Path) -> None:

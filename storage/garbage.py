@@ -2,6 +2,8 @@
 
 Who adds a row locks its digest and looks whether the bytes are there; who removes bytes locks the digest and looks
 whether a row names them. And nothing goes that was put, or whose last row was deleted, within the grace time.
+
+A database that never knew a model or an artifact is not the one of a store with bytes: nothing goes by its word.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session
 
+from domain import errors
 from domain.blobs import Blob, BlobStore
 from storage import statements
 from storage.database import Database
@@ -31,9 +34,17 @@ class Collected:
 def collect(
     database: Database, blobs: BlobStore, *, now: datetime, grace: timedelta, dry_run: bool = False
 ) -> Collected:
-    """Remove what no model and no artifact names; with ``dry_run`` only count it. Raises BlobStoreUnavailable."""
+    """Remove what no model and no artifact names; with ``dry_run`` only count it.
+
+    Raises BlobStoreUnavailable, and ConfigurationError for a database that cannot be the store's.
+    """
     before, count, size = now - grace, 0, 0
-    for blob in _unnamed(database, blobs.stored(put_before=before), before):
+    found = blobs.stored(put_before=before)
+    first = next(found, None)
+    if first is None:
+        return Collected()
+    _check_database(database)
+    for blob in _unnamed(database, itertools.chain([first], found), before):
         if dry_run or _removed(database, blobs, blob.digest, before):
             count += 1
             size += blob.size_bytes
@@ -48,6 +59,18 @@ def named(session: Session, digests: Collection[str], before: datetime | None = 
         counts = lives if before is None else or_(lives, row.deleted_at >= before)
         found.update(session.scalars(select(row.digest).where(row.digest.in_(digests), counts)))
     return found
+
+
+def _check_database(database: Database) -> None:
+    """Deleted models and artifacts count: their rows stay."""
+    with database.reading() as session:
+        for row in (ModelRow, ArtifactRow):
+            if session.scalar(select(row.digest).limit(1)) is not None:
+                return
+    raise errors.ConfigurationError(
+        "the store has bytes, and the database never knew a model or an artifact: nothing is removed",
+        hint="TUNESMITH_DATABASE_URL and TUNESMITH_BLOB_URL, or TUNESMITH_HOME, must be those of one service.",
+    )
 
 
 def _unnamed(database: Database, found: Iterator[Blob], before: datetime) -> Iterator[Blob]:

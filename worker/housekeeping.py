@@ -40,22 +40,34 @@ def tidy(database: Database, blobs: BlobStore, settings: WorkerSettings, *, now:
             _forget_events(database, before)
     # Last, as a store that is away ends the round.
     blobs.sweep(older_than=_CUT_OFF_SECONDS)
-    if _takes(database, "garbage", now):
-        collected = collect(database, blobs, settings, now=now)
-        _log.info("removed %d blobs that nothing names, %d bytes", collected.blobs, collected.size_bytes)
+    # Not at once: somebody may see in time that a new database was given the store of another.
+    if _takes(database, "garbage", now, at_once=False):
+        _collect(database, blobs, settings, now=now)
 
 
 def collect(
     database: Database, blobs: BlobStore, settings: WorkerSettings, *, now: datetime, dry_run: bool = False
 ) -> Collected:
-    """Remove bytes that nothing names; with ``dry_run`` only count them."""
+    """Remove bytes that nothing names; with ``dry_run`` only count them.
+
+    Raises BlobStoreUnavailable, and ConfigurationError for a database that cannot be the store's.
+    """
     grace = timedelta(hours=settings.blob_grace_hours)
     return garbage.collect(database, blobs, now=now, grace=grace, dry_run=dry_run)
 
 
-def _takes(database: Database, chore: str, now: datetime) -> bool:
+def _collect(database: Database, blobs: BlobStore, settings: WorkerSettings, *, now: datetime) -> None:
+    try:
+        collected = collect(database, blobs, settings, now=now)
+    except errors.ConfigurationError as error:
+        _log.warning("%s. %s", error.message, error.hint)
+    else:
+        _log.info("removed %d blobs that nothing names, %d bytes", collected.blobs, collected.size_bytes)
+
+
+def _takes(database: Database, chore: str, now: datetime, *, at_once: bool = True) -> bool:
     with database.transaction() as session:
-        return chores.take(session, chore, every=_EVERY, now=now)
+        return chores.take(session, chore, every=_EVERY, now=now, at_once=at_once)
 
 
 def _forget_events(database: Database, before: datetime) -> None:

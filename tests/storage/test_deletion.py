@@ -135,6 +135,16 @@ def test_nothing_goes_that_was_just_put(database: Database) -> None:
     assert garbage.collect(database, blobs, now=NOW + DAY / 2, grace=DAY) == garbage.Collected()
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_database_that_never_knew_anything_removes_nothing(database: Database, dry_run: bool) -> None:
+    blobs = kept_blobs()
+    assert garbage.collect(database, blobs, now=NOW + 2 * DAY, grace=DAY, dry_run=dry_run) == garbage.Collected()
+    digest = blobs.put([b"of another service"]).digest
+    with pytest.raises(errors.ConfigurationError, match="never knew a model"):
+        garbage.collect(database, blobs, now=NOW + 2 * DAY, grace=DAY, dry_run=dry_run)
+    assert blobs.exists(digest)
+
+
 def test_what_is_named_while_it_is_collected_stays(database: Database) -> None:
     """The row comes after the first look and before the second, which counts."""
     blobs = kept_blobs()
@@ -185,6 +195,11 @@ def test_one_of_many_takes_a_chore(database: Database) -> None:
         assert not chores.take(session, "gc", every=DAY, now=NOW + DAY / 2)
         assert chores.take(session, "other", every=DAY, now=NOW + DAY / 2)
         assert chores.take(session, "gc", every=DAY, now=NOW + DAY)
+
+
+def test_a_chore_may_wait_before_its_first_time(session: Session) -> None:
+    due = [chores.take(session, "gc", every=DAY, now=NOW + DAY * days, at_once=False) for days in (0, 0.9, 1, 1.5, 2)]
+    assert due == [False, False, True, False, True]
 
 
 def kept_blobs() -> MemoryBlobStore:

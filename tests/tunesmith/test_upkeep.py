@@ -9,6 +9,7 @@ import pytest
 
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
+from tests.storage.factories import add_model
 from tests.tunesmith.test_cli import parsed, run
 
 
@@ -40,7 +41,28 @@ def test_there_and_back(
     assert run(capsys, "restore", home)[0] == 3
 
 
+def test_a_database_is_never_made_to_collect(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalBlobStore(home / "blobs")
+    digest = store.put([b"of the service"]).digest
+    os.utime(store.path(digest), (0, 0))
+    status, _, told = run(capsys, "gc")
+    assert (status, "never knew a model" in told) == (3, True)
+    (home / "behind.sqlite3").touch()
+    for name, wrong in (("none.sqlite3", "there is no database"), ("behind.sqlite3", "has revision none")):
+        monkeypatch.setenv("TUNESMITH_DATABASE_URL", f"sqlite:///{home / name}")
+        status, _, told = run(capsys, "gc")
+        assert (status, wrong in told) == (3, True)
+    assert not (home / "none.sqlite3").exists()
+    assert store.exists(digest)
+
+
 def test_bytes_without_a_name_go(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database = Database(f"sqlite:///{home / 'db.sqlite3'}")
+    with database.transaction() as session:
+        add_model(session)
+    database.close()
     store = LocalBlobStore(home / "blobs")
     digest = store.put([b"x" * 1500]).digest
     store.put([b"just put"])

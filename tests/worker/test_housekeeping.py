@@ -52,10 +52,30 @@ def test_bytes_that_nothing_names_go_a_day_later(bench: Bench) -> None:
 
 
 def test_a_dry_run_removes_nothing(bench: Bench) -> None:
+    bench.job()
     runtime, digest = bench.runtime(), bench.blobs.put([b"no name"]).digest
     os.utime(bench.blobs.path(digest), LONG_AGO)
     found = housekeeping.collect(bench.database, bench.blobs, runtime.settings, now=clock.now(), dry_run=True)
     assert (found.blobs, found.size_bytes, bench.blobs.exists(digest)) == (1, 7, True)
+
+
+def test_a_database_that_knows_nothing_keeps_the_bytes(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    runtime, digest = bench.runtime(), bench.blobs.put([b"of another service"]).digest
+    tidy(runtime, days=2)
+    assert not caplog.records  # the first period begins
+    tidy(runtime, days=4)
+    assert bench.blobs.exists(digest)
+    assert "never knew a model" in caplog.text
+
+
+def test_the_first_look_comes_a_day_later(bench: Bench) -> None:
+    bench.job()
+    runtime, digest = bench.runtime(), bench.blobs.put([b"no name"]).digest
+    os.utime(bench.blobs.path(digest), LONG_AGO)
+    tidy(runtime)
+    assert bench.blobs.exists(digest)
+    tidy(runtime, days=1)
+    assert not bench.blobs.exists(digest)
 
 
 def test_logs_and_events_stay_unless_a_setting_says_how_long(bench: Bench) -> None:

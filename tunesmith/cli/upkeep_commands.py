@@ -11,6 +11,7 @@ from tunesmith.cli import local, options, output
 
 if TYPE_CHECKING:
     from storage.backups import Backup
+    from storage.database import Database
 
 _BACKUP_EPILOG = """\b
 Examples:
@@ -74,6 +75,7 @@ def restore(
         from storage.settings import StorageSettings
 
         settings = StorageSettings()
+        backups.make_home(settings)
         restored = backups.restore(settings, blob_stores.open_store(settings), source)
     return _tell("restored", restored, as_json=as_json)
 
@@ -117,7 +119,7 @@ def gc(
 
 def _collect(*, dry_run: bool) -> Any:
     from storage import blob_stores
-    from storage.database import Database, migrate
+    from storage.database import Database
     from storage.settings import StorageSettings
     from worker import clock, housekeeping
     from worker.settings import WorkerSettings
@@ -125,11 +127,36 @@ def _collect(*, dry_run: bool) -> Any:
     settings = StorageSettings()
     database = Database(settings.database_url, timeout=settings.database_timeout)
     try:
-        migrate(database)
+        _check_schema(database)
         blobs = blob_stores.open_store(settings)
         return housekeeping.collect(database, blobs, WorkerSettings(), now=clock.now(), dry_run=dry_run)
     finally:
         database.close()
+
+
+def _check_schema(database: Database) -> None:
+    """A database that is made or migrated here would know nothing, and all bytes would go."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from domain import errors
+    from storage.database import unavailable
+    from storage.migrations import running
+
+    url = database.url
+    if url.get_backend_name() == "sqlite" and not Path(str(url.database)).is_file():
+        raise errors.ConfigurationError(
+            f"there is no database {url.database}", hint="Set TUNESMITH_HOME to the service's."
+        )
+    try:
+        with database.reading() as session:
+            found = running.current(session.connection())
+    except SQLAlchemyError as error:
+        raise unavailable(error) from error
+    if found != running.newest():
+        raise errors.ConfigurationError(
+            f"the database has revision {found or 'none'}, and this release works with {running.newest()}",
+            hint="Is TUNESMITH_HOME or TUNESMITH_DATABASE_URL the service's? tunesmith migrate brings it up to date.",
+        )
 
 
 def _tell(done: str, what: Backup, *, as_json: bool) -> int:

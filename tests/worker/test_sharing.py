@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from sqlalchemy.exc import OperationalError
@@ -286,6 +287,17 @@ def test_a_helper_whose_database_was_away_goes_on_with_its_round(bench: Bench, t
     crew.run(job_id)
     check_whole(bench, job_id, 96)
     assert away
+
+
+@pytest.mark.parametrize("withdrawn", [True, False])
+def test_whoever_finds_a_round_gone_looks_at_once_what_became_of_it(
+    withdrawn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = sharing.Sharing(MagicMock())
+    rounds._out = {7: MagicMock(id=7, state=RoundState.OPEN)}
+    monkeypatch.setattr(shared_rounds, "withdraw", lambda *_: [7] if withdrawn else [])
+    assert rounds.withdraw(everything=False) is withdrawn
+    assert rounds.is_due() is not withdrawn
 
 
 def test_canceling_stops_everybody(bench: Bench, team: Callable[[int], Team]) -> None:

@@ -154,8 +154,10 @@ class Sharing:
             taken = shared_rounds.withdraw(session, ids)
         for each in taken:
             del self._out[each]
-        # The next look would offer it again before this worker has taken it.
-        self._tended = time.monotonic()
+        if taken:
+            # The next look would offer it again before this worker has taken it. Where others were quicker, looking is
+            # all that is left to do.
+            self._tended = time.monotonic()
         return bool(taken)
 
     def abandon(self) -> None:

@@ -92,7 +92,8 @@ class WorkerSettings(Settings):
     blob_grace_hours: float = Field(
         default=24.0,
         ge=2,
-        description="Hours that bytes stay which nothing names, counted from their last put and from the deletion of what did.",
+        description="Hours that bytes stay which nothing names, counted from their last put and from the deletion of "
+        "what did.",
     )
     keep_logs_days: float | None = Field(
         default=None,

@@ -160,10 +160,11 @@ class Helper:
                 work = self._work(claimed, keeper, pool)
                 with self._device(work, keeper):
                     return int(self._spend(work, claimed, keeper))
-        except (Stopped, Canceled, errors.EngineError) as error:
-            if isinstance(error, errors.EngineError):
+        except (Stopped, Canceled, errors.EngineError, FileNotFoundError) as error:
+            # A file that is gone: another worker of this home folder has ended the job and cleared its files away.
+            if isinstance(error, errors.EngineError | FileNotFoundError):
                 self.failures += 1
-                _log.warning("a round of job %s could not be begun: %s", self.job.id, error.message)
+                _log.warning("a round of job %s could not be run: %s", self.job.id, error)
             self._settled.clear()
             self._give_back(claimed, keeper)
             return 0

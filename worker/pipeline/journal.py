@@ -27,13 +27,21 @@ def new_file(work: Work, *, suffix: str = "") -> Path:
 def entries(work: Work) -> Iterator[dict[str, Any]]:
     """Every trial ever journaled on this host for the job as it is placed now, oldest first."""
     for path in sorted(_folder(work).glob("*.jsonl")):
-        for line in path.read_text(errors="replace").splitlines():
+        for line in _lines(path):
             try:
                 entry = json.loads(line)
             except ValueError:
                 continue
             if isinstance(entry, dict) and "schedule_digest" in entry:
                 yield entry
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        # Another worker of this home folder has ended the job and cleared its files away.
+        return []
 
 
 def record(work: Work, data: dict[str, Any]) -> Record:

@@ -137,7 +137,7 @@ def test_readiness_names_what_is_missing(client: TestClient, service: Service, m
     assert checks == {
         **everything,
         "broker": "the broker does not answer",
-        "blobs": "models and artifacts cannot be written",
+        "blobs": "models and artifacts cannot be written: No such file or directory",
     }
     assert client.get("/healthz").json()["status"] == "ok"
 

@@ -53,9 +53,13 @@ def fill(session: Session) -> None:
     quarantine.add(session, "tracker:9190/board/device:9090", job_id=job_id, reason="gone", now=NOW, seconds=600)
     worked = record("dense", 1e-3, 2e-3, schedule="a", job_id=job_id, calibration=9.1e-5)
     records.add(session, [worked, record("dense", schedule="b", error=TrialError.BUILD_ERROR, job_id=job_id)])
-    shared_rounds.open_round(session, job_id, job.lease.attempt, offer(), now=NOW)
     published = artifacts.add(session, artifact(job_id))
     jobs.finish(session, job_id, job.lease, state=JobState.SUCCEEDED, artifact_id=published.id, now=NOW)
+    # A job that has ended has no rounds any more.
+    led = jobs.claim(session, add_job(session).id, worker_id="w", now=NOW, lease_seconds=60, max_attempts=5)
+    assert led is not None
+    assert led.lease is not None
+    shared_rounds.open_round(session, led.id, led.lease.attempt, offer(), now=NOW)
     workers.beat(session, worker())
     chores.take(session, "garbage", every=timedelta(days=1), now=NOW)
     idempotency.remember(session, "key", "fingerprint", job_id, now=NOW)

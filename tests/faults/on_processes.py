@@ -63,7 +63,13 @@ def _api_answers(scene: Scene) -> bool:
 
 
 FAULTS = (
-    Fault(name="kill-worker", title="kill −9 of the worker", strike=kill_worker, engines=Engines.REAL),
+    Fault(
+        name="kill-worker",
+        title="kill −9 of the worker",
+        strike=kill_worker,
+        engines=Engines.REAL,
+        silences_host=True,
+    ),
     Fault(name="kill-engine", title="kill −9 of the engine", strike=kill_engine, engines=Engines.REAL),
     Fault(name="kill-api", title="kill −9 of the API", strike=kill_api, back=_api_answers),
     Fault(name="sigterm", title="SIGTERM to the worker", strike=end_worker_softly),

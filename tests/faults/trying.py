@@ -33,6 +33,8 @@ class Fault:
     fails: str | None = None
     """The code with which the job is to fail; by default it is to succeed."""
     size: int | None = None
+    silences_host: bool = False
+    """Whether a host may die with trials that it finished and could not tell: they are counted by themselves then."""
     mid_tune: bool = True
     """Whether the fault is done in the middle of the search; otherwise as soon as the job is queued."""
     prepare: Callable[[Topology], None] | None = None
@@ -53,9 +55,9 @@ class Try:
     lost: int
     """Trials that were stored before the fault, or finished where the job ended, and are not there in the end."""
     untold: int
-    """Trials that another host finished and could not tell any more: they are on its disk, should it come back."""
+    """Trials that a host finished and could not store before it died; on its disk, measured again elsewhere or not."""
     twice: int
-    """Trials that were measured again."""
+    """Other trials that were measured again."""
     attempts: int
     wrong: list[str] = field(default_factory=list)
     """Promises that were not kept."""
@@ -83,21 +85,25 @@ def _attempt(fault: Fault, topology: Topology, number: int) -> Try:
             scene.wait_until_tuning()
         before = scene.stored()
         fault.strike(scene)
-        struck = len(scene.stored())
+        known = scene.stored()
+        struck = len(known)
         back = fault.back or (lambda scene: len(scene.stored()) > struck or scene.job().state.is_final)
         recovered = scene.wait(lambda: back(scene), f"{fault.title}: recovered", seconds=_BACK_SECONDS)
         job = scene.wait_until_done()
         seconds = time.monotonic() - started
         after, paid = scene.stored(), ledger.paid(scene.job_id)
         lost = (before | set(ledger.paid(scene.job_id, home=scene.home))) - after
+        again = {trial for trial, times in paid.items() if times > 1}
+        elsewhere = {trial for home in homes if home != scene.home for trial in ledger.paid(scene.job_id, home=home)}
+        silent = (again & elsewhere) - known if fault.silences_host else set()
         tried = Try(
             recovered=recovered,
             seconds=seconds,
             before=len(before),
             trials=len(after),
             lost=len(lost),
-            untold=len(set(paid) - after - lost),
-            twice=paid.total() - len(paid),
+            untold=len(set(paid) - after - lost) + len(silent),
+            twice=paid.total() - len(paid) - len(silent),
             attempts=job.attempts,
             notes=scene.notes,
         )
@@ -112,6 +118,8 @@ def _attempt(fault: Fault, topology: Topology, number: int) -> Try:
     tried.wrong += _left_behind(topology, two_before)
     if tried.lost:
         tried.wrong.append(f"{tried.lost} finished trials lost")
+    if tried.untold and not fault.silences_host:
+        tried.wrong.append(f"{tried.untold} finished trials never told")
     if tried.twice:
         tried.wrong.append(f"{tried.twice} trials paid twice")
     return tried

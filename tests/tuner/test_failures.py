@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 OWN = {
     "child_not_started",
     "compile_failed",
+    "disk_full",
     "engine_internal_error",
     "plugin_failed",
     "unknown_method",

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import secrets
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from domain import errors
+from domain import errors, logs
 from tests.servers import postgresql, proxy, redis, s3
 from tests.servers.processes import Missing
 from tests.storage.buckets import Bucket
@@ -67,3 +68,19 @@ def behind_proxy() -> Iterator[Callable[[int], proxy.Proxy]]:
     """Puts a proxy in front of a port."""
     with contextlib.ExitStack() as stack:
         yield lambda port: stack.enter_context(proxy.before(port))
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """Programs that are started within a test set up the logging of the whole process."""
+    root = logging.getLogger()
+    level = root.level
+    levels = {name: logging.getLogger(name).level for name in (*logs._OWN, *logs._TALKATIVE)}
+    yield
+    root.handlers[:] = [
+        each for each in root.handlers if not isinstance(each.formatter, logs.JsonLines | logs.TextLines)
+    ]
+    root.setLevel(level)
+    for name, was in levels.items():
+        logging.getLogger(name).setLevel(was)
+    logging.captureWarnings(False)

@@ -39,7 +39,7 @@ class Engines(InstalledEngines):
             if kind == "trial":
                 self.hear()
 
-        return Heard(super().start(name, log=log, canceled=canceled, network=network), listen)
+        return Heard(name, super().start(name, log=log, canceled=canceled, network=network), listen)
 
 
 def _leaving_work_out(other: Record) -> Record:

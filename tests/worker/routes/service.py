@@ -100,7 +100,7 @@ class Service:
     ) -> Engine:
         session = self.engines.start(name, log=log, canceled=canceled, network=network)
         assert isinstance(session, EngineSession)
-        return Heard(session, lambda kind, data: self.hear(session, kind, data))
+        return Heard(name, session, lambda kind, data: self.hear(session, kind, data))
 
     def prepare(self, *given: Any, **named: Any) -> Any:
         return self.engines.prepare(*given, **named)

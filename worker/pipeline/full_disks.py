@@ -30,4 +30,5 @@ def _is_full(error: BaseException | None) -> bool:
         return True
     if isinstance(error, errors.EngineRequestFailed) and error.engine_code == "disk_full":
         return True
-    return _is_full(error.__cause__)
+    # An error that is raised again "from" itself is its own cause.
+    return error.__cause__ is not error and _is_full(error.__cause__)

@@ -15,6 +15,8 @@ from tests.worker.conftest import Bench
 from tests.worker.scripted import HELLO, RELAX
 from tuner import racing
 
+CRASH = errors.EngineCrashed("relay engine: it was ended by SIGSEGV")
+REFUSAL = errors.EngineRequestFailed("bad_request", "no schedule is known for this operator")
 THREE = {"relay": {**HELLO, "tuners": ["ansor", "autotvm"]}, "relax": RELAX, "reference": HELLO}
 
 
@@ -91,16 +93,19 @@ def test_a_race_that_lost_its_worker_goes_on(bench: Bench, kill: Any, trial: int
 
 
 @pytest.mark.parametrize(
-    ("method", "verdict"),
+    ("method", "failure", "verdict"),
     [
-        ("extract", "failed: relay engine: it was ended by SIGSEGV"),
-        ("tune", "none of its tuning tasks could be tuned"),
+        ("extract", CRASH, "failed: relay engine: it was ended by SIGSEGV"),
+        ("tune", CRASH, "failed: relay engine: it was ended by SIGSEGV"),
+        ("tune", REFUSAL, "none of its tuning tasks could be tuned"),
     ],
 )
-def test_an_arm_that_fails_costs_itself(bench: Bench, method: str, verdict: str) -> None:
+def test_an_arm_that_fails_costs_itself(
+    bench: Bench, method: str, failure: errors.TunesmithError, verdict: str
+) -> None:
     def refuse(asked: str, params: dict[str, Any]) -> None:
         if asked == method and params["tuner"] == "ansor":
-            raise errors.EngineCrashed("relay engine: it was ended by SIGSEGV")
+            raise failure
 
     bench.script.refuse = refuse
     job_id = run(bench)

@@ -32,6 +32,10 @@ def delivery(now: datetime) -> str:
     return _of_time("w", now)
 
 
+def database(now: datetime) -> str:
+    return _of_time("d", now)
+
+
 def _of_time(letter: str, now: datetime) -> str:
     """A new id; ids of later milliseconds sort later."""
     milliseconds = int(now.timestamp() * 1000)

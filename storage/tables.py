@@ -333,6 +333,16 @@ class ChoreRow(Base):
     """By whoever took it last."""
 
 
+class IdentityRow(Base):
+    """Who this database is, to stores of blobs; one row, number 1."""
+
+    __tablename__ = "identity"
+
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    id: Mapped[str] = mapped_column(String(40))
+    made_at: Mapped[datetime]
+
+
 class IdempotencyKeyRow(Base):
     __tablename__ = "idempotency_keys"
 

@@ -21,6 +21,7 @@ from storage import (
     chores,
     extractions,
     idempotency,
+    identity,
     jobs,
     quarantine,
     records,
@@ -62,6 +63,7 @@ def fill(session: Session) -> None:
     shared_rounds.open_round(session, led.id, led.lease.attempt, offer(), now=NOW)
     workers.beat(session, worker())
     chores.take(session, "garbage", every=timedelta(days=1), now=NOW)
+    identity.own(session, now=NOW)
     idempotency.remember(session, "key", "fingerprint", job_id, now=NOW)
     _fill_access(session, job_id)
 

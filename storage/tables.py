@@ -6,11 +6,12 @@ import hashlib
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, ForeignKey, Index, MetaData, String, Text, UniqueConstraint, text, true
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy import BigInteger, ForeignKey, Index, String, Text, UniqueConstraint, text, true
+from sqlalchemy.orm import Mapped, mapped_column
 
 from domain.tokens import LOCAL_OWNER
-from storage.columns import JsonDocument, SerialNumber, UtcDateTime
+from storage.columns import Base as Base
+from storage.columns import SerialNumber
 
 DIGEST = String(64)
 
@@ -18,22 +19,6 @@ DIGEST = String(64)
 def digest_of(text: str) -> str:
     """sha256, hex: what is indexed in place of text that may be too long for an index."""
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-class Base(DeclarativeBase):
-    metadata = MetaData(
-        naming_convention={
-            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-            "fk": "fk_%(table_name)s_%(column_0_N_name)s",
-            "pk": "pk_%(table_name)s",
-        }
-    )
-    type_annotation_map = {  # noqa: RUF012 - SQLAlchemy reads it from the class
-        datetime: UtcDateTime(),
-        dict[str, Any]: JsonDocument,
-        list[Any]: JsonDocument,
-    }
 
 
 class ModelRow(Base):

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import prometheus_client as prometheus
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -20,7 +20,7 @@ from domain import dispatch, errors
 from domain.blobs import BlobStore
 from domain.jobs import Tuner
 from domain.records import TrialError
-from storage import counts
+from storage import counts, statements
 from storage.database import Database
 
 CONTENT_TYPE = prometheus.CONTENT_TYPE_LATEST
@@ -129,7 +129,7 @@ class _ServiceState(Collector):
 
     def __init__(self, database: Database, worker_alive_seconds: float) -> None:
         self._database = database
-        self._alive = timedelta(seconds=worker_alive_seconds)
+        self._alive_seconds = worker_alive_seconds
         self._lock = threading.Lock()
         self._trials: Counter[tuple[str, str]] = Counter()
         self._last_record: int | None = None
@@ -148,11 +148,11 @@ class _ServiceState(Collector):
         yield from found
 
     def _read(self) -> list[Metric]:
-        now = datetime.now(UTC)
         with self._lock, self._database.reading() as session:
+            now = statements.now(session)
             return [
                 *_jobs(session, now),
-                *_fleet(session, now - self._alive),
+                *_fleet(session, now - timedelta(seconds=self._alive_seconds)),
                 *_webhooks(session, now),
                 *self._new_trials(session),
             ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import delete, select, tuple_
 from sqlalchemy.orm import Session
@@ -41,6 +41,16 @@ def known(session: Session, *, seen_since: datetime | None = None) -> list[Worke
     if seen_since is not None:
         query = query.where(WorkerRow.last_seen_at >= seen_since)
     return [_worker(row) for row in session.scalars(query, execution_options={"populate_existing": True})]
+
+
+def living(session: Session, *, within_seconds: float) -> list[Worker]:
+    """Those that gave a sign of life so lately, longest-serving first."""
+    return known(session, seen_since=living_since(session, within_seconds))
+
+
+def living_since(session: Session, seconds: float) -> datetime:
+    """Who was seen then or later lives: by the database's clock, which workers tell the time of their signs by."""
+    return statements.now(session) - timedelta(seconds=seconds)
 
 
 def page(session: Session, *, limit: int, page_token: str | None = None) -> tuple[list[Worker], str | None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -110,7 +109,6 @@ def _page(request: Request, wanted: Filter, found: Listing, pause: float) -> HTM
 
 def find(services: Services, principal: Principal, wanted: Filter) -> Listing:
     """Raises ModelNotFound, InvalidRequest for a label without a value, InvalidPageToken."""
-    now = datetime.now(UTC)
     with services.database.reading() as session:
         found, following = jobs.page(
             session,
@@ -125,7 +123,7 @@ def find(services: Services, principal: Principal, wanted: Filter) -> Listing:
         )
         names = summaries.model_names(session, [job.request.model_digest for job in found])
         gains = summaries.gains(session, [job.artifact_id for job in found if job.artifact_id])
-        living = living_workers(services, session, now)
+        living = living_workers(services, session)
         held = quotas.held(session, [job.id for job in found])
     lines = [
         Line(

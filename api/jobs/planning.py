@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 
 from sqlalchemy.orm import Session
 
@@ -23,9 +22,8 @@ from tuner import planning
 
 def make(services: Services, request: JobRequest, model: Model) -> schemas.Plan:
     """Raises EngineNotInstalled when no engine can be asked here, UnknownTarget, and as ``Surveyor``."""
-    since = datetime.now(UTC) - timedelta(seconds=services.settings.worker_alive_seconds)
     with services.database.reading() as session:
-        living = workers.known(session, seen_since=since)
+        living = workers.living(session, within_seconds=services.settings.worker_alive_seconds)
     place = placing.find(request, living)
     considered = tuners(request)
     surveys = Surveyor(services, request, model, place).survey(considered)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
 
 from api.services import Services
 from domain import errors, targets
@@ -92,9 +91,8 @@ def _only_worker(services: Services, chosen: Tuner) -> Worker:
 
 
 def _living(services: Services) -> list[Worker]:
-    since = datetime.now(UTC) - timedelta(seconds=services.settings.worker_alive_seconds)
     with services.database.reading() as session:
-        return workers.known(session, seen_since=since)
+        return workers.living(session, within_seconds=services.settings.worker_alive_seconds)
 
 
 def _toolchain_of(worker: Worker | None, chosen: Tuner) -> Toolchain:

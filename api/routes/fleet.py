@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from fastapi import APIRouter
@@ -16,7 +15,7 @@ from domain import fleet as domain_fleet
 from domain import release, targets
 from domain.targets import Device
 from domain.workers import Worker
-from storage import owners, quarantine, workers
+from storage import owners, quarantine, statements, workers
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
 
@@ -29,7 +28,7 @@ def list_workers(
     with services.database.reading() as session:
         known, following = workers.page(session, limit=limit, page_token=page_token)
         own = owners.jobs_of(session, [worker.current_job for worker in known if worker.current_job], principal)
-        since = _alive_since(services)
+        since = workers.living_since(session, services.settings.worker_alive_seconds)
         living = workers.known(session, seen_since=since)
     return schemas.Workers(
         workers=[views.worker(worker, alive=worker.last_seen_at >= since, jobs=own) for worker in known],
@@ -51,7 +50,7 @@ def list_devices(services: ServicesDep, principal: Reader) -> schemas.Devices:
             devices[device.key] = device
             count[device.key] += 1
     with services.database.reading() as session:
-        aside = quarantine.active(session, datetime.now(UTC))
+        aside = quarantine.active(session, statements.now(session))
         own = owners.jobs_of(session, [one.job_id for one in aside], principal)
     return schemas.Devices(
         devices=[
@@ -97,8 +96,4 @@ def list_engines(services: ServicesDep, _principal: Reader) -> schemas.Engines:
 
 def _living(services: Services) -> list[Worker]:
     with services.database.reading() as session:
-        return workers.known(session, seen_since=_alive_since(services))
-
-
-def _alive_since(services: Services) -> datetime:
-    return datetime.now(UTC) - timedelta(seconds=services.settings.worker_alive_seconds)
+        return workers.living(session, within_seconds=services.settings.worker_alive_seconds)

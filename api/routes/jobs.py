@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Annotated
 
@@ -23,7 +23,7 @@ from domain import errors
 from domain.jobs import Job, JobState, Stage
 from domain.tokens import Principal
 from domain.workers import Worker
-from storage import glances, jobs, models, owners, quotas, records, stages, tuning_tasks, webhooks, workers
+from storage import glances, jobs, models, owners, quotas, records, stages, statements, tuning_tasks, webhooks, workers
 from storage.glances import Glance
 
 logger = logging.getLogger(__name__)
@@ -41,8 +41,8 @@ def create(
     services: ServicesDep, principal: Submitter, draft: JobDraft, idempotency_key: KeyHeader = None
 ) -> schemas.CreatedJob:
     """Ask for a model to be tuned; the job waits for a worker."""
-    now = datetime.now(UTC)
     with services.database.transaction() as session:
+        now = statements.now(session)
         made = creating.create(session, draft, principal, services.settings, key=idempotency_key, now=now)
         view = views.created(_view(services, session, made.job, now), made.webhook, shows_secret=made.shows_secret)
     if made.is_new:
@@ -84,8 +84,8 @@ def listing(services: ServicesDep, principal: Reader, wanted: Annotated[JobQuery
             page_token=wanted.page_token,
         )
         of = {digest: models.get(session, digest) for digest in {job.request.model_digest for job in found}}
-        now = datetime.now(UTC)
-        living = living_workers(services, session, now)
+        now = statements.now(session)
+        living = living_workers(services, session)
         held = quotas.held(session, [job.id for job in found])
     return schemas.JobPage(
         jobs=[views.job(job, of[job.request.model_digest], now=now, living=living, held=held) for job in found],
@@ -162,7 +162,7 @@ def _status(services: Services, principal: Principal, job_id: str) -> Status:
 
 
 def _detail(services: Services, session: Session, job_id: str) -> schemas.JobDetail:
-    base = _view(services, session, jobs.get(session, job_id), datetime.now(UTC))
+    base = _view(services, session, jobs.get(session, job_id), statements.now(session))
     finished = stages.timeline(session, job_id)
     tasks = tuning_tasks.of_job(session, job_id)
     failures = records.failures_of_job(session, job_id)
@@ -199,8 +199,8 @@ def _detail(services: Services, session: Session, job_id: str) -> schemas.JobDet
 )
 def cancel(services: ServicesDep, principal: Submitter, job_id: str) -> schemas.Job:
     """A queued job ends at once; a running one is canceling until its worker has stopped."""
-    now = datetime.now(UTC)
     with services.database.transaction() as session:
+        now = statements.now(session)
         owners.job(session, job_id, principal)
         job = jobs.request_cancel(session, job_id, now=now)
         return _view(services, session, job, now)
@@ -215,9 +215,9 @@ def cancel(services: ServicesDep, principal: Submitter, job_id: str) -> schemas.
 )
 def retry(services: ServicesDep, principal: Submitter, job_id: str, idempotency_key: KeyHeader = None) -> schemas.Job:
     """Ask again, as a new job, for what failed or was canceled; no finished trial is paid for twice."""
-    now = datetime.now(UTC)
     request = repeats.Request.of(idempotency_key, principal, "retry", job_id)
     with services.database.transaction() as session:
+        now = statements.now(session)
         old = owners.job(session, job_id, principal)
         new_id, is_new = repeats.once(session, request, lambda: _again(session, old, principal, now), now=now)
         job = jobs.get(session, new_id)
@@ -244,20 +244,20 @@ def _again(session: Session, old: Job, principal: Principal, now: datetime) -> s
 
 def _view(services: Services, session: Session, job: Job, now: datetime) -> schemas.Job:
     model = models.get(session, job.request.model_digest)
-    living, held = living_workers(services, session, now), quotas.held(session, [job.id])
+    living, held = living_workers(services, session), quotas.held(session, [job.id])
     return views.job(job, model, now=now, living=living, held=held)
 
 
-def living_workers(services: Services, session: Session, now: datetime) -> list[Worker]:
-    return workers.known(session, seen_since=now - timedelta(seconds=services.settings.worker_alive_seconds))
+def living_workers(services: Services, session: Session) -> list[Worker]:
+    return workers.living(session, within_seconds=services.settings.worker_alive_seconds)
 
 
 def _publish(services: Services, job: Job) -> None:
     """After the commit. The job is safe by then: a reaper sends a lost message again."""
     with services.database.transaction() as session:
-        now = datetime.now(UTC)
-        jobs.mark_published(session, job.id, now=now)
-        living = living_workers(services, session, now)
+        # Not by this host's clock: a message from the future would be one that the reaper need not send again.
+        jobs.mark_published(session, job.id, now=statements.now(session))
+        living = living_workers(services, session)
     try:
         services.publisher.publish(job, living)
     except errors.BrokerUnavailable as error:

@@ -6,9 +6,10 @@ was put back, costs no bytes for some hours.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, delete, select, update
+from sqlalchemy import ColumnElement, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from domain import errors
@@ -22,6 +23,29 @@ _NAMED = 20
 """Jobs that an error lists at most."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Prospect:
+    """What deleting a model would do."""
+
+    gone: bool
+    """For everyone; otherwise others keep it and its artifacts."""
+    artifacts: int
+    """That would go with it."""
+    unfinished: list[str]
+    """Jobs that forbid it, not all of many."""
+
+
+def foresee(session: Session, digest: str, *, owner: str | None) -> Prospect:
+    """Of ``delete_model``, which may find otherwise a moment later."""
+    is_last = _is_last(session, digest, owner)
+    going = select(func.count()).where(ArtifactRow.model_digest == digest, ArtifactRow.deleted_at.is_(None))
+    return Prospect(
+        gone=is_last,
+        artifacts=session.scalar(going) or 0 if is_last else 0,
+        unfinished=_unfinished(session, digest, None if is_last else owner),
+    )
+
+
 def delete_model(session: Session, model: Model, *, owner: str | None, now: datetime) -> bool:
     """The owner no longer has it, or with None nobody; returns whether it is gone, because nobody has it any more.
 
@@ -29,9 +53,9 @@ def delete_model(session: Session, model: Model, *, owner: str | None, now: date
     """
     # Nobody can make a job of it until this transaction ends.
     session.execute(select(ModelRow.digest).where(ModelRow.digest == model.digest).with_for_update())
-    others = select(ModelOwnerRow.owner).where(ModelOwnerRow.model_digest == model.digest, ModelOwnerRow.owner != owner)
-    is_last = owner is None or session.scalar(others.limit(1)) is None
-    _check_unused(session, model, None if is_last else owner)
+    is_last = _is_last(session, model.digest, owner)
+    if found := _unfinished(session, model.digest, None if is_last else owner):
+        raise errors.ModelInUse(f"jobs of model {model.id} have not ended", details={"jobs": found})
     owned = delete(ModelOwnerRow).where(ModelOwnerRow.model_digest == model.digest)
     statements.changed(session, owned if is_last else owned.where(ModelOwnerRow.owner == owner))
     if is_last:
@@ -50,11 +74,17 @@ def _delete_artifacts(session: Session, which: ColumnElement[bool], now: datetim
     statements.changed(session, rows.values(deleted_at=now))
 
 
-def _check_unused(session: Session, model: Model, owner: str | None) -> None:
+def _is_last(session: Session, digest: str, owner: str | None) -> bool:
+    """Whether nobody else has it; an admin's ``None`` acts for all who have."""
+    if owner is None:
+        return True
+    others = select(ModelOwnerRow.owner).where(ModelOwnerRow.model_digest == digest, ModelOwnerRow.owner != owner)
+    return session.scalar(others.limit(1)) is None
+
+
+def _unfinished(session: Session, digest: str, owner: str | None) -> list[str]:
     """``owner``: whose jobs count; None for everyone's."""
-    unfinished = select(JobRow.id).where(JobRow.model_digest == model.digest, JobRow.state.not_in(FINAL_STATES))
+    unfinished = select(JobRow.id).where(JobRow.model_digest == digest, JobRow.state.not_in(FINAL_STATES))
     if owner is not None:
         unfinished = unfinished.where(JobRow.owner == owner)
-    found = list(session.scalars(unfinished.order_by(JobRow.created_at).limit(_NAMED)))
-    if found:
-        raise errors.ModelInUse(f"jobs of model {model.id} have not ended", details={"jobs": found})
+    return list(session.scalars(unfinished.order_by(JobRow.created_at).limit(_NAMED)))

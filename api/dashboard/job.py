@@ -16,9 +16,11 @@ from api.dashboard.job_curves import Convergence, Recent
 from api.dashboard.job_parts import StageLine, TaskLine, stage_lines, task_lines
 from api.dashboard.plots import Plot
 from api.live.status import StatusCache
+from api.routes import artifacts as published
 from api.routes import job_outputs, jobs
 from api.routes import webhooks as hooks
 from api.services import Services, ServicesDep
+from domain import errors
 from domain.artifacts import Artifact
 from domain.events import EventKind
 from domain.tokens import Principal, Scope
@@ -118,6 +120,16 @@ def retry(services: ServicesDep, principal: auth.Submitter, job_id: str) -> Redi
 def resend(services: ServicesDep, principal: auth.Submitter, job_id: str) -> RedirectResponse:
     hooks.resend(services, principal, job_id)
     return RedirectResponse(f"/jobs/{job_id}", status_code=_SEE_OTHER)
+
+
+@router.post("/delete-bundle")
+def delete_bundle(services: ServicesDep, principal: auth.Submitter, job_id: str) -> RedirectResponse:
+    """Also of a job whose bundle somebody has deleted meanwhile. Raises ArtifactNotFound where it published none."""
+    job = jobs.one(services, principal, job_id)
+    if job.artifact_id is None:
+        raise errors.ArtifactNotFound(f"job {job.id} has published nothing", hint="Only what was published can go.")
+    published.remove(services, principal, job.artifact_id)
+    return RedirectResponse(f"/jobs/{job.id}#deleted", status_code=_SEE_OTHER)
 
 
 def look(services: Services, principal: Principal, recent: Recent, job_id: str) -> JobView:

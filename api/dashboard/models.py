@@ -1,4 +1,4 @@
-"""The pages of all models, and of one with what was made of it."""
+"""The pages of all models, and of one with what was made of it and how to be rid of it."""
 
 from __future__ import annotations
 
@@ -8,23 +8,28 @@ from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Request
-from fastapi.responses import HTMLResponse
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
 
-from api.auth import Reader
+from api import problems
+from api.auth import Reader, Submitter
 from api.dashboard import rendering
 from api.paging import PageTokenParam
 from api.routes import models
-from api.services import ServicesDep
+from api.services import Services, ServicesDep
+from domain import errors
 from domain.artifacts import Artifact, Timing
 from domain.jobs import Job
-from storage import jobs, model_overviews, owners, summaries
+from domain.tokens import Principal, Scope
+from storage import deletion, jobs, model_overviews, owners, summaries
 from storage.summaries import Gain
 
 router = APIRouter(include_in_schema=False)
 
 _PAGE = 50
 _JOBS = 10
+_SEE_OTHER = 303
+_Id = Annotated[str, Query(pattern=r"^(m-[0-9a-z]{1,64})?$")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +76,10 @@ def listing(
     principal: Reader,
     name: Annotated[str, Query(max_length=200)] = "",
     page_token: PageTokenParam = None,
+    deleted: _Id = "",
+    left: _Id = "",
 ) -> HTMLResponse:
+    """``deleted`` and ``left`` say what has just become of a model."""
     found = models.listing(services, principal, name=name or None, limit=_PAGE, page_token=page_token or None)
     with services.database.reading() as session:
         digests = [model.digest for model in found.models]
@@ -84,12 +92,42 @@ def listing(
         overviews=overviews,
         name=name,
         page_token=page_token,
+        deleted=deleted,
+        left=left,
         following="?" + urlencode(following) if found.next_page_token else None,
     )
 
 
 @router.get("/models/{model}")
 def one(request: Request, services: ServicesDep, principal: Reader, model: str) -> HTMLResponse:
+    return _page(request, services, principal, model)
+
+
+@router.get("/models/{model}/delete")
+def ask(request: Request, services: ServicesDep, principal: Submitter, model: str) -> HTMLResponse:
+    """The same page, with what deleting would do: where a refusal stood, for whoever loads it anew."""
+    return _page(request, services, principal, model, asking=True)
+
+
+@router.post("/models/{model}/delete")
+def delete(request: Request, services: ServicesDep, principal: Submitter, model: str) -> Response:
+    try:
+        done = models.remove(services, principal, model)
+    except errors.Conflict as refusal:
+        return _page(request, services, principal, model, asking=True, refusal=refusal)
+    return RedirectResponse(f"/models?{'deleted' if done.gone else 'left'}={done.id}", status_code=_SEE_OTHER)
+
+
+def _page(
+    request: Request,
+    services: Services,
+    principal: Principal,
+    model: str,
+    *,
+    asking: bool = False,
+    refusal: errors.Conflict | None = None,
+) -> HTMLResponse:
+    """``asking``: shows what deleting would do without being asked to."""
     found = models.one(services, principal, model)
     with services.database.reading() as session:
         builds = model_overviews.fastest(session, found.digest)
@@ -98,14 +136,19 @@ def one(request: Request, services: ServicesDep, principal: Reader, model: str) 
             session, owner=owners.visible(principal), model_digest=found.digest, limit=_JOBS, page_token=None
         )
         gains = summaries.gains(session, [job.artifact_id for job in recent if job.artifact_id])
+        prospect = deletion.foresee(session, found.digest, owner=owners.visible(principal))
     return rendering.page(
         request,
         "model.html",
+        status=problems.status_of(type(refusal)) if refusal else 200,
         model=found,
         operators=sorted(found.operators.items(), key=lambda entry: (-entry[1], entry[0])),
         places=_places([Build(artifact=one, job=one.job_id if one.job_id in own else None) for one in builds]),
         lines=[Line(job=job, gain=gains.get(job.artifact_id or "")) for job in recent],
         has_more_jobs=more is not None,
+        prospect=prospect if Scope.SUBMIT in principal.scopes else None,
+        asking=asking,
+        refusal=refusal,
     )
 
 

@@ -15,6 +15,7 @@ from domain.jobs import Budget, Job, JobRequest, JobState
 from domain.models import Model
 from storage import artifacts, chores, deletion, garbage, jobs, models, owners, quotas, statements
 from storage.database import Database
+from storage.deletion import Prospect
 from tests.storage.factories import DIGEST, FACTS, NOW, add_model, artifact
 from tests.storage.memory_blobs import MemoryBlobStore
 
@@ -214,3 +215,14 @@ def named(session: Session, model_digest: str, bundle_digest: str) -> None:
     jobs.request_cancel(session, job.id, now=NOW)
     made = artifact(job.id)
     artifacts.add(session, replace(made, id="a-of-the-test", digest=bundle_digest, model_digest=model_digest))
+
+
+def test_what_a_deletion_would_do_is_known_before(session: Session) -> None:
+    model, made = owned(session, "ann", "bob")
+    assert deletion.foresee(session, model.digest, owner="ann") == Prospect(gone=False, artifacts=0, unfinished=[])
+    assert deletion.foresee(session, model.digest, owner=None) == Prospect(gone=True, artifacts=1, unfinished=[])
+    waiting = job_for(session, "bob").id
+    assert deletion.foresee(session, model.digest, owner="ann").unfinished == []
+    assert deletion.foresee(session, model.digest, owner="bob").unfinished == [waiting]
+    deletion.delete_artifact(session, artifacts.get(session, made), now=NOW)
+    assert deletion.foresee(session, model.digest, owner=None) == Prospect(gone=True, artifacts=0, unfinished=[waiting])

@@ -32,6 +32,13 @@ Resolve = Callable[[str, int], list[Address]]
 """Addresses of a host, best first. Raises OSError."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    status: int
+    retry_after: str | None
+    """As the header has it."""
+
+
 class Unreachable(Exception):
     """No answer came; the message says why, without the URL."""
 
@@ -53,8 +60,8 @@ class Poster:
     def _tls(self) -> ssl.SSLContext:
         return self.make_tls()
 
-    def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
-        """The answer's status. Raises Unreachable, and InvalidWebhook for what must not be called."""
+    def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Raises Unreachable, and InvalidWebhook for what must not be called."""
         destination = destinations.parse(url)
         destinations.check_host(destination, self.allowed)
         addresses = self._resolved(destination)
@@ -107,17 +114,17 @@ def _first(addresses: list[Address], port: int, deadline: float) -> socket.socke
     raise failure
 
 
-def _ask(destination: Destination, wire: _Wire, body: bytes, headers: Mapping[str, str]) -> int:
+def _ask(destination: Destination, wire: _Wire, body: bytes, headers: Mapping[str, str]) -> Answer:
     host = f"[{destination.host}]" if ":" in destination.host else destination.host
     connection = http.client.HTTPConnection(host, destination.port)
     connection.default_port = 443 if destination.scheme == "https" else 80
     connection.sock = wire
     connection.request("POST", destination.path, body, {**headers, "Connection": "close"})
     answer = connection.getresponse()
-    # The status has come: whatever is wrong with the rest changes nothing.
+    # Its head has come: whatever is wrong with the rest changes nothing.
     with contextlib.suppress(OSError, http.client.HTTPException):
         answer.read(_MOST_BODY_BYTES)
-    return answer.status
+    return Answer(status=answer.status, retry_after=answer.getheader("Retry-After"))
 
 
 class _Wire:

@@ -12,20 +12,24 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 
 from domain import destinations, errors, release, signatures
 from domain.webhooks import Delivery
 from storage import webhooks
 from storage.database import Database
 from worker import clock, webhook_messages
-from worker.posting import Poster, Unreachable
+from worker.posting import Answer, Poster, Unreachable
 
 _log = logging.getLogger(__name__)
 
 PAUSES = (10.0, 60.0, 300.0, 1800.0, 7200.0, 21600.0)
 """Seconds before each further attempt, and up to a fifth more; after the last one a message is given up."""
 _JITTER = 0.2
+LONGEST_ASKED = 3600.0
+"""Seconds that a receiver may ask for with Retry-After: whoever asks for more is called then all the same."""
+_ASKING = frozenset({429, 503})
 UNNOTED_SECONDS = 120.0
 """Longer than an attempt takes, a slow name server's time included."""
 _AT_ONCE = 4
@@ -93,23 +97,23 @@ class Couriers:
 
     def send(self, claimed: Delivery) -> None:
         """Make one attempt, and note what came of it."""
-        status: int | None = None
+        answer: Answer | None = None
         try:
-            status = self._post(claimed)
-            error = _refusal(status)
+            answer = self._post(claimed)
+            error = _refusal(answer.status)
         except (Unreachable, errors.InvalidWebhook) as failure:
             error = str(failure)
         except Exception as failure:  # noqa: BLE001 - or it would be tried every two minutes for ever
             _log.warning("webhooks: message %s could not be sent", claimed.id, exc_info=True)
             error = f"it could not be sent: {type(failure).__name__}"
         with self.database.transaction() as session:
-            if error is None and status is not None:
-                webhooks.note_delivered(session, claimed, status=status, now=self.now())
+            if error is None and answer is not None:
+                webhooks.note_delivered(session, claimed, status=answer.status, now=self.now())
             else:
-                again = None if status == _GONE else self._next_attempt(claimed.attempts)
+                again, status = self._next_attempt(claimed.attempts, answer), answer.status if answer else None
                 webhooks.note_failed(session, claimed, status=status, error=str(error), next_attempt_at=again)
 
-    def _post(self, claimed: Delivery) -> int:
+    def _post(self, claimed: Delivery) -> Answer:
         with self.database.reading() as session:
             webhook = webhooks.of_job(session, claimed.job_id)
             body = webhook_messages.compose(session, claimed.job_id)
@@ -119,11 +123,28 @@ class Couriers:
         signed = signatures.headers(webhook.secret, message_id=claimed.id, seconds=seconds, body=body)
         return self.poster.post(webhook.url, body, {**_HEADERS, **signed})
 
-    def _next_attempt(self, attempts: int) -> datetime | None:
-        """After that many attempts; None when they were enough."""
-        if attempts > len(PAUSES):
+    def _next_attempt(self, attempts: int, answer: Answer | None) -> datetime | None:
+        """After that many attempts; None when they were enough, or nobody is there any more."""
+        if attempts > len(PAUSES) or (answer is not None and answer.status == _GONE):
             return None
-        return self.now() + timedelta(seconds=PAUSES[attempts - 1] * (1 + _JITTER * self.chance()))
+        now = self.now()
+        own = PAUSES[attempts - 1] * (1 + _JITTER * self.chance())
+        return now + timedelta(seconds=max(own, _asked_for(answer, now)))
+
+
+def _asked_for(answer: Answer | None, now: datetime) -> float:
+    """Seconds that the receiver wants to be left alone: a number or a date (RFC 9110, section 10.2.3)."""
+    if answer is None or answer.status not in _ASKING or not answer.retry_after:
+        return 0.0
+    text = answer.retry_after.strip()
+    if text.isdecimal():
+        return min(float(text), LONGEST_ASKED)
+    try:
+        at = parsedate_to_datetime(text)
+    except ValueError:
+        return 0.0
+    # "-0000" in place of a time zone makes it naive.
+    return min((at.replace(tzinfo=at.tzinfo or UTC) - now).total_seconds(), LONGEST_ASKED)
 
 
 def _host(delivery: Delivery) -> str:

@@ -32,7 +32,8 @@ class Receiver:
 
 
 @contextlib.contextmanager
-def receiving(*answers: int, tls: ssl.SSLContext | None = None) -> Iterator[Receiver]:
+def receiving(*answers: int, tls: ssl.SSLContext | None = None, retry_after: str | None = None) -> Iterator[Receiver]:
+    """``retry_after`` is the header of answers that are no success."""
     receiver = Receiver(port=0, answers=list(answers))
 
     class Handler(BaseHTTPRequestHandler):
@@ -45,6 +46,8 @@ def receiving(*answers: int, tls: ssl.SSLContext | None = None) -> Iterator[Rece
             self.send_response(status)
             if 300 <= status < 400:
                 self.send_header("Location", f"http://127.0.0.1:{receiver.port}/elsewhere")
+            if retry_after is not None and status >= 300:
+                self.send_header("Retry-After", retry_after)
             self.send_header("Content-Length", "0")
             self.end_headers()
 

@@ -33,12 +33,19 @@ def _trusting() -> ssl.SSLContext:
 
 def test_a_body_arrives_with_its_headers() -> None:
     with receiving(201) as receiver:
-        assert poster().post(receiver.url, b'{"a": 1}', HEADERS) == 201
+        assert poster().post(receiver.url, b'{"a": 1}', HEADERS).status == 201
     (received,) = receiver.received
     assert (received.path, received.body) == ("/hooks?key=value", b'{"a": 1}')
     assert received.headers["host"] == f"127.0.0.1:{receiver.port}"
     assert received.headers["content-type"] == "application/json"
     assert received.headers["x-own"] == "1"
+
+
+def test_how_long_to_wait_comes_with_the_answer() -> None:
+    with receiving(503, 204, retry_after="120") as receiver:
+        first, second = (poster().post(receiver.url, b"", HEADERS) for _ in range(2))
+    assert (first.status, first.retry_after) == (503, "120")
+    assert (second.status, second.retry_after) == (204, None)
 
 
 def test_an_address_that_was_not_allowed_is_not_connected_to() -> None:
@@ -71,7 +78,7 @@ def test_the_address_that_was_checked_is_the_one_that_is_called(monkeypatch: pyt
 
     with receiving() as receiver:
         once = Poster(allowed=LOCAL, resolve=rebinding)
-        assert once.post(f"http://hooks.example:{receiver.port}/", b"", HEADERS) == 204
+        assert once.post(f"http://hooks.example:{receiver.port}/", b"", HEADERS).status == 204
         assert receiver.received[0].headers["host"] == f"hooks.example:{receiver.port}"
         with pytest.raises(errors.InvalidWebhook):
             once.post(f"http://hooks.example:{receiver.port}/", b"", HEADERS)
@@ -88,7 +95,7 @@ def test_names_are_looked_up() -> None:
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 def test_a_redirect_is_not_followed(status: int) -> None:
     with receiving(status) as receiver:
-        assert poster().post(receiver.url, b"", HEADERS) == status
+        assert poster().post(receiver.url, b"", HEADERS).status == status
     assert [received.path for received in receiver.received] == ["/hooks?key=value"]
 
 
@@ -96,7 +103,7 @@ def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatc
     with receiving() as proxy, receiving() as receiver:
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
-        assert poster().post(receiver.url, b"", HEADERS) == 204
+        assert poster().post(receiver.url, b"", HEADERS).status == 204
     assert (len(proxy.received), len(receiver.received)) == (0, 1)
 
 
@@ -104,7 +111,7 @@ def test_a_certificate_is_checked_against_the_name() -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(CERTIFICATE)
     with receiving(tls=context) as receiver:
-        assert poster().post(f"https://hooks.example:{receiver.port}/x", b"1", HEADERS) == 204
+        assert poster().post(f"https://hooks.example:{receiver.port}/x", b"1", HEADERS).status == 204
         with pytest.raises(Unreachable, match="certificate"):
             poster().post(f"https://other.example:{receiver.port}/x", b"2", HEADERS)
         with pytest.raises(Unreachable, match="certificate"):
@@ -139,13 +146,13 @@ def test_no_server_holds_us_up(pieces: list[bytes]) -> None:
 def test_a_body_without_end_is_cut_off_and_its_status_counts() -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n"
     with dripping([head, b"x" * 8192], pause=0.0) as port:
-        assert poster(seconds=5).post(f"http://127.0.0.1:{port}/", b"", HEADERS) == 200
+        assert poster(seconds=5).post(f"http://127.0.0.1:{port}/", b"", HEADERS).status == 200
 
 
 def test_headers_without_end_are_cut_off() -> None:
     head = b"HTTP/1.1 200 OK\r\n"
     with dripping([head, b"X-Long: " + b"x" * 8000 + b"\r\n"], pause=0.0) as port:
-        assert poster(seconds=5).post(f"http://127.0.0.1:{port}/", b"", HEADERS) == 200
+        assert poster(seconds=5).post(f"http://127.0.0.1:{port}/", b"", HEADERS).status == 200
 
 
 def test_what_is_no_http_is_told() -> None:
@@ -157,7 +164,7 @@ def test_what_is_no_http_is_told() -> None:
 def test_the_next_address_is_tried() -> None:
     with receiving() as receiver:
         both = poster("::1", "127.0.0.1", allowed=AllowedHosts.parse("127.0.0.0/8,::1"))
-        assert both.post(f"http://hooks.example:{receiver.port}/", b"", HEADERS) == 204
+        assert both.post(f"http://hooks.example:{receiver.port}/", b"", HEADERS).status == 204
 
 
 def test_nobody_listens() -> None:

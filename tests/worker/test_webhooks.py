@@ -199,6 +199,57 @@ def test_pauses_grow_until_it_is_given_up(bench: Bench, time_of_day: Clock, chan
         assert len(receiver.received) == 8
 
 
+@pytest.mark.parametrize(
+    ("status", "asked", "pause"),
+    [
+        (503, "120", 120),
+        (429, "120", 120),
+        (429, "1", 10),  # our own pause is the least
+        (503, "86400", 3600),
+        (503, "9" * 5000, 3600),
+        (503, "", 10),
+        (503, "soon", 10),
+        (503, "-5", 10),
+        (503, "1.5", 10),
+        (503, "Mon, 32 Foo 99999 25:61:61 +9999", 10),
+        (500, "120", 10),
+        (302, "120", 10),
+    ],
+)
+def test_a_server_says_how_long_to_leave_it_alone(
+    bench: Bench, time_of_day: Clock, status: int, asked: str, pause: float
+) -> None:
+    with receiving(status, retry_after=asked) as receiver:
+        found = attempt(bench, couriers(bench, time_of_day), ended(bench, receiver.url))
+    assert found.next_attempt_at is not None
+    assert (found.next_attempt_at - time_of_day.now).total_seconds() == pytest.approx(pause)
+
+
+@pytest.mark.parametrize(("away", "pause"), [(-3600, 10), (4, 10), (90, 90), (10**6, 3600), (10**10, 3600)])
+@pytest.mark.parametrize("zone", ["GMT", "-0000"])
+def test_a_server_names_the_time_to_come_back(
+    bench: Bench, time_of_day: Clock, away: float, pause: float, zone: str
+) -> None:
+    time_of_day.now = time_of_day.now.replace(microsecond=0)
+    at = (time_of_day.now + timedelta(seconds=away)).strftime("%a, %d %b %Y %H:%M:%S ") + zone
+    with receiving(503, 204, retry_after=at) as receiver:
+        job_id, sender = ended(bench, receiver.url), couriers(bench, time_of_day)
+        found = attempt(bench, sender, job_id)
+        assert found.next_attempt_at == time_of_day.now + timedelta(seconds=pause)
+        time_of_day.wait(pause)
+        assert attempt(bench, sender, job_id).delivered_at is not None
+
+
+def test_a_longer_pause_of_our_own_is_kept(bench: Bench, time_of_day: Clock) -> None:
+    with receiving(*[503] * 20, retry_after="400") as receiver:
+        job_id, sender = ended(bench, receiver.url), couriers(bench, time_of_day)
+        pauses = []
+        while (found := attempt(bench, sender, job_id)).next_attempt_at is not None:
+            pauses.append((found.next_attempt_at - time_of_day.now).total_seconds())
+            time_of_day.wait(pauses[-1])
+    assert pauses == pytest.approx([400, 400, 400, 1800, 7200, 21600])
+
+
 def test_a_server_that_is_gone_is_left_alone(bench: Bench) -> None:
     with receiving(410) as receiver:
         found = attempt(bench, couriers(bench), ended(bench, receiver.url))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, DateTime, Dialect, Integer, MetaData
+from sqlalchemy import JSON, BigInteger, DateTime, Dialect, Integer, MetaData, String
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.types import TypeDecorator
@@ -34,6 +35,14 @@ class UtcDateTime(TypeDecorator[datetime]):
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+DIGEST = String(64)
+
+
+def digest_of(text: str) -> str:
+    """sha256, hex: what is indexed in place of text that may be too long for an index."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Base(DeclarativeBase):

@@ -13,10 +13,11 @@ told. A worker's writes name its lease; one that lost it gets False and has writ
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Unpack
 
-from sqlalchemy import ColumnElement, and_, or_, select, update
+from sqlalchemy import ColumnElement, and_, or_, select, union_all, update
 from sqlalchemy.orm import Session
 
 from domain import errors, ids, tracing
@@ -71,7 +72,7 @@ def get(session: Session, job_id: str) -> Job:
 
 def queued(session: Session, *, limit: int) -> list[str]:
     """Ids, most urgent first."""
-    return [job_id for _, _, job_id in _most_urgent(session, JobRow.state == JobState.QUEUED, limit)]
+    return [job_id for _, _, job_id in _most_urgent(session, [JobRow.state == JobState.QUEUED], limit)]
 
 
 def page(
@@ -227,13 +228,12 @@ def waiting(
     Of a token that may run only so many jobs at a time, as many as there is room for.
     """
     stale = now - timedelta(seconds=unpublished_for)
-    queued = and_(
-        JobRow.state == JobState.QUEUED,
-        or_(
-            and_(JobRow.published_at.is_(None), or_(JobRow.claims > 0, JobRow.created_at <= stale)),
-            JobRow.published_at <= stale,
-        ),
-    )
+    queued = JobRow.state == JobState.QUEUED
+    # Apart, so that each reads of an index those that it finds, however many jobs have a message and wait.
+    silent = [
+        and_(queued, JobRow.published_at <= stale),
+        and_(queued, JobRow.published_at.is_(None), or_(JobRow.claims > 0, JobRow.created_at <= stale)),
+    ]
     abandoned = and_(
         JobRow.state.in_(_LEASED),
         _has_rested(judging or now, pause, max_attempts),
@@ -241,9 +241,10 @@ def waiting(
     )
     rooms = quotas.rooms(session)
     unlimited = or_(JobRow.token_id.is_(None), JobRow.token_id.not_in(list(rooms)))
-    found = _most_urgent(session, or_(and_(queued, unlimited), abandoned), limit)
+    found = _most_urgent(session, [*(and_(each, unlimited) for each in silent), abandoned], limit)
     for token_id, room in rooms.items():
-        found += _most_urgent(session, and_(queued, JobRow.token_id == token_id), room)
+        if room:
+            found += _most_urgent(session, [and_(each, JobRow.token_id == token_id) for each in silent], room)
     return [job_id for _, _, job_id in sorted(found)[:limit]]
 
 
@@ -274,10 +275,14 @@ def _row(session: Session, job_id: str, *, lock: bool = False) -> JobRow:
     return row
 
 
-def _most_urgent(session: Session, condition: ColumnElement[bool], limit: int) -> list[tuple[int, datetime, str]]:
-    """Priority, time of creation, id."""
-    query = select(JobRow.priority, JobRow.created_at, JobRow.id).where(condition)
-    rows = session.execute(query.order_by(JobRow.priority, JobRow.created_at).limit(limit))
+def _most_urgent(
+    session: Session, conditions: Sequence[ColumnElement[bool]], limit: int
+) -> list[tuple[int, datetime, str]]:
+    """Priority, time of creation, id of jobs that meet one of the conditions, of which no job meets two."""
+    found = union_all(
+        *(select(JobRow.priority, JobRow.created_at, JobRow.id).where(condition) for condition in conditions)
+    ).subquery()
+    rows = session.execute(select(found).order_by(found.c.priority, found.c.created_at, found.c.id).limit(limit))
     return [(row.priority, row.created_at, row.id) for row in rows]
 
 

@@ -74,8 +74,9 @@ def has_room(session: Session, token_id: str) -> bool:
 
 def rooms(session: Session) -> Mapping[str, int]:
     """How many more jobs may run, of each token that has jobs in the queue and a limit."""
-    queued = select(JobRow.token_id).where(JobRow.state == JobState.QUEUED, JobRow.token_id.is_not(None))
-    found = session.execute(select(TokenRow.id, TokenRow.quota).where(TokenRow.id.in_(queued)))
+    # One look at an index for each token, not at every job that waits.
+    has_queued = select(JobRow.id).where(JobRow.token_id == TokenRow.id, JobRow.state == JobState.QUEUED).exists()
+    found = session.execute(select(TokenRow.id, TokenRow.quota).where(has_queued))
     limits = {token_id: codec.load(Quota, quota).running_jobs for token_id, quota in found}
     return {
         token_id: max(0, most - jobs_of(session, token_id, *RUNNING))

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, ForeignKey, Index, String, Text, UniqueConstraint, text, true
+from sqlalchemy import BigInteger, ForeignKey, Index, LargeBinary, String, Text, UniqueConstraint, text, true
 from sqlalchemy.orm import Mapped, mapped_column
 
 from domain.tokens import LOCAL_OWNER
+from storage.columns import DIGEST, SerialNumber
 from storage.columns import Base as Base
-from storage.columns import SerialNumber
-
-DIGEST = String(64)
-
-
-def digest_of(text: str) -> str:
-    """sha256, hex: what is indexed in place of text that may be too long for an index."""
-    return hashlib.sha256(text.encode()).hexdigest()
+from storage.columns import digest_of as digest_of
 
 
 class ModelRow(Base):
@@ -53,7 +46,8 @@ class JobRow(Base):
         Index(None, "model_digest", "created_at"),
         Index(None, "owner", "created_at"),
         Index(None, "group_name", "created_at"),
-        Index(None, "token_id", "state"),
+        Index(None, "state", "published_at"),
+        Index(None, "token_id", "state", "published_at"),
         Index(None, "device_key", "toolchain", "created_at"),
     )
 
@@ -98,6 +92,20 @@ class JobLabelRow(Base):
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
     name: Mapped[str] = mapped_column(String(255), primary_key=True)
     value: Mapped[str] = mapped_column(String(255))
+
+
+class JobLogRow(Base):
+    """The end of what the job's engines printed."""
+
+    __tablename__ = "job_logs"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    attempt: Mapped[int]
+    """The number in the lease of who wrote it last."""
+    start: Mapped[int] = mapped_column(BigInteger)
+    """How much of the log there was before ``content``, in bytes."""
+    size: Mapped[int] = mapped_column(BigInteger)
+    content: Mapped[bytes] = mapped_column(LargeBinary)
 
 
 class StageRow(Base):

@@ -22,6 +22,7 @@ from storage import (
     extractions,
     idempotency,
     identity,
+    job_logs,
     jobs,
     quarantine,
     records,
@@ -54,6 +55,7 @@ def fill(session: Session) -> None:
     quarantine.add(session, "tracker:9190/board/device:9090", job_id=job_id, reason="gone", now=NOW, seconds=600)
     worked = record("dense", 1e-3, 2e-3, schedule="a", job_id=job_id, calibration=9.1e-5)
     records.add(session, [worked, record("dense", schedule="b", error=TrialError.BUILD_ERROR, job_id=job_id)])
+    job_logs.keep(session, job_id, job.lease.attempt, job_logs.Tail(start=7, content=b"building\n\xff\n"))
     published = artifacts.add(session, artifact(job_id))
     jobs.finish(session, job_id, job.lease, state=JobState.SUCCEEDED, artifact_id=published.id, now=NOW)
     # A job that has ended has no rounds any more.

@@ -16,8 +16,6 @@ import socket
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -33,8 +31,8 @@ from tuner.catalogue import ROOT
 from tuner.session import sweep
 from worker import broker, welcome
 from worker.children import Child
+from worker.readiness import Readiness
 
-_READY_SECONDS = 90.0
 _BROKER_SECONDS = 30.0
 _STOP_SECONDS = 6.5
 _BROKER_STOP_SECONDS = 2.0
@@ -75,9 +73,10 @@ class _Service:
         self._broker = None if external else self._child("broker", broker.command(home))
         python = sys.executable
         descriptor = listener.fileno()
+        self._workers = self._make_workers([python, "-m", "worker"])
         self._children = [
             self._child("API", [python, "-m", "api", "--fd", str(descriptor)], descriptor),
-            *self._workers([python, "-m", "worker"]),
+            *self._workers,
         ]
 
     def run(self) -> int:
@@ -94,7 +93,7 @@ class _Service:
                 self._end()
         return 0
 
-    def _workers(self, command: list[str]) -> list[Child]:
+    def _make_workers(self, command: list[str]) -> list[Child]:
         """One, or two where there is a GPU: who measures on that takes nothing else."""
         if "TUNESMITH_TAKES" in os.environ or not hostinfo.accelerators():
             return [self._child("worker", command)]
@@ -120,23 +119,26 @@ class _Service:
             self._await_broker(self._broker)
         database = Database(settings.database_url, timeout=settings.database_timeout)
         migrate(database)
-        database.close()
         for child in self._children:
             child.start()
         # Before it is ready: the socket listens, so whoever comes early waits.
         _write_private(
             self._address, json.dumps({"url": self.url, "token": self._token, "pid": os.getpid()}, indent=2) + "\n"
         )
-        deadline = time.monotonic() + _READY_SECONDS
-        answer = _Probe(f"{self.url}/readyz")
-        self._watch_until(lambda: answer.ready.is_set() or time.monotonic() > deadline or self._stop.is_set())
+        self._await_readiness(database)
+
+    def _await_readiness(self, database: Database) -> None:
+        def pids() -> list[int | None]:
+            return [process.pid if (process := worker.process) else None for worker in self._workers]
+
+        readiness = Readiness(self.url, database, pids, logs=self._home / "logs")
+        try:
+            self._watch_until(lambda: readiness.is_over() or self._stop.is_set())
+        finally:
+            readiness.close()
         if self._stop.is_set():
             raise _Interrupted
-        if not answer.ready.is_set():
-            raise errors.ConfigurationError(
-                f"the service did not become ready within {_READY_SECONDS:g} s",
-                hint=f"The logs under {self._home / 'logs'} say why.",
-            )
+        readiness.check()
 
     def _await_broker(self, child: Child) -> None:
         path = broker.socket_path(self._home)
@@ -176,25 +178,6 @@ class _Service:
 
 class _Interrupted(Exception):
     """A signal came before the service was ready."""
-
-
-class _Probe:
-    """Asks the API, in a thread of its own, until it answers: the main thread has children to watch."""
-
-    def __init__(self, url: str) -> None:
-        self.ready = threading.Event()
-        threading.Thread(target=self._ask, args=[url], name="readiness", daemon=True).start()
-
-    def _ask(self, url: str) -> None:
-        deadline = time.monotonic() + _READY_SECONDS
-        # No proxy: it would be asked for an address of this machine.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        while time.monotonic() < deadline:
-            with contextlib.suppress(OSError, urllib.error.URLError), opener.open(url, timeout=5) as answer:
-                if answer.status == 200:
-                    self.ready.set()
-                    return
-            time.sleep(_LOOK_SECONDS)
 
 
 @contextlib.contextmanager

@@ -139,6 +139,17 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         assert not (home / "server.json").exists()
 
 
+def test_once_it_is_ready_a_worker_is_there(tmp_path: Path) -> None:
+    with _serve(tmp_path) as served:
+        model = served.client.put("/v1/models", params={"name": "small"}, content=models.small_network()).json()["id"]
+        body = {"model": model, "input_shapes": {"image": [1, 3, 8, 8]}}
+        answer = served.client.post("/v1/jobs", json=body).json()
+        assert answer["warnings"] == []
+        assert [worker["alive"] for worker in served.client.get("/v1/workers").json()["workers"]] == [True]
+        served.process.terminate()
+        assert served.process.wait(20) == 0
+
+
 @pytest.fixture(scope="module")
 def tuned(served: Served) -> dict[str, Any]:
     """A job that has succeeded."""

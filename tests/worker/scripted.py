@@ -72,6 +72,8 @@ class Script:
     choices: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Records that builds with a ``graph_layout`` would use."""
     seconds_per_trial: float = 0.0
+    sleep: Callable[[float], None] = time.sleep
+    """What passes the seconds of a trial."""
     run_seconds: Mapping[str, float] = field(
         default_factory=lambda: {"reference": 3e-3, "untuned": 2e-3, "tuned": 1e-3}
     )
@@ -264,7 +266,7 @@ class ScriptedEngine:
 
     def _measure(self, key: str, index: int, params: dict[str, Any], number: int, on_event: OnEvent) -> None:
         self._script.before_trial(len(self._script.measured))
-        time.sleep(self._script.seconds_per_trial)
+        self._script.sleep(self._script.seconds_per_trial)
         failed = key in self._script.failing
         latencies = [] if failed else [1e-3 / (1 + index) * self._script.speed.get(params["tuner"], 1.0)]
         event = {

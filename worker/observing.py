@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from domain import errors, logs, tracing
-from domain.jobs import Job
+from domain.jobs import Job, Stage
+from domain.shared_rounds import SharedRound
 from storage import job_traces
 from storage.database import Database
 from worker import metrics
@@ -20,14 +21,23 @@ _log = logging.getLogger(__name__)
 def attempt(database: Database, job: Job) -> Iterator[None]:
     """Goes on with the trace of the request that made the job."""
     number = job.lease.attempt if job.lease else 0
-    with logs.bound(job_id=job.id, attempt=number):
-        if not tracing.is_on():
-            yield
-            return
-        with database.reading() as session:
-            parent = job_traces.of_job(session, job.id)
-        with tracing.span("job", _ids(), parent=parent):
-            yield
+    with logs.bound(job_id=job.id, attempt=number), _traced(database, job.id, "job"):
+        yield
+
+
+@contextmanager
+def helping(database: Database, job: Job) -> Iterator[None]:
+    """While a worker helps with a job that another one leads; goes on with the same trace."""
+    with logs.bound(job_id=job.id), _traced(database, job.id, "help"):
+        yield
+
+
+@contextmanager
+def helped_round(claimed: SharedRound) -> Iterator[None]:
+    """One round of another worker's attempt, from its claim to its end."""
+    facts: dict[str, str | int] = {"round": claimed.id, "tuner": claimed.offer.tuner, "trials": claimed.offer.trials}
+    with logs.bound(attempt=claimed.attempt, stage=str(Stage.TUNE)), tracing.span("round", {**facts, **_ids()}):
+        yield
 
 
 @contextmanager
@@ -77,6 +87,18 @@ def _counted(engine: str) -> Iterator[None]:
         # Its message ends up with the job; the log tells where and when.
         _log.warning("the %s engine was lost: %s", engine, error.message)
         raise
+
+
+@contextmanager
+def _traced(database: Database, job_id: str, name: str) -> Iterator[None]:
+    """A span in the trace of the request that made the job."""
+    if not tracing.is_on():
+        yield
+        return
+    with database.reading() as session:
+        parent = job_traces.of_job(session, job_id)
+    with tracing.span(name, _ids(), parent=parent):
+        yield
 
 
 def _ids() -> dict[str, str | int]:

@@ -24,7 +24,7 @@ from domain.targets import Toolchain
 from storage import jobs, models, records, shared_rounds, tuning_tasks
 from storage.database import Database
 from tuner import devicelock, hostinfo
-from worker import clock, paths
+from worker import clock, observing, paths
 from worker.engines import EnginePool, EngineSource
 from worker.leases import LeaseLost, Stopped
 from worker.pipeline import extraction, history, journal, measuring, outages, placing
@@ -78,7 +78,8 @@ class Helper:
             network=self.job.request.runner is RunnerKind.RPC,
         )
         try:
-            return self._help(pool) if self._measures_alike() else 0
+            with observing.helping(self.database, self.job):
+                return self._help(pool) if self._measures_alike() else 0
         finally:
             pool.close_all()
             self._clear()
@@ -156,7 +157,7 @@ class Helper:
         keeper = RoundKeeper(self.database, claimed, self.settings, self.stopping)
         self._keeper = keeper
         try:
-            with keeper:
+            with observing.helped_round(claimed), keeper:
                 work = self._work(claimed, keeper, pool)
                 with self._device(work, keeper):
                     return int(self._spend(work, claimed, keeper))

@@ -23,8 +23,9 @@ from storage.database import Database
 from storage.migrations import running
 from tuner import devicelock, hostinfo
 from tuner.session import sweep
-from worker import clock, hellos, identity, observing
+from worker import clock, hellos, identity, observing, paths
 from worker.engines import COMPILERS, REFERENCE, EngineSource
+from worker.job_logs import LogKeeper
 from worker.leases import LeaseKeeper
 from worker.pipeline import placing
 from worker.pipeline.helping import Helper
@@ -67,19 +68,23 @@ class Runtime:
         job = self._claim(job_id)
         if job is None:
             return
-        pipeline = Pipeline(
-            database=self.database,
-            blobs=self.blobs,
-            engines=self.engines,
-            settings=self.settings,
-            call_help=self.call_help,
-        )
         self.current_job = job_id
         try:
             with (
                 observing.attempt(self.database, job),
                 LeaseKeeper(self.database, job, self.settings, self.shutdown) as keeper,
+                LogKeeper(
+                    self.database, job_id, keeper.lease.attempt, paths.job_log(self.settings.home, job_id)
+                ) as log_keeper,
             ):
+                pipeline = Pipeline(
+                    database=self.database,
+                    blobs=self.blobs,
+                    engines=self.engines,
+                    settings=self.settings,
+                    call_help=self.call_help,
+                    keep_log=log_keeper.keep,
+                )
                 pipeline.run(job, keeper)
         finally:
             self.current_job = None

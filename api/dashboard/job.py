@@ -161,5 +161,5 @@ def look(services: Services, principal: Principal, recent: Recent, job_id: str) 
 
 
 def _log(services: Services, job_id: str) -> str:
-    _, content = job_outputs.read_log(services.logs / f"{job_id}.log", None)
+    _, content = job_outputs.read_log(services, job_id, None)
     return "\n".join(content.decode(errors="replace").splitlines()[-_LOG_LINES:])

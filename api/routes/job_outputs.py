@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -14,10 +15,10 @@ from api.auth import Reader, is_still_valid
 from api.live.event_hub import WRITE_CHUNK
 from api.live.events import EventStream
 from api.records import record_files
-from api.services import ServicesDep
+from api.services import Services, ServicesDep
 from domain import errors
 from domain.jobs import Job, JobState
-from storage import artifacts, events, owners
+from storage import artifacts, events, job_logs, owners
 from storage.record_pages import RecordFilter
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
@@ -79,7 +80,8 @@ def watch(
     response_class=PlainTextResponse,
     responses={
         200: {
-            "description": "What the engines printed; empty before one has started.",
+            "description": "What the engines printed; empty before one has started. "
+            "Of a worker on another host the last 256 KiB, some seconds late.",
             "content": {"text/plain": {"schema": {"type": "string"}}},
             "headers": {
                 LOG_OFFSET_HEADER: {"description": "Where to go on reading.", "schema": {"type": "integer"}},
@@ -94,7 +96,7 @@ def log(
     offset: Annotated[int | None, Query(ge=0, description="First byte wanted; by default the last 64 KiB.")] = None,
 ) -> Response:
     """The engine log: its end, or at most 1 MiB from an offset."""
-    start, content = read_log(services.logs / f"{job.id}.log", offset)
+    start, content = read_log(services, job.id, offset)
     headers = {LOG_OFFSET_HEADER: str(start + len(content))}
     return PlainTextResponse(content.decode(errors="replace"), headers=headers)
 
@@ -136,10 +138,26 @@ def report(services: ServicesDep, job: _JobDep) -> report_schemas.Report:
     return views.report(artifact.report)
 
 
-def read_log(path: Path, offset: int | None) -> tuple[int, bytes]:
-    try:
+def read_log(services: Services, job_id: str, offset: int | None) -> tuple[int, bytes]:
+    """Where it begins, and what follows: of the file here, or of what a worker elsewhere stored, where that is more."""
+    path = services.logs / f"{job_id}.log"
+    size = 0
+    with contextlib.suppress(FileNotFoundError):
         size = path.stat().st_size
-    except FileNotFoundError:
+    with services.database.reading() as session:
+        if job_logs.size(session, job_id) > size:
+            return _end_of(job_logs.read(session, job_id), offset)
+    return _end_of_file(path, size, offset)
+
+
+def _end_of(tail: job_logs.Tail, offset: int | None) -> tuple[int, bytes]:
+    wanted = tail.size - _LOG_TAIL_BYTES if offset is None else offset
+    start = min(max(wanted, tail.start), tail.size)
+    return start, tail.content[start - tail.start :]
+
+
+def _end_of_file(path: Path, size: int, offset: int | None) -> tuple[int, bytes]:
+    if not size:
         return 0, b""
     start = max(0, size - _LOG_TAIL_BYTES) if offset is None else min(offset, size)
     with path.open("rb") as file:

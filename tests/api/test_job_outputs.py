@@ -16,7 +16,7 @@ from api import report_schemas
 from domain import artifacts
 from domain.events import EventKind
 from domain.jobs import Failure
-from storage import events
+from storage import events, job_logs
 from tests.api.factories import AUTHORIZED, Service
 from tests.api.live import serving
 from tests.api.scripted import ScriptedWorker
@@ -109,6 +109,35 @@ def test_the_log_is_read_from_its_end_or_from_an_offset(client: TestClient, serv
     assert client.get(f"/v1/jobs/{job}/log?offset=70004").text == "end\n"
     assert client.get(f"/v1/jobs/{job}/log?offset=999999").text == ""
     assert client.get(f"/v1/jobs/{job}/log?offset=-1").status_code == 400
+
+
+def test_a_log_that_lies_on_another_host_is_read_from_the_database(
+    client: TestClient, service: Service, job: str
+) -> None:
+    text = b"a" * 70_000 + b"the end\n"
+    with service.database.transaction() as session:
+        job_logs.keep(session, job, 1, job_logs.Tail(start=1000, content=text))
+    end = client.get(f"/v1/jobs/{job}/log")
+    assert end.text.endswith("the end\n")
+    assert (len(end.text), end.headers["Tunesmith-Next-Offset"]) == (65536, "71008")
+    assert client.get(f"/v1/jobs/{job}/log?offset=71004").text == "end\n"
+    assert client.get(f"/v1/jobs/{job}/log?offset=999999").headers["Tunesmith-Next-Offset"] == "71008"
+    whole = client.get(f"/v1/jobs/{job}/log?offset=0")
+    assert (whole.text, whole.headers["Tunesmith-Next-Offset"]) == (text.decode(), "71008")
+    assert "the end" in client.get(f"/jobs/{job}").text
+
+
+@pytest.mark.parametrize(
+    ("here", "told"), [(b"here\n", "elsewhere\n"), (b"as long..\n", "as long..\n"), (b"", "elsewhere\n")]
+)
+def test_a_file_that_is_here_is_read_if_it_is_as_long(
+    client: TestClient, service: Service, job: str, here: bytes, told: str
+) -> None:
+    with service.database.transaction() as session:
+        job_logs.keep(session, job, 1, job_logs.Tail(start=0, content=b"elsewhere\n"))
+    service.logs.mkdir(parents=True)
+    (service.logs / f"{job}.log").write_bytes(here)
+    assert client.get(f"/v1/jobs/{job}/log").text == told
 
 
 def test_records_are_the_tuners_own_lines(client: TestClient, service: Service, job: str) -> None:

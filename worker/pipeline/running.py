@@ -61,6 +61,8 @@ class Pipeline:
     engines: EngineSource
     settings: WorkerSettings
     call_help: CallHelp | None = None
+    keep_log: Callable[[], None]
+    """Stores the end of the engine log: whoever learns that the job has ended reads the log, and goes."""
 
     def run(self, job: Job, keeper: LeaseKeeper) -> None:
         """Bring the job to its end, or give it back; raises only what is neither the job's nor an engine's fault."""
@@ -180,6 +182,8 @@ class Pipeline:
         with observing.stage(stage.value):
             found = blob_waiting.patiently(work, lambda work: _persistently(work, stage, step))
             outcome = {**found, "placement": _identity(work)}
+        if stage is Stage.PUBLISH:
+            self.keep_log()
         finished = clock.now()
         seconds = round((finished - started).total_seconds(), 3)
         with self.database.transaction() as session:
@@ -192,6 +196,7 @@ class Pipeline:
         return outcome
 
     def _end(self, job: Job, keeper: LeaseKeeper, state: JobState, failure: Failure | None) -> None:
+        self.keep_log()
         with self.database.transaction() as session:
             won = jobs.finish(session, job.id, keeper.lease, state=state, failure=failure, now=clock.now())
         metrics.attempt_ended(state if won else metrics.LOST, code=failure.code if failure and won else None)

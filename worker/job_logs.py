@@ -1,0 +1,108 @@
+"""The end of a job's engine log, put into the database while the job is at work, for readers on other hosts."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from domain import logs
+from storage import job_logs
+from storage.database import Database
+from storage.job_logs import Tail
+
+SECONDS = 5.0
+"""Between two looks at the file."""
+_log = logging.getLogger(__name__)
+
+
+class LogKeeper:
+    """A context manager around one attempt at a job.
+
+    The log goes on where earlier attempts left it, also where they ran on other hosts and this one's file begins anew.
+    Nothing that goes wrong here is the job's fault: what could not be written now is written later, or never.
+    """
+
+    def __init__(self, database: Database, job_id: str, attempt: int, path: Path, *, seconds: float = SECONDS) -> None:
+        self._database = database
+        self._job_id = job_id
+        self._attempt = attempt
+        self._path = path
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._done = threading.Event()
+        self._known: Tail | None = None
+        """What the database has; None until that was asked."""
+        self._ahead = 0
+        """By how much the log is longer than this host's file, whatever other hosts wrote of it."""
+        self._begun_at = _size(path)
+        self._is_followed = False
+        """Whether a later attempt writes the log now."""
+        self._thread = threading.Thread(target=logs.inherited(self._keep_on), name=f"log {job_id}", daemon=True)
+
+    def keep(self) -> None:
+        """Write what is new, now."""
+        with self._lock:
+            try:
+                self._keep()
+            except (SQLAlchemyError, OSError) as error:
+                reason = type(error).__name__
+                _log.warning("job %s: the end of its engine log could not be stored: %s", self._job_id, reason)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        self._thread.join()
+        self.keep()
+
+    def _keep_on(self) -> None:
+        while not self._done.wait(self._seconds):
+            self.keep()
+
+    def _keep(self) -> None:
+        if self._is_followed or (self._known is None and not _size(self._path)):
+            return
+        known = self._begin() if self._known is None else self._known
+        grown = self._read(known)
+        if grown is None:
+            return
+        with self._database.transaction() as session:
+            self._is_followed = not job_logs.keep(session, self._job_id, self._attempt, grown)
+        self._known = grown
+
+    def _begin(self) -> Tail:
+        with self._database.transaction() as session:
+            self._known = job_logs.begin(session, self._job_id, self._attempt)
+        # A file that was longer has text of an earlier attempt here that could not be stored.
+        self._ahead = max(0, self._known.size - self._begun_at)
+        return self._known
+
+    def _read(self, known: Tail) -> Tail | None:
+        """With what is new in the file; None when nothing is."""
+        size, read = _size(self._path), known.size - self._ahead
+        if size < read:
+            # Somebody emptied it: it goes on from its beginning.
+            self._ahead, read = known.size, 0
+        if size == read:
+            return None
+        start = max(read, size - job_logs.MOST_BYTES)
+        with self._path.open("rb") as file:
+            file.seek(start)
+            text = file.read(size - start)
+        return known.then(text, left_out=start - read)
+
+
+def _size(path: Path) -> int:
+    with contextlib.suppress(FileNotFoundError):
+        return path.stat().st_size
+    return 0

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,3 +48,15 @@ def start(tmp_path: Path) -> Iterator[Start]:
 @pytest.fixture
 def engine(start: Start) -> EngineSession:
     return start()
+
+
+@pytest.fixture
+def no_child_left() -> Iterator[None]:
+    """Whatever the test starts has ended when it ends; engines that other tests share may live on."""
+    before = own_children()
+    yield
+    assert own_children() == before
+
+
+def own_children() -> list[str]:
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()

@@ -1,59 +1,23 @@
-"""How a session starts, fails and ends, with real processes."""
+"""How a session starts and fails, with real processes."""
 
 from __future__ import annotations
 
 import contextlib
-import gc
-import json
 import os
 import resource
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from domain import errors
 from tests.tuner.conftest import MISBEHAVING, Start
-from tuner import processes
+from tests.tuner.engine_processes import gone, open_descriptors, pid_of
 from tuner.catalogue import ROOT
 from tuner.engines.protocol import messages
-from tuner.session import Canceled, EngineSession, Limits, sweep
-
-
-def gone(pids: list[int], within: float = 5.0) -> bool:
-    deadline = time.monotonic() + within
-    while time.monotonic() < deadline:
-        if not any(processes.start_time(pid) for pid in pids):
-            return True
-        time.sleep(0.02)
-    return False
-
-
-def pid_of(engine: EngineSession) -> int:
-    return int(engine.request("echo", {}, timeout=10)["pid"])
-
-
-def open_descriptors() -> int:
-    gc.collect()
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
-def own_children() -> list[str]:
-    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-
-
-@pytest.fixture
-def no_child_left() -> Iterator[None]:
-    """Whatever the test starts has ended when it ends; engines that other tests share may live on."""
-    before = own_children()
-    yield
-    assert own_children() == before
-
+from tuner.session import Canceled, EngineSession, Limits
 
 # starting
 
@@ -304,105 +268,3 @@ def test_limits_hold_for_the_engine(start: Start) -> None:
     assert rows["Max file size"][:2] == ["1000", "1000"]
     assert rows["Max cpu time"][:2] == ["1", "1"]
     assert rows["Max core file size"][:2] == ["0", "0"]
-
-
-# ending
-
-
-@pytest.mark.parametrize("how", ["close", "kill"])
-def test_everything_an_engine_started_ends_with_it(engine: EngineSession, how: str) -> None:
-    answer = engine.request("have_children", {}, timeout=10)
-    pids = [answer["engine"], *answer["pids"]]
-    assert all(processes.start_time(pid) for pid in pids)
-    getattr(engine, how)()
-    assert gone(pids)
-
-
-@pytest.mark.usefixtures("no_child_left")
-def test_sessions_leave_no_descriptors_children_or_notes(start: Start, tmp_path: Path) -> None:
-    start(home=tmp_path).close()
-    before = open_descriptors()
-    for method, params in (("echo", {}), ("exit", {"status": 1}), ("write", {"text": "garbage\n"})):
-        session = start(home=tmp_path)
-        with contextlib.suppress(errors.EngineError):
-            session.request(method, params, timeout=10)
-        session.close()
-    assert open_descriptors() == before
-    assert not list((tmp_path / "run" / "engines").iterdir())
-
-
-def test_an_engine_outlives_the_thread_that_started_it(start: Start) -> None:
-    sessions: list[EngineSession] = []
-    thread = threading.Thread(target=lambda: sessions.append(start()))
-    thread.start()
-    thread.join()
-    time.sleep(0.3)
-    assert pid_of(sessions[0])
-
-
-HOST = """
-import sys, time
-from pathlib import Path
-from tests.tuner.conftest import MISBEHAVING
-from tuner.session import EngineSession
-home = Path(sys.argv[1])
-session = EngineSession.start(MISBEHAVING, Path(sys.executable), log_path=home / "log", home=home)
-answer = session.request("have_children", {}, timeout=10)
-print(answer["engine"], *answer["pids"], flush=True)
-if sys.argv[2] == "busy":
-    session.request("sleep", {"seconds": 600}, timeout=None)
-time.sleep(600)
-"""
-
-
-@pytest.mark.parametrize("state", ["idle", "busy"])
-def test_a_killed_host_takes_its_engine_along(tmp_path: Path, state: str) -> None:
-    engine, of_group, deaf, escaped = killed_host(tmp_path, state)
-    assert gone([engine, of_group, deaf])
-    # Only the one that left its group is for the next start to find.
-    assert processes.start_time(escaped)
-    assert sweep(tmp_path) == [escaped]
-    assert gone([escaped])
-    assert sweep(tmp_path) == []
-    assert not list((tmp_path / "run" / "engines").iterdir())
-
-
-def killed_host(home: Path, state: str) -> list[int]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", HOST, str(home), state]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as host:
-        assert host.stdout
-        pids = [int(pid) for pid in host.stdout.readline().split()]
-        time.sleep(0.2)
-        host.kill()
-    return pids
-
-
-def test_sweeping_spares_living_sessions(start: Start, tmp_path: Path) -> None:
-    engine = start(home=tmp_path)
-    assert sweep(tmp_path) == []
-    assert pid_of(engine)
-    assert len(list((tmp_path / "run" / "engines").iterdir())) == 1
-
-
-def test_a_reused_pid_of_a_dead_host_does_not_protect_a_stray(start: Start, tmp_path: Path) -> None:
-    engine = start(home=tmp_path)
-    pid = pid_of(engine)
-    (note,) = (tmp_path / "run" / "engines").glob("*.json")
-    entry = json.loads(note.read_text())
-    entry["owner"]["start_time"] -= 1
-    note.write_text(json.dumps(entry))
-    assert pid in sweep(tmp_path)
-
-
-def test_a_damaged_note_still_names_its_session(start: Start, tmp_path: Path) -> None:
-    engine = start(home=tmp_path)
-    pid = pid_of(engine)
-    (note,) = (tmp_path / "run" / "engines").glob("*.json")
-    note.write_text("{")
-    assert pid in sweep(tmp_path)
-    assert not note.exists()
-
-
-def test_sweeping_a_home_without_engines_does_nothing(tmp_path: Path) -> None:
-    assert sweep(tmp_path) == []

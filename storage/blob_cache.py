@@ -31,8 +31,13 @@ class BlobCache:
         self._locks.mkdir(exist_ok=True)
 
     def add(self, temporary: Path, digest: str) -> None:
-        """Keep a file that is on this host anyway."""
-        blob_files.move(temporary, blob_files.place(self._root, digest))
+        """Keep a file that is on this host anyway, unless there is one with these bytes that somebody uses."""
+        path = blob_files.place(self._root, digest)
+        with _locked(self._locks / digest[:2]):
+            if _removed(path):
+                blob_files.move(temporary, path)
+            else:
+                _used_now(path)
         self.make_room(0)
 
     def open(self, digest: str) -> BinaryIO | None:
@@ -58,7 +63,8 @@ class BlobCache:
             yield path
 
     def forget(self, digest: str) -> None:
-        blob_files.place(self._root, digest).unlink(missing_ok=True)
+        """Remove the file; one that is used goes later, when room is made."""
+        _removed(blob_files.place(self._root, digest))
 
     def make_room(self, size_bytes: int) -> int:
         """Remove what was used longest ago until so many bytes fit within the limit; return how many files went."""
@@ -102,6 +108,9 @@ def _removed(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The lock is the open file's: by now another one may be in its place, and in use.
+            if not _is_still(path, file):
+                return False
             path.unlink(missing_ok=True)
     except FileNotFoundError:
         return True

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -76,6 +79,80 @@ def test_a_file_that_is_open_can_be_read_though_it_is_removed(tmp_path: Path) ->
         fetch_at(cache, b"b" * KIB, 1)
         assert cache.open(digest) is None
         assert file.read() == b"a" * KIB
+
+
+def add(cache: BlobCache, content: bytes) -> None:
+    path = cache.incoming / "received"
+    path.write_bytes(content)
+    cache.add(path, digest_of(content))
+
+
+def test_what_is_used_is_not_replaced_by_the_same_bytes(tmp_path: Path) -> None:
+    """The lock of who uses it is the file's: a new one in its place would be free to be removed."""
+    cache = BlobCache(tmp_path, limit_bytes=KIB)
+    content = b"a" * KIB
+    with cache.local(digest_of(content), KIB, writer(content)) as held:
+        before = held.stat().st_ino
+        add(cache, content)
+        assert held.stat().st_ino == before
+        for number in range(5):
+            fetch_at(cache, bytes([number]) * KIB, number)
+        assert held.read_bytes() == content
+    add(cache, content)
+    assert held.stat().st_ino != before  # it is the one that was just received, in place of one that may be damaged
+    fetch_at(cache, b"z" * KIB, 2**33)
+    assert not held.exists()
+
+
+def test_what_is_used_is_not_forgotten_under_its_user(tmp_path: Path) -> None:
+    cache = BlobCache(tmp_path, limit_bytes=KIB)
+    content = b"a" * KIB
+    with cache.local(digest_of(content), KIB, writer(content)) as held:
+        cache.forget(digest_of(content))
+        assert held.read_bytes() == content
+    cache.forget(digest_of(content))
+    assert not held.exists()
+
+
+def test_a_file_that_took_the_place_of_an_old_one_is_not_removed_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between opening a file and locking it another may have removed it, and a third fetched it again."""
+    cache = BlobCache(tmp_path, limit_bytes=KIB)
+    content = b"a" * KIB
+    digest = fetch_at(cache, content, 0)
+    lock = fcntl.flock
+
+    def late(file: BinaryIO, how: int) -> None:
+        if how & fcntl.LOCK_NB:
+            monkeypatch.setattr(fcntl, "flock", lock)
+            cache.forget(digest)
+            users.enter_context(cache.local(digest, KIB, writer(content)))
+        lock(file, how)
+
+    with contextlib.ExitStack() as users:
+        monkeypatch.setattr(fcntl, "flock", late)
+        cache.forget(digest)
+        assert kept(tmp_path) == {digest}
+
+
+def test_files_are_added_evicted_and_used_by_many_at_once(tmp_path: Path) -> None:
+    cache = BlobCache(tmp_path, limit_bytes=2 * KIB)
+    contents = [bytes([number]) * KIB for number in range(10)]
+
+    def use(turn: int) -> bool:
+        content = contents[turn * 7 % 10]
+        if turn % 3 == 0:
+            received = cache.incoming / f"received-{turn}"
+            received.write_bytes(content)
+            cache.add(received, digest_of(content))
+            received.unlink(missing_ok=True)
+        with cache.local(digest_of(content), KIB, writer(content)) as path:
+            time.sleep(0.001)
+            return path.read_bytes() == content
+
+    with ThreadPoolExecutor(6) as pool:
+        assert all(pool.map(use, range(600)))
 
 
 def test_a_fetch_that_fails_leaves_nothing(tmp_path: Path) -> None:

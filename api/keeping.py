@@ -13,7 +13,7 @@ from domain import errors
 from domain.blobs import Blob
 from domain.models import Model, ModelFacts, ModelFormat
 from domain.tokens import Principal
-from storage import garbage, models, owners, quotas, statements
+from storage import blob_owners, garbage, models, owners, quotas, statements
 
 _MOST_MODULE_BYTES = 16 * 1024**2
 """The relax engine reads no larger IRModule: it holds one operator and no weights."""
@@ -93,10 +93,10 @@ def _own(session: Session, principal: Principal, blob: Blob, now: datetime) -> b
 
 
 def _discard(services: Services, blob: Blob) -> None:
-    """Remove rejected bytes, unless something stored meanwhile has the same ones."""
+    """Remove rejected bytes, unless something stored meanwhile, or another service, has the same ones."""
     with services.database.transaction() as session:
         statements.lock_digest(session, blob.digest)
-        if not garbage.named(session, [blob.digest]):
+        if not garbage.named(session, [blob.digest]) and not blob_owners.is_of_another(session, services.blobs):
             services.blobs.delete(blob.digest)
 
 

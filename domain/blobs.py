@@ -63,3 +63,15 @@ class BlobStore(Protocol):
     def check(self) -> None:
         """Raises BlobStoreUnavailable when nothing could be put now."""
         ...
+
+    def owner(self) -> str | None:
+        """The identity of the database whose bytes these are; None while no database has claimed the store."""
+        ...
+
+    def claim(self, identity: str) -> None:
+        """Let the store be this database's, unless it is somebody's; of several that claim it at once one gets it."""
+        ...
+
+    def hand_over(self, identity: str) -> None:
+        """Let the store be this database's, whosever it was."""
+        ...

@@ -75,6 +75,7 @@
     │   ├── CrossCompilerMissing      nothing on the worker links for the target
     │   └── CompilerMissing           nothing on the worker compiles CUDA code
     └── ConfigurationError
+        └── ForeignBlobStore          the bytes there are another database's
 
 ``code`` is stable: clients branch on it. ``hint`` says what to do. HTTP statuses are known only to the API.
 """
@@ -443,3 +444,8 @@ class CompilerMissing(Unavailable):
 
 class ConfigurationError(TunesmithError):
     code = "configuration_error"
+
+
+class ForeignBlobStore(ConfigurationError):
+    code = "blob_store_foreign"
+    default_hint = "Give each service a folder, or bucket and prefix, of its own; tunesmith gc --adopt takes one over."

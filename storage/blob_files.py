@@ -18,6 +18,7 @@ from domain.blobs import Blob
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def is_digest(text: str) -> bool:
@@ -93,6 +94,29 @@ def move(temporary: Path, target: Path) -> None:
         # A rename is on disk only when its folders are.
         _sync_folder(target.parent)
         _sync_folder(target.parent.parent)
+
+
+@contextlib.contextmanager
+def written(text: str, folder: Path) -> Iterator[Path]:
+    """A new file of that folder with the text, removed at the end unless it was moved by then."""
+    with temporary_file(folder) as (file, path):
+        receive(file, [text.encode()], None)
+        path.chmod(0o444)
+        yield path
+
+
+def write_new(target: Path, text: str, *, incoming: Path) -> None:
+    """All of it at once, unless there is such a file; of several who do it at once, one writes it."""
+    with written(text, incoming) as temporary, writing(), contextlib.suppress(FileExistsError):
+        try:
+            target.hardlink_to(temporary)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            # What this file system can do: whoever looks at the wrong moment finds it empty.
+            with target.open("x") as file:
+                file.write(text)
+        _sync_folder(target.parent)
 
 
 def sweep(incoming: Path, *, older_than: float) -> int:

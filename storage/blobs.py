@@ -8,14 +8,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 
+from domain import errors
 from domain.blobs import Blob
 from storage import blob_files
+
+_OWNER = "owner"
 
 
 class LocalBlobStore:
     """``root/ab/cdef…`` for the digest ``abcdef…``; unfinished puts lie in ``root/incoming``.
 
-    A file's time of change is when it was last put.
+    A file's time of change is when it was last put. ``root/owner`` names the database whose bytes they are.
     """
 
     def __init__(self, root: Path) -> None:
@@ -70,6 +73,21 @@ class LocalBlobStore:
 
     def sweep(self, *, older_than: float) -> int:
         return blob_files.sweep(self._incoming, older_than=older_than)
+
+    def owner(self) -> str | None:
+        try:
+            return (self._root / _OWNER).read_text("ascii", "replace").strip()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise errors.BlobStoreUnavailable(f"whose the blob store is cannot be read: {error.strerror}") from error
+
+    def claim(self, identity: str) -> None:
+        blob_files.write_new(self._root / _OWNER, identity, incoming=self._incoming)
+
+    def hand_over(self, identity: str) -> None:
+        with blob_files.written(identity, self._incoming) as temporary:
+            blob_files.move(temporary, self._root / _OWNER)
 
     def _place(self, digest: str) -> Path | None:
         return blob_files.place(self._root, digest) if blob_files.is_digest(digest) else None

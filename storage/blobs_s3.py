@@ -24,7 +24,7 @@ from domain.blobs import Blob
 from storage import blob_files
 from storage.blob_cache import BlobCache
 from storage.blob_urls import S3Location
-from storage.s3_client import explained, is_missing
+from storage.s3_client import explained, is_missing, is_taken, lacks_conditions
 from storage.s3_reading import S3Reader
 
 if TYPE_CHECKING:
@@ -35,12 +35,16 @@ _PART_BYTES = 16 * 1024**2
 """Of an object that is larger; one part at a time is in memory."""
 _MOST_PARTS = 10_000
 _READ_BYTES = 256 * 1024
+_OWNER = "owner"
+_OWNER_BYTES = 1000
+_MARK = "sha256"
+"""Metadata of objects that this program has put whole: what else lies under the key counts as not being there."""
 _FRESH = timedelta(hours=1)
 """An object that was put less than this ago counts as put now without being told."""
 
 
 class S3BlobStore:
-    """``PREFIX/ab/cdef…`` for the digest ``abcdef…``."""
+    """``PREFIX/ab/cdef…`` for the digest ``abcdef…``; ``PREFIX/owner`` names the database whose bytes they are."""
 
     def __init__(self, client: S3Client, location: S3Location, cache: BlobCache) -> None:
         self._client = client
@@ -51,7 +55,7 @@ class S3BlobStore:
         with blob_files.temporary_file(self._cache.incoming) as (file, temporary):
             blob = blob_files.receive(file, chunks, limit)
             known = self._head(blob.digest)
-            if known is None or known["ContentLength"] != blob.size_bytes:
+            if known is None or known["ContentLength"] != blob.size_bytes or not _is_marked(known, blob.digest):
                 self._upload(temporary, blob)
             elif datetime.now(UTC) - known["LastModified"] > _FRESH:
                 self._put_again(blob.digest)
@@ -119,6 +123,36 @@ class S3BlobStore:
         with explained():
             self._client.put_object(Bucket=self._bucket, Key=f"{self._prefix}check", Body=b"1")
 
+    def owner(self) -> str | None:
+        with explained():
+            try:
+                answer = self._client.get_object(Bucket=self._bucket, Key=f"{self._prefix}{_OWNER}")
+            except ClientError as error:
+                if not is_missing(error):
+                    raise
+                return None
+            return answer["Body"].read(_OWNER_BYTES).decode("ascii", "replace").strip()
+
+    def claim(self, identity: str) -> None:
+        """Of stores that know no conditions the last one who claims gets it: whoever removes bytes asks again."""
+        with explained():
+            try:
+                self._client.put_object(**self._marker(identity), IfNoneMatch="*")
+            except ClientError as error:
+                if lacks_conditions(error):
+                    self._client.put_object(**self._marker(identity))
+                elif not is_taken(error):
+                    raise
+        if self.owner() is None:
+            raise errors.BlobStoreUnavailable("somebody else claims the blob store right now")
+
+    def hand_over(self, identity: str) -> None:
+        with explained():
+            self._client.put_object(**self._marker(identity))
+
+    def _marker(self, identity: str) -> Any:
+        return {"Bucket": self._bucket, "Key": f"{self._prefix}{_OWNER}", "Body": identity.encode()}
+
     def _key(self, digest: str) -> str:
         return f"{self._prefix}{digest[:2]}/{digest[2:]}"
 
@@ -148,10 +182,13 @@ class S3BlobStore:
                     raise
             return answer["Body"]
 
-        return S3Reader(get, digest=digest, size=size)
+        return S3Reader(get, digest=digest, size=size, on_damage=lambda: self._distrust(digest))
 
     def _put_again(self, digest: str) -> None:
         """Its time becomes now, for whoever removes what has been there for long and belongs to nothing."""
+        self._copy_onto_itself(digest, {_MARK: digest})
+
+    def _copy_onto_itself(self, digest: str, metadata: dict[str, str]) -> None:
         key = self._key(digest)
         with explained():
             self._client.copy_object(
@@ -159,14 +196,24 @@ class S3BlobStore:
                 Key=key,
                 CopySource={"Bucket": self._bucket, "Key": key},
                 MetadataDirective="REPLACE",
+                Metadata=metadata,
             )
+
+    def _distrust(self, digest: str) -> None:
+        """Take the mark off bytes that are others, so that whoever has the right ones sends them again."""
+        with contextlib.suppress(errors.BlobStoreUnavailable):
+            self._copy_onto_itself(digest, {})
 
     def _upload(self, path: Path, blob: Blob) -> None:
         with path.open("rb") as file, explained():
             if blob.size_bytes <= _PART_BYTES:
                 checksum = base64.b64encode(bytes.fromhex(blob.digest)).decode()
                 self._client.put_object(
-                    Bucket=self._bucket, Key=self._key(blob.digest), Body=file.read(), ChecksumSHA256=checksum
+                    Bucket=self._bucket,
+                    Key=self._key(blob.digest),
+                    Body=file.read(),
+                    ChecksumSHA256=checksum,
+                    Metadata={_MARK: blob.digest},
                 )
             else:
                 self._upload_parts(file, blob)
@@ -176,7 +223,9 @@ class S3BlobStore:
 
     def _upload_parts(self, file: BinaryIO, blob: Blob) -> None:
         key = self._key(blob.digest)
-        upload = self._client.create_multipart_upload(Bucket=self._bucket, Key=key, ChecksumAlgorithm="SHA256")
+        upload = self._client.create_multipart_upload(
+            Bucket=self._bucket, Key=key, ChecksumAlgorithm="SHA256", Metadata={_MARK: blob.digest}
+        )
         place: Any = {"Bucket": self._bucket, "Key": key, "UploadId": upload["UploadId"]}
         part_bytes = max(_PART_BYTES, -(-blob.size_bytes // _MOST_PARTS))
         parts: list[Any] = []
@@ -194,3 +243,7 @@ class S3BlobStore:
         """Best effort: ``sweep`` does it later."""
         with contextlib.suppress(errors.BlobStoreUnavailable), explained():
             self._client.abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=upload_id)
+
+
+def _is_marked(known: Any, digest: str) -> bool:
+    return bool(known.get("Metadata", {}).get(_MARK) == digest)

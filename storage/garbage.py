@@ -3,7 +3,8 @@
 Who adds a row locks its digest and looks whether the bytes are there; who removes bytes locks the digest and looks
 whether a row names them. And nothing goes that was put, or whose last row was deleted, within the grace time.
 
-A database that never knew a model or an artifact is not the one of a store with bytes: nothing goes by its word.
+Nothing goes by the word of a database that the store does not belong to, nor of one that never knew a model or an
+artifact.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from sqlalchemy.orm import Session
 
 from domain import errors
 from domain.blobs import Blob, BlobStore
-from storage import statements
+from storage import blob_owners, statements
 from storage.database import Database
 from storage.tables import ArtifactRow, ModelRow
 
@@ -32,19 +33,36 @@ class Collected:
 
 
 def collect(
-    database: Database, blobs: BlobStore, *, now: datetime, grace: timedelta, dry_run: bool = False
+    database: Database,
+    blobs: BlobStore,
+    *,
+    now: datetime,
+    grace: timedelta,
+    dry_run: bool = False,
+    adopt: bool = False,
 ) -> Collected:
     """Remove what no model and no artifact names; with ``dry_run`` only count it.
 
-    Raises BlobStoreUnavailable, and ConfigurationError for a database that cannot be the store's.
+    With ``adopt`` the store is the database's from now on, whosever it was; together they tell what would go then.
+    Raises BlobStoreUnavailable, ForeignBlobStore, and ConfigurationError for a database that never knew anything.
     """
     before, count, size = now - grace, 0, 0
     found = blobs.stored(put_before=before)
     first = next(found, None)
+    if first is not None:
+        _check_database(database)
+    if adopt and not dry_run:
+        blob_owners.take_over(database, blobs, now=now)
+    elif dry_run and not adopt:
+        blob_owners.check(database, blobs)
+    elif not adopt:
+        blob_owners.claim(database, blobs, now=now)
     if first is None:
         return Collected()
-    _check_database(database)
-    for blob in _unnamed(database, itertools.chain([first], found), before):
+    for number, blob in enumerate(_unnamed(database, itertools.chain([first], found), before), start=1):
+        if not dry_run and number % _ASKED_AT_ONCE == 0:
+            # Somebody may take the store over meanwhile.
+            blob_owners.check(database, blobs)
         if dry_run or _removed(database, blobs, blob.digest, before):
             count += 1
             size += blob.size_bytes

@@ -29,6 +29,7 @@ _CONNECTIONS = 40
 """No fewer than threads of the API that may send bundles at once, or they would wait for each other."""
 
 _MISSING = ("404", "NoSuchKey", "NotFound")
+_TAKEN = ("PreconditionFailed", "412", "ConditionalRequestConflict")
 _REFUSED_STATUSES = (301, 307, 400, 401, 403, 404)
 _FULL_CODES = ("InsufficientStorage", "QuotaExceeded", "XMinioStorageFull", "EntityTooLarge")
 
@@ -64,6 +65,16 @@ def make(location: S3Location, credentials: tuple[str, str] | None) -> S3Client:
 def is_missing(error: ClientError) -> bool:
     """Whether there is no such key; HEAD says the same of a bucket that is not there."""
     return error.response.get("Error", {}).get("Code") in _MISSING
+
+
+def is_taken(error: ClientError) -> bool:
+    """Whether there is such a key already, or another request makes it right now."""
+    return error.response.get("Error", {}).get("Code") in _TAKEN
+
+
+def lacks_conditions(error: ClientError) -> bool:
+    """Whether the store is one that knows no conditional writes."""
+    return error.response.get("Error", {}).get("Code") == "NotImplemented"
 
 
 @contextlib.contextmanager

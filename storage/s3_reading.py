@@ -27,9 +27,9 @@ Get = Callable[[int], "StreamingBody"]
 class S3Reader(io.RawIOBase):
     """Goes on with a new request where a connection broke; read in order, the bytes are held against their digest."""
 
-    def __init__(self, get: Get, *, digest: str, size: int) -> None:
+    def __init__(self, get: Get, *, digest: str, size: int, on_damage: Callable[[], None]) -> None:
         super().__init__()
-        self._get, self._digest, self._size = get, digest, size
+        self._get, self._digest, self._size, self._on_damage = get, digest, size, on_damage
         self._body: StreamingBody | None = None
         self._position = 0
         self._hash, self._hashed = hashlib.sha256(), 0
@@ -63,6 +63,7 @@ class S3Reader(io.RawIOBase):
             self._hash.update(chunk)
             self._hashed += len(chunk)
             if self._hashed == self._size and self._hash.hexdigest() != self._digest:
+                self._on_damage()
                 raise errors.BlobDamaged(f"the blob store has other bytes than those of digest {self._digest}")
         view[: len(chunk)] = chunk
         self._position += len(chunk)

@@ -4,6 +4,7 @@
 
     TunesmithError
     ├── ConfigurationError        a setting is wrong or missing
+    │   ├── ForeignBlobStore          the bytes there are another database's
     │   ├── Unauthorized              the server does not accept the token
     │   │   └── TokenExpired
     │   └── Forbidden                 a good token, which may not do this
@@ -77,6 +78,10 @@ class TunesmithError(Exception):
 
 class ConfigurationError(TunesmithError):
     code = "configuration_error"
+
+
+class ForeignBlobStore(ConfigurationError):
+    code = "blob_store_foreign"
 
 
 class Unauthorized(ConfigurationError):

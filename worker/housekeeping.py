@@ -11,7 +11,7 @@ from pathlib import Path
 
 from domain import errors
 from domain.blobs import BlobStore
-from storage import browser_sessions, chores, events, garbage, idempotency, jobs
+from storage import blob_owners, browser_sessions, chores, events, garbage, idempotency, jobs
 from storage.database import Database
 from storage.garbage import Collected
 from worker import paths
@@ -39,21 +39,35 @@ def tidy(database: Database, blobs: BlobStore, settings: WorkerSettings, *, now:
         if _takes(database, "events", now):
             _forget_events(database, before)
     # Last, as a store that is away ends the round.
+    is_ours = _has_store(database, blobs, now=now)
     blobs.sweep(older_than=_CUT_OFF_SECONDS)
     # Not at once: somebody may see in time that a new database was given the store of another.
-    if _takes(database, "garbage", now, at_once=False):
+    if is_ours and _takes(database, "garbage", now, at_once=False):
         _collect(database, blobs, settings, now=now)
 
 
 def collect(
-    database: Database, blobs: BlobStore, settings: WorkerSettings, *, now: datetime, dry_run: bool = False
+    database: Database,
+    blobs: BlobStore,
+    settings: WorkerSettings,
+    *,
+    now: datetime,
+    dry_run: bool = False,
+    adopt: bool = False,
 ) -> Collected:
-    """Remove bytes that nothing names; with ``dry_run`` only count them.
-
-    Raises BlobStoreUnavailable, and ConfigurationError for a database that cannot be the store's.
-    """
+    """As ``garbage.collect``, with the grace of the settings."""
     grace = timedelta(hours=settings.blob_grace_hours)
-    return garbage.collect(database, blobs, now=now, grace=grace, dry_run=dry_run)
+    return garbage.collect(database, blobs, now=now, grace=grace, dry_run=dry_run, adopt=adopt)
+
+
+def _has_store(database: Database, blobs: BlobStore, *, now: datetime) -> bool:
+    """Whether the store is this database's, which claims one that is nobody's."""
+    try:
+        blob_owners.claim(database, blobs, now=now)
+    except errors.ForeignBlobStore as error:
+        _log.warning("%s. %s", error.message, error.hint)
+        return False
+    return True
 
 
 def _collect(database: Database, blobs: BlobStore, settings: WorkerSettings, *, now: datetime) -> None:

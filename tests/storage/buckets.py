@@ -40,8 +40,14 @@ class Bucket:
         return [each["Key"] for each in found.get("Contents", [])]
 
     def overwrite(self, digest: str, content: bytes) -> None:
-        """Put other bytes where those of the digest are."""
+        """Put other bytes where those of the digest are, as another program does it."""
         self.server.client().put_object(Bucket=self.name, Key=self.key(digest), Body=content)
+
+    def rot(self, digest: str, content: bytes) -> None:
+        """Let the store itself have other bytes than it was given."""
+        client, key = self.server.client(), self.key(digest)
+        metadata = client.head_object(Bucket=self.name, Key=key)["Metadata"]
+        client.put_object(Bucket=self.name, Key=key, Body=content, Metadata=metadata)
 
     def forbid(self, action: str) -> None:
         """Whoever asks is refused from now on, such as ``s3:PutObject``."""

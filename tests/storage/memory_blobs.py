@@ -22,6 +22,7 @@ class MemoryBlobStore:
         self._now = now or (lambda: datetime.now(UTC))
         self._blobs: dict[str, bytes] = {}
         self._put_at: dict[str, datetime] = {}
+        self._owner: str | None = None
 
     def put(self, chunks: Iterable[bytes], *, limit: int | None = None) -> Blob:
         content = bytearray()
@@ -66,6 +67,15 @@ class MemoryBlobStore:
 
     def check(self) -> None:
         """Memory takes more."""
+
+    def owner(self) -> str | None:
+        return self._owner
+
+    def claim(self, identity: str) -> None:
+        self._owner = self._owner or identity
+
+    def hand_over(self, identity: str) -> None:
+        self._owner = identity
 
     def _content(self, digest: str) -> bytes:
         if digest not in self._blobs:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from domain import errors
-from storage import artifacts, backups, blob_stores, jobs, models, records
+from storage import artifacts, backups, blob_owners, blob_stores, jobs, models, records
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
 from storage.settings import StorageSettings
@@ -232,6 +232,30 @@ def test_a_database_of_an_older_release(tmp_path: Path) -> None:
     connection.close()
     made = back_up(home, tmp_path / "backup.tar")
     assert (made.blobs, len(made.missing)) == (0, 2)  # its rows name bytes that were never there
+
+
+@pytest.mark.parametrize("has_lost_its_store", [False, True])
+def test_a_restored_service_goes_on_with_its_store(
+    bucket: Bucket, tmp_path: Path, migrated_file: Path, has_lost_its_store: bool
+) -> None:
+    settings = bucket.settings(tmp_path / "home")
+    settings.home.mkdir()
+    shutil.copy(migrated_file, settings.home / "db.sqlite3")
+    fill(settings)
+    store, database = blob_stores.open_store(settings), Database(settings.database_url)
+    blob_owners.claim(database, store, now=NOW)
+    database.close()
+    backups.create(settings, store, tmp_path / "backup")
+    new = bucket.settings(tmp_path / "new")
+    if has_lost_its_store:
+        new = bucket.settings(tmp_path / "new", blob_url=bucket.url().replace("a/prefix", "another"))
+    backups.make_home(new)
+    backups.restore(new, blob_stores.open_store(new), tmp_path / "backup")
+    there, database = blob_stores.open_store(new), Database(new.database_url)
+    assert there.owner() == (None if has_lost_its_store else store.owner())
+    blob_owners.claim(database, there, now=NOW)
+    assert there.owner() == store.owner() is not None
+    database.close()
 
 
 def test_blobs_in_s3_come_along(bucket: Bucket, tmp_path: Path, migrated_file: Path) -> None:

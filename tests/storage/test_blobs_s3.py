@@ -109,6 +109,49 @@ def test_a_half_object_of_another_program_is_replaced(bucket: Bucket, store: S3B
     assert store.size(digest) == 5
 
 
+@pytest.mark.parametrize("size", [11, 17 * MIB])
+def test_other_bytes_of_the_same_size_are_replaced(
+    bucket: Bucket, store: S3BlobStore, tmp_path: Path, size: int
+) -> None:
+    digest = store.put(chunks(size)).digest
+    bucket.overwrite(digest, b"x" * size)
+    store.put(chunks(size))
+    with elsewhere(bucket, tmp_path).open(digest) as file:
+        assert hashlib.file_digest(file, "sha256").hexdigest() == digest
+
+
+@pytest.mark.parametrize("reads", ["open", "local"])
+def test_bytes_that_rot_in_the_store_are_replaced_once_somebody_has_read_them(
+    bucket: Bucket, store: S3BlobStore, tmp_path: Path, reads: str
+) -> None:
+    digest = store.put([b"right bytes"]).digest
+    bucket.rot(digest, b"wrong bytes")
+    store.put([b"right bytes"])
+    other = elsewhere(bucket, tmp_path)
+    reading = {"open": lambda: other.open(digest).read(), "local": lambda: other.local(digest).__enter__()}
+    with pytest.raises(errors.BlobDamaged):
+        reading[reads]()
+    store.put([b"right bytes"])
+    with other.local(digest) as path:
+        assert path.read_bytes() == b"right bytes"
+
+
+def test_damage_is_told_though_the_store_cannot_be_written(bucket: Bucket, store: S3BlobStore, tmp_path: Path) -> None:
+    digest = store.put([b"right bytes"]).digest
+    bucket.rot(digest, b"wrong bytes")
+    bucket.forbid("s3:PutObject")
+    with elsewhere(bucket, tmp_path).open(digest) as file, pytest.raises(errors.BlobDamaged):
+        file.read()
+
+
+def test_what_is_marked_stays_marked(bucket: Bucket, store: S3BlobStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.put([b"bytes"])
+    monkeypatch.setattr("storage.blobs_s3._FRESH", timedelta(0))
+    store.put([b"bytes"])
+    monkeypatch.setattr(S3BlobStore, "_upload", None)  # it is not called
+    store.put([b"bytes"])
+
+
 def test_a_range_fetches_no_more_than_it_must(bucket: Bucket, store: S3BlobStore, tmp_path: Path) -> None:
     digest = store.put(chunks(20 * MIB)).digest
     other = elsewhere(bucket, tmp_path)

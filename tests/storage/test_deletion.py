@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from domain import errors
 from domain.jobs import Budget, Job, JobRequest, JobState
 from domain.models import Model
-from storage import artifacts, chores, deletion, garbage, jobs, models, owners, quotas, statements
+from storage import artifacts, blob_owners, chores, deletion, garbage, jobs, models, owners, quotas, statements
 from storage.database import Database
 from storage.deletion import Prospect
 from tests.storage.factories import DIGEST, FACTS, NOW, add_model, artifact
@@ -132,6 +132,7 @@ def test_bytes_go_that_nothing_names(database: Database) -> None:
 
 def test_nothing_goes_that_was_just_put(database: Database) -> None:
     blobs = kept_blobs()
+    blob_owners.claim(database, blobs, now=NOW)
     blobs.put([b"just put"])
     assert garbage.collect(database, blobs, now=NOW + DAY / 2, grace=DAY) == garbage.Collected()
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from storage import identity
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
-from tests.storage.factories import add_model
+from tests.storage.factories import NOW, add_model
 from tests.tunesmith.test_cli import parsed, run
 
 
@@ -59,11 +60,12 @@ def test_a_database_is_never_made_to_collect(
 
 
 def test_bytes_without_a_name_go(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = LocalBlobStore(home / "blobs")
     database = Database(f"sqlite:///{home / 'db.sqlite3'}")
     with database.transaction() as session:
         add_model(session)
+        store.claim(identity.own(session, now=NOW))
     database.close()
-    store = LocalBlobStore(home / "blobs")
     digest = store.put([b"x" * 1500]).digest
     store.put([b"just put"])
     os.utime(store.path(digest), (0, 0))
@@ -72,6 +74,29 @@ def test_bytes_without_a_name_go(home: Path, capsys: pytest.CaptureFixture[str])
     status, out, _ = run(capsys, "gc")
     assert (status, out.startswith("1 blobs removed, ")) == (0, True)
     assert not store.exists(digest)
+
+
+def test_a_store_of_another_service_is_taken_over_when_that_is_wanted(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = LocalBlobStore(home / "blobs")
+    store.claim("d-another")
+    database = Database(f"sqlite:///{home / 'db.sqlite3'}")
+    with database.transaction() as session:
+        add_model(session)
+    database.close()
+    digest = store.put([b"x" * 1500]).digest
+    os.utime(store.path(digest), (0, 0))
+    for command in (["gc"], ["gc", "--dry-run"]):
+        status, _, told = run(capsys, *command)
+        assert (status, "error[blob_store_foreign]" in told, "tunesmith gc --adopt" in told) == (3, True, True)
+    assert run(capsys, "doctor", "blobs")[0] == 3
+    assert parsed(capsys, "gc", "--adopt", "--dry-run")["blobs"] == 1
+    assert (store.owner(), store.exists(digest)) == ("d-another", True)
+    assert parsed(capsys, "gc", "--adopt") == {"blobs": 1, "bytes": 1500, "dry_run": False}
+    assert not store.exists(digest)
+    assert parsed(capsys, "gc") == {"blobs": 0, "bytes": 0, "dry_run": False}
+    assert run(capsys, "doctor", "blobs")[0] == 0
 
 
 def test_postgresql_is_told_how(

@@ -11,7 +11,7 @@ import pytest
 from domain import errors
 from domain.events import EventKind
 from domain.jobs import JobState
-from storage import artifacts, deletion
+from storage import artifacts, blob_owners, deletion, identity
 from tests.worker.conftest import Bench
 from worker import clock, housekeeping, paths
 from worker.runtime import Runtime
@@ -61,11 +61,33 @@ def test_a_dry_run_removes_nothing(bench: Bench) -> None:
 
 def test_a_database_that_knows_nothing_keeps_the_bytes(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     runtime, digest = bench.runtime(), bench.blobs.put([b"of another service"]).digest
-    tidy(runtime, days=2)
-    assert not caplog.records  # the first period begins
-    tidy(runtime, days=4)
+    tidy(runtime)
+    assert "of 1 blobs there this one knows 0: nothing is removed" in caplog.text
+    for days in (2, 4):
+        tidy(runtime, days=days)
     assert bench.blobs.exists(digest)
-    assert "never knew a model" in caplog.text
+    assert bench.blobs.owner() is None
+
+
+def test_a_store_is_claimed_at_once_and_never_that_of_another_service(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.job()
+    runtime = bench.runtime()
+    tidy(runtime)
+    with bench.database.reading() as session:
+        assert bench.blobs.owner() == identity.known(session) is not None
+    digest = bench.blobs.put([b"no name"]).digest
+    os.utime(bench.blobs.path(digest), LONG_AGO)
+    bench.blobs.hand_over("d-another")
+    assert not caplog.records
+    for days in (2, 4):
+        tidy(runtime, days=days)
+    assert "is the one of database d-another" in caplog.text
+    assert bench.blobs.exists(digest)
+    blob_owners.take_over(bench.database, bench.blobs, now=clock.now())
+    tidy(runtime, days=6)
+    assert not bench.blobs.exists(digest)
 
 
 def test_the_first_look_comes_a_day_later(bench: Bench) -> None:

@@ -29,8 +29,10 @@ _GC_EPILOG = """\b
 Examples:
   tunesmith gc --dry-run
   tunesmith gc --json
+  tunesmith gc --adopt --dry-run
 \b
-Workers do it by themselves once a day.
+Workers do it by themselves once a day, and not in a store that belongs to
+another database (docs/operations.md).
 """
 
 
@@ -105,11 +107,12 @@ def copy(
 
 def gc(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many there are.")] = False,
+    adopt: Annotated[bool, typer.Option("--adopt", help="Take the store over from another database.")] = False,
     as_json: options.Json = False,
 ) -> None:
     """Remove stored bytes that no model and no artifact names any more."""
     with local.translated():
-        found = _collect(dry_run=dry_run)
+        found = _collect(dry_run=dry_run, adopt=adopt)
     if as_json:
         output.document({"blobs": found.blobs, "bytes": found.size_bytes, "dry_run": dry_run})
     else:
@@ -117,7 +120,7 @@ def gc(
         output.line(f"{found.blobs} blobs {done}, {output.size(found.size_bytes)}")
 
 
-def _collect(*, dry_run: bool) -> Any:
+def _collect(*, dry_run: bool, adopt: bool) -> Any:
     from storage import blob_stores
     from storage.database import Database
     from storage.settings import StorageSettings
@@ -129,7 +132,8 @@ def _collect(*, dry_run: bool) -> Any:
     try:
         _check_schema(database)
         blobs = blob_stores.open_store(settings)
-        return housekeeping.collect(database, blobs, WorkerSettings(), now=clock.now(), dry_run=dry_run)
+        now = clock.now()
+        return housekeeping.collect(database, blobs, WorkerSettings(), now=now, dry_run=dry_run, adopt=adopt)
     finally:
         database.close()
 

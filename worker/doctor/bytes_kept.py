@@ -5,8 +5,12 @@ from __future__ import annotations
 import secrets
 import time
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from domain import errors
 from domain.blobs import BlobStore
+from storage import blob_owners
+from storage.database import Database
 from worker.doctor import findings
 from worker.doctor.findings import Finding
 
@@ -34,3 +38,14 @@ def check(store: BlobStore, *, where: str) -> list[Finding]:
             CHECK, f"{where} keeps a probe of {_PROBE_BYTES // 1024} KiB and gives it back ({took * 1e3:.0f} ms)"
         )
     ]
+
+
+def ownership(database: Database, store: BlobStore, *, where: str) -> list[Finding]:
+    """Nothing of a database that does not answer or has no tables yet: its own check tells of that."""
+    try:
+        blob_owners.check(database, store)
+    except SQLAlchemyError:
+        return []
+    except errors.TunesmithError as error:
+        return [findings.failed(CHECK, error)]
+    return [findings.ok(CHECK, f"{where} belongs to this database, or to none yet")]

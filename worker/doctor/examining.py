@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from domain import errors
-from domain.blobs import BlobStore
 from storage import blob_stores
 from storage.database import Database
 from worker import broker
 from worker.doctor import bytes_kept, cage, engines, findings, fleet, host, messages, sql, variables
-from worker.doctor.findings import Finding
+from worker.doctor.findings import Finding, State
 from worker.doctor.variables import AllSettings
 
 CHECKS = (
@@ -69,7 +68,7 @@ def _check(name: str, settings: AllSettings, api_fields: list[str]) -> list[Find
     if name == messages.CHECK:
         return _broker(settings)
     if name == bytes_kept.CHECK:
-        return bytes_kept.check(_blobs(settings), where=settings.storage.blob_url or str(settings.storage.blobs))
+        return _bytes_kept(settings)
     return _of_database(name, settings)
 
 
@@ -79,6 +78,19 @@ def _broker(settings: AllSettings) -> list[Finding]:
         hint = "./run serve starts one; elsewhere name a Redis or Valkey server in TUNESMITH_BROKER_URL."
         return [findings.warn(messages.CHECK, "broker_not_started", "the broker of `serve` does not run now", hint)]
     return messages.check(url or broker.url(settings.storage.home))
+
+
+def _bytes_kept(settings: AllSettings) -> list[Finding]:
+    where = settings.storage.blob_url or str(settings.storage.blobs)
+    store = blob_stores.open_store(settings.storage)
+    found = bytes_kept.check(store, where=where)
+    if any(finding.state is State.FAIL for finding in found):
+        return found
+    database = _database(settings)
+    try:
+        return found + bytes_kept.ownership(database, store, where=where)
+    finally:
+        database.close()
 
 
 def _of_database(name: str, settings: AllSettings) -> list[Finding]:
@@ -93,7 +105,3 @@ def _of_database(name: str, settings: AllSettings) -> list[Finding]:
 
 def _database(settings: AllSettings) -> Database:
     return Database(settings.storage.database_url, timeout=settings.storage.database_timeout)
-
-
-def _blobs(settings: AllSettings) -> BlobStore:
-    return blob_stores.open_store(settings.storage)

@@ -17,7 +17,7 @@ from sqlalchemy import text
 
 from domain.blobs import Blob
 from domain.workers import Worker
-from storage import workers
+from storage import blob_owners, workers
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
 from storage.migrations import running
@@ -174,6 +174,24 @@ def test_blobs_are_put_read_and_deleted(tmp_path: Path) -> None:
     store = LocalBlobStore(tmp_path / "blobs")
     assert codes(bytes_kept.check(store, where="here")) == []
     assert [path for path in (tmp_path / "blobs").rglob("*") if path.is_file()] == []
+
+
+def test_a_store_of_another_service_is_told(tmp_path: Path) -> None:
+    store = LocalBlobStore(tmp_path / "blobs")
+    database = Database(f"sqlite:///{tmp_path / 'db.sqlite3'}")
+
+    def told() -> list[tuple[str, str]]:
+        return codes(bytes_kept.ownership(database, store, where="here"))
+
+    assert bytes_kept.ownership(database, store, where="here") == []  # it has no tables yet
+    migrate(database)
+    assert told() == []
+    assert store.owner() is None
+    store.hand_over("d-another")
+    assert told() == [("fail", "blob_store_foreign")]
+    blob_owners.take_over(database, store, now=datetime.now(UTC))
+    assert told() == []
+    database.close()
 
 
 def test_a_store_that_forgets_is_told(tmp_path: Path) -> None:

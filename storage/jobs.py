@@ -234,14 +234,10 @@ def waiting(
         and_(queued, JobRow.published_at <= stale),
         and_(queued, JobRow.published_at.is_(None), or_(JobRow.claims > 0, JobRow.created_at <= stale)),
     ]
-    abandoned = and_(
-        JobRow.state.in_(_LEASED),
-        _has_rested(judging or now, pause, max_attempts),
-        or_(JobRow.published_at.is_(None), JobRow.published_at < JobRow.lease_expires_at, JobRow.published_at <= stale),
-    )
     rooms = quotas.rooms(session)
     unlimited = or_(JobRow.token_id.is_(None), JobRow.token_id.not_in(list(rooms)))
-    found = _most_urgent(session, [*(and_(each, unlimited) for each in silent), abandoned], limit)
+    found = _most_urgent(session, [and_(each, unlimited) for each in silent], limit)
+    found += _abandoned(session, stale, judging or now, pause, max_attempts)
     for token_id, room in rooms.items():
         if room:
             found += _most_urgent(session, [and_(each, JobRow.token_id == token_id) for each in silent], room)
@@ -286,6 +282,27 @@ def _most_urgent(
     return [(row.priority, row.created_at, row.id) for row in rows]
 
 
+def _abandoned(
+    session: Session, stale: datetime, judging: datetime, pause: float, max_attempts: int | None
+) -> list[tuple[int, datetime, str]]:
+    """Priority, time of creation, id of jobs whose worker is gone; at most one a worker, so few."""
+    query = select(JobRow.priority, JobRow.created_at, JobRow.id, JobRow.attempts, JobRow.lease_expires_at).where(
+        JobRow.state.in_(_LEASED),
+        JobRow.lease_expires_at <= judging,
+        or_(JobRow.published_at.is_(None), JobRow.published_at < JobRow.lease_expires_at, JobRow.published_at <= stale),
+    )
+
+    def has_rested(attempts: int, ended_at: datetime) -> bool:
+        spent = max_attempts is not None and attempts >= max_attempts
+        return ended_at <= judging - timedelta(seconds=0 if spent else _rest(attempts, pause))
+
+    return [
+        (row.priority, row.created_at, row.id)
+        for row in session.execute(query)
+        if has_rested(row.attempts, row.lease_expires_at)
+    ]
+
+
 def _held(job_id: str, lease: Lease) -> ColumnElement[bool]:
     return and_(
         JobRow.id == job_id,
@@ -298,16 +315,6 @@ def _held(job_id: str, lease: Lease) -> ColumnElement[bool]:
 def _rest(attempts: int, pause: float) -> float:
     """Seconds between the end of a lease and the next attempt."""
     return 0.0 if attempts < 2 else pause * 2 ** (min(attempts, _LAST_DOUBLING) - 2)
-
-
-def _has_rested(judging: datetime, pause: float, max_attempts: int | None) -> ColumnElement[bool]:
-    def ended(attempts: int) -> ColumnElement[bool]:
-        return JobRow.lease_expires_at <= judging - timedelta(seconds=_rest(attempts, pause))
-
-    spent = [] if max_attempts is None else [and_(JobRow.attempts >= max_attempts, ended(0))]
-    resting = [and_(JobRow.attempts == number, ended(number)) for number in range(2, _LAST_DOUBLING)]
-    longest = and_(JobRow.attempts >= _LAST_DOUBLING, ended(_LAST_DOUBLING))
-    return or_(and_(JobRow.attempts < 2, ended(0)), *resting, longest, *spent)
 
 
 def _is_claimable(row: JobRow, now: datetime) -> bool:

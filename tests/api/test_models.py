@@ -55,6 +55,12 @@ def test_rejected_bytes_are_not_kept(client: TestClient, service: Service) -> No
     assert stored(service) == []
 
 
+def test_rejected_bytes_stay_that_may_be_another_services(client: TestClient, service: Service) -> None:
+    service.blobs.claim("d-another")
+    assert client.put("/v1/models", content=b"bad bytes").status_code == 422
+    assert stored(service) != []
+
+
 def test_bytes_that_a_failed_upload_removed_are_no_model(client: TestClient, service: Service) -> None:
     state = service.app.state
     known, inspect = state.services, state.services.inspect

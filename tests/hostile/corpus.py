@@ -11,33 +11,18 @@ import struct
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests import models
-from tests.hostile import wire
+from tests.hostile import crashers, wire
+from tests.hostile.fates import LATER, Hostile
 from tests.hostile.wire import FLOAT, INT64, STRING, end, graph, message, model, node, simple, tensor
-
-REFUSED = "refused"
-"""While it is uploaded, with ``invalid_model``."""
-LATER = "later"
-"""It may be uploaded, and its job must fail with a typed error, or be done, within its limits."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hostile:
-    name: str
-    content: bytes
-    fate: str = REFUSED
-    reason: str | None = None
-    """``details.reason`` of the refusal; None leaves it open."""
-    shapes: Mapping[str, tuple[int, ...]] | None = None
-    """For its job."""
 
 
 def corpus() -> list[Hostile]:
-    return [*_bytes(), *_sizes(), *_versions(), *_tensors(), *_external(), *_names(), *_shapes(), *_graphs(), *_loops()]
+    written = [*_bytes(), *_sizes(), *_versions(), *_tensors(), *_external(), *_names(), *_shapes(), *_graphs()]
+    return [*written, *_loops(), *crashers.crashers()]
 
 
 def _refused(reason: str | None, **named: bytes) -> Iterator[Hostile]:

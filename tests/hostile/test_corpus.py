@@ -8,7 +8,7 @@ import pytest
 
 from domain import errors
 from tests.hostile import corpus
-from tests.hostile.corpus import Hostile
+from tests.hostile.fates import REFUSED, Hostile
 from tests.hostile.reader import Reader
 from tests.tuner.engines.conftest import home
 from tuner import catalogue, environments
@@ -20,10 +20,10 @@ pytestmark = pytest.mark.engine
 @pytest.mark.parametrize("hostile", corpus.corpus(), ids=lambda hostile: hostile.name)
 def test_it_is_refused_for_what_it_is(reader: Reader, hostile: Hostile) -> None:
     reason = reader.inspect(hostile.content)
-    if hostile.fate == corpus.LATER:
-        assert reason is None
-    else:
+    if hostile.fate == REFUSED:
         assert reason == hostile.reason if hostile.reason else reason
+    else:
+        assert reason is None
 
 
 @pytest.mark.parametrize("name", ["strides_of_zero", "constant_of_40_gb", "external_absolute", "text"])

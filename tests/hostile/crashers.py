@@ -1,0 +1,83 @@
+"""Files that end whoever reads or runs them by a signal: bugs of ONNX Runtime 1.31.1 and of onnx 1.18.0.
+
+They were found by spoiling one attribute or operand of one operator at a time (docs/threat-model.md says how many). A
+version that has learned to refuse one makes its test fail: then it becomes an ordinary file of the corpus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tests.hostile import wire
+from tests.hostile.fates import FATAL, Hostile
+from tests.hostile.wire import FLOAT, Field, end, graph, message, model, node, tensor
+
+_UINT8 = 2
+Shape = Sequence[int | str]
+
+
+def crashers() -> list[Hostile]:
+    return [*_fatal(), *_read()]
+
+
+def _fatal() -> Iterator[Hostile]:
+    """They pass every check, ``onnx.checker`` and shape inference, and ONNX Runtime does not survive them."""
+    halves = [wire.integer("axis", 1), wire.integer("num_outputs", 1)]
+    split = graph([node("Split", ["x"], ["y", "z"], *halves)], [end("x", (2, 6))], [_open("y", 2), _open("z", 2)])
+    # With a session on it: its sizes are kept for one output, and looked up for two.
+    yield _dies("split_into_more_than_it_says", "SIGABRT", model(split, opset=18))
+
+    nothing = [wire.whole("start", 0), wire.whole("end", 0), wire.whole("axis", 2), wire.floats("w", 1, 2, 3, 3, 3)]
+    empty = [node("Slice", ["x", "start", "end", "axis"], ["n"]), node("ConvTranspose", ["n", "w"], ["y"])]
+    yield _dies("transposed_convolution_of_nothing", "SIGSEGV", _one(empty, (1, 1, 3, 4, 5), 5, nothing))
+
+    sizes = wire.integers("inputdimensions", [4, -1])
+    joined = [node("FeatureVectorizer", ["x", "w"], ["y"], sizes, domain="ai.onnx.ml")]
+    yield _dies(
+        "features_of_negative_length", "SIGABRT", _one(joined, (3, 4), 2, [wire.floats("w", 3, 2)], "ai.onnx.ml")
+    )
+
+    counted = [node("TfIdfVectorizer", ["words"], ["n"], *_grams(indexes=[0])), node("Add", ["x", "n"], ["y"])]
+    words = [wire.whole("words", *range(1, 7))]
+    yield _dies("more_words_than_places_for_them", "SIGABRT", _one(counted, (1,), 1, words))
+
+    attends = [node("Attention", ["x", "w"], ["y"], wire.integer("num_heads", 2), domain="com.microsoft")]
+    yield _dies(
+        "attention_without_a_bias", "SIGSEGV", _one(attends, (1, 3, 4), 3, [wire.floats("w", 4, 12)], "com.microsoft")
+    )
+
+    wide = [node("MultiHeadAttention", ["x", "x", "v"], ["y"], wire.integer("num_heads", 2), domain="com.microsoft")]
+    values = [tensor("v", [1, 3, 0], FLOAT, b"")]
+    yield _dies("attention_to_empty_values", "SIGFPE", _one(wide, (1, 3, 4), 3, values, "com.microsoft"))
+
+
+def _read() -> Iterator[Hostile]:
+    """onnx's own shape inference does not survive these: the process that reads the upload ends, and it is refused."""
+    flat = [tensor("w", [1, 1, 2, 2, 1], _UINT8, bytes(4))]
+    pixels = graph([node("ConvInteger", ["x", "w"], ["y"])], [end("x", (1, 1, 3, 3), _UINT8)], [_open("y", 4)], flat)
+    yield Hostile(name="kernel_of_another_rank", content=model(pixels), reason="reader_ended")
+
+
+def _dies(name: str, signal: str, content: bytes) -> Hostile:
+    return Hostile(name=name, content=content, fate=FATAL, signal=signal)
+
+
+def _one(nodes: Sequence[bytes], shape: Shape, rank: int, tensors: Sequence[bytes], domain: str = "") -> bytes:
+    """From ``x`` to ``y``, of which only the rank is told, with operators of one more domain."""
+    more: list[Field] = [(8, message((1, domain), (2, 1)))] if domain else []
+    return model(graph(nodes, [end("x", shape)], [_open("y", rank)], tensors), *more, opset=17)
+
+
+def _open(name: str, rank: int) -> bytes:
+    return end(name, [f"{name}{axis}" for axis in range(rank)])
+
+
+def _grams(*, indexes: Sequence[int]) -> list[bytes]:
+    lengths = {"min_gram_length": 1, "max_gram_length": 2, "max_skip_count": 0}
+    return [
+        *(wire.integer(name, value) for name, value in lengths.items()),
+        message((1, "mode"), (4, "TF"), (20, 3)),
+        wire.integers("ngram_counts", [0, 3]),
+        wire.integers("ngram_indexes", indexes),
+        wire.integers("pool_int64s", [1, 2, 3, 1, 2, 3, 4]),
+    ]

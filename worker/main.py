@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from functools import partial
 
 import celery.signals
 
@@ -18,7 +19,7 @@ from storage.settings import StorageSettings
 from tuner.cage import probing
 from tuner.settings import TunerSettings
 from worker import app as worker_app
-from worker import broker, metrics, reaper
+from worker import broker, metrics, reaper, void_messages
 from worker.engines import InstalledEngines
 from worker.runtime import Runtime
 from worker.settings import WorkerSettings
@@ -47,7 +48,7 @@ def main() -> int:
     app = worker_app.create(url, runtime)
     # Two workers may have taken turns: by then a message of the first round is worth nothing.
     expires = 2 * runtime.settings.republish_seconds
-    threads = reaper.start(runtime, worker_app.publisher(app, expires=expires))
+    threads = reaper.start(runtime, worker_app.publisher(app, expires=expires), partial(void_messages.remove, app))
     threading.Thread(target=_leave_in_time, args=[runtime.shutdown], name="leave in time", daemon=True).start()
     _log.info("worker %s", runtime.id)
     _log.info("%s", probing.probe().told())

@@ -8,13 +8,13 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from domain import capabilities, release
 from domain.destinations import AllowedHosts
 from domain.jobs import Job
 from domain.workers import Worker
-from storage import jobs, newer_jobs, workers
+from storage import chores, jobs, newer_jobs, workers
 from storage.database import Database
 from worker import clock, housekeeping
 from worker.posting import Poster
@@ -25,18 +25,24 @@ from worker.webhooks import Couriers
 _log = logging.getLogger(__name__)
 
 _MOST_CALLED_FOR = 1000
+_VOID_EVERY = timedelta(minutes=10)
 
 Publish = Callable[[Job, Sequence[Worker]], None]
 """Send the message of a job, by what of workers lives."""
 
 
-def start(runtime: Runtime, publish: Publish) -> list[threading.Thread]:
+RemoveVoid = Callable[[datetime], int]
+"""Remove the messages that are void by then and that nobody has read; returns how many."""
+
+
+def start(runtime: Runtime, publish: Publish, remove_void: RemoveVoid) -> list[threading.Thread]:
     """Runs until ``runtime.shutdown`` is set."""
     threads = [
         _every(runtime.settings.reaper_seconds, runtime, "reaper", lambda: reap(runtime, publish)),
         _heartbeat(runtime),
         _every(runtime.settings.reaper_seconds, runtime, "webhooks", couriers(runtime).send_due),
         _every(housekeeping.SECONDS, runtime, "housekeeping", lambda: tidy(runtime)),
+        _every(_VOID_EVERY.total_seconds(), runtime, "void messages", lambda: clear_queues(runtime, remove_void)),
     ]
     for thread in threads:
         thread.start()
@@ -78,6 +84,17 @@ def reap(runtime: Runtime, publish: Publish) -> list[str]:
             raise
     forget_gone(database, settings)
     return [job.id for job in found]
+
+
+def clear_queues(runtime: Runtime, remove_void: RemoveVoid) -> None:
+    """One of all workers does it now and then."""
+    now = clock.now()
+    with runtime.database.transaction() as session:
+        if not chores.take(session, "void messages", every=_VOID_EVERY, now=now):
+            return
+    removed = remove_void(now)
+    if removed:
+        _log.info("removed %d void messages that nobody had read", removed)
 
 
 def forget_gone(database: Database, settings: WorkerSettings) -> None:

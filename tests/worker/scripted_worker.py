@@ -6,13 +6,14 @@ Each trial takes ``SECONDS``, in which the engine listens to nobody.
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 from storage.blobs import LocalBlobStore
 from storage.database import Database
 from tests.worker.scripted import HELLO, Script
 from worker import app as worker_app
-from worker import hellos, reaper
+from worker import hellos, reaper, void_messages
 from worker.runtime import Runtime
 from worker.settings import WorkerSettings
 
@@ -36,7 +37,7 @@ def main() -> None:
     runtime.clean_up()
     runtime.announce()
     app = worker_app.create(url, runtime)
-    reaper.start(runtime, worker_app.publisher(app, expires=8))
+    reaper.start(runtime, worker_app.publisher(app, expires=8), partial(void_messages.remove, app))
     arguments = ["--quiet", "worker", "--loglevel=INFO", "--without-gossip", "--without-mingle", "--without-heartbeat"]
     app.worker_main(arguments)
 

@@ -15,21 +15,18 @@ import json
 import os
 import platform
 import random
-import secrets
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Index, Insert, create_engine, insert, make_url, select, text
+from sqlalchemy import Index, Insert, insert, select, text
 from sqlalchemy.orm import Session
-from sqlalchemy.schema import CreateSchema, DropSchema
 
-from bench import fleet
+from bench import fleet, fleet_questions, postgresql
 from domain.records import RecordKey
 from storage import record_pages, record_summaries, records
 from storage.database import Database, migrate
@@ -65,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
             report["databases"]["sqlite"] = _measure(Database(f"sqlite:///{folder}/db.sqlite3"), options)
             report["databases"]["sqlite"]["bytes"] = sum(path.stat().st_size for path in Path(folder).iterdir())
     if "postgresql" in options.databases and options.url:
-        with _schema(options.url) as url:
+        with postgresql.own_schema(options.url) as url:
             report["databases"]["postgresql"] = _measure(Database(url), options)
     json.dump(report, sys.stdout, indent=2)
     sys.stdout.write("\n")
@@ -90,7 +87,7 @@ def _measure(database: Database, options: argparse.Namespace) -> dict[str, Any]:
     )
     _analyze(database)
     _note(f"{database.url.get_backend_name()}: a fleet of {options.workers} workers is there")
-    asked = fleet.measure(database, made, repeat=min(options.repeat, options.queued), seed=_SEED)
+    asked = fleet_questions.measure(database, made, repeat=min(options.repeat, options.queued), seed=_SEED)
     bytes_used = _postgresql_bytes(database)
     database.close()
     return {
@@ -259,20 +256,6 @@ def _timed(database: Database, ask: Ask, repeat: int, choose: random.Random) -> 
     }
 
 
-@contextmanager
-def _schema(url: str) -> Iterator[str]:
-    server, name = create_engine(url), f"bench_{secrets.token_hex(6)}"
-    with server.begin() as connection:
-        connection.execute(CreateSchema(name))
-    try:
-        made = make_url(url).update_query_dict({"options": f"-csearch_path={name}"})
-        yield made.render_as_string(hide_password=False)
-    finally:
-        with server.begin() as connection:
-            connection.execute(DropSchema(name, cascade=True))
-        server.dispose()
-
-
 def _cpu() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -293,10 +276,6 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--finished", type=int, default=5000, help="jobs that ended, with 43 tuning tasks each")
     parser.add_argument("--folder", type=Path, help="where SQLite's file is made; by default among temporary ones")
     parser.add_argument("--databases", nargs="+", choices=["sqlite", "postgresql"], default=["sqlite", "postgresql"])
-    parser.add_argument(
-        "--url",
-        default=os.environ.get("TUNESMITH_TEST_DATABASE_URL"),
-        help="of a PostgreSQL database to measure as well",
-    )
+    parser.add_argument("--url", default=postgresql.default_url(), help="of a PostgreSQL database to measure as well")
     parser.add_argument("--json", action="store_true", help="JSON is what it prints anyway")
     return parser.parse_args(arguments)

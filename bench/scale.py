@@ -3,11 +3,14 @@
 Real worker processes, a real broker and database; what is simulated is the engines, whose trials take a fixed time of
 sleep, so that a small machine can play many hosts. Each worker has a home and a lock folder of its own, as if it were
 alone on its host. Fleets of each size take turns, forth and back, so that what else happens on the machine meets all.
+The database is SQLite in a temporary file, or PostgreSQL (in a schema of its own, dropped afterwards) with ``--url
+postgresql+psycopg://…`` or TUNESMITH_TEST_DATABASE_URL.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -20,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import scale_fleet
+from bench import postgresql, scale_fleet
 from bench.scale_engine import ROUND, TASKS
 from domain.jobs import Budget, Job, JobRequest, JobState, Stage, Tuner, TunerOptions
 from domain.models import ModelFacts
@@ -41,8 +44,12 @@ _SIMULATED = (
 
 def main(arguments: Sequence[str]) -> int:
     options = _options(arguments)
-    with tempfile.TemporaryDirectory(prefix="tunesmith-scale-") as scratch:
-        turns = _Bench(Path(scratch), options).run()
+    with contextlib.ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tunesmith-scale-")))
+        url = f"sqlite:///{scratch / 'db.sqlite3'}"
+        if options.url:
+            url = stack.enter_context(postgresql.own_schema(options.url))
+        turns = _Bench(scratch, url, options).run()
     report = _report(turns, options)
     if options.json:
         json.dump(report, sys.stdout, indent=2)
@@ -66,11 +73,11 @@ class Turn:
 
 
 class _Bench:
-    def __init__(self, folder: Path, options: argparse.Namespace) -> None:
+    def __init__(self, folder: Path, url: str, options: argparse.Namespace) -> None:
         self._folder = folder
         self._options = options
         self._engine, self._log = scale_fleet.engine(folder, seconds=options.seconds)
-        self._url = options.database_url or f"sqlite:///{folder / 'db.sqlite3'}"
+        self._url = url
 
     def run(self) -> list[Turn]:
         forth = sorted(self._options.workers)
@@ -165,7 +172,7 @@ def _report(turns: Sequence[Turn], options: argparse.Namespace) -> dict[str, Any
         "trials": options.trials,
         "seconds_per_trial": options.seconds,
         "cores": os.cpu_count(),
-        "database": options.database_url.split(":")[0] if options.database_url else "sqlite",
+        "database": "postgresql" if options.url else "sqlite",
         "fleets": fleets,
     }
 
@@ -177,7 +184,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=0.5, help="what a trial takes")
     parser.add_argument("--trials", type=int, default=TASKS * 24)
     parser.add_argument("--turns", type=int, default=2, help="how often each fleet has its turn")
-    parser.add_argument("--database-url", default="", help="of an empty database; SQLite by default")
+    parser.add_argument("--url", default=postgresql.default_url(), help="of a PostgreSQL database, in place of SQLite")
     return parser.parse_args(arguments)
 
 

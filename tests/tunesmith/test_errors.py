@@ -24,7 +24,7 @@ CODES |= {code: status for status, (code, _) in served.HTTP_CODES.items()}
 
 @pytest.mark.parametrize("code", sorted(CODES))
 def test_every_code_of_the_service_has_a_class_of_its_own(code: str) -> None:
-    """A new error of the service belongs into tunesmith/errors.py as well."""
+    """A new error of the service belongs into tunesmith/errors as well."""
     error = problems.from_answer(CODES[code], {"code": code, "detail": "what", "hint": "do", "details": {"a": 1}})
     assert type(error).code == code
     assert (error.message, error.hint, error.details, error.status) == ("what", "do", {"a": 1}, CODES[code])

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 
 from tests.hostile import wire
 from tests.hostile.fates import FATAL, Hostile
-from tests.hostile.wire import FLOAT, Field, end, graph, message, model, node, tensor
+from tests.hostile.wire import FLOAT, Field, end, graph, message, model, node, simple, tensor
 
 _UINT8 = 2
 Shape = Sequence[int | str]
 
 
 def crashers() -> list[Hostile]:
-    return [*_fatal(), *_read()]
+    return [*_fatal(), *_read(), *_attributes()]
 
 
 def _fatal() -> Iterator[Hostile]:
@@ -56,6 +56,28 @@ def _read() -> Iterator[Hostile]:
     flat = [tensor("w", [1, 1, 2, 2, 1], _UINT8, bytes(4))]
     pixels = graph([node("ConvInteger", ["x", "w"], ["y"])], [end("x", (1, 1, 3, 3), _UINT8)], [_open("y", 4)], flat)
     yield Hostile(name="kernel_of_another_rank", content=model(pixels), reason="reader_ended")
+
+
+def _attributes() -> Iterator[Hostile]:
+    """Numbers that operators divide by, or multiply: onnx itself ends with SIGFPE at the first two. We look first."""
+    window = wire.integers("kernel_shape", [1, 1])
+    no_steps = node("MaxPool", ["x"], ["y"], window, wire.integers("strides", [0, 0]))
+    blocks = node("DepthToSpace", ["x"], ["y"], wire.integer("blocksize", 2**40))
+    no_groups = node("Conv", ["x", "w"], ["y"], wire.integer("group", 0))
+    backwards = node("AveragePool", ["x"], ["y"], window, wire.integers("strides", [1, -1]))
+    pool = node("MaxPool", ["x"], ["y"], wire.integers("kernel_shape", [2**31, 2**31]))
+    inner = graph([node("MaxPool", ["x"], ["z"], window, wire.integers("strides", [0, 0]))], [], [end("z", None)])
+    branches = [wire.subgraph("then_branch", inner), wire.subgraph("else_branch", inner)]
+    shape = (1, 8, 8, 8)
+    made = {
+        "strides_of_zero": simple([no_steps], shape=shape),
+        "blocks_beyond_all": simple([blocks], shape=shape),
+        "group_of_zero": simple([no_groups], [wire.floats("w", 8, 8, 1, 1)], shape=shape),
+        "strides_below_zero": simple([backwards], shape=shape),
+        "kernel_beyond_all": simple([pool], shape=shape),
+        "strides_of_zero_in_a_branch": simple([node("If", ["c"], ["y"], *branches)], [wire.truth("c")], shape=shape),
+    }
+    yield from (Hostile(name=name, content=content, reason="attribute") for name, content in made.items())
 
 
 def _dies(name: str, signal: str, content: bytes) -> Hostile:

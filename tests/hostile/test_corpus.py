@@ -26,7 +26,9 @@ def test_it_is_refused_for_what_it_is(reader: Reader, hostile: Hostile) -> None:
         assert reason is None
 
 
-@pytest.mark.parametrize("name", ["strides_of_zero", "constant_of_40_gb", "external_absolute", "text"])
+@pytest.mark.parametrize(
+    "name", ["kernel_of_another_rank", "strides_of_zero", "constant_of_40_gb", "external_absolute", "text"]
+)
 def test_an_upload_of_it_is_an_invalid_model(name: str, tmp_path: Path) -> None:
     content = next(hostile.content for hostile in corpus.corpus() if hostile.name == name)
     path = tmp_path / "model.onnx"

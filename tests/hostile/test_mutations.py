@@ -43,6 +43,6 @@ def test_every_mutation_ends_in_a_model_or_a_typed_refusal(reader: Reader, seed:
 
 @pytest.mark.engine
 def test_the_reader_goes_on_after_what_ended_it(reader: Reader) -> None:
-    content = next(hostile.content for hostile in mutations.corpus.corpus() if hostile.name == "strides_of_zero")
+    content = next(hostile.content for hostile in mutations.corpus.corpus() if hostile.name == "kernel_of_another_rank")
     assert reader.inspect(content) == ENDED
     assert reader.inspect(models.small_network()) is None

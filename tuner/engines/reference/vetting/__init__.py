@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import onnx
 
-from tuner.engines.reference.vetting import graphs, loops, memory, names, tensors, versions
+from tuner.engines.reference.vetting import attributes, graphs, loops, memory, names, tensors, versions
 
 
 def check(model: onnx.ModelProto) -> None:
@@ -16,6 +16,7 @@ def check(model: onnx.ModelProto) -> None:
     parts = graphs.walk(model)
     for tensor in parts.tensors:
         tensors.check(tensor)
+    attributes.check(parts.nodes)
     names.check(model, parts)
     loops.check(model)
 

@@ -17,6 +17,7 @@ REASONS = {
     "shape": "a negative or overflowing size",
     "dtype": "an element type that ONNX does not have",
     "tensor_size": "a tensor with more or fewer bytes than its shape and type say",
+    "attribute": "a stride, kernel, group or the like of zero or less, or beyond 2³¹",
     "endless_loop": "a loop that nothing ends, or not within a sensible number of rounds",
     "memory": "a value larger than what reading a model may take (`TUNESMITH_INSPECT_MEMORY_MB`)",
 }

@@ -18,12 +18,13 @@ from sqlalchemy.orm import Session
 from bench.fleet import Fleet
 from domain.jobs import JobState, Lease
 from domain.records import Record, RecordKey
-from storage import counts, coverage, jobs, rates, records, tuning_tasks, webhooks, workers
+from storage import counts, coverage, job_logs, jobs, rates, records, tuning_tasks, webhooks, workers
 from storage.database import Database
 from storage.tables import digest_of
 
 _TRIALS_AT_ONCE = 16
 _LEASE_SECONDS = 30.0
+_LOG_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,10 +84,15 @@ def _of_idle_workers(fleet: Fleet) -> Mapping[str, _Question]:
 def _of_busy_workers(fleet: Fleet) -> Mapping[str, _Question]:
     many = float(fleet.size.workers)
     key = RecordKey(workload_key=fleet.workload(1), **fleet.identity)
+    full_log = _full_log()
 
     def renew(session: Session, choose: random.Random) -> object:
         job_id, lease = choose.choice(fleet.running)
         return jobs.renew(session, job_id, lease, now=datetime.now(UTC), lease_seconds=_LEASE_SECONDS)
+
+    def keep_log(session: Session, choose: random.Random) -> object:
+        job_id, lease = choose.choice(fleet.running)
+        return job_logs.keep(session, job_id, lease.attempt, full_log)
 
     def store(session: Session, choose: random.Random) -> object:
         job_id, lease = choose.choice(fleet.running)
@@ -101,6 +107,9 @@ def _of_busy_workers(fleet: Fleet) -> Mapping[str, _Question]:
         "renewing a lease": _Question(ask=renew, writes=True, a_second=many * 4 / _LEASE_SECONDS),
         f"storing {_TRIALS_AT_ONCE} trials and the progress": _Question(
             ask=store, writes=True, a_second=many * 5 / _TRIALS_AT_ONCE
+        ),
+        "the end of an engine's log, if it is full and grows all the time": _Question(
+            ask=keep_log, writes=True, a_second=many / _LOG_SECONDS
         ),
     }
 
@@ -163,6 +172,12 @@ def _of_people() -> Mapping[str, _Question]:
         "all living workers": _Question(ask=lambda session, _: workers.known(session, seen_since=alive)),
         "what a scrape of /metrics counts": _Question(ask=scrape),
     }
+
+
+def _full_log() -> job_logs.Tail:
+    numbers = random.Random(1)  # noqa: S311 - what an engine prints
+    lines = [f"[12:00:00] Sending sample {numbers.getrandbits(64):x} to the builder #{each}" for each in range(6000)]
+    return job_logs.EMPTY.then("\n".join(lines).encode())
 
 
 def _timed(database: Database, question: _Question, choose: random.Random) -> tuple[float, float]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from domain import errors
 from domain.blobs import BlobStore
-from storage import blob_owners, browser_sessions, chores, events, garbage, idempotency, jobs
+from storage import blob_owners, browser_sessions, chores, events, garbage, idempotency, job_logs, jobs
 from storage.database import Database
 from storage.garbage import Collected
 from worker import paths
@@ -37,7 +37,8 @@ def tidy(database: Database, blobs: BlobStore, settings: WorkerSettings, *, now:
         before = now - timedelta(days=settings.keep_logs_days)
         _remove_logs(settings.home, before)
         if _takes(database, "events", now):
-            _forget_events(database, before)
+            _in_batches(database, events.forget, before)
+            _in_batches(database, job_logs.forget, before)
     # Last, as a store that is away ends the round.
     is_ours = _has_store(database, blobs, now=now)
     blobs.sweep(older_than=_CUT_OFF_SECONDS)
@@ -84,12 +85,12 @@ def _takes(database: Database, chore: str, now: datetime, *, at_once: bool = Tru
         return chores.take(session, chore, every=_EVERY, now=now, at_once=at_once)
 
 
-def _forget_events(database: Database, before: datetime) -> None:
+def _in_batches(database: Database, forget: Callable[..., int], before: datetime) -> None:
     """In small transactions: jobs at work write between them."""
     forgotten = _JOBS_AT_ONCE
     while forgotten == _JOBS_AT_ONCE:
         with database.transaction() as session:
-            forgotten = events.forget(session, ended_before=before, most_jobs=_JOBS_AT_ONCE)
+            forgotten = forget(session, ended_before=before, most_jobs=_JOBS_AT_ONCE)
 
 
 def _remove_logs(home: Path, before: datetime) -> None:

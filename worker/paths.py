@@ -15,5 +15,11 @@ def job_log(home: Path, job_id: str) -> Path:
     return home / "logs" / "jobs" / f"{job_id}.log"
 
 
+def help_log(home: Path, job_id: str) -> Path:
+    """What engines printed here that helped with a job of another worker: no part of the job's log, which goes on in
+    one place at a time."""
+    return home / "logs" / "jobs" / f"{job_id}.help.log"
+
+
 def hello_cache(home: Path) -> Path:
     return home / "run" / "hello"

@@ -11,7 +11,7 @@ import pytest
 from domain import errors
 from domain.events import EventKind
 from domain.jobs import JobState
-from storage import artifacts, blob_owners, deletion, identity
+from storage import artifacts, blob_owners, deletion, identity, job_logs
 from tests.worker.conftest import Bench
 from worker import clock, housekeeping, paths
 from worker.runtime import Runtime
@@ -111,6 +111,9 @@ def test_logs_and_events_stay_unless_a_setting_says_how_long(bench: Bench) -> No
 def test_logs_and_events_go_when_they_are_old(bench: Bench) -> None:
     job_id, at_work = finished(bench), bench.job()
     waiting = len(bench.events(at_work))
+    with bench.database.transaction() as session:
+        for each in (job_id, at_work):
+            job_logs.keep(session, each, 1, job_logs.EMPTY.then(b"what an engine printed"))
     runtime = bench.runtime(keep_logs_days=30)
     tidy(runtime, days=29)
     assert bench.events(job_id, EventKind.PROGRESS)
@@ -119,6 +122,8 @@ def test_logs_and_events_go_when_they_are_old(bench: Bench) -> None:
     assert {event.kind for event in bench.events(job_id)} == {EventKind.STATE, EventKind.STAGE}
     assert bench.events(job_id)[-1].data["state"] == JobState.SUCCEEDED
     assert not paths.job_log(bench.home, job_id).exists()
+    with bench.database.reading() as session:
+        assert [job_logs.size(session, each) for each in (job_id, at_work)] == [0, 22]
     assert len(bench.records(job_id)) == 8
     assert len(bench.events(at_work)) == waiting
 

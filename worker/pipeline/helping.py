@@ -69,7 +69,7 @@ class Helper:
 
     def run(self) -> int:
         """Until there is nothing left to help with; returns how many rounds it ended."""
-        log = paths.job_log(self.settings.home, self.job.id)
+        log = paths.help_log(self.settings.home, self.job.id)
         log.parent.mkdir(parents=True, exist_ok=True)
         pool = EnginePool(
             self.engines,

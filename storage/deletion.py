@@ -51,7 +51,9 @@ def delete_model(session: Session, model: Model, *, owner: str | None, now: date
 
     Its artifacts go with it. Raises ModelInUse.
     """
-    # Nobody can make a job of it until this transaction ends.
+    # Whoever uploads the same bytes right now is either seen below to own them, or waits and brings the model back.
+    statements.lock_digest(session, model.digest)
+    # Nor can anybody make a job of it.
     session.execute(select(ModelRow.digest).where(ModelRow.digest == model.digest).with_for_update())
     is_last = _is_last(session, model.digest, owner)
     if found := _unfinished(session, model.digest, None if is_last else owner):
@@ -66,6 +68,8 @@ def delete_model(session: Session, model: Model, *, owner: str | None, now: date
 
 
 def delete_artifact(session: Session, artifact: Artifact, *, now: datetime) -> None:
+    # A job that publishes the same bytes right now has either done so, or waits and brings them back.
+    statements.lock_digest(session, artifact.digest)
     _delete_artifacts(session, ArtifactRow.id == artifact.id, now)
 
 

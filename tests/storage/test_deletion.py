@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -227,3 +228,71 @@ def test_what_a_deletion_would_do_is_known_before(session: Session) -> None:
     assert deletion.foresee(session, model.digest, owner="bob").unfinished == [waiting]
     deletion.delete_artifact(session, artifacts.get(session, made), now=NOW)
     assert deletion.foresee(session, model.digest, owner=None) == Prospect(gone=True, artifacts=0, unfinished=[waiting])
+
+
+def test_who_deletes_a_model_waits_for_who_uploads_the_same_bytes(postgresql_database: Database) -> None:
+    """Before the upload is seen to own them it may wait for long: for others of its owner, and for the store."""
+    with postgresql_database.transaction() as session:
+        model, made = owned(session, "ann")
+    answers = []
+
+    def delete() -> None:
+        with postgresql_database.transaction() as session:
+            answers.append(deletion.delete_model(session, model, owner="ann", now=NOW))
+
+    with postgresql_database.transaction() as session:
+        add_model(session)
+        thread = waiting(delete)
+        owners.add_model(session, model.digest, "bob", now=NOW)
+    thread.join(timeout=10)
+    assert answers == [False]
+    with postgresql_database.reading() as session:
+        assert owners.owns_model(session, model.digest, "bob")
+        assert not owners.owns_model(session, model.digest, "ann")
+        assert models.get(session, model.digest).deleted_at is None
+        assert artifacts.get(session, made).deleted_at is None
+
+
+def test_who_uploads_waits_for_who_deletes_the_model(postgresql_database: Database) -> None:
+    with postgresql_database.transaction() as session:
+        model, _ = owned(session, "ann")
+
+    def upload() -> None:
+        with postgresql_database.transaction() as session:
+            add_model(session)
+            owners.add_model(session, model.digest, "bob", now=NOW)
+
+    with postgresql_database.transaction() as session:
+        assert deletion.delete_model(session, model, owner="ann", now=NOW)
+        thread = waiting(upload)
+    thread.join(timeout=10)
+    with postgresql_database.reading() as session:
+        assert owners.owns_model(session, model.digest, "bob")
+        assert models.get(session, model.digest).deleted_at is None
+
+
+def test_who_deletes_an_artifact_waits_for_who_publishes_it_again(postgresql_database: Database) -> None:
+    with postgresql_database.transaction() as session:
+        _, made = owned(session, "ann")
+        found = artifacts.get(session, made)
+
+    def delete() -> None:
+        with postgresql_database.transaction() as session:
+            deletion.delete_artifact(session, found, now=NOW)
+
+    with postgresql_database.transaction() as session:
+        assert artifacts.add(session, found).deleted_at is None
+        thread = waiting(delete)
+        assert artifacts.get(session, made).deleted_at is None
+    thread.join(timeout=10)
+    with postgresql_database.reading() as session:
+        assert artifacts.get(session, made).deleted_at == NOW  # as if it was asked for after that
+
+
+def waiting(work: Callable[[], None]) -> threading.Thread:
+    """One that began the work, and goes on once a transaction ends."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(timeout=0.5)
+    assert thread.is_alive()
+    return thread

@@ -30,6 +30,7 @@ from storage.settings import StorageSettings
 
 MANIFEST, DATABASE, BLOBS = "backup.json", "db.sqlite3", "blobs"
 _FORMAT = 1
+_READ_BYTES = 1024**2
 _NAMED = ("models", "artifacts")
 _BESIDE = ("-wal", "-shm", "-journal")
 """What SQLite adds to a database's name for files that it reads along with it."""
@@ -105,10 +106,7 @@ def restore(settings: StorageSettings, blobs: BlobStore, source: Path) -> Backup
         count = size = 0
         for digest, facts in blob_files.blobs_in(folder / BLOBS):
             with blob_files.place(folder / BLOBS, digest).open("rb") as file:
-                kept = blobs.put(iter(lambda: file.read(1024**2), b""))
-            if kept.digest != digest:
-                blobs.delete(kept.digest)
-                raise errors.BlobDamaged(f"the backup has other bytes than those of digest {digest}")
+                blobs.put(_checked(file, digest))
             count, size = count + 1, size + facts.st_size
         if count != about["blobs"]:
             raise errors.InvalidRequest(f"the backup says that it has {about['blobs']} blobs, and has {count}")
@@ -164,14 +162,25 @@ def copy_blobs(source: BlobStore, target: BlobStore) -> Copied:
 def _copied_to(source: BlobStore, target: BlobStore, digest: str) -> bool:
     try:
         with source.open(digest) as file:
-            kept = target.put(iter(lambda: file.read(1024**2), b""))
+            target.put(_checked(file, digest))
     except errors.BlobNotFound:
         return True  # deleted since it was listed
     except errors.BlobDamaged:
         return False
-    if kept.digest != digest:
-        target.delete(kept.digest)
-    return kept.digest == digest
+    return True
+
+
+def _checked(file: BinaryIO, digest: str) -> Iterator[bytes]:
+    """What the file has, for a ``put``. Raises BlobDamaged at its end, when nothing is kept yet, of other bytes.
+
+    They may be those of another digest, which the store had before: to remove them again would lose that blob.
+    """
+    found = hashlib.sha256()
+    while chunk := file.read(_READ_BYTES):
+        found.update(chunk)
+        yield chunk
+    if found.hexdigest() != digest:
+        raise errors.BlobDamaged(f"the bytes kept under digest {digest} are others")
 
 
 def copy_database(source: Path, target: Path) -> None:

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from domain import errors
-from storage import artifacts, backups, blob_owners, blob_stores, jobs, models, records
+from domain.blobs import BlobStore
+from storage import artifacts, backups, blob_files, blob_owners, blob_stores, jobs, models, records
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
 from storage.settings import StorageSettings
@@ -289,3 +290,41 @@ def test_what_another_store_lacks_is_copied(tmp_path: Path) -> None:
         one.digest,
         two.digest,
     }
+
+
+def mixed_up(store: LocalBlobStore) -> tuple[str, str]:
+    """Digests of a good blob, and of one whose file has the good one's bytes."""
+    good, bad = store.put([b"good"]), store.put([b"bad"])
+    store.path(bad.digest).chmod(0o600)
+    store.path(bad.digest).write_bytes(b"good")
+    return good.digest, bad.digest
+
+
+@pytest.mark.parametrize("kind", ["files", "s3"])
+def test_bytes_under_the_digest_of_others_cost_the_target_nothing(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    source = LocalBlobStore(tmp_path / "source")
+    good, bad = mixed_up(source)
+    target: BlobStore = LocalBlobStore(tmp_path / "target")
+    if kind == "s3":
+        bucket: Bucket = request.getfixturevalue("bucket")
+        target = bucket.store(tmp_path / "home")
+    target.put([b"good"])
+    assert backups.copy_blobs(source, target) == backups.Copied(there=1, damaged=[bad])
+    assert target.exists(good)
+    assert not target.exists(bad)
+
+
+def test_bytes_under_the_digest_of_others_in_a_backup_cost_the_store_nothing(home: Path, tmp_path: Path) -> None:
+    back_up(home, tmp_path / "backup")
+    place = blob_files.place(tmp_path / "backup" / "blobs", "0" * 64)
+    place.parent.mkdir()
+    place.write_bytes(b"model" * 1000)
+    settings = StorageSettings(home=tmp_path / "new")
+    backups.make_home(settings)
+    store = blob_stores.open_store(settings)
+    model = store.put([b"model" * 1000])
+    with pytest.raises(errors.BlobDamaged, match="0" * 64):
+        backups.restore(settings, store, tmp_path / "backup")
+    assert store.exists(model.digest)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import socket
+import re
+import secrets
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -22,11 +23,37 @@ from domain.ports import Canceled
 from tuner.settings import TunerSettings
 
 _POLL_SECONDS = 0.1
+_PLACE = re.compile(rb"[0-9a-f]{32}\n")
 
 
 def place() -> str:
-    """The same for all who measure in turns: this host, and its folder of locks."""
-    return hashlib.sha256(f"{socket.gethostname()}\n{TunerSettings().lock_folder}".encode()).hexdigest()[:32]
+    """The same for all who measure in turns, and for nobody else: an id that lies in their folder of locks.
+
+    Names would not do: containers that share the folder have host names and paths of their own, and two hosts may have
+    the same ones.
+    """
+    folder = TunerSettings().lock_folder
+    _prepare(folder)
+    with (folder / "place").open("a+b") as file:
+        return _known(file) or _named(file)
+
+
+def _known(file: BinaryIO) -> str | None:
+    file.seek(0)
+    text = file.read()
+    return text.decode().strip() if _PLACE.fullmatch(text) else None
+
+
+def _named(file: BinaryIO) -> str:
+    """The one whom the lock lets in first names the place; what a crash or a full disk left of a name is replaced."""
+    fcntl.flock(file, fcntl.LOCK_EX)
+    known = _known(file)
+    if known is None:
+        known = secrets.token_hex(16)
+        file.truncate(0)
+        file.write(f"{known}\n".encode())
+        file.flush()
+    return known
 
 
 @contextmanager

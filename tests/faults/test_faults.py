@@ -6,8 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from domain.jobs import JobState
 from tests.faults import running as faults_running
 from tests.faults.catalogue import FAULTS
+from tests.faults.ledger import Ledger
+from tests.faults.scene import Scene
 from tests.faults.trying import attempt
 from tests.servers.processes import Missing
 from tests.topology.engines import Engines
@@ -25,6 +28,19 @@ def topology() -> Iterator[Topology]:
         pytest.skip(str(missing))
     yield made
     context.__exit__(None, None, None)
+
+
+def test_the_log_of_a_job_of_another_host_is_read_at_the_api(topology: Topology) -> None:
+    scene = Scene(topology=topology, ledger=Ledger([]), number=0)
+    job_id = scene.submit(trials=8)
+    assert scene.wait_until_done(job_id).state is JobState.SUCCEEDED
+    answer = topology.client.get(f"/v1/jobs/{job_id}/log", params={"offset": 0})
+    name = f"logs/jobs/{job_id}.log"
+    assert not (topology.hosts["front"].home / name).exists(), "the API has a home of its own"
+    (file,) = [host.home / name for host in topology.hosts.values() if (host.home / name).exists()]
+    assert "the scripted relay engine\n" in answer.text
+    assert answer.text == file.read_text()
+    assert int(answer.headers["Tunesmith-Next-Offset"]) == file.stat().st_size
 
 
 @pytest.mark.parametrize("name", ["kill-worker", "kill-engine", "restart-database", "freeze-broker", "poison"])

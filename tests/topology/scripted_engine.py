@@ -67,6 +67,7 @@ def extract(engine: WatchedEngine, script: Script, params: Json) -> Json:
 
 def main() -> int:
     name = sys.argv.pop(1)
+    print(f"the scripted {name} engine", file=sys.stderr, flush=True)  # noqa: T201 - as TVM does, for the job's log
     script = Script(seconds_per_trial=float(os.environ.get(TRIAL_SECONDS, "0.2")))
     hello = {**HELLO, "engine": name, "host": {}, "methods": []}
     engine = WatchedEngine(script, hello)

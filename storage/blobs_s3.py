@@ -100,19 +100,21 @@ class S3BlobStore:
         with explained():
             for page in pages:
                 for found in page.get("Contents", []):
-                    digest = found["Key"].removeprefix(self._prefix).replace("/", "", 1)
-                    is_blob = blob_files.is_digest(digest) and self._key(digest) == found["Key"]
-                    if is_blob and found["LastModified"] < put_before:
+                    digest = self._digest(found["Key"])
+                    if digest and found["LastModified"] < put_before:
                         yield Blob(digest=digest, size_bytes=found["Size"])
 
     def sweep(self, *, older_than: float) -> int:
-        """Here and in the bucket: parts of uploads that nobody completed are stored, and paid for, until then."""
+        """Here and in the bucket: parts of uploads that nobody completed are stored, and paid for, until then.
+
+        Uploads to other keys are those of other programs, which may share the bucket.
+        """
         removed = blob_files.sweep(self._cache.incoming, older_than=older_than)
         before = datetime.now(UTC) - timedelta(seconds=older_than)
         pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=self._bucket, Prefix=self._prefix)
         with explained():
             for upload in [upload for page in pages for upload in page.get("Uploads", [])]:
-                if upload["Initiated"] < before:
+                if self._digest(upload["Key"]) and upload["Initiated"] < before:
                     self._abort(upload["Key"], upload["UploadId"])
                     removed += 1
         return removed
@@ -155,6 +157,11 @@ class S3BlobStore:
 
     def _key(self, digest: str) -> str:
         return f"{self._prefix}{digest[:2]}/{digest[2:]}"
+
+    def _digest(self, key: str) -> str | None:
+        """The reverse of ``_key``; None for what is no blob's."""
+        digest = key.removeprefix(self._prefix).replace("/", "", 1)
+        return digest if blob_files.is_digest(digest) and self._key(digest) == key else None
 
     def _head(self, digest: str) -> Any:
         if not blob_files.is_digest(digest):

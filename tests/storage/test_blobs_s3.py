@@ -265,6 +265,20 @@ def test_a_put_that_is_killed_leaves_nothing_to_be_seen(bucket: Bucket, store: S
     assert list((home / "blob-cache" / "incoming").iterdir()) == []
 
 
+@pytest.mark.parametrize("prefix", ["", "/a/prefix"])
+def test_uploads_of_other_programs_go_on(bucket: Bucket, tmp_path: Path, prefix: str) -> None:
+    store = bucket.store(tmp_path / "home", blob_url=bucket.url().replace("/a/prefix", prefix))
+    below, client = prefix.removeprefix("/") + "/" * bool(prefix), bucket.server.client()
+    digest = "ab" * 32
+    ours = f"{below}{digest[:2]}/{digest[2:]}"
+    others = [f"{below}{key}" for key in ("video.mp4", "ab/video.mp4", digest, f"{digest[:3]}/{digest[3:]}")]
+    for key in (ours, *others):
+        client.create_multipart_upload(Bucket=bucket.name, Key=key)
+    assert store.sweep(older_than=0) == 1
+    left = client.list_multipart_uploads(Bucket=bucket.name)["Uploads"]
+    assert sorted(upload["Key"] for upload in left) == sorted(others)
+
+
 def test_an_upload_whose_part_fails_is_given_up(
     bucket: Bucket, store: S3BlobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,3 +30,9 @@ def open_store(settings: StorageSettings) -> BlobStore:
     credentials = (key.get_secret_value(), secret.get_secret_value()) if key and secret else None
     cache = BlobCache(settings.blob_cache, limit_bytes=settings.blob_cache_mb * 1024**2)
     return S3BlobStore(s3_client.make(location, credentials), location, cache)
+
+
+def folder(settings: StorageSettings) -> Path:
+    """Where bytes lie on this host: the store's own folder, or that of copies. Raises ConfigurationError."""
+    location = blob_urls.parse(settings.blob_url, home=settings.home)
+    return location if isinstance(location, Path) else settings.blob_cache

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from domain.models import ModelFormat
 from domain.ports import Engine, OnEvent
+from storage import blob_stores
+from storage.settings import StorageSettings
 from tuner import catalogue, environments
 from tuner.inspection import Inspector, Prepared
 from tuner.session import EngineSession
@@ -57,13 +60,19 @@ class InstalledEngines:
             hello_timeout=self.settings.engine_hello_seconds,
             silence_timeout=self.settings.engine_silence_seconds,
             home=self.home,
-            limits=self.settings.engine_limits(network=network),
+            limits=replace(self.settings.engine_limits(network=network), hidden=self._hidden()),
             canceled=canceled,
         )
 
     def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path, *, log: Path) -> Prepared:
         inspector = Inspector.installed(ModelFormat.of(out), self.home, self.settings, log_path=log)
         return inspector.prepare(model, shapes, out)
+
+    def _hidden(self) -> tuple[str, ...]:
+        """Models and bundles of everybody: the engines of a job read what lies in its own folder."""
+        blobs = blob_stores.folder(StorageSettings(home=self.home))
+        needed = (self.home, catalogue.ROOT, Path(tempfile.gettempdir()))
+        return () if any(path.absolute().is_relative_to(blobs) for path in needed) else (str(blobs),)
 
 
 class EnginePool:

@@ -19,7 +19,7 @@ from domain import dispatch
 _AT_ONCE = 500
 
 
-def remove(app: Celery, *, now: datetime) -> int:
+def remove(app: Celery, now: datetime) -> int:
     """Of all queues; returns how many messages those were. Raises what the broker's client does."""
     with app.connection_for_write() as connection:
         channel = connection.default_channel

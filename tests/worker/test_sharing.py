@@ -38,6 +38,8 @@ def test_helpers_share_the_trials_of_a_job(bench: Bench, team: Callable[[int], T
     assert set(shares) == {LEADER, *(each.id for each in crew.helpers)}
     assert min(shares.values()) >= 24
     assert crew.failed == []
+    rounds = sum(crew.rounds.values())
+    assert f"2 other workers ran {rounds} rounds of this job's trials" in bench.notes(job_id)
     # The finishing stages ran once, and helpers asked for nothing but trials.
     assert bench.script.started.count("reference") == 1
     assert len(bench.script.asked("extract")) == 1

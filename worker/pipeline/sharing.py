@@ -41,10 +41,8 @@ def settle(work: Work) -> dict[str, int]:
         helpers = shared_rounds.counts(session, work.job.id)
         shared_rounds.forget(session, work.job.id)
     if helpers:
-        number = len(helpers)
-        work.note(
-            f"{number} other worker{'s' if number > 1 else ''} ran {sum(helpers.values())} rounds of this job's trials"
-        )
+        others, rounds = _counted(len(helpers), "other worker"), _counted(sum(helpers.values()), "round")
+        work.note(f"{others} ran {rounds} of this job's trials")
     return helpers
 
 
@@ -130,7 +128,7 @@ class Sharing:
             trials=chosen.trials,
             first_trial=chosen.first_trial,
             seconds_limit=seconds,
-            lock_place=devicelock.place(),
+            lock_place=_lock_place(work) or "",
             known_to=work.searched_by.get(key),
         )
         self._unsure = True
@@ -196,8 +194,8 @@ class Sharing:
         work = self._work
         if worker.id == work.lease.worker_id or worker.current_job not in (None, work.job.id):
             return False
-        # Those on the same host measure in turns anyway, and another release may run rounds otherwise.
-        if worker.lock_place == devicelock.place() or worker.release != release.VERSION:
+        # Another release may run rounds otherwise, and those at the same place measure in turns anyway.
+        if worker.release != release.VERSION or worker.lock_place == _lock_place(work):
             return False
         if capabilities.lacking(work.request, worker) is not None:
             return False
@@ -209,6 +207,15 @@ class Sharing:
         return work.device.key in (cpu.key, *(each.key for each in worker.accelerators))
 
 
+def _lock_place(work: Work) -> str | None:
+    """Where the job's measurements take turns; None for devices behind a tracker, which keeps the queue for them."""
+    return None if work.request.runner is RunnerKind.RPC else devicelock.place()
+
+
 def _request(work: Work) -> dict[str, object]:
     built = {name: value for name, value in work.build_params(work.tuner).items() if name != "model"}
     return {**built, "measure": asdict(work.request.measure)}
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from domain import errors
 from domain.jobs import JobState
 from tests.worker.conftest import Bench
+from tests.worker.team import LEADER, Team, by_worker, check_whole, gathered
 
 
 def _host() -> None:
@@ -53,3 +57,38 @@ def test_any_other_failure_to_write_is_a_fault(bench: Bench) -> None:
     failure = bench.get(job_id).failure
     assert failure
     assert failure.code == "internal_error"
+
+
+@pytest.fixture
+def team(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Team]]:
+    with gathered(bench, monkeypatch) as make:
+        yield make
+
+
+def _broken() -> None:
+    raise OSError(errno.EIO, "Input/output error")
+
+
+@pytest.mark.parametrize("fail", [_host, _engine, _broken])
+def test_a_helper_gives_its_round_back_at_once(
+    bench: Bench, team: Callable[[int], Team], fail: Callable[[], None]
+) -> None:
+    """Nothing is wrong with the workload: it is lost for nobody, and the leader waits for no lease to run out."""
+    crew, failed = team(1), []
+    helper = crew.helpers[0]
+    helper.settings = helper.settings.model_copy(update={"lease_seconds": 600.0})
+    crew.leader.call_help = lambda job_id, idle: None if crew.threads else crew.call(job_id, idle)
+
+    def refuse(method: str, params: dict[str, Any]) -> None:
+        if method == "tune" and threading.current_thread().name == helper.id:
+            failed.append(params["workload_key"])
+            fail()
+
+    bench.script.refuse = refuse
+    job_id, started = bench.job(trials=96), time.monotonic()
+    crew.run(job_id)
+    check_whole(bench, job_id, 96)
+    assert failed
+    assert set(by_worker(bench, job_id)) == {LEADER}
+    assert time.monotonic() - started < 200
+    assert not any("failed on" in note for note in bench.notes(job_id))

@@ -27,7 +27,7 @@ from tuner import devicelock, hostinfo
 from worker import clock, observing, paths
 from worker.engines import EnginePool, EngineSource
 from worker.leases import LeaseLost, Stopped
-from worker.pipeline import extraction, history, journal, measuring, outages, placing
+from worker.pipeline import extraction, full_disks, history, journal, measuring, outages, placing
 from worker.pipeline.claims import RoundKeeper
 from worker.pipeline.work import Work
 from worker.settings import WorkerSettings
@@ -157,15 +157,18 @@ class Helper:
         keeper = RoundKeeper(self.database, claimed, self.settings, self.stopping)
         self._keeper = keeper
         try:
-            with observing.helped_round(claimed), keeper:
+            with observing.helped_round(claimed), keeper, full_disks.told():
                 work = self._work(claimed, keeper, pool)
                 with self._device(work, keeper):
                     return int(self._spend(work, claimed, keeper))
-        except (Stopped, Canceled, errors.EngineError, FileNotFoundError) as error:
+        except (Stopped, Canceled, errors.TunesmithError, OSError) as error:
             # A file that is gone: another worker of this home folder has ended the job and cleared its files away.
-            if isinstance(error, errors.EngineError | FileNotFoundError):
+            if isinstance(error, errors.TunesmithError | OSError):
                 self.failures += 1
                 _log.warning("a round of job %s could not be run: %s", self.job.id, error)
+            if isinstance(error, errors.DiskFull):
+                # The next round would find no room either.
+                self.failures = _FAILURES
             self._settled.clear()
             self._give_back(claimed, keeper)
             return 0
@@ -193,11 +196,12 @@ class Helper:
         defaults: list[float] = []
         exhausted, failure, queued = False, None, 0.0
         try:
-            result = outages.outlast(keeper, lambda: self._measure(work, claimed, defaults))
+            with full_disks.told():
+                result = outages.outlast(keeper, lambda: self._measure(work, claimed, defaults))
             if result:
                 exhausted = bool(result["exhausted"])
                 queued = float(result.get("queue_seconds") or 0.0)
-        except Canceled:
+        except (Canceled, errors.DiskFull):
             # The engine has ended; what it finished meanwhile is told before another worker may have the round.
             self._settled.clear()
             self._recover(work, claimed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import socket
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from api.app import create_app
 from api.publishing import CeleryPublisher
 from api.server import ApiServer
 from api.settings import ApiSettings
+from configuration import homes
 from configuration.refusing import refuse
 from domain import errors, logs, tracing
 from domain.models import ModelFormat
@@ -24,9 +26,12 @@ from tuner.extraction import InstalledPlanner
 from tuner.inspection import Inspector
 from tuner.settings import TunerSettings
 
+_log = logging.getLogger("api")
+
 
 def main() -> int:
     probing.keep_private()
+    homes.keep_new_files_private()
     parser = argparse.ArgumentParser(description="The API of Tunesmith.")
     parser.add_argument("--fd", type=int, help="descriptor of a socket that listens already")
     fd = parser.parse_args().fd
@@ -45,6 +50,9 @@ def main() -> int:
         return 3
     logs.set_up(settings.log_format, settings.log_level)
     try:
+        open_to_others = homes.prepare(storage.home)
+        if open_to_others:
+            _log.warning("%s: %s", open_to_others, homes.HINT)
         tracing.set_up("tunesmith-api", wanted=settings.otel)
         blobs = blob_stores.open_store(storage)
         database = Database(storage.database_url, timeout=storage.database_timeout)

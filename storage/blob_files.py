@@ -89,7 +89,7 @@ def move(temporary: Path, target: Path) -> None:
     """Under its digest from now on, for readers only, whatever happens to this machine's power."""
     with writing():
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary.chmod(0o444)
+        temporary.chmod(0o400)
         temporary.replace(target)
         # A rename is on disk only when its folders are.
         _sync_folder(target.parent)
@@ -101,7 +101,7 @@ def written(text: str, folder: Path) -> Iterator[Path]:
     """A new file of that folder with the text, removed at the end unless it was moved by then."""
     with temporary_file(folder) as (file, path):
         receive(file, [text.encode()], None)
-        path.chmod(0o444)
+        path.chmod(0o400)
         yield path
 
 

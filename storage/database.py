@@ -12,18 +12,23 @@ SQLite is set up so that concurrent writers lose nothing, which its defaults do 
 
 from __future__ import annotations
 
+import contextlib
+import os
+import stat
+import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 from domain import errors
 from storage import codec
+from storage.folders import making
 from storage.migrations import running
 from storage.versions import SqliteVersion, Version
 
@@ -102,19 +107,32 @@ class Database:
 def migrate(database: Database) -> None:
     """Bring the schema to the newest revision; nothing to do is fine, and so are many processes doing it at once.
 
-    Raises DatabaseUnavailable when it does not answer, and ConfigurationError when it is of a newer release.
+    Raises DatabaseUnavailable when it does not answer, DatabaseDamaged, and ConfigurationError when it is of a newer
+    release.
     """
     try:
         with database.migrating() as connection:
             running.upgrade(connection)
     except (OperationalError, PoolTimeout) as error:
         raise unavailable(error) from error
+    except DatabaseError as error:
+        if is_damaged(error):
+            raise unavailable(error) from error
+        raise
 
 
-def unavailable(error: SQLAlchemyError) -> errors.DatabaseUnavailable:
+def unavailable(error: SQLAlchemyError | sqlite3.Error) -> errors.DatabaseUnavailable | errors.DatabaseDamaged:
     """What the driver said, in one line; it names hosts and users, never a password."""
     reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
-    return errors.DatabaseUnavailable(f"the database cannot be used: {reason}")
+    kind = errors.DatabaseDamaged if is_damaged(error) else errors.DatabaseUnavailable
+    return kind(f"the database cannot be used: {reason}")
+
+
+def is_damaged(error: Exception) -> bool:
+    """Whether SQLite says that the file is no database, or not whole."""
+    said = getattr(error, "orig", None) or error
+    # Its lowest byte; the rest says where it was found out.
+    return getattr(said, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def _parse(url: str) -> URL:
@@ -131,7 +149,8 @@ def _parse(url: str) -> URL:
     if parsed.get_backend_name() == "sqlite":
         if parsed.database in (None, "", ":memory:"):
             raise errors.ConfigurationError("an in-memory database cannot be shared", hint="Name a file in the URL.")
-        Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
+        with making(Path(str(parsed.database)).parent) as folder:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return parsed
 
 
@@ -154,6 +173,14 @@ def _postgresql(url: URL, timeout: float) -> Engine:
 
 def _sqlite(url: URL, timeout: float, *, begin: str, query_only: bool = False, **pool: Any) -> Engine:
     engine = create_engine(url, connect_args={"timeout": timeout}, pool_timeout=timeout, **_OPTIONS, **pool)
+
+    @event.listens_for(engine, "do_connect")
+    def keep_private(*_details: object) -> None:
+        # Where there is none yet; what SQLite puts beside it takes its mode. Never opened here: to close it would
+        # take away the locks that other connections of this process hold.
+        if not str(url.database).startswith("file:"):
+            with contextlib.suppress(OSError):
+                os.mknod(str(url.database), stat.S_IFREG | 0o600)
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _record: object) -> None:

@@ -9,10 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,6 +22,7 @@ from domain import errors
 from domain.ports import Canceled, OnEvent
 from tuner import processes, strays
 from tuner.cage import limits as cage
+from tuner.cage import sockets
 from tuner.cage.limits import Limits
 from tuner.catalogue import ROOT, EngineSpec
 from tuner.engines.protocol import messages
@@ -65,12 +64,14 @@ class EngineSession:
         self._last_heard = time.monotonic()
         self._next_cancel_check = 0.0
         self._note = strays.note(spec.name, home)
-        # Of its own, and made before it starts: Landlock may keep it from reading what is later made beside it.
-        self._temporary = tempfile.mkdtemp(prefix="tunesmith-engine-")
         limits = limits or Limits()
-        caged = replace(limits, hidden=(*limits.hidden, *cage.hidden(home, os.environ)))
+        caged = replace(
+            limits,
+            hidden=(*limits.hidden, *cage.hidden(home, os.environ)),
+            sockets=(*limits.sockets, *sockets.leading_out(home, os.environ)),
+        )
         environment = {**cage.environment(os.environ), **limits.environment, **_OURS, **self._note.environment}
-        environment["TMPDIR"] = self._temporary
+        environment["TMPDIR"] = str(self._note.folder)
         self._spawn(python, [*caged.command(), str(python), "-m", spec.module], environment)
 
     @classmethod
@@ -186,7 +187,7 @@ class EngineSession:
                 )
         except OSError as error:
             os.close(events)
-            self._forget()
+            self._note.remove()
             raise errors.EngineStartFailed(
                 f"the {self._name} engine did not start: {error}", details={"command": command}
             ) from error
@@ -325,11 +326,7 @@ class EngineSession:
         for descriptor in (self._requests, self._events):
             if descriptor >= 0:
                 os.close(descriptor)
-        self._forget()
-
-    def _forget(self) -> None:
         self._note.remove()
-        shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _ended(self) -> bool:
         """Whether the engine's first process ended; leaves it unreaped."""

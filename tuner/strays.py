@@ -1,8 +1,8 @@
 """Engines that outlived the host process that started them.
 
-Every session notes itself in a file under ``<home>/run/engines`` and gives its engine an environment variable of its
-own. Normally an engine ends with its host; when both were killed in an unlucky order, or a child left the engine's
-process group, ``sweep`` finds what is left by that variable.
+Every session notes itself in a file under ``<home>/run/engines``, and gives its engine an environment variable and a
+temporary folder of its own. Normally an engine ends with its host; when both were killed in an unlucky order, or a
+child left the engine's process group, ``sweep`` finds what is left by that variable, and removes the folder.
 """
 
 from __future__ import annotations
@@ -10,13 +10,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
+import shutil
+import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from tuner import processes
 
 VARIABLE = "TUNESMITH_ENGINE_SESSION"
+_DYING_SECONDS = 1.0
+_MARK = re.compile(f"{VARIABLE}=[0-9a-f]{{32}}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +31,8 @@ class Note:
 
     path: Path | None
     mark: str
+    folder: Path
+    """For temporary files of the engine alone."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -32,47 +40,78 @@ class Note:
         return {name: value}
 
     def remove(self) -> None:
+        """With the folder, and that first: while there is one, there is a note of it."""
+        shutil.rmtree(self.folder, ignore_errors=True)
         if self.path:
             self.path.unlink(missing_ok=True)
 
 
 def note(engine: str, home: Path | None) -> Note:
-    """Written before the engine starts. Without a home there is no file, and nothing to sweep later."""
+    """Made before the engine starts, and its folder too: Landlock may keep it from reading what is later made beside.
+
+    Without a home there is no file, and nothing to sweep later.
+    """
     token = secrets.token_hex(16)
     mark = f"{VARIABLE}={token}"
-    if home is None:
-        return Note(path=None, mark=mark)
-    path = _folder(home) / f"{engine}-{token}.json"
+    path = _folder(home) / f"{engine}-{token}.json" if home else None
+    made = Note(path=path, mark=mark, folder=Path(tempfile.gettempdir()) / _folder_name(mark))
+    try:
+        if path:
+            _write(path, made)
+        made.folder.mkdir(mode=0o700)
+    except BaseException:
+        made.remove()
+        raise
+    return made
+
+
+def _write(path: Path, made: Note) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     owner = {"pid": os.getpid(), "start_time": processes.start_time(os.getpid())}
     partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps({"mark": mark, "owner": owner}))
+    partial.write_text(json.dumps({"mark": made.mark, "owner": owner, "folder": str(made.folder)}))
     partial.replace(path)
-    return Note(path=path, mark=mark)
 
 
 def sweep(home: Path) -> list[int]:
-    """Kill what engine sessions of dead hosts left behind; returns the pids. Safe beside living sessions."""
-    orphaned: dict[str, Path] = {}
+    """Kill what engine sessions of dead hosts left behind, and remove their temporary folders; returns the pids.
+
+    Safe beside living sessions.
+    """
+    orphaned: dict[str, Note] = {}
     for path in sorted(_folder(home).glob("*.json")):
         with contextlib.suppress(FileNotFoundError):
-            mark, dead = _read(path)
+            found, dead = _read(path)
             if dead:
-                orphaned[mark] = path
+                orphaned[found.mark] = found
     killed = [pid for pid in processes.marked(set(orphaned)) if processes.kill(pid)]
-    for path in orphaned.values():
-        path.unlink(missing_ok=True)
+    deadline = time.monotonic() + _DYING_SECONDS
+    while any(map(processes.start_time, killed)) and time.monotonic() < deadline:
+        # Until then they may still write into their folders.
+        time.sleep(0.01)
+    for found in orphaned.values():
+        found.remove()
     return killed
 
 
-def _read(path: Path) -> tuple[str, bool]:
-    """The session's mark and whether its host is gone; a file that is no entry belongs to nobody alive."""
-    try:
+def _read(path: Path) -> tuple[Note, bool]:
+    """The session's note and whether its host is gone; a file that is no entry belongs to nobody alive."""
+    mark, folder, dead = f"{VARIABLE}={path.stem.rpartition('-')[2]}", Path(), True
+    with contextlib.suppress(ValueError, KeyError, TypeError):
         entry = json.loads(path.read_text())
-        mark, owner = str(entry["mark"]), entry["owner"]
-        return mark, processes.start_time(int(owner["pid"])) != owner["start_time"]
-    except (ValueError, KeyError, TypeError):
-        return f"{VARIABLE}={path.stem.rpartition('-')[2]}", True
+        owner = int(entry["owner"]["pid"]), entry["owner"]["start_time"]
+        # An engine may have written it: no other process is killed, and no other folder removed, by its word.
+        if _MARK.fullmatch(str(entry["mark"])):
+            mark, folder = entry["mark"], Path(str(entry.get("folder", "")))
+            dead = processes.start_time(owner[0]) != owner[1]
+    if folder.name != _folder_name(mark):
+        folder = Path(tempfile.gettempdir()) / _folder_name(mark)
+    return Note(path=path, mark=mark, folder=folder), dead
+
+
+def _folder_name(mark: str) -> str:
+    # Short: engines make sockets in it, whose paths may not be long.
+    return f"tunesmith-engine-{mark.rpartition('=')[2][:12]}"
 
 
 def _folder(home: Path) -> Path:

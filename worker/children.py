@@ -62,9 +62,7 @@ class Child:
     def watch(self) -> str | None:
         """Start the child again, after a pause that grows with every death; returns news for people."""
         if self.process is None:
-            if time.monotonic() >= self._next_start:
-                self.start()
-            return None
+            return self._start_again() if time.monotonic() >= self._next_start else None
         status = self.process.poll()
         if status is None:
             return None
@@ -72,10 +70,21 @@ class Child:
             self._pause = _FIRST_PAUSE
         self._kill_group(self.process.pid)
         self.process = None
-        self._next_start = time.monotonic() + self._pause
-        news = f"the {self.name} ended ({_told(status)}); starting it again in {self._pause:.1f} s (log: {self.log})"
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-        return news
+        return f"the {self.name} ended ({_told(status)}); {self._put_off()} (log: {self.log})"
+
+    def _start_again(self) -> str | None:
+        try:
+            self.start()
+        except OSError as error:
+            # The host has no process, memory, descriptor or room to spare now: no reason to end the others as well.
+            return f"the {self.name} cannot be started ({error}); {self._put_off()}"
+        return None
+
+    def _put_off(self) -> str:
+        pause = self._pause
+        self._next_start = time.monotonic() + pause
+        self._pause = min(2 * pause, _LONGEST_PAUSE)
+        return f"starting it again in {pause:.1f} s"
 
     def ask_to_end(self) -> None:
         if self.process is not None:

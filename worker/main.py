@@ -11,6 +11,7 @@ from functools import partial
 
 import celery.signals
 
+from configuration import homes
 from configuration.refusing import refuse
 from domain import errors, logs, tracing
 from storage import blob_stores
@@ -30,13 +31,17 @@ _log = logging.getLogger("worker")
 
 def main() -> int:
     probing.keep_private()
+    homes.keep_new_files_private()
     try:
         runtime = _runtime()
+        open_to_others = homes.prepare(runtime.settings.home)
         tracing.set_up("tunesmith-worker", wanted=runtime.settings.otel)
         url = runtime.settings.broker_url or broker.url(runtime.settings.home)
     except errors.TunesmithError as error:
         return refuse(error)
     logs.set_up(runtime.settings.log_format, runtime.settings.log_level, worker_id=runtime.id)
+    if open_to_others:
+        _log.warning("%s: %s", open_to_others, homes.HINT)
     # Whoever listens to this signal sets logging up instead of Celery.
     celery.signals.setup_logging.connect(lambda **_: None, weak=False)
     metrics.serve(runtime.settings)

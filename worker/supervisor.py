@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
-from configuration import secret_files
+from configuration import homes, secret_files
 from configuration.refusing import refuse
 from domain import destinations, errors
 from storage.database import Database, migrate
@@ -42,10 +42,13 @@ _LOOK_SECONDS = 0.1
 def main(host: str, port: int, home: Path) -> int:
     """Returns the exit status. ``port`` 0 picks a free one; the address stands in ``<home>/server.json``."""
     home = home.expanduser().absolute()
+    homes.keep_new_files_private()
     try:
         # What both the API and the worker would refuse, again and again.
         destinations.checked_hosts(os.environ.get("TUNESMITH_WEBHOOK_HOSTS", ""))
-        home.mkdir(parents=True, exist_ok=True)
+        open_to_others = homes.prepare(home)
+        if open_to_others:
+            _say(f"warning: {open_to_others}\nhint: {homes.HINT}")
         with _only_one(home), _listen(host, port) as listener:
             return _Service(home, listener).run()
     except errors.TunesmithError as error:
@@ -225,7 +228,8 @@ def _url(listener: socket.socket) -> str:
 def _token(home: Path) -> str:
     """Made once for a home folder, so that clients elsewhere keep theirs over restarts."""
     path = home / "token"
-    if not path.exists():
+    if not path.exists() or not path.read_text().strip():
+        # Empty: what a full disk, or lost power, left of one.
         _write_private(path, secrets.token_urlsafe(32) + "\n")
     path.chmod(0o600)
     return path.read_text().strip()
@@ -237,6 +241,8 @@ def _write_private(path: Path, text: str) -> None:
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
+        file.flush()
+        os.fsync(descriptor)
     partial.replace(path)
 
 
@@ -254,7 +260,11 @@ def _signals(stop: threading.Event) -> Iterator[None]:
     def handle(_number: int, _frame: FrameType | None) -> None:
         stop.set()
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    # Ignored for us by nohup: the service is to outlive its terminal.
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
     finally:
@@ -263,5 +273,7 @@ def _signals(stop: threading.Event) -> Iterator[None]:
 
 
 def _say(text: str, stream: TextIO = sys.stderr) -> None:
-    stream.write(text + "\n")
-    stream.flush()
+    # A terminal that is gone takes no news; the service goes on.
+    with contextlib.suppress(OSError):
+        stream.write(text + "\n")
+        stream.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -106,6 +107,20 @@ def test_sqlite_keeps_commits_through_lost_power(sqlite_database: Database) -> N
         assert session.scalar(text("PRAGMA synchronous")) == 2  # FULL
         assert session.scalar(text("PRAGMA foreign_keys")) == 1
         assert session.scalar(text("PRAGMA busy_timeout")) == 30_000
+
+
+def test_a_new_database_is_its_owners_alone_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        database = Database(f"sqlite:///{tmp_path / 'home' / 'db.sqlite3'}")
+        with database.transaction() as session:
+            session.execute(text("CREATE TABLE t (x INTEGER)"))
+        made = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "home").iterdir()}
+        assert made == dict.fromkeys(("db.sqlite3", "db.sqlite3-wal", "db.sqlite3-shm"), 0o600)
+        assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
+        database.close()
+    finally:
+        os.umask(before)
 
 
 def test_what_refers_to_nothing_is_refused(database: Database) -> None:

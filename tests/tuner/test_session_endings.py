@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from domain import errors
 from tests.tuner.conftest import Start
 from tests.tuner.engine_processes import gone, open_descriptors, pid_of
-from tuner import processes
+from tuner import processes, strays
 from tuner.catalogue import ROOT
 from tuner.session import EngineSession, sweep
 
@@ -88,6 +89,58 @@ def killed_host(home: Path, state: str) -> list[int]:
         time.sleep(0.2)
         host.kill()
     return pids
+
+
+def test_temporary_folders_go_with_their_session_or_the_next_sweep(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    session = start(home=tmp_path)
+    (folder,) = temporary.iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    (folder / "made").touch()
+    session.close()
+    assert not folder.exists()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    killed_host(tmp_path, "idle")
+    (folder,) = temporary.iterdir()
+    (folder / "made").touch()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    sweep(tmp_path)
+    assert not list(temporary.iterdir())
+
+
+def test_a_forged_note_names_no_other_folder_or_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no mount namespace, an engine may write it."""
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    notes = tmp_path / "run" / "engines"
+    notes.mkdir(parents=True)
+    monkeypatch.setenv("OF_OTHERS", "1")
+    owner = {"pid": 1, "start_time": -1}
+    (tmp_path / "tunesmith-engine-").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for number, mark in enumerate(("OF_OTHERS=1", f"{strays.VARIABLE}={'0' * 32}", f"{strays.VARIABLE}=/../mine")):
+        forged = {"mark": mark, "owner": owner, "folder": str(mine)}
+        (notes / f"relay-{number}.json").write_text(json.dumps(forged))
+    with subprocess.Popen(["sleep", "60"]) as other:
+        assert sweep(tmp_path) == []
+        assert other.poll() is None
+        other.kill()
+    assert mine.exists()
+    assert not list(notes.iterdir())
+
+
+def test_a_note_of_an_older_release_protects_its_session(start: Start, tmp_path: Path) -> None:
+    engine = start(home=tmp_path)
+    (note,) = (tmp_path / "run" / "engines").glob("*.json")
+    entry = json.loads(note.read_text())
+    del entry["folder"]
+    note.write_text(json.dumps(entry))
+    assert sweep(tmp_path) == []
+    assert pid_of(engine)
 
 
 def test_sweeping_spares_living_sessions(start: Start, tmp_path: Path) -> None:

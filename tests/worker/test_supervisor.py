@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import signal
+import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,14 @@ import pytest
 from tuner import processes
 from worker import supervisor
 from worker.children import Child
+
+
+@pytest.fixture(autouse=True)
+def umask() -> Iterator[None]:
+    """The supervisor's is not for what other tests make."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
 
 
 def _child(tmp_path: Path, program: str) -> Child:
@@ -59,6 +71,26 @@ def test_pauses_grow_while_a_child_keeps_dying(tmp_path: Path) -> None:
     child.end(by=time.monotonic())
 
 
+def test_a_child_that_cannot_be_started_again_is_put_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the host has no process to spare: the others go on, and it is tried again."""
+    child = _child(tmp_path, "import time; time.sleep(60)")
+    child.start()
+    assert child.process is not None
+    child.process.kill()
+    _until(child.watch)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", refuse)
+        news = [str(_until(child.watch)) for _ in range(2)]
+    assert all("the child cannot be started ([Errno 11] Resource temporarily unavailable)" in text for text in news)
+    assert [text.split(" again in ")[1] for text in news] == ["0.4 s", "0.8 s"]
+    _until(lambda: child.watch() or child.process)
+    child.end(by=time.monotonic())
+
+
 def test_a_child_that_does_not_listen_is_killed_with_its_own(tmp_path: Path) -> None:
     program = (
         "import signal, subprocess, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
@@ -94,6 +126,44 @@ def test_a_token_that_others_could_read_is_kept_from_them(tmp_path: Path) -> Non
     (tmp_path / "token").chmod(0o644)
     assert supervisor._token(tmp_path) == "by hand"
     assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("left", ["", "\n"])
+def test_an_empty_token_is_made_anew(tmp_path: Path, left: str) -> None:
+    (tmp_path / "token").write_text(left)
+    token = supervisor._token(tmp_path)
+    assert len(token) > 30
+    assert supervisor._token(tmp_path) == token
+
+
+def test_a_home_is_closed_to_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tmp_path.chmod(0o755)
+    with supervisor._listen("127.0.0.1", 0) as taken:
+        assert supervisor.main("127.0.0.1", taken.getsockname()[1], tmp_path) == 3
+    assert tmp_path.stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "serve.lock").stat().st_mode & 0o777 == 0o600
+    assert "warning" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("ignored", "stopped"), [(True, False), (False, True)], ids=["nohup", "in a terminal"])
+def test_a_terminal_that_goes_ends_only_what_listens_to_it(ignored: bool, stopped: bool) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    stop = threading.Event()
+    try:
+        with supervisor._signals(stop):
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert stop.wait(0.2) is stopped
+        assert signal.getsignal(signal.SIGHUP) is (signal.SIG_IGN if ignored else signal.SIG_DFL)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_news_for_a_terminal_that_is_gone_end_nothing() -> None:
+    class Gone(io.StringIO):
+        def flush(self) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+    supervisor._say("news", Gone())
 
 
 def test_an_address_of_every_interface_is_told_as_this_machine() -> None:

@@ -33,7 +33,7 @@ def main() -> None:
 
 def probe() -> None:
     """Print, as JSON, what a cage can take away on this machine."""
-    print(json.dumps(_enter({"offline": True, "hidden": sys.argv[1:]})))  # noqa: T201 - this is its answer
+    print(json.dumps(_enter({"offline": True, "hidden": sys.argv[1:], "sockets": []})))  # noqa: T201 - this is its answer
 
 
 def _limit(limits: dict[str, Any]) -> None:
@@ -65,6 +65,8 @@ def _enter(limits: dict[str, Any]) -> dict[str, bool]:
         # Counted in its own user namespace only: elsewhere the user's other programs would count as well.
         _lower(resource.RLIMIT_NPROC, _FAR_TOO_MANY)
     emptied = "files" in own and namespaces.hide(limits["hidden"])
+    if emptied:
+        namespaces.hide(limits["sockets"])
     privileges = namespaces.drop_privileges()
     kept = landlock.restrict([] if emptied else limits["hidden"])
     network = "network" in own

@@ -56,6 +56,8 @@ class Limits:
     """Without a network beyond a loopback of its own, where the kernel lets us; else without Internet sockets."""
     hidden: tuple[str, ...] = ()
     """Files and folders that look empty, where the kernel lets us."""
+    sockets: tuple[str, ...] = ()
+    """The same with what may be read, but not connected to; Landlock cannot keep anyone from that."""
 
     def command(self) -> list[str]:
         """What to write before the program and its arguments."""

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from configuration import homes
 from worker.doctor import findings
 from worker.doctor.findings import Finding
 
@@ -21,17 +22,21 @@ _COMPILE_SECONDS = 60
 
 def home(folder: Path) -> list[Finding]:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor-") as file:
             file.write(b"1")
             file.flush()
         free = shutil.disk_usage(folder).free
+        open_to_others = homes.wrong_with(folder)
     except OSError as error:
         hint = "TUNESMITH_HOME names a folder that the service's user may write to."
         return [
             findings.fail(HOME, "home_not_writable", f"{folder} cannot be written: {error.strerror or error}", hint)
         ]
-    return [space(folder, free)]
+    found = [space(folder, free)]
+    if open_to_others:
+        found.append(findings.warn(HOME, "home_open", open_to_others, homes.HINT))
+    return found
 
 
 def space(folder: Path, free: int) -> Finding:

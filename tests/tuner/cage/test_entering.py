@@ -199,7 +199,7 @@ def test_processes_are_limited_where_namespaces_count_their_own(
     monkeypatch.setattr(namespaces, "drop_privileges", lambda: True)
     monkeypatch.setattr(landlock, "restrict", lambda _hidden: set())
     monkeypatch.setattr(filters, "set_filter", lambda **_: True)
-    entering._enter({"offline": True, "hidden": []})
+    entering._enter({"offline": True, "hidden": [], "sockets": []})
     assert kinds == [resource.RLIMIT_NPROC] * lowered
 
 

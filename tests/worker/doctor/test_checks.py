@@ -47,6 +47,8 @@ def test_a_misspelt_variable_is_told_with_what_was_meant() -> None:
 def test_a_home_folder_that_is_none_or_full_is_told(tmp_path: Path) -> None:
     assert codes(host.home(tmp_path / "new")) == []
     assert list((tmp_path / "new").iterdir()) == []
+    (tmp_path / "new").chmod(0o755)
+    assert codes(host.home(tmp_path / "new")) == [("warn", "home_open")]
     (tmp_path / "file").touch()
     assert codes(host.home(tmp_path / "file")) == [("fail", "home_not_writable")]
     assert host.space(tmp_path, 3 * 1024**3).code == "disk_low"

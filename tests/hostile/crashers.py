@@ -6,11 +6,12 @@ version that has learned to refuse one makes its test fail: then it becomes an o
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 
 from tests.hostile import wire
 from tests.hostile.fates import FATAL, Hostile
-from tests.hostile.wire import FLOAT, Field, end, graph, message, model, node, simple, tensor
+from tests.hostile.wire import FLOAT, INT64, Field, end, graph, message, model, node, simple, tensor
 
 _UINT8 = 2
 Shape = Sequence[int | str]
@@ -49,6 +50,17 @@ def _fatal() -> Iterator[Hostile]:
     wide = [node("MultiHeadAttention", ["x", "x", "v"], ["y"], wire.integer("num_heads", 2), domain="com.microsoft")]
     values = [tensor("v", [1, 3, 0], FLOAT, b"")]
     yield _dies("attention_to_empty_values", "SIGFPE", _one(wide, (1, 3, 4), 3, values, "com.microsoft"))
+
+    beyond = [node("GatherND", ["x", "places"], ["y"], wire.integer("batch_dims", 2**63 - 1))]
+    places = [tensor("places", [1, 2], INT64, struct.pack("<2q", 0, 1))]
+    yield _dies("gathering_beyond_all_batches", "SIGABRT", _one(beyond, (3, 4), 1, places))
+
+    heard = [node("STFT", ["x", "step", "", "length"], ["y"])]
+    steps = [tensor(name, [], INT64, struct.pack("<q", size)) for name, size in (("step", 8), ("length", 0))]
+    yield _dies("frames_of_no_length", "SIGFPE", _one(heard, (1, 128, 1), 4, steps))
+
+    product = [node("Einsum", ["x", ""], ["y"], message((1, "equation"), (4, "ij,jk->ik"), (20, 3)))]
+    yield _dies("product_with_nobody", "SIGSEGV", _one(product, (3, 4), 2, []))
 
 
 def _read() -> Iterator[Hostile]:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tunesmith.jobs import Job
     from tunesmith.models import Model
 
+__version__ = "0.1.0"
+
 __all__ = ["Artifact", "Budget", "Client", "Event", "Job", "Model", "TunesmithError"]
 
 _HOMES = {

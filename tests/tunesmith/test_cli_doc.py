@@ -10,7 +10,7 @@ import pytest
 from tests.tunesmith.test_help import COMMANDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
-EVERYWHERE = {"--help", "-h", "--install-completion", "--show-completion"}
+EVERYWHERE = {"--help", "-h", "--install-completion", "--show-completion", "--version"}
 
 
 def test_every_command_is_described() -> None:

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "docs").rglob("*.yml"))]
 _COMMAND = re.compile(r"(?:(?<![\w/.\"'-])tunesmith|\./run cli)((?: [^\s`|;#)]+)+)")
 _NOT_OURS = re.compile(r"git clone|from tunesmith import")
-_GLOBAL = {"--help", "--install-completion", "--show-completion"}
+_GLOBAL = {"--help", "--install-completion", "--show-completion", "--version"}
 _WORD = re.compile(r"[a-z]+")
 
 

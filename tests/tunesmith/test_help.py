@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import typer.main
 
+import tunesmith
 from domain.jobs import BundleFormat, JobState, Precision, RunnerKind, Tuner
 from tests.tunesmith.test_cli import run
 from tunesmith.cli import completion
@@ -95,7 +97,23 @@ def test_help_fits(columns: int) -> None:
     assert [line for line in told if len(line) > columns and len(line.split()) > 2] == []
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["jobs", "--help"], ["tune", "--help"], ["pull", "--help"]])
+def test_the_client_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "--version") == (0, f"tunesmith {tunesmith.__version__}\n", "")
+    for arguments in (("--version", "--json"), ("--json", "--version")):
+        status, out, _ = run(capsys, *arguments)
+        assert (status, json.loads(out)) == (0, {"version": tunesmith.__version__})
+
+
+@pytest.mark.parametrize("arguments", [("--json",), ("--json", "jobs")])
+def test_json_alone_is_no_request(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]) -> None:
+    status, out, told = run(capsys, *arguments)
+    assert (status, out) == (2, "")
+    assert told.startswith("error[usage]: --json belongs behind a command's name")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--version"], ["--help"], ["jobs", "--help"], ["tune", "--help"], ["pull", "--help"]]
+)
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     code = (
         f"import sys; before = set(sys.modules); from tunesmith.cli.main import main; main({arguments!r}); "

@@ -6,10 +6,12 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 from typer.exceptions import TyperException
 
+import tunesmith
 from tunesmith import errors
 from tunesmith.cli import (
     doctor_command,
@@ -54,12 +56,31 @@ app = typer.Typer(
     help="Tune neural networks for the machines they run on.",
     epilog=_EPILOG,
     no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     # Without a width of its own, help never gets narrower than 50 columns.
     context_settings={"help_option_names": ["-h", "--help"], "terminal_width": min(output.width(), _WIDEST_HELP)},
 )
+
+
+@app.callback()
+def root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version of this client.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --version: print JSON for programs.")] = False,
+) -> None:
+    if version:
+        known = tunesmith.__version__
+        output.document({"version": known}) if as_json else output.line(f"tunesmith {known}")
+        raise typer.Exit
+    if as_json:
+        context.fail("--json belongs behind a command's name, or to --version.")
+    if context.invoked_subcommand is None:
+        context.fail("Missing command.")
+
+
 model_commands.register(app)
 tune_command.register(app)
 job_commands.register(app)

@@ -26,6 +26,7 @@ from sqlalchemy import make_url
 from domain import errors, release
 from domain.blobs import BlobStore
 from storage import blob_files
+from storage.database import unavailable
 from storage.settings import StorageSettings
 
 MANIFEST, DATABASE, BLOBS = "backup.json", "db.sqlite3", "blobs"
@@ -50,7 +51,7 @@ class Backup:
 def create(settings: StorageSettings, blobs: BlobStore, target: Path) -> Backup:
     """Into a new folder, or a new file when its name ends in ``.tar``; all of it or nothing, and its owner's alone.
 
-    Raises ConfigurationError and BlobStoreUnavailable.
+    Raises ConfigurationError, DatabaseUnavailable and BlobStoreUnavailable.
     """
     source, target = _database(settings), target.absolute()
     if target.exists():
@@ -62,7 +63,8 @@ def create(settings: StorageSettings, blobs: BlobStore, target: Path) -> Backup:
         folder.mkdir(mode=0o700)
         _create(folder / DATABASE).close()
         copy_database(source, folder / DATABASE)
-        made = _copy_blobs(folder, blobs, target)
+        with _asking():
+            made = _copy_blobs(folder, blobs, target)
         about = {"format": _FORMAT, "release": release.VERSION, "made_at": datetime.now(UTC).isoformat()}
         counts = {"blobs": made.blobs, "bytes": made.size_bytes, "missing": made.missing}
         (folder / MANIFEST).write_text(json.dumps(about | counts, indent=2) + "\n")
@@ -102,7 +104,10 @@ def restore(settings: StorageSettings, blobs: BlobStore, source: Path) -> Backup
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _writing(target), _unpacked(source, target.parent) as folder:
         about = _about(folder, source)
-        _check_database(folder / DATABASE)
+        if found := _wrong_with(folder / DATABASE):
+            raise errors.InvalidRequest(
+                f"the backup's database is damaged: {found}", hint="Restore an older backup: this one is of no use."
+            )
         count = size = 0
         for digest, facts in blob_files.blobs_in(folder / BLOBS):
             with blob_files.place(folder / BLOBS, digest).open("rb") as file:
@@ -184,14 +189,19 @@ def _checked(file: BinaryIO, digest: str) -> Iterator[bytes]:
 
 
 def copy_database(source: Path, target: Path) -> None:
-    """One consistent view of a database that others write to meanwhile, in one file."""
+    """One consistent view of a database that others write to meanwhile, in one file.
+
+    Raises DatabaseDamaged and DatabaseUnavailable.
+    """
     with (
+        _asking(),
         contextlib.closing(sqlite3.connect(f"{source.as_uri()}?mode=ro", uri=True)) as reading,
         contextlib.closing(sqlite3.connect(target)) as writing,
     ):
         reading.backup(writing)
         writing.execute("PRAGMA journal_mode=DELETE")
-    _check_database(target)
+    if found := _wrong_with(target):
+        raise errors.DatabaseDamaged(f"the database is damaged: {found}")
 
 
 def _database(settings: StorageSettings) -> Path:
@@ -238,14 +248,22 @@ def _known(database: Path) -> Iterator[str]:
                 yield str(digest)
 
 
-def _check_database(path: Path) -> None:
+def _wrong_with(database: Path) -> str | None:
+    """What SQLite says, in one line; None of a database that is whole."""
     try:
-        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
-            (found,) = connection.execute("PRAGMA integrity_check").fetchone()
+        with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
+            (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     except sqlite3.DatabaseError as error:
         found = str(error)
-    if found != "ok":
-        raise errors.InvalidRequest(f"the copy of the database is damaged: {found}")
+    return None if found == "ok" else " ".join(found.split())
+
+
+@contextlib.contextmanager
+def _asking() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise unavailable(error) from error
 
 
 def _about(folder: Path, source: Path) -> dict[str, Any]:
@@ -278,7 +296,9 @@ def _writing(target: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise errors.ConfigurationError(f"{error.filename or target}: {reason}") from error
+        raise errors.ConfigurationError(
+            f"{error.filename or target}: {reason}", hint="Name a place that this user may write to."
+        ) from error
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:

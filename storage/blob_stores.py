@@ -9,6 +9,7 @@ from domain.blobs import BlobStore
 from storage import blob_urls
 from storage.blob_cache import BlobCache
 from storage.blobs import LocalBlobStore
+from storage.folders import making
 from storage.settings import StorageSettings
 
 
@@ -16,7 +17,8 @@ def open_store(settings: StorageSettings) -> BlobStore:
     """Asks nobody whether the store is there: ``check`` does. Raises ConfigurationError."""
     location = blob_urls.parse(settings.blob_url, home=settings.home)
     if isinstance(location, Path):
-        return LocalBlobStore(location)
+        with making(location):
+            return LocalBlobStore(location)
     # boto3 takes a third of a second to import.
     from storage import s3_client
     from storage.blobs_s3 import S3BlobStore
@@ -28,7 +30,8 @@ def open_store(settings: StorageSettings) -> BlobStore:
             hint="Set both, or neither: credentials are then looked for as boto3 does, in AWS_* variables and files.",
         )
     credentials = (key.get_secret_value(), secret.get_secret_value()) if key and secret else None
-    cache = BlobCache(settings.blob_cache, limit_bytes=settings.blob_cache_mb * 1024**2)
+    with making(settings.blob_cache) as cache_folder:
+        cache = BlobCache(cache_folder, limit_bytes=settings.blob_cache_mb * 1024**2)
     return S3BlobStore(s3_client.make(location, credentials), location, cache)
 
 

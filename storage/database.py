@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 import sqlite3
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path

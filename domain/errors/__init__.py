@@ -75,6 +75,7 @@
     │   ├── CrossCompilerMissing      nothing on the worker links for the target
     │   └── CompilerMissing           nothing on the worker compiles CUDA code
     └── ConfigurationError
+        ├── DatabaseDamaged           the file is no database, or not whole
         └── ForeignBlobStore          the bytes there are another database's
 
 ``code`` is stable: clients branch on it. ``hint`` says what to do. HTTP statuses are known only to the API.
@@ -113,6 +114,7 @@ from domain.errors.outages import (
     CompilerMissing,
     ConfigurationError,
     CrossCompilerMissing,
+    DatabaseDamaged,
     DatabaseUnavailable,
     DeviceBusy,
     DeviceLost,
@@ -187,6 +189,7 @@ __all__ = [
     "ConfigurationError",
     "Conflict",
     "CrossCompilerMissing",
+    "DatabaseDamaged",
     "DatabaseUnavailable",
     "Deleted",
     "DeviceBusy",

@@ -88,6 +88,11 @@ class ConfigurationError(TunesmithError):
     code = "configuration_error"
 
 
+class DatabaseDamaged(ConfigurationError):
+    code = "database_damaged"
+    default_hint = "Move the file away and put a backup in its place: tunesmith restore (docs/operations.md)."
+
+
 class ForeignBlobStore(ConfigurationError):
     code = "blob_store_foreign"
     default_hint = "Give each service a folder, or bucket and prefix, of its own; tunesmith gc --adopt takes one over."

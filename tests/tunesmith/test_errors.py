@@ -33,7 +33,7 @@ def test_every_code_of_the_service_has_a_class_of_its_own(code: str) -> None:
 @pytest.mark.parametrize("code", sorted(CODES))
 def test_a_code_exits_as_its_status_says(code: str) -> None:
     status = CODES[code]
-    if code in ("configuration_error", "blob_store_foreign") or status in (401, 403):
+    if code in ("configuration_error", "blob_store_foreign", "database_damaged") or status in (401, 403):
         expected = 3
     elif issubclass(type(problems.from_answer(status, {"code": code})), errors.JobNotSucceeded):
         expected = 1

@@ -4,6 +4,7 @@
 
     TunesmithError
     ├── ConfigurationError        a setting is wrong or missing
+    │   ├── DatabaseDamaged           the file is no database, or not whole
     │   ├── ForeignBlobStore          the bytes there are another database's
     │   ├── Unauthorized              the server does not accept the token
     │   │   └── TokenExpired
@@ -147,6 +148,7 @@ from tunesmith.errors.requests import (
 )
 from tunesmith.errors.settings import (
     ConfigurationError,
+    DatabaseDamaged,
     Forbidden,
     ForeignBlobStore,
     MissingScope,
@@ -173,6 +175,7 @@ __all__ = [
     "ConfigurationError",
     "Conflict",
     "CrossCompilerMissing",
+    "DatabaseDamaged",
     "DatabaseUnavailable",
     "Deleted",
     "DeviceBusy",

@@ -9,6 +9,10 @@ class ConfigurationError(TunesmithError):
     code = "configuration_error"
 
 
+class DatabaseDamaged(ConfigurationError):
+    code = "database_damaged"
+
+
 class ForeignBlobStore(ConfigurationError):
     code = "blob_store_foreign"
 

@@ -19,6 +19,7 @@ from typing import Any
 from sqlalchemy.exc import SQLAlchemyError
 
 from domain import errors
+from domain.jobs import RunnerKind
 from domain.ports import Canceled, Engine
 from domain.shared_rounds import RoundState, SharedRound
 from domain.tuning_tasks import ExtractedTask
@@ -72,6 +73,8 @@ class Search:
         self._own: Round | None = None
         """The round that this worker runs itself."""
         self._until: int | None = None
+        self._waited = self._helped = 0.0
+        """For helpers, and what their rounds took meanwhile."""
         self._clock_started: float | None = None
 
     @property
@@ -106,6 +109,7 @@ class Search:
         self._work.keeper.check()
         self._look_elsewhere()
         self._share()
+        self._discount_queue()
         chosen, ended = self._next_round()
         if chosen is not None:
             # Nobody else's from here on: rounds are offered to helpers while the device is waited for.
@@ -177,6 +181,7 @@ class Search:
             self.progress.tell_task(key)
         # From here on nothing can fail: what was told once is never told again.
         self._sharing.drop(shared)
+        self._helped += self._waited if shared.seconds is None else shared.seconds
         self.seconds_of[key] += shared.seconds or 0.0
         if shared.default_latency is not None:
             self.defaults[key] = shared.default_latency
@@ -188,8 +193,18 @@ class Search:
     def _bring_in(self, *, everything: bool) -> None:
         """Without a round of its own left, a worker takes one that nobody has claimed, or waits for the others."""
         if not self._sharing.withdraw(everything=everything):
+            spent = self._spent
             with self._clock():
                 time.sleep(_WAIT_SECONDS)
+            self._waited += self._spent - spent
+
+    def _discount_queue(self) -> None:
+        """What this worker waited for helpers that waited at a tracker themselves was no tuning time."""
+        if self._sharing.out:
+            return
+        if self._work.request.runner is RunnerKind.RPC:
+            self._spent -= max(0.0, self._waited - self._helped)
+        self._waited = self._helped = 0.0
 
     def _recall_defaults(self) -> None:
         """Those that earlier attempts measured on this host."""

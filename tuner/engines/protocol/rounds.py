@@ -85,11 +85,11 @@ def tune(
     """
     started, queued = time.monotonic(), measurer.queue_seconds
     clock = _Clock(measurer.spent)
-    limit = params.get("seconds") or float("inf")
+    limit = params.get("seconds")
     scratch = Path(params["journal"]).parent
     done, reason = 0, "trials"
     while done < params["trials"] and search.exhausted is None:
-        if time.monotonic() - started - (measurer.queue_seconds - queued) >= limit:
+        if limit is not None and time.monotonic() - started - (measurer.queue_seconds - queued) >= limit:
             reason = "seconds"
             break
         emit("progress", {"step": "search"})

@@ -73,8 +73,8 @@ class Measurer:
             yield position, Measurement(latencies=(next(self._latencies),), calibration=9.1e-5)
 
 
-def _tune(search: Search, measurer: Measurer, folder: Path, trials: int, emit: Any) -> dict[str, Any]:
-    params = {"workload_key": "k", "first_trial": 5, "trials": trials, "journal": str(folder / "journal")}
+def _tune(search: Search, measurer: Measurer, folder: Path, trials: int, emit: Any, **more: Any) -> dict[str, Any]:
+    params = {"workload_key": "k", "first_trial": 5, "trials": trials, "journal": str(folder / "journal"), **more}
     conditions = Conditions(target="llvm", threads=1, options=Options())
     made: Any = measurer
     return rounds.tune(
@@ -110,3 +110,10 @@ def test_a_round_tells_its_own_seconds(tmp_path: Path) -> None:
     assert spent["build"] == pytest.approx(4.0)
     assert spent["measure"] == pytest.approx(1.5)
     assert set(spent) == {"search", "build", "measure", "train"}
+
+
+@pytest.mark.parametrize(("seconds", "trials"), [(0.0, 0), (None, 2), (60.0, 2)])
+def test_a_round_without_time_left_measures_nothing(tmp_path: Path, seconds: float | None, trials: int) -> None:
+    answer = _tune(Search(), Measurer([1e-3] * 2), tmp_path, 2, lambda kind, data: None, seconds=seconds)
+    assert (answer["trials"], answer["exhausted"]) == (trials, False)
+    assert answer["reason"] == ("trials" if trials else "seconds")

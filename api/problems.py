@@ -63,6 +63,8 @@ HTTP_CODES = {
 }
 """Code and hint of what goes wrong before any of our own code can say so."""
 
+_WRONG = (errors.InvalidRequest.code, errors.InvalidRequest.default_hint)
+"""The same of other statuses below 500."""
 
 DATABASE_AWAY = (OperationalError, PoolTimeout)
 """What SQLAlchemy raises when a server is away, or a transaction waited too long for its turn."""
@@ -146,7 +148,7 @@ def _place(location: tuple[int | str, ...]) -> str:
 
 def http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class
-    fallback = ("http_error" if error.status_code >= 500 else errors.InvalidRequest.code, None)
+    fallback = ("http_error", None) if error.status_code >= 500 else _WRONG
     code, hint = HTTP_CODES.get(error.status_code, fallback)
     standard = error.detail == http.HTTPStatus(error.status_code).phrase
     detail = f"{error.detail}: {request.method} {request.url.path[:200]}" if standard else str(error.detail)
@@ -165,7 +167,7 @@ def _methods(request: Request) -> Iterator[str]:
 
 def outside(status: int, detail: str) -> JSONResponse:
     """For what never became a request that the application could see."""
-    code, hint = HTTP_CODES.get(status, (errors.InvalidRequest.code, None))
+    code, hint = HTTP_CODES.get(status, _WRONG)
     return _response(status, code=code, detail=detail, hint=hint)
 
 

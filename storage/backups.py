@@ -35,6 +35,7 @@ _READ_BYTES = 1024**2
 _NAMED = ("models", "artifacts")
 _BESIDE = ("-wal", "-shm", "-journal")
 """What SQLite adds to a database's name for files that it reads along with it."""
+_OLDER = "Restore another backup, such as an older one."
 _CLOCKS_DIFFER = timedelta(days=1)
 
 
@@ -105,16 +106,16 @@ def restore(settings: StorageSettings, blobs: BlobStore, source: Path) -> Backup
     with _writing(target), _unpacked(source, target.parent) as folder:
         about = _about(folder, source)
         if found := _wrong_with(folder / DATABASE):
-            raise errors.InvalidRequest(
-                f"the backup's database is damaged: {found}", hint="Restore an older backup: this one is of no use."
-            )
+            raise errors.InvalidRequest(f"the backup's database is damaged: {found}", hint=_OLDER)
         count = size = 0
         for digest, facts in blob_files.blobs_in(folder / BLOBS):
             with blob_files.place(folder / BLOBS, digest).open("rb") as file:
                 blobs.put(_checked(file, digest))
             count, size = count + 1, size + facts.st_size
         if count != about["blobs"]:
-            raise errors.InvalidRequest(f"the backup says that it has {about['blobs']} blobs, and has {count}")
+            raise errors.InvalidRequest(
+                f"the backup says that it has {about['blobs']} blobs, and has {count}", hint=_OLDER
+            )
         _place_database(folder / DATABASE, target)
     return Backup(path=source, blobs=count, size_bytes=size, missing=list(about["missing"]))
 
@@ -270,7 +271,10 @@ def _about(folder: Path, source: Path) -> dict[str, Any]:
     try:
         about: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
         if about["format"] != _FORMAT:
-            raise errors.InvalidRequest(f"{source} is a backup of format {about['format']}, which is not known here")
+            raise errors.InvalidRequest(
+                f"{source} is a backup of format {about['format']}, which is not known here",
+                hint="Use the release that made it, or a newer one.",
+            )
         return {"blobs": int(about["blobs"]), "missing": list(about["missing"])}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise errors.InvalidRequest(f"{source} is no backup", hint="tunesmith backup makes one.") from error

@@ -17,6 +17,7 @@ class TokenExpired(Unauthorized):
 
 class Forbidden(TunesmithError):
     code = "forbidden"
+    default_hint = "Ask an admin, or whoever it belongs to."
 
 
 class MissingScope(Forbidden):
@@ -26,6 +27,7 @@ class MissingScope(Forbidden):
 
 class TooMuch(TunesmithError):
     code = "too_much"
+    default_hint = "Wait a while, and ask less often or for less at a time."
 
 
 class RateLimited(TooMuch):

@@ -7,6 +7,7 @@ from domain.errors.base import TunesmithError
 
 class Unavailable(TunesmithError):
     code = "unavailable"
+    default_hint = "Try again in a moment; if it stays so, an admin runs tunesmith doctor."
 
 
 class NotReady(Unavailable):
@@ -16,6 +17,7 @@ class NotReady(Unavailable):
 
 class BrokerUnavailable(Unavailable):
     code = "broker_unavailable"
+    default_hint = "Try again in a moment; if it stays away, an admin checks TUNESMITH_BROKER_URL: tunesmith doctor."
 
 
 class DatabaseUnavailable(Unavailable):
@@ -52,6 +54,7 @@ class DiskFull(Unavailable):
 
 class DeviceBusy(Unavailable):
     code = "device_busy"
+    default_hint = "Wait for it to end; two measurements at once would spoil both."
 
 
 class PlannerBusy(Unavailable):

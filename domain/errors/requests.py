@@ -7,6 +7,7 @@ from domain.errors.base import TunesmithError
 
 class InvalidRequest(TunesmithError):
     code = "invalid_request"
+    default_hint = "Correct what the message names; /docs shows what each request takes."
 
 
 class InvalidModel(InvalidRequest):
@@ -51,14 +52,17 @@ class UnsupportedTarget(InvalidRequest):
 
 class UnknownTuner(InvalidRequest):
     code = "unknown_tuner"
+    default_hint = "Use one of details.known, or leave it out: the service then picks one."
 
 
 class UnknownPrecision(InvalidRequest):
     code = "unknown_precision"
+    default_hint = "Use one of details.known, or leave it out for f32."
 
 
 class UnknownRunner(InvalidRequest):
     code = "unknown_runner"
+    default_hint = "Use one of details.known, or leave it out to measure on the worker itself."
 
 
 class InvalidOption(InvalidRequest):
@@ -88,6 +92,7 @@ class InvalidWebhook(InvalidRequest):
 
 class BlobTooLarge(InvalidRequest):
     code = "blob_too_large"
+    default_hint = "Send at most details.limit_bytes; an admin can raise TUNESMITH_MAX_MODEL_BYTES for ONNX models."
 
 
 class IdempotencyMismatch(InvalidRequest):

@@ -7,6 +7,7 @@ from domain.errors.base import TunesmithError
 
 class NotFound(TunesmithError):
     code = "not_found"
+    default_hint = "Check the id: it may be mistyped, or name what belongs to somebody else."
 
 
 class ModelNotFound(NotFound):
@@ -16,6 +17,7 @@ class ModelNotFound(NotFound):
 
 class TokenNotFound(NotFound):
     code = "token_not_found"
+    default_hint = "List the tokens: tunesmith token list."
 
 
 class JobNotFound(NotFound):
@@ -40,6 +42,7 @@ class BlobNotFound(NotFound):
 
 class Deleted(NotFound):
     code = "deleted"
+    default_hint = "It does not come back by itself: upload or tune it again."
 
 
 class ModelDeleted(Deleted):
@@ -59,6 +62,7 @@ class BlobDamaged(TunesmithError):
 
 class Conflict(TunesmithError):
     code = "conflict"
+    default_hint = "See what state it is in, and ask again once that has changed."
 
 
 class ModelInUse(Conflict):
@@ -73,3 +77,4 @@ class JobNotFinished(Conflict):
 
 class JobAlreadyFinished(Conflict):
     code = "job_already_finished"
+    default_hint = "There is nothing to stop; tunesmith retry JOB asks again for what failed or was canceled."

@@ -130,6 +130,12 @@ def rows() -> dict[str, list[str]]:
     return {code: [cell.strip() for cell in rest.split(" |")] for code, rest in found}
 
 
+def test_whatever_http_answers_with_says_what_to_do() -> None:
+    """Not 500: what failed inside the service is for whoever reads its log."""
+    assert [kind.code for kind in kinds() if problems.status_of(kind) != 500 and not kind.default_hint] == []
+    assert [code for code, hint in problems.HTTP_CODES.values() if not hint] == []
+
+
 def test_every_code_is_documented_with_its_status_and_hint() -> None:
     documented = rows()
     for kind in kinds():

@@ -38,6 +38,7 @@ def test_a_refusal_says_what_is_wrong(world: World, code: str) -> None:
     assert problem["type"] == f"urn:tunesmith:problem:{code}"
     assert problem["title"]
     assert problem["detail"]
+    assert problem["hint"]
     assert ("retry-after" in answer.headers) == (code in _COME_AGAIN)
     assert ("www-authenticate" in answer.headers) == (status == 401)
 

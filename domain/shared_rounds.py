@@ -41,7 +41,7 @@ class Offer:
     """Trials that the job has already spent on this workload."""
     seconds_limit: float | None
     lock_place: str
-    """Where the offering worker measures in turns with others, see ``domain.workers.Worker``; empty where nobody does."""
+    """Where who offers it measures in turns with others, see ``domain.workers.Worker``; empty where nobody does."""
     known_to: str | None = None
     """The worker that searched the workload last, and need not begin anew."""
 

@@ -110,9 +110,15 @@ def migrate(database: Database) -> None:
     Raises DatabaseUnavailable when it does not answer, DatabaseDamaged, and ConfigurationError when it is of a newer
     release.
     """
+    with told(), database.migrating() as connection:
+        running.upgrade(connection)
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """For work at a start: raises DatabaseUnavailable or DatabaseDamaged in place of what the driver raised."""
     try:
-        with database.migrating() as connection:
-            running.upgrade(connection)
+        yield
     except (OperationalError, PoolTimeout) as error:
         raise unavailable(error) from error
     except DatabaseError as error:

@@ -15,7 +15,7 @@ from configuration import homes
 from configuration.refusing import refuse
 from domain import errors, logs, tracing
 from storage import blob_stores
-from storage.database import Database, migrate
+from storage.database import Database, migrate, told
 from storage.settings import StorageSettings
 from tuner.cage import probing
 from tuner.settings import TunerSettings
@@ -45,10 +45,11 @@ def main() -> int:
     # Whoever listens to this signal sets logging up instead of Celery.
     celery.signals.setup_logging.connect(lambda **_: None, weak=False)
     metrics.serve(runtime.settings)
-    runtime.clean_up()
     try:
+        with told():
+            runtime.clean_up()
         runtime.announce()
-    except errors.ConfigurationError as error:
+    except errors.TunesmithError as error:
         return refuse(error)
     app = worker_app.create(url, runtime)
     # Two workers may have taken turns: by then a message of the first round is worth nothing.

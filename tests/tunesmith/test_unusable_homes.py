@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
+from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
 from tests.tunesmith.test_cli import run
 
@@ -49,6 +51,22 @@ def torn_database(home: Path) -> None:
         file.write(b"\xff" * 4096 * 200)
 
 
+def torn_tables(home: Path) -> None:
+    """The rest of the database is right, so that only who asks these finds it out."""
+    home.mkdir()
+    database = Database(f"sqlite:///{home / 'db.sqlite3'}")
+    migrate(database)
+    with database.reading() as session:
+        page_bytes = session.scalar(text("PRAGMA page_size"))
+        wanted = "SELECT rootpage FROM sqlite_master WHERE tbl_name IN ('workers', 'models')"
+        pages = list(session.scalars(text(wanted)))
+    database.close()
+    with (home / "db.sqlite3").open("r+b") as file:
+        for page in pages:
+            file.seek((page - 1) * page_bytes)
+            file.write(b"\xff" * page_bytes)
+
+
 def a_file(home: Path) -> None:
     home.write_text("no folder")
 
@@ -59,14 +77,18 @@ def below_a_file(home: Path) -> None:
     home.symlink_to(home.parent / "file" / "home")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("spoil", [no_database, torn_database])
+@pytest.mark.parametrize(
+    ("command", "spoil"),
+    [(command, spoil) for spoil in (no_database, torn_database) for command in COMMANDS]
+    + [(command, torn_tables) for command in ("worker", "gc", "backup")],
+)
 def test_a_damaged_database_is_told(
     home: Path, capsys: pytest.CaptureFixture[str], command: str, spoil: Callable[[Path], None]
 ) -> None:
     spoil(home)
+    LocalBlobStore(home / "blobs").put([b"bytes"])
     status, _, told = run(capsys, *COMMANDS[command])
-    said, hint = told.strip().splitlines()
+    said, hint = told.strip().splitlines()[-2:]  # before them the log of a worker
     assert status == 3
     assert said.startswith("error[database_damaged]: the database ")
     assert "tunesmith restore" in hint

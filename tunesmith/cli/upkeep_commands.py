@@ -122,7 +122,7 @@ def gc(
 
 def _collect(*, dry_run: bool, adopt: bool) -> Any:
     from storage import blob_stores
-    from storage.database import Database
+    from storage.database import Database, told
     from storage.settings import StorageSettings
     from worker import clock, housekeeping
     from worker.settings import WorkerSettings
@@ -133,7 +133,8 @@ def _collect(*, dry_run: bool, adopt: bool) -> Any:
         _check_schema(database)
         blobs = blob_stores.open_store(settings)
         now = clock.now()
-        return housekeeping.collect(database, blobs, WorkerSettings(), now=now, dry_run=dry_run, adopt=adopt)
+        with told():
+            return housekeeping.collect(database, blobs, WorkerSettings(), now=now, dry_run=dry_run, adopt=adopt)
     finally:
         database.close()
 

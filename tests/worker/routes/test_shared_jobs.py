@@ -217,14 +217,27 @@ def test_the_leader_goes_on_where_its_helper_left(pair: Pair, turns: list[str]) 
     }
 
 
-def test_two_workers_tune_one_job_on_devices_behind_a_tracker(pair: Pair, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [2, 1])
+def test_two_workers_of_one_host_tune_one_job_on_devices_behind_a_tracker(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Of a single device each waits its turn in the tracker's queue, and no round is lost by that."""
+    monkeypatch.setattr(devicelock, "place", lambda: "here")
+    with pair.service.database.transaction() as session:
+        workers.beat(session, replace(pair.helper.describe(), lock_place="here", last_seen_at=clock.now()))
+    lost, give_back = [], shared_rounds.give_back
+    monkeypatch.setattr(shared_rounds, "give_back", lambda *of, **given: lost.append(of) or give_back(*of, **given))
     python = environments.interpreter(catalogue.get("relay"), pair.service.home)
-    with rack(python, tmp_path, 2) as boards:
+    with rack(python, tmp_path, count) as boards:
+        # Before the first session: servers are away for a moment after each.
+        registered = boards.registered()
         place = {"tracker": boards.address, "key": KEY, "session_timeout": 30.0}
         target = pair.service.worker.native_target.text
-        network = convolutions((3, 8, 16), size=12)
+        # Another one each time, of which nothing is on record.
+        network = convolutions((3, 8, 16), size=10 + count)
         job = pair.run(network, tuner="autotvm", trials=16, runner="rpc", rpc=place, target=target)
         devices = {each["device"] for found in pair.trials.values() for each in found}
-        assert devices == boards.registered()
+        assert devices == registered
+    assert lost == []
     stored = check(pair, job, 16)
     assert {record.key.device_key for record in stored} == {f"rpc/{KEY}/t1"}

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import shutil
 import threading
+import time
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -36,6 +37,8 @@ from worker.waiting import Lookout
 
 _log = logging.getLogger(__name__)
 _TAKEN_AT_ONCE_SECONDS = 2.0
+_REST_SECONDS = 60.0
+"""Of a helper from a job that it failed to help: each try starts engines, and takes a round from the job's leader."""
 
 
 @dataclass(kw_only=True)
@@ -58,6 +61,8 @@ class Runtime:
     wanted_by: str | None = None
     """The waiting job for which this worker left the one that it helped with."""
     lookout: Lookout = field(default_factory=Lookout)
+    rests: dict[str, float] = field(default_factory=dict)
+    """By job, the time of ``time.monotonic`` until which this worker does not try to help again."""
     id: str = field(default_factory=identity.own_id)
     started_at: datetime = field(default_factory=clock.now)
 
@@ -95,6 +100,8 @@ class Runtime:
         Returns how many.
         """
         self.wanted_by = None
+        if self.rests.get(job_id, 0.0) > time.monotonic():
+            return 0
         try:
             with self.database.reading() as session:
                 if newer_jobs.unknown(session, job_id):
@@ -122,7 +129,14 @@ class Runtime:
             return helper.run()
         finally:
             self.current_job = None
+            if helper.has_given_up:
+                self._rest_from(job.id)
             self._remove_old_work()
+
+    def _rest_from(self, job_id: str) -> None:
+        now = time.monotonic()
+        self.rests = {each: until for each, until in self.rests.items() if until > now}
+        self.rests[job_id] = now + _REST_SECONDS
 
     def _is_wanted_elsewhere(self) -> bool:
         """Whether a job waits that this worker could begin, and that no idle worker has taken at once."""

@@ -57,23 +57,14 @@ def test_a_helper_stores_what_one_before_it_on_its_host_had_journaled(
     bench: Bench, team: Callable[[int], Team], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crew = team(2)
-    job_id = bench.job(trials=16)
-
-    def stop(_: Work) -> Outcome:
-        raise Killed
-
-    # The leader comes as far as its plan and is slow from there.
-    steps = [(stage, stop if stage is Stage.TUNE else step) for stage, step in running.STEPS]
-    monkeypatch.setattr(running, "STEPS", tuple(steps))
-    with pytest.raises(Killed):
-        crew.leader.run_job(job_id)
+    job_id = planned(bench, crew, monkeypatch)
 
     def die(count: int) -> None:
         if count == 3:
             raise Killed
 
     bench.script.on_trial = die
-    first = offer(bench, job_id, first_trial=0)
+    first = offer(bench, job_id)
     with pytest.raises(Killed):
         crew.helpers[0].help_job(job_id)
     assert len(bench.records(job_id)) == 2
@@ -87,19 +78,58 @@ def test_a_helper_stores_what_one_before_it_on_its_host_had_journaled(
         assert shared_rounds.get(session, second.id).state is RoundState.DONE
 
 
-def offer(bench: Bench, job_id: str, *, first_trial: int) -> SharedRound:
-    """A round of the first task, as the leader would offer it."""
+def test_a_helper_that_cannot_help_rests_from_that_job(
+    bench: Bench, team: Callable[[int], Team], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crew = team(1)
+    (helper,) = crew.helpers
+    job_id = planned(bench, crew, monkeypatch)
+    asked: list[str] = []
+
+    def crash(method: str, _: dict[str, Any]) -> None:
+        if method == "tune":
+            asked.append(method)
+            raise errors.EngineCrashed("relay engine: it was ended by SIGSEGV")
+
+    bench.script.refuse = crash
+    for task in range(3):
+        offer(bench, job_id, task=task)
+    helper.help_job(job_id)
+    assert len(asked) == 2
+    helper.help_job(job_id)
+    assert len(asked) == 2
+    monkeypatch.setattr(time, "monotonic", lambda now=time.monotonic: now() + 61)
+    helper.help_job(job_id)
+    assert len(asked) == 3
+
+
+def planned(bench: Bench, crew: Team, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A job whose leader came as far as its plan and is slow from there."""
+
+    def stop(_: Work) -> Outcome:
+        raise Killed
+
+    job_id = bench.job(trials=16)
+    steps = [(stage, stop if stage is Stage.TUNE else step) for stage, step in running.STEPS]
+    monkeypatch.setattr(running, "STEPS", tuple(steps))
+    with pytest.raises(Killed):
+        crew.leader.run_job(job_id)
+    return job_id
+
+
+def offer(bench: Bench, job_id: str, *, first_trial: int = 0, task: int = 0) -> SharedRound:
+    """A round of one of the tasks, as the leader would offer it."""
     job = bench.get(job_id)
     assert job.placement is not None
     assert job.lease is not None
     with bench.database.transaction() as session:
-        (first, *_) = tuning_tasks.of_job(session, job_id)
+        chosen = tuning_tasks.of_job(session, job_id)[task]
         return shared_rounds.open_round(
             session,
             job_id,
             job.lease.attempt,
             Offer(
-                workload_key=first.extracted.workload_key,
+                workload_key=chosen.extracted.workload_key,
                 tuner="autotvm",
                 target=job.placement.target.identity,
                 device_key=job.placement.device.key,

@@ -67,6 +67,11 @@ class Helper:
     _keeper: RoundKeeper | None = None
     _next_look: float = 0.0
 
+    @property
+    def has_given_up(self) -> bool:
+        """Whether it left the job because it cannot help, for now at least."""
+        return self.failures >= _FAILURES
+
     def run(self) -> int:
         """Until there is nothing left to help with; returns how many rounds it ended."""
         log = paths.help_log(self.settings.home, self.job.id)
@@ -89,7 +94,7 @@ class Helper:
 
     def _help(self, pool: EnginePool) -> int:
         ended, idle_since, pause = 0, time.monotonic(), _SHORTEST_PAUSE
-        while not self._may_leave() and self.failures < _FAILURES:
+        while not self._may_leave() and not self.has_given_up:
             claimed = self._claim(pool)
             if claimed is not None:
                 ended += self._run(claimed, pool)

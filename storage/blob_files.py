@@ -85,11 +85,11 @@ def writing() -> Iterator[None]:
         raise errors.BlobStoreUnavailable(f"models and artifacts cannot be written: {reason}") from error
 
 
-def move(temporary: Path, target: Path) -> None:
+def move(temporary: Path, target: Path, *, mode: int = 0o400) -> None:
     """Under its digest from now on, for readers only, whatever happens to this machine's power."""
     with writing():
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary.chmod(0o400)
+        temporary.chmod(mode)
         temporary.replace(target)
         # A rename is on disk only when its folders are.
         _sync_folder(target.parent)
@@ -101,13 +101,17 @@ def written(text: str, folder: Path) -> Iterator[Path]:
     """A new file of that folder with the text, removed at the end unless it was moved by then."""
     with temporary_file(folder) as (file, path):
         receive(file, [text.encode()], None)
-        path.chmod(0o400)
+        # No secret; and who looks after a store as root must not keep the service from reading it.
+        path.chmod(0o444)
         yield path
 
 
 def write_new(target: Path, text: str, *, incoming: Path) -> None:
     """All of it at once, unless there is such a file; of several who do it at once, one writes it."""
     with written(text, incoming) as temporary, writing(), contextlib.suppress(FileExistsError):
+        if target.is_file() and not target.stat().st_size:
+            # Left by somebody below who got no further.
+            target.unlink(missing_ok=True)
         try:
             target.hardlink_to(temporary)
         except OSError as error:

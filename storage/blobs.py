@@ -76,7 +76,7 @@ class LocalBlobStore:
 
     def owner(self) -> str | None:
         try:
-            return (self._root / _OWNER).read_text("ascii", "replace").strip()
+            return (self._root / _OWNER).read_text("ascii", "replace").strip() or None
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -87,7 +87,7 @@ class LocalBlobStore:
 
     def hand_over(self, identity: str) -> None:
         with blob_files.written(identity, self._incoming) as temporary:
-            blob_files.move(temporary, self._root / _OWNER)
+            blob_files.move(temporary, self._root / _OWNER, mode=0o444)
 
     def _place(self, digest: str) -> Path | None:
         return blob_files.place(self._root, digest) if blob_files.is_digest(digest) else None

@@ -253,4 +253,5 @@ class S3BlobStore:
 
 
 def _is_marked(known: Any, digest: str) -> bool:
-    return bool(known.get("Metadata", {}).get(_MARK) == digest)
+    # Names of headers come in the server's spelling, or in that of a proxy before it.
+    return any(name.lower() == _MARK and value == digest for name, value in known.get("Metadata", {}).items())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import secrets
 from collections.abc import Callable, Iterator
 
@@ -68,6 +69,15 @@ def behind_proxy() -> Iterator[Callable[[int], proxy.Proxy]]:
     """Puts a proxy in front of a port."""
     with contextlib.ExitStack() as stack:
         yield lambda port: stack.enter_context(proxy.before(port))
+
+
+@pytest.fixture(autouse=True)
+def umask_as_it_was() -> Iterator[None]:
+    """Programs that are started within a test keep what they make to themselves."""
+    was = os.umask(0)
+    os.umask(was)
+    yield
+    os.umask(was)
 
 
 @pytest.fixture(autouse=True)

@@ -109,6 +109,16 @@ def plugin_operators(*, functions: bool = False) -> bytes:
     return whole + b"".join(bodies) if functions else whole
 
 
+def block_size_of_the_caller() -> bytes:
+    """``x`` [1, 4, 2, 2] to ``y`` [1, 1, 4, 4] by a function that takes the block size of DepthToSpace from its caller."""
+    size = _bytes(5, _bytes(1, b"blocksize") + _bytes(21, b"size") + _number(20, _INT_ATTRIBUTE))
+    nodes = [_node("Blocks", ["x"], ["y"], size=2) + _bytes(7, b"example.domain")]
+    body = [_node("DepthToSpace", ["x"], ["y"]) + size]
+    imports = _bytes(8, _bytes(1, b"example.domain") + _number(2, 1))
+    whole = model(nodes, inputs={"x": (1, 4, 2, 2)}, outputs={"y": (1, 1, 4, 4)}) + imports
+    return whole + _function("Blocks", ["x"], ["y"], body, attributes=["size"])
+
+
 def _function(
     name: str, inputs: Sequence[str], outputs: Sequence[str], nodes: Sequence[bytes], attributes: Sequence[str] = ()
 ) -> bytes:

@@ -13,6 +13,14 @@ _START_TIME = 22 - 3
 """Field 22 of proc(5)'s ``stat``, counted after the command's closing parenthesis, where field 3 comes first."""
 
 
+def namespace() -> str:
+    """In which this process's pids count: containers may share a host name, and then each has a process 1."""
+    try:
+        return str(Path("/proc/self/ns/pid").readlink()).strip("pid:[]")
+    except OSError:
+        return "0"
+
+
 def start_time(pid: int) -> int | None:
     """Clock ticks since boot at which ``pid`` started; None when it is gone. With the pid, it names one process."""
     fields = _fields(pid)

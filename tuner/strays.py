@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import shutil
+import socket
 import tempfile
 import time
 from dataclasses import dataclass
@@ -67,7 +68,7 @@ def note(engine: str, home: Path | None) -> Note:
 
 def _write(path: Path, made: Note) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    owner = {"pid": os.getpid(), "start_time": processes.start_time(os.getpid())}
+    owner = {"place": _place(), "pid": os.getpid(), "start_time": processes.start_time(os.getpid())}
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps({"mark": made.mark, "owner": owner, "folder": str(made.folder)}))
     partial.replace(path)
@@ -103,10 +104,16 @@ def _read(path: Path) -> tuple[Note, bool]:
         # An engine may have written it: no other process is killed, and no other folder removed, by its word.
         if _MARK.fullmatch(str(entry["mark"])):
             mark, folder = entry["mark"], Path(str(entry.get("folder", "")))
-            dead = processes.start_time(owner[0]) != owner[1]
+            # Of processes of another host or container that shares the home nothing is known here.
+            is_here = entry["owner"].get("place", _place()) == _place()
+            dead = is_here and processes.start_time(owner[0]) != owner[1]
     if folder.name != _folder_name(mark):
         folder = Path(tempfile.gettempdir()) / _folder_name(mark)
     return Note(path=path, mark=mark, folder=folder), dead
+
+
+def _place() -> str:
+    return f"{socket.gethostname()}/{processes.namespace()}"
 
 
 def _folder_name(mark: str) -> str:

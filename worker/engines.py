@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -71,7 +72,8 @@ class InstalledEngines:
     def _hidden(self) -> tuple[str, ...]:
         """Models and bundles of everybody: the engines of a job read what lies in its own folder."""
         blobs = blob_stores.folder(StorageSettings(home=self.home))
-        needed = (self.home, catalogue.ROOT, Path(tempfile.gettempdir()))
+        program = (catalogue.ROOT, Path(sys.prefix), Path(sys.base_prefix))
+        needed = (self.home, *program, Path(tempfile.gettempdir()))
         return () if any(path.absolute().is_relative_to(blobs) for path in needed) else (str(blobs),)
 
 

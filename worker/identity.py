@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-from pathlib import Path
 
 from domain.workers import Worker
 from tuner import processes
@@ -21,7 +20,7 @@ def hostname() -> str:
 
 def is_here(worker: Worker) -> bool:
     """Whether it is a process of this host, and of the container that this process is in."""
-    return worker.hostname == hostname() and worker.id.endswith(f".{_namespace()}")
+    return worker.hostname == hostname() and worker.id.endswith(f".{processes.namespace()}")
 
 
 def is_dead(worker: Worker) -> bool:
@@ -32,12 +31,4 @@ def is_dead(worker: Worker) -> bool:
 
 
 def _start(pid: int) -> str:
-    return f"{processes.start_time(pid)}.{_namespace()}"
-
-
-def _namespace() -> str:
-    """Containers may share a host name, and then each has a process 1."""
-    try:
-        return str(Path("/proc/self/ns/pid").readlink()).strip("pid:[]")
-    except OSError:
-        return "0"
+    return f"{processes.start_time(pid)}.{processes.namespace()}"

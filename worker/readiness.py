@@ -6,9 +6,9 @@ Before that, whoever submits a job would be told that no worker lives.
 from __future__ import annotations
 
 import contextlib
+import http.client
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -21,8 +21,8 @@ from storage.database import Database
 from worker import identity
 
 API_SECONDS = 90.0
-WORKER_SECONDS = 180.0
-"""After the API's: the first worker on a machine starts each engine once, to hear what it is."""
+WORKER_SECONDS = 60.0
+"""After the API's, beside what engines may take: the first worker on a machine starts each, to hear what it is."""
 _LOOK_SECONDS = 0.1
 _ANSWER_SECONDS = 5.0
 
@@ -68,9 +68,14 @@ class Readiness:
         self._closing.set()
 
     def _find_out(self) -> None:
-        with contextlib.closing(self._database):
-            self._failure = self._failed()
-        self._over.set()
+        try:
+            with contextlib.closing(self._database):
+                self._failure = self._failed()
+        except Exception as error:
+            self._failure = errors.ConfigurationError(f"whether the service is ready cannot be found out: {error}")
+            raise
+        finally:
+            self._over.set()
 
     def _failed(self) -> errors.ConfigurationError | None:
         for_api, for_workers = self._seconds
@@ -97,7 +102,7 @@ class Readiness:
         # No proxy: it would be asked for an address of this machine.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with (
-            contextlib.suppress(OSError, urllib.error.URLError),
+            contextlib.suppress(OSError, http.client.HTTPException),
             opener.open(f"{self._url}/readyz", timeout=_ANSWER_SECONDS) as answer,
         ):
             return bool(answer.status == 200)

@@ -27,11 +27,12 @@ from domain import destinations, errors
 from storage.database import Database, migrate
 from storage.settings import StorageSettings
 from tuner import hostinfo
-from tuner.catalogue import ROOT
+from tuner.catalogue import ENGINES, ROOT
 from tuner.session import sweep
+from tuner.settings import TunerSettings
 from worker import broker, welcome
 from worker.children import Child
-from worker.readiness import Readiness
+from worker.readiness import WORKER_SECONDS, Readiness
 
 _BROKER_SECONDS = 30.0
 _STOP_SECONDS = 6.5
@@ -118,23 +119,35 @@ class _Service:
     def _start(self) -> None:
         settings = StorageSettings(home=self._home)
         if self._broker is not None:
-            self._broker.start()
+            self._first_start(self._broker)
             self._await_broker(self._broker)
         database = Database(settings.database_url, timeout=settings.database_timeout)
         migrate(database)
         for child in self._children:
-            child.start()
+            self._first_start(child)
         # Before it is ready: the socket listens, so whoever comes early waits.
         _write_private(
             self._address, json.dumps({"url": self.url, "token": self._token, "pid": os.getpid()}, indent=2) + "\n"
         )
         self._await_readiness(database)
 
+    @staticmethod
+    def _first_start(child: Child) -> None:
+        try:
+            child.start()
+        except OSError as error:
+            raise errors.ConfigurationError(
+                f"the {child.name} cannot be started: {error}",
+                hint="The machine has no memory, process, descriptor or disk to spare, or the log cannot be written.",
+            ) from error
+
     def _await_readiness(self, database: Database) -> None:
         def pids() -> list[int | None]:
             return [process.pid if (process := worker.process) else None for worker in self._workers]
 
-        readiness = Readiness(self.url, database, pids, logs=self._home / "logs")
+        hello = TunerSettings().engine_hello_seconds
+        seconds = WORKER_SECONDS + len(ENGINES) * hello
+        readiness = Readiness(self.url, database, pids, logs=self._home / "logs", worker_seconds=seconds)
         try:
             self._watch_until(lambda: readiness.is_over() or self._stop.is_set())
         finally:

@@ -36,9 +36,10 @@ def _lists(channel: redis.Channel) -> list[bytes]:
 
 
 def _remove(client: Any, key: bytes, now: datetime) -> int:
-    """The void ones of a list, and those that lie behind them.
+    """The jobs' void ones of a list, and all that lie behind them.
 
-    They are older: whichever job they are of, the reaper has sent another message for it since, or will soon.
+    They are older: whichever job they are of, the reaper has sent another message for it since, or will soon. Calls for
+    help are void within seconds, when what lies behind them may not be.
     """
     length = client.llen(key)
     valid = next((number for number, text in enumerate(_newest_first(client, key)) if _is_void(text, now)), length)
@@ -59,7 +60,10 @@ def _newest_first(client: Any, key: bytes) -> Iterator[bytes]:
 
 def _is_void(text: bytes, now: datetime) -> bool:
     try:
-        expires = datetime.fromisoformat(json.loads(text)["headers"]["expires"])
+        headers = json.loads(text)["headers"]
+        expires = datetime.fromisoformat(headers["expires"])
     except (ValueError, KeyError, TypeError):
+        return False
+    if headers.get("task") == dispatch.HELP_JOB:
         return False
     return (expires if expires.tzinfo else expires.replace(tzinfo=UTC)) <= now

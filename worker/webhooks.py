@@ -141,7 +141,7 @@ def _asked_for(answer: Answer | None, now: datetime) -> float:
         return min(float(text), LONGEST_ASKED)
     try:
         at = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0
     # "-0000" in place of a time zone makes it naive.
     return min((at.replace(tzinfo=at.tzinfo or UTC) - now).total_seconds(), LONGEST_ASKED)

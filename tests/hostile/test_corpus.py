@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from domain import errors
+from tests import models
 from tests.hostile import corpus
 from tests.hostile.fates import REFUSED, Hostile
 from tests.hostile.reader import Reader
@@ -24,6 +25,13 @@ def test_it_is_refused_for_what_it_is(reader: Reader, hostile: Hostile) -> None:
         assert reason == hostile.reason if hostile.reason else reason
     else:
         assert reason is None
+
+
+def test_what_only_looks_like_it_is_taken(reader: Reader) -> None:
+    """In a function's body the block size has no value: it is the caller's."""
+    content = models.block_size_of_the_caller()
+    assert reader.inspect(content) is None
+    assert reader.prepare(content) is None
 
 
 @pytest.mark.parametrize(

@@ -208,6 +208,14 @@ def test_a_file_system_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyP
         store.claim("d-one")
         store.claim("d-two")
         assert store.owner() == "d-one"
+        # Whoever wrote it got no further than this.
+        marker = tmp_path / "blobs" / "owner"
+        marker.unlink()
+        marker.touch()
+        assert store.owner() is None
+        store.claim("d-three")
+        assert store.owner() == "d-three"
+        assert marker.stat().st_mode & 0o444 == 0o444, "root may have written it"
     assert list((tmp_path / "blobs" / "incoming").iterdir()) == []
 
 

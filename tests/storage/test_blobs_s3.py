@@ -12,6 +12,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,6 +90,21 @@ def test_bytes_that_are_there_are_not_sent_again(
     assert store.put([b"by", b"tes"]) == blob
     with pytest.raises(AssertionError, match="sent again"):
         store.put([b"others"])
+
+
+def test_a_server_may_spell_headers_as_it_likes(
+    bucket: Bucket, store: S3BlobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blob, head = store.put([b"bytes"]), S3BlobStore._head
+
+    def spelled(self: S3BlobStore, digest: str) -> Any:
+        found = head(self, digest)
+        assert found is not None
+        return {**found, "Metadata": {name.title(): value for name, value in found["Metadata"].items()}}
+
+    monkeypatch.setattr(S3BlobStore, "_head", spelled)
+    monkeypatch.setattr(S3BlobStore, "_upload", lambda *_: pytest.fail("sent again"))
+    assert store.put([b"bytes"]) == blob
 
 
 def test_putting_again_counts_as_put_now(bucket: Bucket, store: S3BlobStore, monkeypatch: pytest.MonkeyPatch) -> None:

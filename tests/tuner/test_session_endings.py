@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -141,6 +142,26 @@ def test_a_note_of_an_older_release_protects_its_session(start: Start, tmp_path:
     note.write_text(json.dumps(entry))
     assert sweep(tmp_path) == []
     assert pid_of(engine)
+
+
+@pytest.mark.parametrize("where", ["host", "container"])
+def test_a_session_of_another_host_or_container_is_left_alone(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """They may share the home, and the temporary folder too; their processes are not seen from here."""
+    with monkeypatch.context() as elsewhere:
+        if where == "host":
+            elsewhere.setattr(socket, "gethostname", lambda: "another")
+        else:
+            elsewhere.setattr(processes, "namespace", lambda: "1")
+        engine = start(home=tmp_path)
+    (note,) = (tmp_path / "run" / "engines").glob("*.json")
+    entry = json.loads(note.read_text())
+    entry["owner"]["start_time"] -= 1
+    note.write_text(json.dumps(entry))
+    assert sweep(tmp_path) == []
+    assert pid_of(engine)
+    assert Path(entry["folder"]).is_dir()
 
 
 def test_sweeping_spares_living_sessions(start: Start, tmp_path: Path) -> None:

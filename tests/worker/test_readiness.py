@@ -124,6 +124,19 @@ def test_an_api_that_does_not_answer_is_told_of(bench: Bench) -> None:
         found.check()
 
 
+def test_an_error_that_nobody_thought_of_is_no_wait_for_ever(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_down(*_: object, **__: object) -> object:
+        raise TypeError("a row of another release")
+
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    monkeypatch.setattr("worker.readiness.workers.known", break_down)
+    with answering(200) as url:
+        found = readiness(bench, url, os.getpid())
+        assert over(found)
+    with pytest.raises(errors.ConfigurationError, match="a row of another release"):
+        found.check()
+
+
 def test_a_database_that_is_away_for_a_moment_is_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     known, failures = workers.known, [OperationalError("", {}, Exception("away"))] * 2
 

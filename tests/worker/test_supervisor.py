@@ -91,6 +91,18 @@ def test_a_child_that_cannot_be_started_again_is_put_off(tmp_path: Path, monkeyp
     child.end(by=time.monotonic())
 
 
+def test_a_service_that_cannot_start_its_parts_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    assert supervisor.main("127.0.0.1", 0, tmp_path / "home") == 3
+    said = capsys.readouterr().err
+    assert "the broker cannot be started: [Errno 11] Resource temporarily unavailable" in said
+
+
 def test_a_child_that_does_not_listen_is_killed_with_its_own(tmp_path: Path) -> None:
     program = (
         "import signal, subprocess, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"

@@ -85,6 +85,17 @@ def test_what_is_not_void_stays_and_so_does_what_is_not_ours(bench: Bench, app: 
     assert broker.get("tunesmith.text") == b"no list"
 
 
+def test_calls_for_help_take_no_job_with_them(bench: Bench, app: Celery, broker: Client) -> None:
+    """They are void within seconds, and the most urgent of jobs are in the same list."""
+    app.send_task(dispatch.HELP_JOB, args=["j-1"], queue="tunesmith", priority=9, expires=5.0)
+    worker_app.publisher(app, expires=300.0)(bench.get(bench.job(priority=9)), [])
+    app.send_task(dispatch.HELP_JOB, args=["j-1"], queue="tunesmith", priority=9, expires=5.0)
+    before = lengths(broker)
+    assert sum(before.values()) == 3
+    assert void_messages.remove(app, now=after(60)) == 0
+    assert lengths(broker) == before
+
+
 def test_one_of_all_workers_looks_every_ten_minutes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[datetime] = []
 

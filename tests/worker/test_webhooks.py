@@ -214,6 +214,8 @@ def test_pauses_grow_until_it_is_given_up(bench: Bench, time_of_day: Clock, chan
         (503, "Mon, 32 Foo 99999 25:61:61 +9999", 10),
         (500, "120", 10),
         (302, "120", 10),
+        (503, "Mon, 01 Jan 2026 00:00:00 +99999999999999999999", 10),
+        (503, "Mon, 01 Jan 99999999999999999999 00:00:00 GMT", 10),
     ],
 )
 def test_a_server_says_how_long_to_leave_it_alone(

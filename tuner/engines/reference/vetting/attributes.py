@@ -25,7 +25,8 @@ def check(nodes: Iterable[Any]) -> None:
     for node in nodes:
         if node.domain in _STANDARD:
             for attribute in node.attribute:
-                if attribute.name in _POSITIVE:
+                # In a function's body it may stand for what the caller gives, and has no value of its own.
+                if attribute.name in _POSITIVE and not attribute.ref_attr_name:
                     _check(node, attribute)
 
 

@@ -110,7 +110,7 @@ def plugin_operators(*, functions: bool = False) -> bytes:
 
 
 def block_size_of_the_caller() -> bytes:
-    """``x`` [1, 4, 2, 2] to ``y`` [1, 1, 4, 4] by a function that takes the block size of DepthToSpace from its caller."""
+    """``x`` [1, 4, 2, 2] to ``y`` [1, 1, 4, 4] by a function that is told its block size."""
     size = _bytes(5, _bytes(1, b"blocksize") + _bytes(21, b"size") + _number(20, _INT_ATTRIBUTE))
     nodes = [_node("Blocks", ["x"], ["y"], size=2) + _bytes(7, b"example.domain")]
     body = [_node("DepthToSpace", ["x"], ["y"]) + size]

@@ -19,6 +19,10 @@ from tests.servers.processes import Missing
 from tests.storage.buckets import Bucket
 
 
+_UMASK = os.umask(0)
+os.umask(_UMASK)
+
+
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[postgresql.PostgreSQL]:
     """Shared, and quick rather than durable: tests make databases of their own, and leave the server running."""
@@ -74,10 +78,9 @@ def behind_proxy() -> Iterator[Callable[[int], proxy.Proxy]]:
 @pytest.fixture(autouse=True)
 def umask_as_it_was() -> Iterator[None]:
     """Programs that are started within a test keep what they make to themselves."""
-    was = os.umask(0)
-    os.umask(was)
+    os.umask(_UMASK)
     yield
-    os.umask(was)
+    os.umask(_UMASK)
 
 
 @pytest.fixture(autouse=True)

@@ -146,8 +146,11 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return taken
 
 
-def convolutions(channels: Sequence[int] = (3, 8, 16, 12), size: int = 16) -> bytes:
-    """One after the other, no two alike: ``image`` [1, 3, size, size] to what the last one makes of it."""
+def convolutions(channels: Sequence[int] = (3, 8, 16, 12), size: int = 18) -> bytes:
+    """One after the other, no two alike: ``image`` [1, 3, size, size] to what the last one makes of it.
+
+    Nor like those of other tests, which have the same records.
+    """
     weights = random.Random(0)  # noqa: S311 - weights, not secrets
     nodes, tensors, last = [], [], "image"
     for number, (given, made) in enumerate(itertools.pairwise(channels)):
@@ -224,7 +227,8 @@ def test_two_workers_of_one_host_tune_one_job_on_devices_behind_a_tracker(
     """Of a single device each waits its turn in the tracker's queue, and no round is lost by that."""
     monkeypatch.setattr(devicelock, "place", lambda: "here")
     with pair.service.database.transaction() as session:
-        workers.beat(session, replace(pair.helper.describe(), lock_place="here", last_seen_at=clock.now()))
+        alive_until = clock.now() + timedelta(hours=1)
+        workers.beat(session, replace(pair.helper.describe(), lock_place="here", last_seen_at=alive_until))
     lost, give_back = [], shared_rounds.give_back
     monkeypatch.setattr(shared_rounds, "give_back", lambda *of, **given: lost.append(of) or give_back(*of, **given))
     python = environments.interpreter(catalogue.get("relay"), pair.service.home)

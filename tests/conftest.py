@@ -18,7 +18,6 @@ from tests.servers import postgresql, proxy, redis, s3
 from tests.servers.processes import Missing
 from tests.storage.buckets import Bucket
 
-
 _UMASK = os.umask(0)
 os.umask(_UMASK)
 

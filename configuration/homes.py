@@ -9,6 +9,7 @@ from pathlib import Path
 
 from domain import errors
 
+NEEDED = "TUNESMITH_HOME names a folder that the service's user may write to."
 HINT = "Only the service's user should reach it: chmod 700 it, as that user or as root."
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _PRIVATE = 0o077
@@ -30,7 +31,7 @@ def prepare(home: Path) -> str | None:
     except OSError as error:
         raise errors.ConfigurationError(
             f"the home folder {home} cannot be used: {error.strerror or error}",
-            hint="TUNESMITH_HOME names a folder that the service's user may write to.",
+            hint=NEEDED,
         ) from error
     # A sticky folder, such as /tmp, is everybody's, also when root runs the service there.
     if status.st_uid == os.geteuid() and status.st_mode & _OTHERS and not status.st_mode & stat.S_ISVTX:

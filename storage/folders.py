@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from configuration import homes
 from domain import errors
 
 
@@ -17,5 +18,5 @@ def making(folder: Path) -> Iterator[Path]:
     except OSError as error:
         raise errors.ConfigurationError(
             f"{error.filename or folder} cannot be made: {error.strerror or type(error).__name__}",
-            hint="TUNESMITH_HOME names a folder that the service's user may write to.",
+            hint=homes.NEEDED,
         ) from error

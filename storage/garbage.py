@@ -51,12 +51,13 @@ def collect(
     first = next(found, None)
     if first is not None:
         _check_database(database)
-    if adopt and not dry_run:
+    if not adopt:
+        if dry_run:
+            blob_owners.check(database, blobs)
+        else:
+            blob_owners.claim(database, blobs, now=now)
+    elif not dry_run:
         blob_owners.take_over(database, blobs, now=now)
-    elif dry_run and not adopt:
-        blob_owners.check(database, blobs)
-    elif not adopt:
-        blob_owners.claim(database, blobs, now=now)
     if first is None:
         return Collected()
     for number, blob in enumerate(_unnamed(database, itertools.chain([first], found), before), start=1):

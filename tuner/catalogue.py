@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from domain import errors
 
 ROOT = Path(__file__).resolve().parent.parent
 """The folder that holds our packages: an engine's working directory and its ``PYTHONPATH``."""
+PROGRAM = (ROOT, Path(sys.prefix), Path(sys.base_prefix))
+"""What must stay readable for anything of ours to start."""
 
 
 @dataclass(frozen=True, kw_only=True)

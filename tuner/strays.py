@@ -68,7 +68,7 @@ def note(engine: str, home: Path | None) -> Note:
 
 def _write(path: Path, made: Note) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    owner = {"place": _place(), "pid": os.getpid(), "start_time": processes.start_time(os.getpid())}
+    owner = {"host": _host(), "pid": os.getpid(), "start_time": processes.start_time(os.getpid())}
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps({"mark": made.mark, "owner": owner, "folder": str(made.folder)}))
     partial.replace(path)
@@ -105,14 +105,15 @@ def _read(path: Path) -> tuple[Note, bool]:
         if _MARK.fullmatch(str(entry["mark"])):
             mark, folder = entry["mark"], Path(str(entry.get("folder", "")))
             # Of processes of another host or container that shares the home nothing is known here.
-            is_here = entry["owner"].get("place", _place()) == _place()
+            is_here = entry["owner"].get("host", _host()) == _host()
             dead = is_here and processes.start_time(owner[0]) != owner[1]
     if folder.name != _folder_name(mark):
         folder = Path(tempfile.gettempdir()) / _folder_name(mark)
     return Note(path=path, mark=mark, folder=folder), dead
 
 
-def _place() -> str:
+def _host() -> str:
+    """With the container: within both, a pid means one process."""
     return f"{socket.gethostname()}/{processes.namespace()}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -72,8 +71,7 @@ class InstalledEngines:
     def _hidden(self) -> tuple[str, ...]:
         """Models and bundles of everybody: the engines of a job read what lies in its own folder."""
         blobs = blob_stores.folder(StorageSettings(home=self.home))
-        program = (catalogue.ROOT, Path(sys.prefix), Path(sys.base_prefix))
-        needed = (self.home, *program, Path(tempfile.gettempdir()))
+        needed = (self.home, *catalogue.PROGRAM, Path(tempfile.gettempdir()))
         return () if any(path.absolute().is_relative_to(blobs) for path in needed) else (str(blobs),)
 
 

@@ -116,13 +116,17 @@ def _attempt(fault: Fault, topology: Topology, number: int) -> Try:
     if fault.mid_tune and tried.before >= tried.trials:
         tried.wrong.append("the search had ended before the fault")
     tried.wrong += _left_behind(topology, two_before)
-    if tried.lost:
-        tried.wrong.append(f"{tried.lost} finished trials lost")
-    if tried.untold and not fault.silences_host:
-        tried.wrong.append(f"{tried.untold} finished trials never told")
-    if tried.twice:
-        tried.wrong.append(f"{tried.twice} trials paid twice")
+    tried.wrong += _wrong_trials(fault, tried)
     return tried
+
+
+def _wrong_trials(fault: Fault, tried: Try) -> list[str]:
+    found = {
+        "finished trials lost": tried.lost,
+        "finished trials never told": 0 if fault.silences_host else tried.untold,
+        "trials paid twice": tried.twice,
+    }
+    return [f"{number} {what}" for what, number in found.items() if number]
 
 
 def _wrong_result(fault: Fault, scene: Scene, stored: int) -> list[str]:

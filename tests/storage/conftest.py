@@ -1,4 +1,4 @@
-"""A database for each test: one on SQLite, and one on PostgreSQL where that is installed.
+"""A database for each test: one on SQLite, and one on PostgreSQL where that is installed. And stores of each kind.
 
 ``sqlite_database`` is for what only SQLite has to promise, ``postgresql_database`` for the other.
 """
@@ -12,8 +12,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy.orm import Session
 
+from domain.blobs import BlobStore
+from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
 from tests.servers.postgresql import PostgreSQL
+from tests.storage.buckets import Bucket
+from tests.storage.memory_blobs import MemoryBlobStore
 
 
 @pytest.fixture(scope="session")
@@ -57,6 +61,16 @@ def postgresql_database(postgresql_server: PostgreSQL, migrated_template: str) -
 def database(request: pytest.FixtureRequest) -> Database:
     chosen: Database = request.getfixturevalue(f"{request.param}_database")
     return chosen
+
+
+@pytest.fixture(params=["local", "memory", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
+    if request.param == "memory":
+        return MemoryBlobStore(tmp_path)
+    if request.param == "local":
+        return LocalBlobStore(tmp_path / "blobs")
+    bucket: Bucket = request.getfixturevalue("bucket")
+    return bucket.store(tmp_path)
 
 
 @pytest.fixture

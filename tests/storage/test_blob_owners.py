@@ -20,21 +20,10 @@ from storage.blobs_s3 import S3BlobStore
 from storage.database import Database, migrate
 from tests.storage.buckets import Bucket
 from tests.storage.factories import FACTS, NOW
-from tests.storage.memory_blobs import MemoryBlobStore
 
 LATER = NOW + timedelta(days=20_000)
 """By whatever clock: bytes that are put during a test are old then."""
 GRACE = timedelta(days=1)
-
-
-@pytest.fixture(params=["local", "memory", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
-    if request.param == "memory":
-        return MemoryBlobStore(tmp_path)
-    if request.param == "local":
-        return LocalBlobStore(tmp_path / "blobs")
-    bucket: Bucket = request.getfixturevalue("bucket")
-    return bucket.store(tmp_path)
 
 
 @pytest.fixture

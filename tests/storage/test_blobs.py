@@ -16,20 +16,8 @@ import pytest
 from domain import errors
 from domain.blobs import BlobStore
 from storage.blobs import LocalBlobStore
-from tests.storage.buckets import Bucket
-from tests.storage.memory_blobs import MemoryBlobStore
 
 UNKNOWN = "0" * 64
-
-
-@pytest.fixture(params=["local", "memory", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
-    if request.param == "memory":
-        return MemoryBlobStore(tmp_path)
-    if request.param == "local":
-        return LocalBlobStore(tmp_path / "blobs")
-    bucket: Bucket = request.getfixturevalue("bucket")
-    return bucket.store(tmp_path)
 
 
 @pytest.fixture

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from domain import tracing
 from domain.events import EventKind, JobEvent
 from domain.jobs import Budget, Job, JobRequest
 from domain.models import ModelFacts
+from domain.otel import OpenTelemetryTracer
 from domain.records import Record
 from storage import events, jobs, models, records
 from storage.blobs import LocalBlobStore
@@ -116,6 +119,15 @@ def bench(tmp_path: Path, migrated: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 class Killed(BaseException):
     """Stands for ``kill -9``: nothing catches it, and nothing is tidied up."""
+
+
+@pytest.fixture
+def spans() -> Iterator[InMemorySpanExporter]:
+    exporter = InMemorySpanExporter()
+    tracing.install(OpenTelemetryTracer("tests", exporter))
+    yield exporter
+    tracing.close()
+    tracing.install(None)
 
 
 @pytest.fixture

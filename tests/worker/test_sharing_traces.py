@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,31 +11,13 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from domain import logs, tracing
-from domain.otel import OpenTelemetryTracer
 from tests.worker.conftest import Bench
+from tests.worker.spans import is_child, trace_of
 from tests.worker.team import check_whole, gathered
-
-
-@pytest.fixture
-def spans() -> Iterator[InMemorySpanExporter]:
-    exporter = InMemorySpanExporter()
-    tracing.install(OpenTelemetryTracer("tests", exporter))
-    yield exporter
-    tracing.close()
-    tracing.install(None)
 
 
 def named(spans: InMemorySpanExporter, name: str) -> list[ReadableSpan]:
     return [span for span in spans.get_finished_spans() if span.name == name]
-
-
-def trace_of(span: ReadableSpan) -> int:
-    assert span.context is not None
-    return span.context.trace_id
-
-
-def is_child(child: ReadableSpan, parent: ReadableSpan) -> bool:
-    return child.parent is not None and parent.context is not None and child.parent.span_id == parent.context.span_id
 
 
 def test_helpers_go_on_with_the_jobs_trace(

@@ -16,18 +16,10 @@ from domain import errors, tracing
 from domain.otel import OpenTelemetryTracer
 from storage import job_traces, jobs
 from tests.api.factories import AUTHORIZED, Service, make_service
+from tests.worker.spans import is_child, trace_of
 from worker import clock, observing
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def spans() -> Iterator[InMemorySpanExporter]:
-    exporter = InMemorySpanExporter()
-    tracing.install(OpenTelemetryTracer("tests", exporter))
-    yield exporter
-    tracing.close()
-    tracing.install(None)
 
 
 @pytest.fixture
@@ -51,15 +43,6 @@ def submitted(client: TestClient, **headers: str) -> str:
 def one(spans: InMemorySpanExporter, name: str) -> ReadableSpan:
     [found] = [span for span in spans.get_finished_spans() if span.name == name]
     return found
-
-
-def trace_of(span: ReadableSpan) -> int:
-    assert span.context is not None
-    return span.context.trace_id
-
-
-def is_child(child: ReadableSpan, parent: ReadableSpan) -> bool:
-    return child.parent is not None and parent.context is not None and child.parent.span_id == parent.context.span_id
 
 
 def test_a_jobs_spans_belong_to_the_trace_of_whoever_asked_for_it(

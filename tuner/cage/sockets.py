@@ -7,10 +7,11 @@ They are files, so that a network namespace keeps nobody from them; and Landlock
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from tuner.catalogue import PROGRAM
 
 _OF_HOST = (
     # Messages between programs, what starts programs for others, and screens with their keyboards.
@@ -21,7 +22,6 @@ _OF_HOST = (
     # Servers that know a user by name alone.
     *("/run/postgresql", "/run/mysqld", "/run/redis", "/run/valkey"),
 )
-_PROGRAM = (Path(__file__).parents[2], Path(sys.prefix), Path(sys.base_prefix))
 _OF_USER = ("", "bus", "systemd", "docker.sock", "containerd", "podman", "gnupg", "keyring")
 """In the user's folder of sockets: all of it, and what to hide where the home or temporary folder lies in there."""
 
@@ -36,7 +36,7 @@ def leading_out(home: Path | None, outer: Mapping[str, str]) -> tuple[str, ...]:
         # Of the broker, where the home folder's path is too long for a socket: see ``worker.broker``.
         *(f"{root}/tunesmith-{os.getuid()}" for root in (tempfile.gettempdir(), "/tmp")),  # noqa: S108
     ]
-    needed = [os.path.realpath(path) for path in (tempfile.gettempdir(), home, *_PROGRAM) if path is not None]
+    needed = [os.path.realpath(path) for path in (tempfile.gettempdir(), home, *PROGRAM) if path is not None]
     chosen = [path for path in dict.fromkeys(paths) if os.path.isabs(path) and _may_be_hidden(path, needed)]  # noqa: PTH117
     return tuple(chosen)
 

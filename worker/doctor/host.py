@@ -29,10 +29,8 @@ def home(folder: Path) -> list[Finding]:
         free = shutil.disk_usage(folder).free
         open_to_others = homes.wrong_with(folder)
     except OSError as error:
-        hint = "TUNESMITH_HOME names a folder that the service's user may write to."
-        return [
-            findings.fail(HOME, "home_not_writable", f"{folder} cannot be written: {error.strerror or error}", hint)
-        ]
+        reason = f"{folder} cannot be written: {error.strerror or error}"
+        return [findings.fail(HOME, "home_not_writable", reason, homes.NEEDED)]
     found = [space(folder, free)]
     if open_to_others:
         found.append(findings.warn(HOME, "home_open", open_to_others, homes.HINT))

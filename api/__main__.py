@@ -21,7 +21,7 @@ from storage import blob_stores
 from storage.database import Database, migrate
 from storage.settings import StorageSettings
 from tuner import operators
-from tuner.cage import probing
+from tuner.cage import limits, probing
 from tuner.extraction import InstalledPlanner
 from tuner.inspection import Inspector
 from tuner.settings import TunerSettings
@@ -59,14 +59,16 @@ def main() -> int:
         migrate(database)
     except errors.TunesmithError as error:
         return refuse(error)
-    inspector = _inspector(storage.home, tuning)
+    # Of everybody's models, the process that reads one sees that one.
+    hidden = limits.hideable(blob_stores.folder(storage), storage.home)
+    inspector = _inspector(storage.home, tuning, hidden)
     app = create_app(
         settings,
         database=database,
         blobs=blobs,
         publisher=CeleryPublisher(settings.broker_url),
         inspect=lambda path, model_format: inspector(model_format).inspect(path),
-        planner=InstalledPlanner(home=storage.home, settings=tuning),
+        planner=InstalledPlanner(home=storage.home, settings=tuning, hidden=hidden),
         make_operator=lambda operator, path: operators.make_model(inspector(ModelFormat.ONNX), operator, path),
         logs=storage.home / "logs" / "jobs",
     )
@@ -76,9 +78,9 @@ def main() -> int:
     return 0
 
 
-def _inspector(home: Path, settings: TunerSettings) -> Callable[[ModelFormat], Inspector]:
+def _inspector(home: Path, settings: TunerSettings, hidden: tuple[str, ...]) -> Callable[[ModelFormat], Inspector]:
     # Looked up each time: an engine may be installed while the API runs.
-    return lambda model_format: Inspector.installed(model_format, home, settings)
+    return lambda model_format: Inspector.installed(model_format, home, settings, hidden=hidden)
 
 
 if __name__ == "__main__":

@@ -88,17 +88,21 @@ class InstalledPlanner:
 
     home: Path
     settings: TunerSettings
+    hidden: tuple[str, ...] = ()
+    """What engines do not see, but for the model that they are asked about."""
 
     @property
     def seconds(self) -> float:
         return self.settings.plan_seconds
 
     def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path) -> Prepared:
-        return Inspector.installed(ModelFormat.of(out), self.home, self.settings).prepare(model, shapes, out)
+        return self._inspector(out).prepare(model, shapes, out)
 
     def rewrite(self, prepared: Path, lanes: int, out: Path) -> Rewritten:
-        inspector = Inspector.installed(ModelFormat.of(prepared), self.home, self.settings)
-        return inspector.rewrite(prepared, lanes, out)
+        return self._inspector(prepared).rewrite(prepared, lanes, out)
+
+    def _inspector(self, model: Path) -> Inspector:
+        return Inspector.installed(ModelFormat.of(model), self.home, self.settings, hidden=self.hidden)
 
     def start(self, name: str, canceled: Canceled) -> Engine:
         spec = catalogue.get(name)
@@ -117,6 +121,7 @@ class InstalledPlanner:
                 cpu_seconds=int(self.settings.plan_seconds * 8),
                 file_bytes=_FILE_BYTES,
                 offline=True,
+                hidden=self.hidden,
             ),
             canceled=canceled,
         )

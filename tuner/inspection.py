@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +74,18 @@ class Inspector:
     """For one call, on the wall clock; as much again of CPU time on each core."""
     log_path: Path | None = None
     home: Path | None = None
+    hidden: tuple[str, ...] = ()
+    """What the process does not see, beside what no engine sees, but for the files that it is asked about."""
 
     @classmethod
     def installed(
-        cls, model_format: ModelFormat, home: Path, settings: TunerSettings, *, log_path: Path | None = None
+        cls,
+        model_format: ModelFormat,
+        home: Path,
+        settings: TunerSettings,
+        *,
+        log_path: Path | None = None,
+        hidden: tuple[str, ...] = (),
     ) -> Inspector:
         """With the engine under a home folder, as it is installed now. Raises EngineNotInstalled."""
         spec = catalogue.get(model_format.reader)
@@ -89,6 +97,7 @@ class Inspector:
             seconds=settings.inspect_seconds,
             log_path=log_path,
             home=home,
+            hidden=hidden,
         )
 
     def inspect(self, path: Path) -> ModelFacts:
@@ -119,7 +128,8 @@ class Inspector:
         self._ask(out_path, "make_operator", {**params, "out_path": str(out_path.absolute())})
 
     def _ask(self, path: Path, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        with self._engine(path) as engine:
+        out_path = params.get("out_path")
+        with self._engine(path, None if out_path is None else Path(out_path)) as engine:
             try:
                 return engine.request(method, params, timeout=self.seconds)
             except errors.EngineRequestFailed as error:
@@ -146,8 +156,9 @@ class Inspector:
         )
 
     @contextmanager
-    def _engine(self, path: Path) -> Iterator[Engine]:
-        limits = self.limits(path.stat().st_size)
+    def _engine(self, path: Path, out_path: Path | None) -> Iterator[Engine]:
+        shown = [path.absolute(), *([] if out_path is None else [out_path.absolute().parent])]
+        limits = replace(self.limits(path.stat().st_size), hidden=self.hidden, shown=tuple(map(str, shown)))
         with tempfile.TemporaryDirectory(prefix="tunesmith-inspect-") as scratch:
             log = self.log_path or Path(scratch) / "engine.log"
             with EngineSession.start(self.spec, self.python, log_path=log, home=self.home, limits=limits) as session:

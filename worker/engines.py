@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from domain.ports import Engine, OnEvent
 from storage import blob_stores
 from storage.settings import StorageSettings
 from tuner import catalogue, environments
+from tuner.cage import limits
 from tuner.inspection import Inspector, Prepared
 from tuner.session import EngineSession
 from tuner.settings import TunerSettings
@@ -26,9 +26,15 @@ COMPILERS = ("relay", "relax")
 
 class EngineSource(Protocol):
     def start(
-        self, name: str, *, log: Path, canceled: Callable[[], bool] | None = None, network: bool = False
+        self,
+        name: str,
+        *,
+        log: Path,
+        folder: Path | None = None,
+        canceled: Callable[[], bool] | None = None,
+        network: bool = False,
     ) -> Engine:
-        """A fresh engine, which reaches other hosts only with ``network``.
+        """A fresh engine, which reaches other hosts only with ``network``, and of all jobs' files those in ``folder``.
 
         Raises EngineNotInstalled, EngineStartFailed, Canceled.
         """
@@ -50,8 +56,15 @@ class InstalledEngines:
     settings: TunerSettings
 
     def start(
-        self, name: str, *, log: Path, canceled: Callable[[], bool] | None = None, network: bool = False
+        self,
+        name: str,
+        *,
+        log: Path,
+        folder: Path | None = None,
+        canceled: Callable[[], bool] | None = None,
+        network: bool = False,
     ) -> Engine:
+        shown = () if folder is None else (str(folder.absolute()),)
         spec = catalogue.get(name)
         return EngineSession.start(
             spec,
@@ -60,27 +73,36 @@ class InstalledEngines:
             hello_timeout=self.settings.engine_hello_seconds,
             silence_timeout=self.settings.engine_silence_seconds,
             home=self.home,
-            limits=replace(self.settings.engine_limits(network=network), hidden=self._hidden()),
+            limits=replace(self.settings.engine_limits(network=network), hidden=self._hidden(), shown=shown),
             canceled=canceled,
         )
 
     def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path, *, log: Path) -> Prepared:
-        inspector = Inspector.installed(ModelFormat.of(out), self.home, self.settings, log_path=log)
+        kind, hidden = ModelFormat.of(out), self._hidden()
+        inspector = Inspector.installed(kind, self.home, self.settings, log_path=log, hidden=hidden)
         return inspector.prepare(model, shapes, out)
 
     def _hidden(self) -> tuple[str, ...]:
         """Models and bundles of everybody: the engines of a job read what lies in its own folder."""
-        blobs = blob_stores.folder(StorageSettings(home=self.home))
-        needed = (self.home, *catalogue.PROGRAM, Path(tempfile.gettempdir()))
-        return () if any(path.absolute().is_relative_to(blobs) for path in needed) else (str(blobs),)
+        return limits.hideable(blob_stores.folder(StorageSettings(home=self.home)), self.home)
 
 
 class EnginePool:
     """The engines of one job: started when first needed, again after they died, all ended together."""
 
-    def __init__(self, source: EngineSource, *, log: Path, canceled: Callable[[], bool], network: bool = False) -> None:
-        """``network``: whether the compilers measure on other hosts."""
+    def __init__(
+        self,
+        source: EngineSource,
+        *,
+        log: Path,
+        folder: Path,
+        canceled: Callable[[], bool],
+        network: bool = False,
+    ) -> None:
+        """``folder``: of the job's files, all that its engines see. ``network``: whether the compilers measure on other
+        hosts."""
         self._source = source
+        self._folder = folder
         self._network = network
         self._log = log
         self._canceled = canceled
@@ -95,7 +117,11 @@ class EnginePool:
             return known
         network = self._network and name != REFERENCE
         with observing.engine_starting(name, again=known is not None):
-            fresh = self._source.start(name, log=self._log, canceled=self._canceled, network=network)
+            # What is not there yet when an engine starts, it would not see later.
+            self._folder.mkdir(parents=True, exist_ok=True)
+            fresh = self._source.start(
+                name, log=self._log, folder=self._folder, canceled=self._canceled, network=network
+            )
         observing.engine_started(name, fresh.pid)
         started = Heard(name, fresh, self._hear)
         self._engines[name, role] = started

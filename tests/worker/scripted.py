@@ -88,7 +88,13 @@ class Script:
     started: list[str] = field(default_factory=list)
 
     def start(
-        self, name: str, *, log: Path, canceled: Callable[[], bool] | None = None, network: bool = False
+        self,
+        name: str,
+        *,
+        log: Path,
+        folder: Path | None = None,
+        canceled: Callable[[], bool] | None = None,
+        network: bool = False,
     ) -> Engine:
         if name not in self.hellos:
             raise errors.EngineNotInstalled(f"the {name} engine is not installed")

@@ -33,13 +33,19 @@ class Engines(InstalledEngines):
     hear: Callable[[], None]
 
     def start(
-        self, name: str, *, log: Path, canceled: Callable[[], bool] | None = None, network: bool = False
+        self,
+        name: str,
+        *,
+        log: Path,
+        folder: Path | None = None,
+        canceled: Callable[[], bool] | None = None,
+        network: bool = False,
     ) -> Engine:
         def listen(kind: str, _: dict[str, Any]) -> None:
             if kind == "trial":
                 self.hear()
 
-        return Heard(name, super().start(name, log=log, canceled=canceled, network=network), listen)
+        return Heard(name, super().start(name, log=log, folder=folder, canceled=canceled, network=network), listen)
 
 
 def _leaving_work_out(other: Record) -> Record:

@@ -33,7 +33,8 @@ def main() -> None:
 
 def probe() -> None:
     """Print, as JSON, what a cage can take away on this machine."""
-    print(json.dumps(_enter({"offline": True, "hidden": sys.argv[1:], "sockets": []})))  # noqa: T201 - this is its answer
+    nothing_else: dict[str, Any] = {"shown": [], "sockets": []}
+    print(json.dumps(_enter({"offline": True, "hidden": sys.argv[1:], **nothing_else})))  # noqa: T201 - this is its answer
 
 
 def _limit(limits: dict[str, Any]) -> None:
@@ -64,11 +65,11 @@ def _enter(limits: dict[str, Any]) -> dict[str, bool]:
     if own and os.geteuid() != 0 and _release() >= _COUNTS_BY_NAMESPACE:
         # Counted in its own user namespace only: elsewhere the user's other programs would count as well.
         _lower(resource.RLIMIT_NPROC, _FAR_TOO_MANY)
-    emptied = "files" in own and namespaces.hide(limits["hidden"])
+    emptied = "files" in own and namespaces.hide(limits["hidden"], limits["shown"])
     if emptied:
-        namespaces.hide(limits["sockets"])
+        namespaces.hide(limits["sockets"], [])
     privileges = namespaces.drop_privileges()
-    kept = landlock.restrict([] if emptied else limits["hidden"])
+    kept = landlock.restrict([] if emptied else limits["hidden"], limits["shown"])
     network = "network" in own
     return {
         "network": network,

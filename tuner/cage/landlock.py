@@ -25,8 +25,8 @@ it is asked to, it forbids that everywhere."""
 _syscall = ctypes.CDLL(None, use_errno=True).syscall
 
 
-def restrict(hidden: list[str]) -> set[str]:
-    """Keep signals among this process and what it starts, and ``hidden`` files from being opened.
+def restrict(hidden: list[str], shown: list[str]) -> set[str]:
+    """Keep signals among this process and what it starts, and ``hidden`` files from being opened but those ``shown``.
 
     Which of ``signals`` and ``files`` holds now. Sockets can be reached all the same.
     """
@@ -41,6 +41,8 @@ def restrict(hidden: list[str]) -> set[str]:
     try:
         if hidden:
             _allow_around("/", {os.path.realpath(path) for path in hidden}, ruleset, access)
+            for path in shown:
+                _allow(os.path.realpath(path), ruleset, access)
         restricted = _syscall(_RESTRICT, ruleset, 0) == 0
     finally:
         os.close(ruleset)

@@ -6,12 +6,14 @@ import fnmatch
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from configuration import secret_files
 from domain import errors
+from tuner.catalogue import PROGRAM
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MORE = "TUNESMITH_ENGINE_ENVIRONMENT"
@@ -39,6 +41,8 @@ _OURS = (
     *(f"db.sqlite3{suffix}" for suffix in _OF_SQLITE),
 )
 """Under the home folder: the service's token, the database, and the broker's socket and what it keeps."""
+_OF_EVERYBODY = ("work", "logs")
+"""Under the home folder: the files of jobs at work, and what engines logged. An engine has its own log open."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +60,8 @@ class Limits:
     """Without a network beyond a loopback of its own, where the kernel lets us; else without Internet sockets."""
     hidden: tuple[str, ...] = ()
     """Files and folders that look empty, where the kernel lets us."""
+    shown: tuple[str, ...] = ()
+    """What lies within hidden folders and is seen all the same, when it is there before the engine starts."""
     sockets: tuple[str, ...] = ()
     """The same with what may be read, but not connected to; Landlock cannot keep anyone from that."""
 
@@ -81,16 +87,25 @@ def _python(code: str) -> list[str]:
 
 
 def hidden(home: Path | None, outer: Mapping[str, str]) -> tuple[str, ...]:
-    """What holds credentials: ours, the user's, and files that ``outer``, the host's environment, names as secrets."""
+    """What holds credentials: ours, the user's, and files that ``outer``, the host's environment, names as secrets; and
+    what is everybody's."""
     person = Path(outer.get("HOME") or "/nonexistent")
     named = [value for name, value in outer.items() if name.startswith("TUNESMITH_") and name.endswith("_FILE")]
     paths = [
         *(home.absolute() / name for name in _OURS if home is not None),
+        *(Path(each) for name in _OF_EVERYBODY if home is not None for each in hideable(home / name)),
         *(person / name for name in _SECRETS),
         *map(Path, [*_SECRET_FOLDERS, *named, *_database(outer)]),
     ]
     # pathlib raises, up to Python 3.13, where a folder above may not be searched; the engine may not search it either.
     return tuple(str(path) for path in paths if path.is_absolute() and os.path.exists(path))  # noqa: PTH110
+
+
+def hideable(folder: Path, *needed: Path) -> tuple[str, ...]:
+    """The folder, unless in it lies what engines need to start or what is ``needed`` besides."""
+    folder = folder.absolute()
+    around = any(path.absolute().is_relative_to(folder) for path in (*PROGRAM, Path(tempfile.gettempdir()), *needed))
+    return () if around else (str(folder),)
 
 
 def _database(outer: Mapping[str, str]) -> list[str]:

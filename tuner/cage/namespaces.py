@@ -6,13 +6,17 @@ import ctypes
 import fcntl
 import os
 import socket
+import stat
 import struct
 from typing import NoReturn
 
 _NEW_MOUNTS, _NEW_USER, _NEW_NETWORK = 0x00020000, 0x10000000, 0x40000000
 """Flags of unshare(2), which Python has from 3.12 on."""
-_BIND, _RECURSIVE, _PRIVATE, _SEALED = 0x1000, 0x4000, 1 << 18, 0x1 | 0x2 | 0x4 | 0x8
+_BIND, _RECURSIVE, _PRIVATE, _REMOUNT, _READ_ONLY = 0x1000, 0x4000, 1 << 18, 0x20, 0x1
+_SEALED = _READ_ONLY | 0x2 | 0x4 | 0x8
 """Flags of mount(2); the last are read-only, nosuid, nodev and noexec."""
+_DETACH = 2
+"""Of umount2(2)."""
 _SET_FLAGS, _UP = 0x8914, 0x1
 _NO_NEW_PRIVILEGES, _DROP_BOUND = 38, 24
 _CAPABILITY_VERSION, _OVERRIDE_ACCESS, _MOST_CAPABILITIES = 0x20080522, 1, 64
@@ -95,11 +99,12 @@ def _raise_loopback() -> None:
         return
 
 
-def hide(paths: list[str]) -> bool:
-    """Make files and folders look empty in this process's view. Whether all do."""
+def hide(paths: list[str], shown: list[str]) -> bool:
+    """Make files and folders look empty in this process's view, but for what of them is ``shown``. Whether all do."""
     if not _privately():
         return False
-    failed = [path for path in paths if not _hidden(path)]
+    wanted = [_named(path) for path in shown if os.path.exists(path)]  # noqa: PTH110
+    failed = [path for path in map(os.path.realpath, paths) if not _hidden(path, _beneath(path, wanted))]
     return not failed
 
 
@@ -108,13 +113,60 @@ def _privately() -> bool:
     return bool(_C.mount(b"none", b"/", None, ctypes.c_ulong(_RECURSIVE | _PRIVATE), None) == 0)
 
 
-def _hidden(path: str) -> bool:
+def _named(path: str) -> str:
+    """By the one name of its folder; if it is a link it is looked for under that name all the same."""
+    folder, name = os.path.split(path)
+    return os.path.join(os.path.realpath(folder), name)  # noqa: PTH118
+
+
+def _beneath(folder: str, paths: list[str]) -> list[str]:
+    return [path for path in paths if path.startswith(f"{folder}/")]
+
+
+def _hidden(path: str, shown: list[str]) -> bool:
     if not os.path.exists(path):  # noqa: PTH110 - as above
         return True
-    target = os.fsencode(path)
-    if os.path.isdir(path):  # noqa: PTH112
-        return bool(_C.mount(b"tmpfs", target, b"tmpfs", ctypes.c_ulong(_SEALED), b"size=4k") == 0)
-    return bool(_C.mount(b"/dev/null", target, None, ctypes.c_ulong(_BIND), None) == 0)
+    if not os.path.isdir(path):  # noqa: PTH112
+        return _mount("/dev/null", path, _BIND)
+    if not shown:
+        return _mount("tmpfs", path, _SEALED)
+    return _hidden_around(path, shown)
+
+
+def _hidden_around(folder: str, shown: list[str]) -> bool:
+    """What was there before is still reached by whoever holds it open, and so can be put in its place again."""
+    held: dict[str, int] = {}
+    try:
+        for path in shown:
+            held[path] = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        if not _mount("tmpfs", folder, _SEALED & ~_READ_ONLY):
+            return False
+        if all(_put_back(path, descriptor) for path, descriptor in held.items()):
+            return _mount("none", folder, _SEALED | _REMOUNT | _BIND)
+    except OSError:
+        pass
+    finally:
+        for descriptor in held.values():
+            os.close(descriptor)
+    # Else the engine would miss what it needs, where Landlock stands in.
+    _C.umount2(os.fsencode(folder), _DETACH)
+    return False
+
+
+def _put_back(path: str, descriptor: int) -> bool:
+    if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        os.makedirs(path, exist_ok=True)  # noqa: PTH103
+    else:
+        os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    # With what is mounted beneath: nobody but the machine's root may show what that covers.
+    return _mount(f"/proc/self/fd/{descriptor}", path, _BIND | _RECURSIVE)
+
+
+def _mount(source: str, target: str, flags: int) -> bool:
+    kind, options = (b"tmpfs", b"size=4k") if source == "tmpfs" else (None, None)
+    done = _C.mount(os.fsencode(source), os.fsencode(target), kind, ctypes.c_ulong(flags), options)
+    return bool(done == 0)
 
 
 def drop_privileges() -> bool:

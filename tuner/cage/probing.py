@@ -14,7 +14,7 @@ _DUMPABLE = 4
 """PR_SET_DUMPABLE of prctl(2)."""
 _MISSING = {
     "network": "a network of their own (no network namespace)",
-    "files": "hiding files with credentials (no mount namespace, no Landlock)",
+    "files": "hiding credentials and what is of other jobs (no mount namespace, no Landlock)",
     "calls": "refusing dangerous system calls (no seccomp filter)",
     "signals": "keeping their signals to themselves (Landlock of Linux 6.12)",
     "privileges": "giving up privileges for good (no_new_privs)",

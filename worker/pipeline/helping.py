@@ -79,6 +79,7 @@ class Helper:
         pool = EnginePool(
             self.engines,
             log=log,
+            folder=paths.work(self.settings.home, self.job.id),
             canceled=self._stop_wanted,
             network=self.job.request.runner is RunnerKind.RPC,
         )

@@ -71,7 +71,8 @@ class Pipeline:
         log = paths.job_log(self.settings.home, job.id)
         log.parent.mkdir(parents=True, exist_ok=True)
         network = job.request.runner is RunnerKind.RPC
-        pool = EnginePool(self.engines, log=log, canceled=keeper.stop_wanted, network=network)
+        folder = paths.work(self.settings.home, job.id)
+        pool = EnginePool(self.engines, log=log, folder=folder, canceled=keeper.stop_wanted, network=network)
         try:
             outages.outlast(keeper, lambda: self._work(job, keeper, pool))
             metrics.attempt_ended(JobState.SUCCEEDED)

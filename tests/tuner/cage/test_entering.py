@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -150,6 +151,81 @@ def test_without_a_namespace_landlock_keeps_credentials_from_being_opened(user: 
     assert _run(Limits(hidden=hidden), "-c", read, str(tmp_path / "model.onnx"), user=user) == "model.onnx\n"
 
 
+_READ = """
+import pathlib, sys
+for path in map(pathlib.Path, sys.argv[1:]):
+    try:
+        print(path.name, path.read_text())
+    except OSError as error:
+        print(path.name, type(error).__name__)
+"""
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Path:
+    """A folder of work folders, reached by a link, that anyone may enter."""
+    folder = tmp_path / "disk" / "work"
+    for name in ("mine", "theirs"):
+        (folder / name).mkdir(parents=True)
+        (folder / name).chmod(0o777)
+        (folder / name / f"of-{name}").write_text("seen")
+    (folder / "one-file").write_text("seen")
+    (tmp_path / "home").symlink_to("disk")
+    for path in (folder, folder.parent, tmp_path, *tmp_path.parents[:-2]):
+        path.chmod(0o755)
+    return tmp_path / "home" / "work"
+
+
+def _shown(jobs: Path) -> Limits:
+    shown = (str(jobs / "mine"), str(jobs / "one-file"), str(jobs / "not-there"), "/usr")
+    return Limits(hidden=(str(jobs),), shown=shown)
+
+
+def _seen(jobs: Path, user: int) -> list[str]:
+    paths = [jobs / "mine" / "of-mine", jobs / "one-file", jobs / "theirs" / "of-theirs"]
+    return _run(_shown(jobs), "-c", _READ, *map(str, paths), user=user).splitlines()
+
+
+def test_of_a_hidden_folder_some_is_shown(user: int, jobs: Path) -> None:
+    if not _strength(user)["files"]:
+        pytest.skip("this kernel grants no mount namespace")
+    assert _seen(jobs, user)[:2] == ["of-mine seen", "one-file seen"]
+    assert _seen(jobs, user)[2] in ("of-theirs FileNotFoundError", "of-theirs PermissionError")
+    write = "import os, sys; os.chdir(sys.argv[1]); open('written', 'w').write('here'); os.rename('written', 'moved')"
+    assert not _run(_shown(jobs), "-c", write, str(jobs / "mine"), user=user)
+    assert (jobs / "mine" / "moved").read_text() == "here", "what is written there is there for the host"
+
+
+def test_beside_what_is_shown_nothing_can_be_made(user: int, jobs: Path) -> None:
+    view = "/proc/self/ns/mnt"
+    if str(Path(view).readlink()) in _run(Limits(), "-c", f"import os; print(os.readlink({view!r}))", user=user):
+        pytest.skip("this kernel grants no mount namespace")
+    look = "import os, sys; print(sorted(os.listdir(sys.argv[1]))); open(sys.argv[1] + '/made', 'w')"
+    said = _run(_shown(jobs), "-c", look, str(jobs), user=user)
+    assert "['mine', 'one-file']" in said
+    assert "Read-only file system" in said
+    assert (jobs / "theirs" / "of-theirs").read_text() == "seen", "the host sees what it saw"
+
+
+@pytest.mark.usefixtures("no_namespaces")
+def test_without_a_namespace_landlock_shows_some_of_a_hidden_folder(user: int, jobs: Path) -> None:
+    if not _strength(user)["files"]:
+        pytest.skip("this kernel has no Landlock")
+    assert _seen(jobs, user) == ["of-mine seen", "one-file seen", "of-theirs PermissionError"]
+    later = "import sys; p = sys.argv[1] + '/later'; open(p, 'w').write('made'); print(open(p).read())"
+    assert _run(_shown(jobs), "-c", later, str(jobs / "mine"), user=user) == "made\n"
+
+
+def test_what_cannot_be_shown_is_not_hidden_by_mounts(jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Landlock hides it then; an engine without its own files would be of no use."""
+    broken = "namespaces._put_back = lambda *_: False; entering"
+    code = (
+        f"import sys; sys.path.insert(0, sys.argv.pop(1)); from tuner.cage import entering, namespaces; {broken}.main()"
+    )
+    monkeypatch.setattr(cage, "_ENTER", code)
+    assert _seen(jobs, os.geteuid())[:2] == ["of-mine seen", "one-file seen"]
+
+
 @pytest.mark.usefixtures("no_namespaces")
 def test_without_a_namespace_files_move_between_folders_that_are_allowed(user: int, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret")
@@ -197,9 +273,9 @@ def test_processes_are_limited_where_namespaces_count_their_own(
     monkeypatch.setattr(entering, "_lower", lambda kind, _limit: kinds.append(kind))
     monkeypatch.setattr(namespaces, "leave", lambda **_: {"network"})
     monkeypatch.setattr(namespaces, "drop_privileges", lambda: True)
-    monkeypatch.setattr(landlock, "restrict", lambda _hidden: set())
+    monkeypatch.setattr(landlock, "restrict", lambda _hidden, _shown: set())
     monkeypatch.setattr(filters, "set_filter", lambda **_: True)
-    entering._enter({"offline": True, "hidden": [], "sockets": []})
+    entering._enter({"offline": True, "hidden": [], "shown": [], "sockets": []})
     assert kinds == [resource.RLIMIT_NPROC] * lowered
 
 
@@ -321,13 +397,24 @@ def test_what_holds_credentials_is_hidden(tmp_path: Path) -> None:
         home / "server.json",
         home / "run" / "sock",
         home / "work" / "x",
+        home / "logs" / "api.log",
+        home / "engines" / "x",
         home / "token",
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("secret")
     hidden = set(cage.hidden(home, {"HOME": str(person), "TUNESMITH_TOKEN_FILE": str(secret)}))
-    ours = {str(person / ".ssh"), str(home / "server.json"), str(home / "run"), str(home / "token"), str(secret)}
+    names = ("server.json", "run", "work", "logs", "token")
+    ours = {str(person / ".ssh"), *(str(home / name) for name in names), str(secret)}
     assert {path for path in hidden if path.startswith(str(tmp_path))} == ours
+
+
+def test_a_folder_of_jobs_around_the_program_is_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "work" / "temporary").mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "work" / "temporary"))
+    assert str(tmp_path / "work") not in cage.hidden(tmp_path, {})
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert str(tmp_path / "work") in cage.hidden(tmp_path, {})
 
 
 @pytest.mark.parametrize("url", ["sqlite:///{}", "sqlite+pysqlite:///{}?timeout=5", "sqlite:///file:{}?uri=true"])

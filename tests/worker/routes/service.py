@@ -96,9 +96,15 @@ class Service:
         return job
 
     def start(
-        self, name: str, *, log: Path, canceled: Callable[[], bool] | None = None, network: bool = False
+        self,
+        name: str,
+        *,
+        log: Path,
+        folder: Path | None = None,
+        canceled: Callable[[], bool] | None = None,
+        network: bool = False,
     ) -> Engine:
-        session = self.engines.start(name, log=log, canceled=canceled, network=network)
+        session = self.engines.start(name, log=log, folder=folder, canceled=canceled, network=network)
         assert isinstance(session, EngineSession)
         return Heard(name, session, lambda kind, data: self.hear(session, kind, data))
 

@@ -31,7 +31,7 @@ def main() -> int:
     with hosting.running(home, keep=options.keep, say=_say):
         status = _tune(path, model, options.seconds, bundle)
         if status == 0:
-            _say("\nthe bundle on its own, as you would run it:")
+            _say("\nthe bundle on its own, as you would run it, timed as in the comparison:")
             status = subprocess.run([*_CLI, "run", bundle, "--print-time", "--repeat", "50"], check=False).returncode
         if status == 0:
             _say(f"\nbundle   {bundle}")

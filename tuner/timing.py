@@ -26,6 +26,8 @@ SAMPLE_SECONDS = 0.02
 """A sample lasts at least this long: shorter ones measure the clock and the call."""
 PAUSE_SECONDS = 0.02
 _MOST_RUNS = 10_000
+_SURELY_ONE = 10 * SAMPLE_SECONDS
+"""Seconds of a run that even as a first one need not be measured again to tell that it is a sample by itself."""
 _LEAST_FOR_INTERVAL = 8
 _NORMAL_95 = 1.96
 
@@ -87,6 +89,25 @@ def interleave(
     return {name: of_samples(values) for name, values in taken.items()}
 
 
+def alone(
+    timed: Timed[Any], *, samples: int, number: int | None = None, pause: Callable[[float], None] = time.sleep
+) -> tuple[int, list[float]]:
+    """Time one build as ``interleave`` does, so that the two can be compared; returns runs a sample, and the samples.
+
+    Also samples of fewer runs, which ``number`` asks for, are taken in slices, each after as long a warm-up: threads
+    that wake up share a core for some milliseconds, until the kernel moves one of them. Raises EngineError.
+    """
+    lasting = _number(timed, None, None)
+    number = number or lasting
+    size = max(SAMPLES_PER_ROUND, math.ceil(samples / ROUNDS))
+    taken: list[float] = []
+    while len(taken) < samples:
+        count = min(size, samples - len(taken))
+        taken += _slice(timed, number, count, None, None, warm=math.ceil(lasting / number))
+        pause(PAUSE_SECONDS)
+    return number, taken
+
+
 def of_samples(samples: Sequence[float]) -> Timing:
     """Statistics of seconds per run; percentiles are interpolated between the nearest samples."""
     ordered = sorted(samples)
@@ -127,19 +148,27 @@ def percentile(ordered: Sequence[float], fraction: float) -> float:
     return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
-def _number(timed: Timed[Any], timeout: float, canceled: Callable[[], bool] | None) -> int:
+def _number(timed: Timed[Any], timeout: float | None, canceled: Callable[[], bool] | None) -> int:
     """Runs per sample; measured twice, as the first runs of a process are slower."""
     number = 1
     for _ in range(2):
         quickest = min(_slice(timed, number, 3, timeout, canceled))
+        if quickest > _SURELY_ONE:
+            return 1
         number = min(_MOST_RUNS, max(1, math.ceil(SAMPLE_SECONDS / max(quickest, 1e-9))))
     return number
 
 
 def _slice(
-    timed: Timed[Any], number: int, samples: int, timeout: float, canceled: Callable[[], bool] | None
+    timed: Timed[Any],
+    number: int,
+    samples: int,
+    timeout: float | None,
+    canceled: Callable[[], bool] | None,
+    *,
+    warm: int = 1,
 ) -> list[float]:
-    # The first sample finds caches that another variant has filled, and cores that have slept.
-    params = {**timed.params, "number": number, "repeat": samples + 1}
+    # The first samples find caches that another variant has filled, and cores that have slept.
+    params = {**timed.params, "number": number, "repeat": samples + warm}
     answer = timed.engine.request("time", params, timeout=timeout, canceled=canceled)
-    return [float(sample) for sample in answer["samples"]][1:]
+    return [float(sample) for sample in answer["samples"]][warm:]

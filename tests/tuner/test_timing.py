@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from domain.artifacts import Timing, Variant
 from domain.ports import Canceled, OnEvent
 from tests.tuner.fakes import FakeEngine
-from tuner.timing import SAMPLES_PER_ROUND, Timed, interleave, of_samples, percentile
+from tuner.timing import ROUNDS, SAMPLES_PER_ROUND, Timed, alone, interleave, of_samples, percentile
 
 Json = dict[str, Any]
 
@@ -70,6 +70,52 @@ def test_a_benchmark_can_be_canceled() -> None:
 def test_time_can_cut_a_benchmark_short_but_not_below_three_rounds() -> None:
     timings = run(timed([], untuned=1e-3), rounds=50, samples=2, seconds=0.0)
     assert len(timings[Variant.UNTUNED].samples) == 6
+
+
+# one by itself
+
+
+def waking(seconds: float, asleep: float) -> Timed[Variant]:
+    """A build whose threads share a core in the first seconds of each request, and so take twice as long."""
+
+    def take_time(params: Json, _: OnEvent) -> Json:
+        samples, passed = [], 0.0
+        for _sample in range(params["repeat"]):
+            started = passed
+            for _run in range(params["number"]):
+                passed += seconds * (2 if passed < asleep else 1)
+            samples.append((passed - started) / params["number"])
+        return {"samples": samples}
+
+    return Timed(name=Variant.TUNED, engine=FakeEngine({"time": take_time}), params={"bundle": "/b"})
+
+
+@pytest.mark.parametrize("number", [None, 1, 7, 500])
+def test_a_build_by_itself_takes_as_long_as_among_others(number: int | None) -> None:
+    compared = run([waking(3e-4, 0.015)])[Variant.TUNED]
+    counted, samples = alone(waking(3e-4, 0.015), samples=50, number=number, pause=lambda _: None)
+    assert counted == (number or 67)
+    assert len(samples) == 50
+    assert samples == pytest.approx([compared.median] * 50)
+    assert compared.median == pytest.approx(3e-4)
+
+
+@pytest.mark.parametrize(
+    ("samples", "slices"), [(1, [1]), (10, [3, 3, 3, 1]), (60, [3] * ROUNDS), (200, [10] * ROUNDS)]
+)
+def test_samples_of_one_build_are_spread_over_slices(samples: int, slices: list[int]) -> None:
+    party, pauses = timed([], tuned=1e-3)[0], list[float]()
+    assert alone(party, samples=samples, pause=pauses.append) == (20, [1e-3] * samples)
+    assert isinstance(party.engine, FakeEngine)
+    assert [params["repeat"] - 1 for _, params in party.engine.requests[2:]] == slices
+    assert len(pauses) == len(slices)
+
+
+def test_a_slow_build_is_run_few_times() -> None:
+    party = timed([], tuned=5.0)[0]
+    assert alone(party, samples=3, pause=lambda _: None) == (1, [5.0] * 3)
+    assert isinstance(party.engine, FakeEngine)
+    assert sum(params["repeat"] for _, params in party.engine.requests) == 8
 
 
 # statistics

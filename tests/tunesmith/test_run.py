@@ -5,20 +5,24 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from domain.artifacts import Conditions, Variant
 from domain.tensors import TensorSpec
 from tests import models
 from tests.tuner.engines.conftest import NOTHING_TUNED, home, start
 from tests.tunesmith.test_cli import parsed, run
-from tuner import bundle, manifest
+from tuner import bundle, hostinfo, manifest, timing
+from tuner.timing import Timed
 from tunesmith.cli import arrays
 
 pytestmark = pytest.mark.engine
 
 IMAGE = TensorSpec(name="image", dtype="float32", shape=(1, 3, 16, 16))
+HERE = hostinfo.device(1)
 NAMES = ["cat", "dog", "fish", "bird", "tree"]
 Capture = pytest.CaptureFixture[str]
 
@@ -35,12 +39,16 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         target, toolchain = f"llvm -mcpu={relay.hello['mcpu']}", relay.hello["toolchain"]
         params = {"model": str(folder / "prepared.onnx"), "target": target, "threads": 1, "records": None}
         relay.request("compile", {**params, "format": "shared", "out_dir": str(folder / "compiled")}, timeout=200)
+        place = {"bundle": str(folder / "compiled"), "inputs": None, "threads": 1}
+        timings = timing.interleave([Timed(name=Variant.UNTUNED, engine=relay, params=place)], rounds=3)
     facts = manifest.Manifest(
-        model_digest="0" * 64, model_name="small", variant="untuned", target=target, threads=1, device_key="any",
+        model_digest="0" * 64, model_name="small", variant="untuned", target=target, threads=1, device_key=HERE.key,
         toolchain=toolchain, precision="f32", created_by="a test", inputs=(IMAGE,),
         outputs=(TensorSpec(name="scores", dtype="float32", shape=(1, 5)),), format="shared",
     )  # fmt: skip
     bundle.write(folder / "b.tar", compiled=folder / "compiled", manifest=facts, report=NOTHING_TUNED)
+    measured = replace(NOTHING_TUNED, timings=timings, conditions=Conditions(device=HERE.name, threads=1))
+    bundle.write(folder / "measured.tar", compiled=folder / "compiled", manifest=facts, report=measured)
     return folder / "b.tar"
 
 
@@ -71,6 +79,25 @@ def test_npz_in_npz_out_classes_and_times(capsys: Capture, built: Path) -> None:
     (row,) = told["top"]["scores"]
     assert [answer["value"] for answer in row] == sorted(scores.values, reverse=True)
     assert row[0] == {"index": best, "value": scores.values[best], "label": None}
+
+
+def test_times_are_told_beside_the_published_one(capsys: Capture, built: Path) -> None:
+    measured = built.with_name("measured.tar")
+    told = parsed(capsys, "run", measured, "--repeat", 4)
+    assert len(told["samples"]) == 4
+    assert told["number"] > 1, "the small network runs for less than 20 ms"
+    assert told["threads"] == 1
+    median = told["published"].pop("median")
+    assert told["published"] == {"device": HERE.name, "threads": 1, "same_device": True, "noisy": False}
+    status, out, err = run(capsys, "run", measured, "--print-time", "--repeat", 40, "--number", 1)
+    assert status == 0, err
+    sentence = f"Published: {median * 1000:.3f} ms on a device like this one ({HERE.name}, 1 thread)."
+    assert sentence in " ".join(out.split())
+    assert parsed(capsys, "run", measured, "--number", 2)["number"] == 2
+    assert parsed(capsys, "run", built)["published"] is None
+    _, out, _ = run(capsys, "run", built, "--print-time")
+    assert "Execution time summary" in out
+    assert "Published" not in out
 
 
 def test_what_inputs_hold(capsys: Capture, built: Path) -> None:

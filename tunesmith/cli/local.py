@@ -6,9 +6,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tunesmith import connection, errors
+
+if TYPE_CHECKING:
+    from domain.ports import Engine
+    from tuner.manifest import Manifest
+    from tunesmith.cli.published import Published
 
 _SAME_MACHINE = {"x86_64": ("x86_64", "amd64"), "aarch64": ("aarch64", "arm64")}
 """How triples write the machines that Linux names so."""
@@ -19,6 +24,11 @@ class RunResult:
     outputs: list[dict[str, Any]]
     samples: list[float]
     """Seconds per run."""
+    number: int
+    """Runs a sample, of which it is the mean."""
+    threads: int
+    published: Published | None
+    """None where nothing was measured when it was built."""
 
     def statistics(self) -> dict[str, float]:
         """TVMC's columns."""
@@ -68,17 +78,17 @@ def run_bundle(
     outputs: Path | None,
     threads: int | None,
     repeat: int,
-    number: int,
+    number: int | None,
     fill: str,
     named: Sequence[str] = (),
 ) -> RunResult:
-    """Run once, and time ``repeat`` samples. Raises InvalidInput for what does not fit, ConfigurationError.
+    """Run once, and time ``repeat`` samples, as the published time was. Raises InvalidInput for what does not fit,
+    ConfigurationError.
 
-    ``named`` are outputs that must exist; ``outputs`` gets all of them.
+    Without ``number`` a sample is of as many runs as there. ``named`` are outputs that must exist; ``outputs`` gets
+    all of them.
     """
     import tempfile
-
-    from tunesmith.cli import arrays
 
     _check_files([bundle, inputs], outputs)
     with translated(), tempfile.TemporaryDirectory(prefix="tunesmith-run-") as scratch:
@@ -87,29 +97,58 @@ def run_bundle(
         from tuner import catalogue, environments, failures
         from tuner.session import EngineSession, Limits
 
-        folder = Path(scratch)
+        folder = Path(scratch).absolute()
         manifest = bundles.open_bundle(bundle, folder / "bundle")
         _check_machine(manifest.target)
         _check_names(named, [spec.name for spec in manifest.outputs])
         spec = catalogue.get(manifest.engine)
-        if inputs is None and fill != "random":
-            inputs = folder / "inputs.npz"
-            arrays.write_constant(inputs, manifest.inputs, {"zeros": 0, "ones": 1}[fill])
-        files = {"bundle": folder / "bundle", "inputs": inputs, "outputs": outputs}
-        params = {
-            **{name: str(path.absolute()) if path else None for name, path in files.items()},
-            "threads": threads or manifest.threads,
-            "repeat": repeat,
-            "number": number,
-        }
+        given = str(inputs.absolute()) if inputs else _filled(folder, manifest, fill)
+        params = {"bundle": str(folder / "bundle"), "inputs": given, "threads": threads or manifest.threads}
+        written = str(outputs.absolute()) if outputs else None
         python = environments.interpreter(spec, connection.home())
         log, limits = folder / "engine.log", Limits(offline=True)
         with EngineSession.start(spec, python, log_path=log, home=connection.home(), limits=limits) as session:
             try:
-                answer = session.request("run", params, timeout=None)
+                answer = session.request("run", {**params, "outputs": written}, timeout=None)
+                counted, samples = _timed(session, params, repeat, number)
             except EngineRequestFailed as error:
                 raise failures.explain(error) from error
-        return RunResult(outputs=answer["outputs"], samples=answer["samples"])
+        return RunResult(
+            outputs=answer["outputs"],
+            samples=samples,
+            number=counted,
+            threads=threads or manifest.threads,
+            published=_published(folder / "bundle", manifest),
+        )
+
+
+def _filled(folder: Path, manifest: Manifest, fill: str) -> str | None:
+    """A file of inputs; None where the engine makes them, at random."""
+    from tunesmith.cli import arrays
+
+    if fill == "random":
+        return None
+    path = folder / "inputs.npz"
+    arrays.write_constant(path, manifest.inputs, {"zeros": 0, "ones": 1}[fill])
+    return str(path)
+
+
+def _timed(engine: Engine, params: dict[str, Any], repeat: int, number: int | None) -> tuple[int, list[float]]:
+    from tuner import timing
+
+    if not repeat:
+        return number or 1, []
+    return timing.alone(timing.Timed(name="bundle", engine=engine, params=params), samples=repeat, number=number)
+
+
+def _published(folder: Path, manifest: Manifest) -> Published | None:
+    from tuner import bundle, hostinfo
+    from tunesmith.cli import published
+
+    key, threads = manifest.device_key, manifest.threads
+    here = hostinfo.accelerators(threads) if key.startswith("cuda/") else (hostinfo.device(threads),)
+    same = key in {device.key for device in here}
+    return published.read(folder / bundle.EVIDENCE, device_key=key, threads=threads, same_device=same)
 
 
 def _check_files(read: Sequence[Path | None], written: Path | None) -> None:

@@ -50,7 +50,10 @@ def run(
     ] = None,
     print_time: Annotated[bool, typer.Option("--print-time", help="Measure and print execution times.")] = False,
     repeat: Annotated[int, typer.Option(min=1, help="Samples to measure.")] = 10,
-    number: Annotated[int, typer.Option(min=1, help="Runs a sample; their mean counts.")] = 1,
+    number: Annotated[
+        int | None,
+        typer.Option(min=1, help="Runs a sample; their mean counts.  [default: as many as last 20 ms]"),
+    ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads.  [default: those it was tuned for]")] = None,
     fill_mode: Annotated[FillMode, typer.Option(help="What inputs hold without --inputs.")] = FillMode.RANDOM,
     top_k: Annotated[
@@ -86,7 +89,7 @@ def run(
         if to and written != to and written:
             arrays.copy(written, chosen, to)
     if as_json:
-        output.document(_document(bundle, specs, result.samples, tops, values))
+        output.document(_document(bundle, specs, result, tops, values))
         return
     _tell(result, specs, tops, values, to)
 
@@ -98,9 +101,16 @@ def _tops(path: Path, names: list[str], most: int, known: list[str] | None) -> T
 
 
 def _document(
-    bundle: Path, specs: list[dict[str, Any]], samples: list[float], tops: Tops, values: list[Array]
+    bundle: Path, specs: list[dict[str, Any]], result: local.RunResult, tops: Tops, values: list[Array]
 ) -> dict[str, Any]:
-    document: dict[str, Any] = {"bundle": str(bundle), "outputs": specs, "samples": samples}
+    document: dict[str, Any] = {
+        "bundle": str(bundle),
+        "outputs": specs,
+        "samples": result.samples,
+        "number": result.number,
+        "threads": result.threads,
+        "published": asdict(result.published) if result.published else None,
+    }
     if tops:
         document["top"] = {name: [[asdict(answer) for answer in row] for row in rows] for name, rows in tops.items()}
     if values:
@@ -134,10 +144,16 @@ def _show(specs: list[dict[str, Any]], tops: Tops, values: list[Array]) -> None:
 
 
 def _show_times(result: local.RunResult) -> None:
-    if result.samples:
-        output.line("Execution time summary:")
-        for text in reports.statistics(result.statistics()):
-            output.line(f"  {text}")
+    from tunesmith.cli import published
+
+    if not result.samples:
+        return
+    output.line("Execution time summary:")
+    for text in reports.statistics(result.statistics()):
+        output.line(f"  {text}")
+    if result.published:
+        for sentence in published.told(result.published, result.samples, result.threads):
+            output.paragraph(sentence)
 
 
 def _answers(row: list[Answer]) -> None:

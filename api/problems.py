@@ -12,7 +12,7 @@ from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -20,6 +20,7 @@ from starlette.routing import Match
 
 from domain import errors, logs
 from domain.errors import TunesmithError
+from storage import soundness
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ STATUSES: dict[type[TunesmithError], int] = {
     errors.Conflict: 409,
     errors.EngineNotInstalled: 503,
     errors.Unavailable: 503,
+    errors.DatabaseDamaged: 503,
     TunesmithError: 500,
 }
 """The nearest ancestor's status is an error's own."""
@@ -49,6 +51,8 @@ RETRY_AFTER_SECONDS: dict[type[TunesmithError], int] = {
     errors.BlobStoreRefused: 60,
     errors.BlobStoreFull: 60,
     errors.DatabaseUnavailable: 5,
+    # Longer than clients wait: somebody has to come first.
+    errors.DatabaseDamaged: 300,
 }
 """When to ask again, where that can be guessed."""
 
@@ -66,8 +70,9 @@ HTTP_CODES = {
 _WRONG = (errors.InvalidRequest.code, errors.InvalidRequest.default_hint)
 """The same of other statuses below 500."""
 
-DATABASE_AWAY = (OperationalError, PoolTimeout)
-"""What SQLAlchemy raises when a server is away, or a transaction waited too long for its turn."""
+DATABASE_TROUBLE = (DatabaseError, PoolTimeout)
+"""What SQLAlchemy raises when a server is away, a transaction waited too long for its turn, or a table is damaged; and
+for mistakes of ours."""
 
 _CLIENT_CLOSED_REQUEST = 499
 """Nginx's number, to be told from others in the metrics."""
@@ -110,8 +115,8 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, http_error)
     app.add_exception_handler(ClientDisconnect, _hung_up)
-    for kind in DATABASE_AWAY:
-        app.add_exception_handler(kind, _database_away)
+    for kind in DATABASE_TROUBLE:
+        app.add_exception_handler(kind, _database_trouble)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -171,14 +176,20 @@ def outside(status: int, detail: str) -> JSONResponse:
     return _response(status, code=code, detail=detail, hint=hint)
 
 
-def database_unavailable() -> errors.DatabaseUnavailable:
-    """Without the driver's words, which name hosts."""
-    return errors.DatabaseUnavailable("the database does not answer")
+def of_database(error: Exception) -> errors.DatabaseUnavailable | errors.DatabaseDamaged | None:
+    """Without the driver's words, which name hosts; None of what is neither, but a mistake of ours."""
+    if soundness.is_damaged(error):
+        return errors.DatabaseDamaged("the database is damaged, or of another release")
+    away = isinstance(error, OperationalError | PoolTimeout)
+    return errors.DatabaseUnavailable("the database does not answer") if away else None
 
 
-def _database_away(request: Request, error: Exception) -> JSONResponse:
-    logger.error("%s %s: the database does not answer", request.method, request.url.path, exc_info=error)
-    return tunesmith_error(request, database_unavailable())
+def _database_trouble(request: Request, error: Exception) -> JSONResponse:
+    told = of_database(error)
+    if told is None:
+        raise error
+    logger.error("%s %s: %s", request.method, request.url.path, told.message, exc_info=error)
+    return tunesmith_error(request, told)
 
 
 def _hung_up(_request: Request, _error: Exception) -> Response:

@@ -27,7 +27,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 from domain import errors
-from storage import codec
+from storage import codec, soundness
 from storage.folders import making
 from storage.migrations import running
 from storage.versions import SqliteVersion, Version
@@ -107,11 +107,12 @@ class Database:
 def migrate(database: Database) -> None:
     """Bring the schema to the newest revision; nothing to do is fine, and so are many processes doing it at once.
 
-    Raises DatabaseUnavailable when it does not answer, DatabaseDamaged, and ConfigurationError when it is of a newer
-    release.
+    Raises DatabaseUnavailable when it does not answer, DatabaseDamaged also where only a table is, and
+    ConfigurationError when it is of a newer release.
     """
     with told(), database.migrating() as connection:
         running.upgrade(connection)
+        soundness.read_each_table(connection)
 
 
 @contextmanager
@@ -122,7 +123,7 @@ def told() -> Iterator[None]:
     except (OperationalError, PoolTimeout) as error:
         raise unavailable(error) from error
     except DatabaseError as error:
-        if is_damaged(error):
+        if soundness.is_damaged(error):
             raise unavailable(error) from error
         raise
 
@@ -130,15 +131,8 @@ def told() -> Iterator[None]:
 def unavailable(error: SQLAlchemyError | sqlite3.Error) -> errors.DatabaseUnavailable | errors.DatabaseDamaged:
     """What the driver said, in one line; it names hosts and users, never a password."""
     reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
-    kind = errors.DatabaseDamaged if is_damaged(error) else errors.DatabaseUnavailable
+    kind = errors.DatabaseDamaged if soundness.is_damaged(error) else errors.DatabaseUnavailable
     return kind(f"the database cannot be used: {reason}")
-
-
-def is_damaged(error: Exception) -> bool:
-    """Whether SQLite says that the file is no database, or not whole."""
-    said = getattr(error, "orig", None) or error
-    # Its lowest byte; the rest says where it was found out.
-    return getattr(said, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def _parse(url: str) -> URL:

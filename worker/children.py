@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,10 +14,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from configuration.refusing import CONFIGURATION_STATUS
+from domain import errors
+
 _PR_SET_PDEATHSIG = 1
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 30.0
 _HEALTHY_SECONDS = 30.0
+_TAIL_BYTES = 64 * 1024
+_TOLD = re.compile(r"error\[(\w+)\]: (.*)")
+"""As ``configuration.refusing`` says it."""
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
@@ -32,6 +39,9 @@ class Child:
     _pause: float = field(default=_FIRST_PAUSE, init=False)
     _started: float = field(default=0.0, init=False)
     _next_start: float = field(default=0.0, init=False)
+    _log_start: int = field(default=0, init=False)
+    refusals: int = field(default=0, init=False)
+    """Times in a row that it ended as who is set up wrongly does, and was not long at work before."""
 
     def start(self) -> None:
         """Only from the main thread: the child ends with the thread that started it."""
@@ -45,6 +55,7 @@ class Child:
                     os.kill(os.getpid(), signal.SIGTERM)
 
         with self.log.open("ab") as log:
+            self._log_start = log.seek(0, os.SEEK_END)
             # A session of its own: Ctrl-C in the terminal reaches the supervisor, which ends children in order.
             self.process = subprocess.Popen(
                 self.command,
@@ -67,10 +78,25 @@ class Child:
         if status is None:
             return None
         if time.monotonic() - self._started > _HEALTHY_SECONDS:
-            self._pause = _FIRST_PAUSE
+            self._pause, self.refusals = _FIRST_PAUSE, 0
+        self.refusals = self.refusals + 1 if status == CONFIGURATION_STATUS else 0
         self._kill_group(self.process.pid)
         self.process = None
         return f"the {self.name} ended ({_told(status)}); {self._put_off()} (log: {self.log})"
+
+    def refusal(self) -> errors.ConfigurationError:
+        """Why it would not start the last time, as it said itself."""
+        with contextlib.suppress(OSError), self.log.open("rb") as log:
+            log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            told = [found for line in log if (found := _TOLD.fullmatch(line.decode(errors="replace").strip()))]
+            if told:
+                code, message = told[-1].groups()
+                if code == errors.DatabaseDamaged.code:
+                    return errors.DatabaseDamaged(message)
+                return errors.ConfigurationError(
+                    f"the {self.name} cannot start: {message}", hint=f"Its log: {self.log}"
+                )
+        return errors.ConfigurationError(f"the {self.name} cannot start", hint=f"Its log says why: {self.log}")
 
     def _start_again(self) -> str | None:
         try:

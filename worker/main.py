@@ -48,7 +48,7 @@ def main() -> int:
     try:
         with told():
             runtime.clean_up()
-        runtime.announce()
+            runtime.announce()
     except errors.TunesmithError as error:
         return refuse(error)
     app = worker_app.create(url, runtime)

@@ -24,6 +24,7 @@ from typing import TextIO
 from configuration import homes, secret_files
 from configuration.refusing import refuse
 from domain import destinations, errors
+from storage import soundness
 from storage.database import Database, migrate
 from storage.settings import StorageSettings
 from tuner import hostinfo
@@ -38,6 +39,10 @@ _BROKER_SECONDS = 30.0
 _STOP_SECONDS = 6.5
 _BROKER_STOP_SECONDS = 2.0
 _LOOK_SECONDS = 0.1
+_LOOK_THROUGH_SECONDS = 2.0
+"""At a start, which a large database must not put off: of that only a part is looked at."""
+_REFUSALS = 5
+"""Of one part in a row: nothing is going to be otherwise the next time."""
 
 
 def main(host: str, port: int, home: Path) -> int:
@@ -123,6 +128,7 @@ class _Service:
             self._await_broker(self._broker)
         database = Database(settings.database_url, timeout=settings.database_timeout)
         migrate(database)
+        soundness.look_through(database.url, seconds=_LOOK_THROUGH_SECONDS)
         for child in self._children:
             self._first_start(child)
         # Before it is ready: the socket listens, so whoever comes early waits.
@@ -175,6 +181,8 @@ class _Service:
                 news = child.watch()
                 if news:
                     _say(news)
+                if child.refusals >= _REFUSALS:
+                    raise child.refusal()
             self._stop.wait(_LOOK_SECONDS)
 
     def _end(self) -> None:

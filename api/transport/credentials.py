@@ -54,7 +54,7 @@ class Credentials:
         request = Request(scope)
         try:
             caller = await self._caller(request)
-        except (errors.RateLimited, errors.Forbidden, errors.DatabaseUnavailable) as error:
+        except (errors.RateLimited, errors.Forbidden, errors.DatabaseUnavailable, errors.DatabaseDamaged) as error:
             await problems.tunesmith_error(request, error)(scope, receive, send)
             return
         except errors.Unauthorized as error:
@@ -100,8 +100,8 @@ class Credentials:
     async def _looked_up(self, request: Request, find: Callable[[], Principal]) -> Principal:
         try:
             return await anyio.to_thread.run_sync(find)
-        except problems.DATABASE_AWAY as error:
-            raise problems.database_unavailable() from error
+        except problems.DATABASE_TROUBLE as error:
+            raise (problems.of_database(error) or error) from error
         except errors.Unauthorized:
             count_failure(self._services, request)
             raise

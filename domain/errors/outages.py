@@ -93,7 +93,7 @@ class ConfigurationError(TunesmithError):
 
 class DatabaseDamaged(ConfigurationError):
     code = "database_damaged"
-    default_hint = "Move the file away and put a backup in its place: tunesmith restore (docs/operations.md)."
+    default_hint = "Stop the service and put a backup in the database's place: tunesmith restore (docs/operations.md)."
 
 
 class ForeignBlobStore(ConfigurationError):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from sqlalchemy import update
+from sqlalchemy import text, update
 from sqlalchemy.exc import OperationalError
 
 from api.jobs import repeats
@@ -182,6 +182,17 @@ def _database_away(world: World) -> Any:
     return answer
 
 
+def _database_damaged(world: World) -> Any:
+    with world.service.database.transaction() as session:
+        session.execute(text("ALTER TABLE tokens RENAME TO kept_tokens"))
+        session.execute(text("ALTER TABLE models RENAME TO kept_models"))
+    answer = world.client.get("/v1/models")
+    assert "models" not in answer.json()["detail"]
+    assert world.client.get("/v1/jobs", headers={"Authorization": "Bearer tsk_x"}).json()["code"] == "database_damaged"
+    assert world.client.get("/healthz").status_code == 200
+    return answer
+
+
 def _range(world: World) -> Any:
     path = f"/v1/artifacts/{world.digest()}/download"
     return world.client.get(path, headers={"Range": "bytes=99999999-"})
@@ -228,6 +239,7 @@ REFUSALS: dict[str, tuple[int, Ask]] = {
     "planner_busy": (503, _plans_at_once),
     "not_ready": (503, _broker_away),
     "database_unavailable": (503, _database_away),
+    "database_damaged": (503, _database_damaged),
     "artifact_deleted": (410, _deleted_artifact),
     "model_deleted": (410, _deleted_model),
     "model_in_use": (409, _model_in_use),

@@ -67,6 +67,15 @@ def torn_tables(home: Path) -> None:
             file.write(b"\xff" * page_bytes)
 
 
+def no_table(home: Path) -> None:
+    home.mkdir()
+    database = Database(f"sqlite:///{home / 'db.sqlite3'}")
+    migrate(database)
+    with database.transaction() as session:
+        session.execute(text("DROP TABLE workers"))
+    database.close()
+
+
 def a_file(home: Path) -> None:
     home.write_text("no folder")
 
@@ -80,7 +89,8 @@ def below_a_file(home: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "spoil"),
     [(command, spoil) for spoil in (no_database, torn_database) for command in COMMANDS]
-    + [(command, torn_tables) for command in ("worker", "gc", "backup")],
+    + [(command, torn_tables) for command in COMMANDS]
+    + [(command, no_table) for command in ("serve", "worker", "migrate")],
 )
 def test_a_damaged_database_is_told(
     home: Path, capsys: pytest.CaptureFixture[str], command: str, spoil: Callable[[Path], None]
@@ -112,8 +122,8 @@ def test_a_home_that_cannot_be_is_told(
 
 @pytest.mark.parametrize(
     ("spoil", "code"),
-    [(no_database, "database_damaged"), (a_file, "configuration_error")],
-    ids=["damaged", "file"],
+    [(no_database, "database_damaged"), (no_table, "database_damaged"), (a_file, "configuration_error")],
+    ids=["damaged", "without a table", "file"],
 )
 def test_doctor_tells_of_them_beside_all_else(
     home: Path, capsys: pytest.CaptureFixture[str], spoil: Callable[[Path], None], code: str

@@ -16,7 +16,9 @@ from typing import Any
 
 import pytest
 
+from domain import errors
 from tuner import processes
+from tuner.catalogue import ROOT
 from worker import supervisor
 from worker.children import Child
 
@@ -89,6 +91,68 @@ def test_a_child_that_cannot_be_started_again_is_put_off(tmp_path: Path, monkeyp
     assert [text.split(" again in ")[1] for text in news] == ["0.4 s", "0.8 s"]
     _until(lambda: child.watch() or child.process)
     child.end(by=time.monotonic())
+
+
+_REFUSES = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from configuration.refusing import refuse; from domain import errors;"
+    "print('a line of the log', flush=True); sys.exit(refuse(errors.{}('what is wrong')))"
+)
+
+
+def _refusing(tmp_path: Path, error: str) -> Child:
+    child = _child(tmp_path, _REFUSES.format(error))
+    child.command = [*child.command, str(ROOT)]
+    return child
+
+
+def test_refusals_in_a_row_are_counted(tmp_path: Path) -> None:
+    child = _refusing(tmp_path, "DatabaseDamaged")
+    child.log.write_text("error[configuration_error]: of another start\n")
+    child.start()
+    for count in (1, 2, 3):
+        _until(child.watch)
+        assert child.refusals == count
+    found = child.refusal()
+    assert (type(found), found.message) == (errors.DatabaseDamaged, "what is wrong")
+    child.end(by=time.monotonic())
+
+
+@pytest.mark.parametrize(("error", "count"), [("ConfigurationError", 1), ("DatabaseUnavailable", 0)])
+def test_only_what_time_does_not_mend_is_a_refusal(tmp_path: Path, error: str, count: int) -> None:
+    child = _refusing(tmp_path, error)
+    child.start()
+    _until(child.watch)
+    assert child.refusals == count
+    if count:
+        assert child.refusal().message == "the child cannot start: what is wrong"
+        assert str(child.log) in str(child.refusal().hint)
+    child.end(by=time.monotonic())
+
+
+def test_a_death_of_another_kind_begins_the_count_anew(tmp_path: Path) -> None:
+    child = _child(tmp_path, "raise SystemExit(7)")
+    child.refusals = 4
+    child.start()
+    _until(child.watch)
+    assert child.refusals == 0
+    assert child.refusal().message == "the child cannot start"
+    child.end(by=time.monotonic())
+
+
+def test_a_service_whose_part_refuses_again_and_again_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As when the worker finds damage that no look at the start has found."""
+    monkeypatch.delenv("TUNESMITH_DATABASE_URL", raising=False)
+    monkeypatch.setattr(supervisor, "_REFUSALS", 2)
+    command = [sys.executable, "-c", _REFUSES.format("DatabaseDamaged"), str(ROOT)]
+    monkeypatch.setattr(supervisor._Service, "_make_workers", lambda self, _: [self._child("worker", command)])
+    home = tmp_path / "home"
+    assert supervisor.main("127.0.0.1", 0, home) == 3
+    said = capsys.readouterr().err
+    assert (home / "logs" / "worker.log").read_text().count("error[database_damaged]") == 2
+    assert "error[database_damaged]: what is wrong\nhint: " in said
+    assert not (home / "server.json").exists()
 
 
 def test_a_service_that_cannot_start_its_parts_says_so(
@@ -184,7 +248,7 @@ def test_an_address_of_every_interface_is_told_as_this_machine() -> None:
 
 
 def _until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not (value := condition()):
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -10,8 +10,9 @@ from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from domain import errors
 from storage import database as databases
-from storage import statements
+from storage import soundness, statements
 from storage.database import Database
 from storage.migrations import running
 from worker.doctor import findings
@@ -21,6 +22,8 @@ CHECK, CLOCK = "database", "clock"
 _WORTH_TELLING_SECONDS = 2.0
 _WRONG_SECONDS = 240.0
 """Receivers of webhooks refuse signatures that are five minutes old, and S3 those of fifteen."""
+_LOOK_SECONDS = 10.0
+"""For the pages of a SQLite database, of which a large one is looked at in part."""
 _WRITE_HINT = "Its user owns the tables, and the server is no standby that only reads."
 
 
@@ -29,6 +32,8 @@ def check(database: Database) -> list[Finding]:
         return list(_checked(database))
     except SQLAlchemyError as error:
         return [findings.failed(CHECK, databases.unavailable(error))]
+    except errors.TunesmithError as error:
+        return [findings.failed(CHECK, error)]
 
 
 def _checked(database: Database) -> Iterator[Finding]:
@@ -42,8 +47,12 @@ def _checked(database: Database) -> Iterator[Finding]:
         yield findings.ok(CHECK, f"{dialect.name} {version}{driver} answers after {took * 1e3:.0f} ms")
         found = running.current(connection)
         yield schema(found)
+        if found == running.newest():
+            soundness.read_each_table(connection)
+            yield findings.ok(CHECK, "each of its tables can be read")
         if dialect.name == "postgresql":
             yield clock(_ahead(session))
+    soundness.look_through(database.url, seconds=_LOOK_SECONDS)
     if found is not None:
         yield _writable(database)
 

@@ -123,6 +123,16 @@ def test_a_database_that_is_away_is_told_without_its_password() -> None:
     database.close()
 
 
+def test_a_table_that_is_gone_is_told(postgresql_url: str) -> None:
+    database = Database(postgresql_url)
+    migrate(database)
+    assert codes(sql.check(database)) == []
+    with database.transaction() as session:
+        session.execute(text("ALTER TABLE records RENAME TO kept"))
+    assert codes(sql.check(database)) == [("fail", "database_damaged")]
+    database.close()
+
+
 def test_clocks_are_compared(postgresql_url: str) -> None:
     database = Database(postgresql_url)
     (found,) = (each for each in sql.check(database) if each.check == sql.CLOCK)

@@ -1,0 +1,76 @@
+"""Whether a database is whole: what drivers say when it is not, and looking before somebody needs what is damaged."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from pathlib import Path
+
+from sqlalchemy import URL, Connection
+
+from domain import errors
+from storage.tables import Base
+
+_OF_SQLITE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_OF_POSTGRESQL = frozenset({"XX001", "XX002", "42P01", "42P07", "42703"})
+"""Data and index corrupted; a table missing, or there where it is to be made; a column missing."""
+_WORDS = ("no such table", "no such column")
+"""SQLite has one number for these and for our own mistakes."""
+
+
+def is_damaged(error: Exception) -> bool:
+    """Whether the driver says that the database is none, is not whole, or has not the tables that it must have."""
+    said = getattr(error, "orig", None) or error
+    if getattr(said, "sqlstate", None) in _OF_POSTGRESQL:
+        return True
+    if not isinstance(said, sqlite3.Error):
+        return False
+    # Its lowest byte; the rest says where it was found out.
+    if getattr(said, "sqlite_errorcode", 0) & 0xFF in _OF_SQLITE:
+        return True
+    return str(said).startswith(_WORDS) or (str(said).startswith("table ") and str(said).endswith(" already exists"))
+
+
+def read_each_table(connection: Connection) -> None:
+    """One row of each, as it lies there: a table that is gone or torn is found at a start, and not by some job.
+
+    Raises what the driver does.
+    """
+    quote = connection.dialect.identifier_preparer.quote
+    for table in Base.metadata.sorted_tables:
+        names = ", ".join(quote(column.name) for column in table.columns)
+        connection.exec_driver_sql(f"SELECT {names} FROM {quote(table.name)} LIMIT 1").first()  # noqa: S608 - ours
+
+
+def look_through(url: URL, *, seconds: float) -> None:
+    """Go over the pages of a SQLite database, no longer than that: a large one is looked at in part.
+
+    PostgreSQL has tools of its own for that. Raises DatabaseDamaged and DatabaseUnavailable.
+    """
+    if url.get_backend_name() != "sqlite" or str(url.database).startswith("file:"):
+        return
+    over = threading.Event()
+    uri = Path(str(url.database)).absolute().as_uri() + "?mode=ro"
+    try:
+        with contextlib.closing(sqlite3.connect(uri, uri=True, check_same_thread=False)) as connection:
+
+            def interrupt() -> None:
+                over.set()
+                connection.interrupt()
+
+            timer = threading.Timer(seconds, interrupt)
+            timer.start()
+            try:
+                (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            finally:
+                timer.cancel()
+                timer.join()
+    except sqlite3.Error as error:
+        if over.is_set():
+            return
+        if is_damaged(error):
+            raise errors.DatabaseDamaged(f"the database cannot be used: {error}") from error
+        raise errors.DatabaseUnavailable(f"the database cannot be used: {error}") from error
+    if found != "ok" and not over.is_set():
+        raise errors.DatabaseDamaged(f"the database is damaged: {' '.join(str(found).split())}")

@@ -7,7 +7,7 @@ import itertools
 import random
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from domain.artifacts import Variant
+from domain.jobs import Tuner
 from domain.records import Record
 from domain.shared_rounds import SharedRound
 from domain.workers import Worker
@@ -25,7 +26,7 @@ from tests import models
 from tests.models import _floats, _node
 from tests.rpc.boards import KEY, rack
 from tests.worker.routes.service import Service
-from tuner import catalogue, devicelock, environments
+from tuner import catalogue, devicelock, environments, racing
 from tuner.session import EngineSession
 from tuner.settings import TunerSettings
 from worker import clock
@@ -35,7 +36,7 @@ from worker.pipeline.builds import Build
 from worker.pipeline.work import Work
 from worker.runtime import Runtime
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
 LEADER, HELPER = "MainThread", "another-host:1:1"
 
@@ -54,15 +55,18 @@ class Pair:
     trials: defaultdict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     """As the engines of each worker tell them."""
     failed: list[BaseException] = field(default_factory=list)
-    came: threading.Event = field(default_factory=threading.Event)
-    """Set once the helper has claimed a round."""
+    offered: list[str] = field(default_factory=list)
+    """The tuners of the rounds that the leader offered."""
+    came: defaultdict[str, threading.Event] = field(default_factory=lambda: defaultdict(threading.Event))
+    """By tuner, set once the helper has claimed a round of it."""
     _thread: threading.Thread | None = None
 
     def hear(self, _: EngineSession, kind: str, data: dict[str, Any]) -> None:
         if kind == "trial":
             self.trials[threading.current_thread().name].append(data)
-            # However long its engine takes to start, the leader leaves it something to do.
-            assert self.came.wait(120)
+            # However long its engine takes to start, the leader leaves it something to do: it waits in its own round.
+            tuner = self.offered[-1]
+            assert self.came[tuner].wait(240), f"no round of {tuner} was claimed"
 
     def call(self, job_id: str, idle: Sequence[Worker]) -> None:
         assert [each.id for each in idle] == [self.helper.id]
@@ -86,7 +90,7 @@ class Pair:
 
     def join(self) -> None:
         if self._thread is not None:
-            self._thread.join(60)
+            self._thread.join(240)
             assert not self._thread.is_alive()
 
 
@@ -105,14 +109,21 @@ def pair(service: Service, another_home: Path, monkeypatch: pytest.MonkeyPatch) 
     service.hear = there.hear = made.hear
     made.helper.id = HELPER
     made.leader.call_help = made.call
-    claim = shared_rounds.claim
+    claim, open_round = shared_rounds.claim, shared_rounds.open_round
 
     def claimed(*given: Any, **named: Any) -> SharedRound | None:
         if (found := claim(*given, **named)) is not None:
-            made.came.set()
+            made.came[found.offer.tuner].set()
         return found
 
+    def opened(*given: Any, **named: Any) -> SharedRound:
+        made.offered.append((found := open_round(*given, **named)).offer.tuner)
+        return found
+
+    # The leader may take long between two offers, as when it looks for another tuner's tasks.
+    monkeypatch.setattr(helping, "_PATIENCE_SECONDS", 600.0)
     monkeypatch.setattr(shared_rounds, "claim", claimed)
+    monkeypatch.setattr(shared_rounds, "open_round", opened)
     # Nobody beats for it meanwhile, and the job's first stages take as long as they take.
     alive_until = clock.now() + timedelta(hours=1)
     with service.database.transaction() as session:
@@ -142,11 +153,11 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         time.sleep(0.25)
 
     monkeypatch.setattr(devicelock, "hold", fairly)
-    monkeypatch.setattr(helping, "_DEVICE_SECONDS", 60.0)
+    monkeypatch.setattr(helping, "_DEVICE_SECONDS", 600.0)
     return taken
 
 
-def convolutions(channels: Sequence[int] = (3, 8, 16, 12), size: int = 18) -> bytes:
+def convolutions(channels: Sequence[int], size: int = 18) -> bytes:
     """One after the other, no two alike: ``image`` [1, 3, size, size] to what the last one makes of it.
 
     Nor like those of other tests, which have the same records.
@@ -183,7 +194,10 @@ def check(pair: Pair, job: dict[str, Any], trials: int) -> list[Record]:
     return stored
 
 
-def test_two_workers_tune_one_job_on_one_device(pair: Pair, turns: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("tuner", "channels", "trials"), [("autotvm", (3, 8, 16, 12), 32), ("ansor", (3, 12, 20), 24)])
+def test_two_workers_tune_one_job_on_one_device(
+    pair: Pair, turns: list[str], monkeypatch: pytest.MonkeyPatch, tuner: str, channels: Sequence[int], trials: int
+) -> None:
     build, offered, chosen = building.tuned, [], []
 
     def tuned(work: Work, of: Build, lines: Sequence[str]) -> building.Compiled:
@@ -193,8 +207,8 @@ def test_two_workers_tune_one_job_on_one_device(pair: Pair, turns: list[str], mo
         return compiled
 
     monkeypatch.setattr(building, "tuned", tuned)
-    job = pair.run(convolutions(), tuner="autotvm", trials=32)
-    stored = check(pair, job, 32)
+    job = pair.run(convolutions(channels), tuner=tuner, trials=trials)
+    stored = check(pair, job, trials)
     assert turns.count(HELPER) >= pair.rounds >= 1
     assert "1 other worker ran" in " ".join(pair.service.notes(job["id"]))
     # Builds had the records of both to choose from.
@@ -218,6 +232,23 @@ def test_the_leader_goes_on_where_its_helper_left(pair: Pair, turns: list[str]) 
     assert {each["workload_key"] for each in pair.trials[HELPER]} < {
         each["workload_key"] for each in pair.trials[LEADER]
     }
+
+
+def test_two_workers_run_a_race_of_three_tuners(pair: Pair, turns: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    trials = 60
+    # A small budget for three, each of whose slices holds more than a round.
+    monkeypatch.setattr(racing, "has_rivals", lambda _budget: True)
+    monkeypatch.setattr(racing, "entrants", lambda _budget: 3)
+    monkeypatch.setattr(racing, "impression", lambda _budget: 20 / trials)
+    job = pair.run(convolutions((3, 10, 14), size=20), tuner="auto", trials=trials)
+    stored = check(pair, job, trials)
+    by_tuner = Counter(record.tuner for record in stored)
+    measured = {(record.tuner, record.worker_id) for record in stored}
+    assert measured == set(itertools.product(Tuner.AUTO.considered, (pair.leader.id, HELPER)))
+    assert turns.count(HELPER) >= pair.rounds >= len(by_tuner)
+    # Each tuner's account has the trials of both.
+    choice = pair.service.report(job["id"])["choice"]
+    assert all(any(f"{tuner}: {by_tuner[tuner]} trials in" in line for line in choice) for tuner in by_tuner), choice
 
 
 @pytest.mark.parametrize("count", [2, 1])

@@ -94,7 +94,7 @@ def attempt(bench: Bench, sender: Couriers, job_id: str) -> Delivery:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -286,15 +286,14 @@ def test_a_slow_server_holds_up_nobody_else(bench: Bench, receiver: Receiver) ->
     with dripping([b""], pause=0.05) as port:
         slow = [ended(bench, f"http://127.0.0.1:{port}/") for _ in range(3)]
         quick = [ended(bench, receiver.url) for _ in range(5)]
-        sender = couriers(bench, seconds=0.5)
-        started = time.monotonic()
+        sender = couriers(bench, seconds=2.0)
         sender.send_due()
         until(lambda: len(receiver.received) == 5)
-        assert time.monotonic() - started < 0.5
+        assert [delivery(bench, job_id).last_error for job_id in slow] == [None] * 3, "nobody waited for these"
         until(lambda: all(delivery(bench, job_id).attempts == 1 for job_id in slow))
         until(lambda: not sender._busy)
     assert all(delivery(bench, job_id).delivered_at for job_id in quick)
-    assert [delivery(bench, job_id).last_error for job_id in slow] == ["no answer within 0.5 s"] * 3
+    assert [delivery(bench, job_id).last_error for job_id in slow] == ["no answer within 2 s"] * 3
 
 
 _COURIER = """

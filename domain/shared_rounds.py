@@ -65,10 +65,11 @@ class SharedRound:
     default_latency: float | None
     failure: Failure | None
 
-    def seconds_left(self, now: datetime) -> float | None:
-        """What is left of the tuning time that the round was offered with."""
+    def seconds_left(self, now: datetime, *, waited: float = 0.0) -> float | None:
+        """What is left of the tuning time that the round was offered with, but for what its claimant ``waited``."""
         limit = self.offer.seconds_limit
-        return None if limit is None else max(0.0, limit - max(0.0, (now - self.opened_at).total_seconds()))
+        spent = max(0.0, (now - self.opened_at).total_seconds() - waited)
+        return None if limit is None else max(0.0, limit - spent)
 
     def is_silent(self, now: datetime) -> bool:
         """Whether its claimant let the claim run out."""

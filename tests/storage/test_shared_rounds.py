@@ -172,6 +172,8 @@ def test_time_runs_from_the_offer(session: Session) -> None:
     shared = opened(session, job_id, lease, seconds_limit=60.0)
     left = [shared.seconds_left(shared.opened_at + timedelta(seconds=after)) for after in (-5, 0, 45, 90)]
     assert left == [60.0, 60.0, 15.0, 0.0]
+    late = shared.opened_at + timedelta(seconds=90)
+    assert [shared.seconds_left(late, waited=waited) for waited in (0.0, 40.0, 90.0, 200.0)] == [0.0, 10.0, 60.0, 60.0]
     assert opened(session, job_id, lease, "other", seconds_limit=None).seconds_left(NOW) is None
 
 

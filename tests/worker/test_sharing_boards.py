@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -17,7 +18,8 @@ from storage import shared_rounds, workers
 from tests.worker.conftest import Bench
 from tests.worker.team import LEADER, Team, by_worker, check_whole, gathered, states
 from tuner import devicelock
-from worker.pipeline import searching
+from worker import clock
+from worker.pipeline import helping, searching
 
 BOARD: dict[str, Any] = {
     "target": "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72",
@@ -138,3 +140,44 @@ def test_what_a_leader_waits_for_a_helper_in_a_queue_is_no_tuning_time(
     assert bench.get(job_id).state is JobState.SUCCEEDED
     assert clock.waits >= 40
     assert len(bench.records(job_id)) == 96
+
+
+class Late:
+    """Stands for ``worker.clock`` at a helper, where an hour passes at once."""
+
+    def __init__(self) -> None:
+        self.passed = timedelta(0)
+
+    def now(self) -> datetime:
+        return clock.now() + self.passed
+
+
+def test_what_a_helper_waits_in_a_queue_is_not_taken_from_the_rounds_that_stand_offered(
+    bench: Bench, team: Callable[[int], Team], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crew, late, given = team(1), Late(), []
+    helper = crew.helpers[0]
+    monkeypatch.setattr(helping, "clock", late)
+    # One that came back later would know of no queue.
+    monkeypatch.setattr(helping, "_PATIENCE_SECONDS", 600.0)
+    bench.script.queue_seconds = 3600.0
+
+    def queue(_: int) -> None:
+        if threading.current_thread().name == helper.id and not late.passed:
+            # The next round is offered to the helper while it has this one.
+            deadline = time.monotonic() + 60
+            while not states(bench, job_id).get(RoundState.OPEN) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            late.passed = timedelta(hours=1)
+
+    def hear(method: str, params: dict[str, Any]) -> None:
+        if method == "tune" and threading.current_thread().name == helper.id:
+            given.append(params["seconds"])
+
+    bench.script.before_trial, bench.script.refuse = queue, hear
+    job_id = bench.job(trials=384, seconds=1800.0, **BOARD)
+    crew.run(job_id)
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    assert late.passed
+    assert len(given) > 1
+    assert min(given) > 0.0, given

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from statistics import fmean
 from typing import Any
 
@@ -66,6 +67,8 @@ class Helper:
     """Workloads of which nothing is in this host's journal that nobody stored."""
     _keeper: RoundKeeper | None = None
     _next_look: float = 0.0
+    _queued: list[tuple[datetime, float]] = field(default_factory=list)
+    """When rounds ended here, and the seconds of each that were spent in a tracker's queue."""
 
     @property
     def has_given_up(self) -> bool:
@@ -207,6 +210,7 @@ class Helper:
             if result:
                 exhausted = bool(result["exhausted"])
                 queued = float(result.get("queue_seconds") or 0.0)
+                self._queued.append((clock.now(), queued))
         except (Canceled, errors.DiskFull):
             # The engine has ended; what it finished meanwhile is told before another worker may have the round.
             self._settled.clear()
@@ -255,7 +259,7 @@ class Helper:
             "history": None if known else self._history(work, key),
             "fresh": not known,
             "journal": str(journal.new_file(work, suffix=f"-{claimed.id}")),
-            "seconds": claimed.seconds_left(clock.now()),
+            "seconds": claimed.seconds_left(clock.now(), waited=self._waited_since(claimed.opened_at)),
             "runner": work.runner,
         }
         self._warm.add(key)
@@ -267,6 +271,10 @@ class Helper:
                 self._store(work, claimed, [data])
 
         return work.ask(engine, "tune", params, timeout=measuring.longest_round(work, trials), on_event=on_event)
+
+    def _waited_since(self, opened: datetime) -> float:
+        """In a tracker's queue, with earlier rounds: rounds are offered ahead, and this one stood there meanwhile."""
+        return sum(min(queued, max(0.0, (ended - opened).total_seconds())) for ended, queued in self._queued)
 
     def _store(self, work: Work, claimed: SharedRound, found: list[dict[str, Any]]) -> int:
         with self.database.transaction() as session:

@@ -21,6 +21,7 @@ from storage import events, jobs, models, records
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
 from tests.worker.scripted import SPEC, Script
+from tests.worker.team import Team, gathered
 from worker import clock
 from worker.runtime import Runtime
 from worker.settings import WorkerSettings
@@ -115,6 +116,13 @@ def bench(tmp_path: Path, migrated: Path, monkeypatch: pytest.MonkeyPatch) -> It
     database = Database(f"sqlite:///{home / 'db.sqlite3'}")
     yield Bench(home=home, database=database, blobs=LocalBlobStore(home / "blobs"))
     database.close()
+
+
+@pytest.fixture
+def team(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Team]]:
+    """Makes teams of so many helpers."""
+    with gathered(bench, monkeypatch) as make:
+        yield make
 
 
 class Killed(BaseException):

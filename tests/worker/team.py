@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,12 +15,14 @@ from domain.jobs import JobState
 from domain.workers import Worker
 from storage import workers
 from storage.tables import SharedRoundRow
-from tests.worker.conftest import Bench
 from tests.worker.scripted import HELLO
 from tuner import devicelock
 from worker import clock, hellos
 from worker.pipeline import helping, sharing
 from worker.runtime import Runtime
+
+if TYPE_CHECKING:
+    from tests.worker.conftest import Bench
 
 LEADER = "elsewhere:1:1"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 from domain import errors
 from domain.jobs import JobState
 from tests.worker.conftest import Bench
-from tests.worker.team import LEADER, Team, by_worker, check_whole, gathered
+from tests.worker.team import LEADER, Team, by_worker, check_whole
 
 
 def _host() -> None:
@@ -57,12 +57,6 @@ def test_any_other_failure_to_write_is_a_fault(bench: Bench) -> None:
     failure = bench.get(job_id).failure
     assert failure
     assert failure.code == "internal_error"
-
-
-@pytest.fixture
-def team(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Team]]:
-    with gathered(bench, monkeypatch) as make:
-        yield make
 
 
 def _broken() -> None:

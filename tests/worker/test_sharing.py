@@ -18,15 +18,9 @@ from domain.ports import Canceled
 from domain.shared_rounds import RoundState
 from storage import shared_rounds, workers
 from tests.worker.conftest import Bench
-from tests.worker.team import LEADER, Team, by_worker, check_whole, gathered, states
+from tests.worker.team import LEADER, Team, by_worker, check_whole, states
 from tuner import devicelock
 from worker.pipeline import helping, sharing
-
-
-@pytest.fixture
-def team(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Team]]:
-    with gathered(bench, monkeypatch) as make:
-        yield make
 
 
 def test_helpers_share_the_trials_of_a_job(bench: Bench, team: Callable[[int], Team]) -> None:

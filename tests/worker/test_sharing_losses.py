@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -18,16 +18,10 @@ from domain.shared_rounds import Offer, RoundState, SharedRound
 from storage import shared_rounds, tuning_tasks
 from tests.worker.conftest import Bench, Killed
 from tests.worker.scripted import ScriptedEngine
-from tests.worker.team import LEADER, Team, by_worker, check_whole, gathered, states
+from tests.worker.team import LEADER, Team, by_worker, check_whole, states
 from worker import clock
 from worker.pipeline import running
 from worker.pipeline.work import Outcome, Work
-
-
-@pytest.fixture
-def team(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Team]]:
-    with gathered(bench, monkeypatch) as make:
-        yield make
 
 
 def test_a_helper_that_is_killed_loses_its_round_and_no_trial(bench: Bench, team: Callable[[int], Team]) -> None:

@@ -36,11 +36,11 @@ def workload(place: dict[str, Any], tasks: list[dict[str, Any]], definitions: Pa
 def test_a_device_that_dies_costs_no_trial(
     relax: EngineSession, workload: dict[str, Any], boards: Rack, tmp_path: Path
 ) -> None:
+    dying, trials, lost = lose_one(relax, workload, boards, tmp_path / "j", trials=12)
     staying = boards.registered()
-    dying, trials, lost = lose_one(relax, workload, boards, tmp_path / "j", trials=8)
-    assert {trial["device"] for trial in trials} == {dying, *staying}
+    assert {trial["device"] for trial in trials} <= {dying, *staying}
     assert not any(trial["error"] in ("device_lost", "run_timeout", "run_error") for trial in trials)
-    assert len({trial["schedule_digest"] for trial in trials}) == 8
+    assert len({trial["schedule_digest"] for trial in trials}) == 12
     assert [(event["device"], event["state"]) for event in lost] == [(dying, "lost")]
     # The others are free again for whoever comes next.
     assert {offer.device for offer in boards.take(2)} == staying

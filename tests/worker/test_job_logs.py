@@ -65,7 +65,7 @@ def test_a_log_is_stored_while_it_grows_and_at_the_end(bench: Bench, job: str, t
         assert known(bench, job) == job_logs.EMPTY
         add(path, b"building\n")
         processes.wait_until(
-            lambda: known(bench, job).content == b"building\n", seconds=10, what="the text is stored", log=path
+            lambda: known(bench, job).content == b"building\n", seconds=60, what="the text is stored", log=path
         )
     with keeper(bench, job, path, attempt=2):
         add(path, b"measuring\n")

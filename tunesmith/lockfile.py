@@ -25,6 +25,15 @@ except ImportError:  # where there are no such locks, two who put entries at onc
     fcntl = None  # type: ignore[assignment]
 
 VERSION = 1
+_TEXTS = ("model", "target", "precision", "artifact", "sha256", "built_for", "device_key", "toolchain")
+_NUMBERS = (
+    "bytes",
+    "median_seconds",
+    "speedup_over_untuned",
+    "speedup_over_reference",
+    "max_abs_error",
+    "max_rel_error",
+)
 _HEAD = "# Written by `tunesmith pull --lock`. Commit it; `tunesmith pull` changes it.\n"
 
 
@@ -170,11 +179,27 @@ def _entry(table: Mapping[str, Any]) -> Entry:
     """Names that a later version adds are overlooked."""
     known = {each.name for each in fields(Entry)}
     entry = Entry(**{name: value for name, value in table.items() if name in known})
-    for name in ("model", "target", "artifact", "sha256", "toolchain", "device_key"):
+    for name in _TEXTS:
         if not isinstance(getattr(entry, name), str):
             raise TypeError(f"{name} is no text")
-    _plain(entry.input_shapes)
+    for name in ("device", "job"):
+        if not isinstance(getattr(entry, name), str | None):
+            raise TypeError(f"{name} is no text")
+    for name in _NUMBERS:
+        value = getattr(entry, name)
+        if value is not None and not _is_number(value):
+            raise TypeError(f"{name} is {value!r}, not a number from 0 up")
+    if entry.bytes is None or entry.median_seconds == 0:
+        raise ValueError("a bundle has bytes, and takes some time")
+    shapes = entry.input_shapes
+    if not isinstance(shapes, dict) or not all(type(size) is int for shape in shapes.values() for size in shape):
+        raise TypeError("input_shapes are not lists of whole numbers by name")
     return entry
+
+
+def _is_number(value: Any) -> bool:
+    """TOML has true, nan and inf, too."""
+    return type(value) in (int, float) and 0 <= value < float("inf")
 
 
 def _table(entry: Entry) -> str:

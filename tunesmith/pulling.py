@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from tunesmith import errors
@@ -63,9 +63,23 @@ def slower_by(held: Entry, now: Entry) -> float | None:
 
 
 def check_speed(held: Entry, now: Entry, limit: float) -> None:
-    """Raises ArtifactSlower beyond ``limit``."""
+    """Raises ArtifactSlower beyond ``limit``, and InvalidInput where the locked one has no time to compare with."""
+    if held.sha256 == now.sha256:
+        return  # whatever it takes, it takes no more than itself
     slower = slower_by(held, now)
-    if slower is not None and slower > limit:
+    if held.median_seconds is None:
+        raise errors.InvalidInput(
+            f"the lock file has no median_seconds of {held.artifact}, so nothing can be compared with it",
+            code="invalid_lock",
+            hint="Take the committed file back, or accept what is best now with --update.",
+        )
+    if slower is None:
+        raise errors.ArtifactSlower(
+            f"{now.artifact} was never timed, so nothing says that it is not slower than the locked one",
+            hint="Keep to the locked one with --frozen, or accept it with --update.",
+            details={"locked": asdict(held), "now": asdict(now), "slower_by": None},
+        )
+    if slower > limit:
         raise errors.ArtifactSlower(
             f"the best bundle is {compared(slower)} than the locked one; {100 * limit:g} % is allowed",
             hint="Tune again (tunesmith tune), keep to the locked one with --frozen, or accept it with --update.",
@@ -123,7 +137,12 @@ def _gone(client: Client, question: Question, toolchain: str, held: Entry) -> er
 def _none(question: Question, toolchain: str | None) -> str:
     by = f" by {toolchain}" if toolchain else ""
     on = f" on {question.device}" if question.device else ""
-    return f"there is no verified {question.precision} bundle of this model for {question.target}{by}{on}"
+    shaped = f" with {_shapes(question.input_shapes)}" if question.input_shapes else ""
+    return f"there is no verified {question.precision} bundle of this model for {question.target}{shaped}{by}{on}"
+
+
+def _shapes(shapes: Mapping[str, Sequence[int]]) -> str:
+    return " ".join(f"{name}:{','.join(map(str, shape))}" for name, shape in sorted(shapes.items()))
 
 
 def _instead(artifacts: Iterable[Artifact]) -> list[str]:
@@ -138,7 +157,7 @@ def _instead(artifacts: Iterable[Artifact]) -> list[str]:
 
 def _in_words(artifact: Artifact) -> str:
     data = artifact.data
-    shapes = " ".join(f"{name}:{','.join(map(str, shape))}" for name, shape in sorted(data["input_shapes"].items()))
+    shapes = _shapes(data["input_shapes"])
     median = artifact.median_seconds
     parts = [
         f"{artifact.id}: {data['precision']} for {artifact.target}",

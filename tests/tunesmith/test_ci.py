@@ -26,12 +26,14 @@ import yaml
 from tests.api.factories import TOKEN, Service
 from tests.tunesmith.stored import forget, tuned
 from tests.tunesmith.test_help import COMMANDS
+from tunesmith import lockfile
 from tunesmith.client import Client
 from tunesmith.lockfile import Entry
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "ci.md").read_text()
 WORKFLOW: dict[str, Any] = yaml.safe_load((ROOT / "docs" / "ci" / "github-actions.yml").read_text())
+SAMPLE = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)[0]
 GITLAB: dict[str, Any] = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0])
 
 
@@ -227,7 +229,14 @@ def test_the_gitlab_snippet_uses_what_exists(name: str) -> None:
 
 
 def test_the_page_tells_the_codes_and_fields() -> None:
-    for word in ("artifact_slower", "artifact_missing", "not_locked", "artifact_not_found"):
+    for word in ("artifact_slower", "artifact_missing", "not_locked", "artifact_not_found", "invalid_lock"):
         assert f"`{word}`" in PAGE
-    shown = re.findall(r"^(\w+) = ", re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)[0], re.MULTILINE)
+    shown = re.findall(r"^(\w+) = ", SAMPLE.split("[[artifact]]")[1], re.MULTILINE)
     assert shown == [each.name for each in fields(Entry) if each.name not in ("device", "input_shapes")]
+
+
+def test_the_sample_is_a_lock_file(tmp_path: Path) -> None:
+    path = tmp_path / "tunesmith.lock"
+    path.write_text(SAMPLE)
+    (entry,) = lockfile.read(path).values()
+    assert (entry.artifact, entry.median_seconds) == ("a-8c1f…", 0.000527)

@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tests.tunesmith.test_cli import run
 from tunesmith import downloads, errors, lockfile
 from tunesmith.client import Client
 from tunesmith.models import Model
+from tunesmith.pulling import check_speed
 
 RELAX = "relax/tvm-0.27.0/llvm-22.1.8"
 LOCK = "tunesmith.lock"
@@ -287,6 +289,9 @@ def test_programs_read_json(capsys: Capture, good: Artifact) -> None:
         ["--model", "net.onnx", "--fail-if-slower", "5%"],
         ["--model", "net.onnx", "--lock", "l", "--fail-if-slower", "much"],
         ["--model", "net.onnx", "--lock", "l", "--fail-if-slower=-5%"],
+        ["--model", "net.onnx", "--lock", "l", "--fail-if-slower", "5"],
+        ["--model", "net.onnx", "--lock", "l", "--fail-if-slower", "1"],
+        ["--model", "net.onnx", "--lock", "l", "--fail-if-slower", "nan%"],
         ["--model", "net.onnx", "--lock", "l", "--frozen", "--update"],
         ["j-1", "--lock", "l", "--frozen"],
     ],
@@ -307,6 +312,49 @@ def test_what_is_no_lock_file(tmp_path: Path, text: str) -> None:
     with pytest.raises(errors.InvalidInput, match=f"{LOCK} is no lock file") as caught:
         lockfile.read(path)
     assert (caught.value.code, bool(caught.value.hint)) == ("invalid_lock", True)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ['median_seconds = "x"', "median_seconds = -1", "median_seconds = 0", "median_seconds = nan", "bytes = true",
+     "max_abs_error = inf", "job = 3", "precision = 1", 'input_shapes = { x = "12" }', "input_shapes = [1]"],
+)  # fmt: skip
+def test_a_damaged_entry_is_refused(capsys: Capture, good: Artifact, damage: str) -> None:
+    pull(capsys)
+    name = damage.split(" ")[0]
+    lines = [line for line in Path(LOCK).read_text().splitlines() if not line.startswith(f"{name} = ")]
+    Path(LOCK).write_text("\n".join([*lines, damage, ""]))
+    for options in (["--fail-if-slower", "5%"], ["--frozen"]):
+        status, _, err = pull(capsys, *options)
+        assert (status, err.startswith(f"error[invalid_lock]: {LOCK} is no lock file"), "\nhint: " in err) == (
+            5, True, True,
+        ), err  # fmt: skip
+
+
+def test_a_limit_needs_times_on_both_sides(
+    capsys: Capture, service: Service, client: Client, model: Model, good: Artifact
+) -> None:
+    pull(capsys)
+    whole = Path(LOCK).read_text()
+    timeless = "".join(line for line in whole.splitlines(True) if not line.startswith("median_seconds"))
+    Path(LOCK).write_text(timeless)
+    assert (pull(capsys, "--fail-if-slower", "5%")[0], Path(LOCK).read_text()) == (0, whole), "the same bundle"
+    Path(LOCK).write_text(timeless)
+    worse = tuned(service, client, model, gain=1.5)
+    forget(service, good.id)
+    status, _, err = pull(capsys, "--fail-if-slower", "5%")
+    assert (status, "error[invalid_lock]" in err, Path(LOCK).read_text()) == (5, True, timeless), err
+    assert pull(capsys)[0] == 0
+    assert locked()[0]["artifact"] == worse.id
+    held, now = _entry("ab"), replace(_entry("ab"), artifact="a-2", sha256="ef")
+    with pytest.raises(errors.ArtifactSlower, match="a-2 was never timed"):
+        check_speed(replace(held, median_seconds=0.1), now, 0.05)
+
+
+def test_the_shape_that_is_missing_is_named(capsys: Capture, good: Artifact) -> None:
+    status, _, err = run(capsys, "pull", "--model", "net.onnx", "--input-shape", "x:1,3,48,100")
+    assert status == 5
+    assert "there is no verified f32 bundle of this model for native with x:1,3,48,100\n" in err
 
 
 def test_a_lock_file_survives_odd_names(tmp_path: Path) -> None:

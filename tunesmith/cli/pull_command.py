@@ -125,6 +125,10 @@ def _limit(text: str | None) -> float | None:
     limit = options.share(text, "--fail-if-slower")
     if limit is not None and not 0 <= limit < float("inf"):
         raise typer.BadParameter(f"--fail-if-slower is a share such as 5% or 0.05, not {text!r}")
+    if limit is not None and limit >= 1 and not str(text).endswith("%"):
+        raise typer.BadParameter(
+            f"--fail-if-slower {text} would be {100 * limit:g}%; write {text}% or {100 * limit:g}%"
+        )
     return limit
 
 

@@ -65,7 +65,7 @@ class Contender(BaseModel):
     records: int = Field(description="Tuning records that it was built with.")
     trials: int = Field(description="Trials of this job that searched for it.")
     seconds_tuned: float
-    seconds: float | None = Field(description="Median of a run in the race; null of what was not timed.")
+    seconds: float | None = Field(description="Median of a run in the benchmark; null of a build that was not in it.")
     verified: bool
     verdict: str = Field(description="Why it was left, or that it won.")
 
@@ -98,5 +98,7 @@ class Report(BaseModel):
     choice: list[str] = Field(description="Why this engine and tuner: a sentence for each that was considered.")
     compared_with: str = Field(description="What the reference is: ONNX Runtime, or an IRModule's unscheduled build.")
     precision: str = Field(description="What the published variant computes with.")
-    portfolio: list[Contender] = Field(description="Every build that raced, the fastest first.")
+    portfolio: list[Contender] = Field(
+        description="Every build that raced: those of the benchmark, the fastest first, then the others."
+    )
     conditions: Conditions | None = Field(description="Null where nothing was measured on the service's own machine.")

@@ -95,7 +95,7 @@ class Contender:
     """Trials of this job that searched for it."""
     seconds_tuned: float = 0.0
     seconds: float | None = None
-    """Median seconds per run in the race, which is shorter than the benchmark."""
+    """Median seconds per run in the benchmark, as in ``timings``; None of a build that was not in it."""
     verified: bool = False
     verdict: str = ""
     """Why it was left, or that it won."""
@@ -146,7 +146,7 @@ class Report:
     precision: str = "f32"
     """Of the published variant."""
     portfolio: tuple[Contender, ...] = ()
-    """Every build that raced, the fastest first."""
+    """Every build that raced: those of the benchmark, the fastest first, then the others as they came in."""
     conditions: Conditions | None = None
 
 

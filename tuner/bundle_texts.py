@@ -234,7 +234,7 @@ def _raced(report: Report) -> str:
     )
     return f"""
 
-Builds that raced to be published, in a shorter run:
+Builds that might have been published; a median is that of the benchmark above:
 
 | build | median | trials | |
 |---|---|---|---|

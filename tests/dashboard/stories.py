@@ -311,11 +311,13 @@ def _portfolio(story: Story, report: Report) -> tuple[Contender, ...]:
     plain = Contender(
         name="untuned relay", tuner=None, engine="relay", seconds=untuned, verdict="slower" if won else "published"
     )
-    rewritten = replace(plain, name="rewritten", rewritten=True, seconds=0.97 * untuned, verdict="slower")
+    rewritten = replace(
+        plain, name="rewritten", rewritten=True, seconds=None, verdict="when they raced: 1.12× the time of autotvm"
+    )
     left = Contender(
         name="metaschedule NCHW", tuner="metaschedule", engine="relax", trials=24, verdict="could not catch up"
     )
-    return (searched, rewritten, plain, left)
+    return (searched, plain, rewritten, left)
 
 
 def _bundle(blobs: LocalBlobStore, job: Job, model: Model, network: Network, report: Report) -> tuple[str, int]:

@@ -58,17 +58,23 @@ def unmeasured(work: Work, made: Sequence[Build]) -> list[Outcome]:
 
 
 def settled(work: Work, published: Variant, medians: Mapping[Variant, float]) -> tuple[Contender, ...]:
-    """The portfolio after the benchmark, with verdicts on untuned and tuned."""
+    """The portfolio after the benchmark, with verdicts on untuned and tuned, and no seconds but the benchmark's.
+
+    Those of the race are of another run, and two runs differ by more than builds do.
+    """
     tuned = variants.tuned(work)
-    names = {Variant.UNTUNED: _untuned_name(work), Variant.TUNED: tuned.name if tuned else None}
+    benched = {_untuned_name(work): Variant.UNTUNED} | ({tuned.name: Variant.TUNED} if tuned else {})
     found = []
     for contender in (codec.load(Contender, data) for data in work.outcomes[Stage.VERIFY]["portfolio"]):
-        for variant, name in names.items():
-            if contender.name == name and (contender.verified or variant is published):
-                verdict = "published" if variant is published else _behind(medians, variant, published)
-                seconds = contender.seconds or medians.get(variant)
-                contender = replace(contender, verdict=verdict, seconds=seconds)
-        found.append(contender)
+        variant = benched.get(contender.name)
+        verdict = contender.verdict
+        if variant is published:
+            verdict = "published"
+        elif variant and contender.verified:
+            verdict = _behind(medians, variant, published)
+        seconds = medians.get(variant) if variant else None
+        found.append(replace(contender, verdict=verdict, seconds=seconds))
+    # Sorting keeps the order of the race among those without seconds.
     return tuple(_ordered(found))
 
 
@@ -129,7 +135,7 @@ def _contender(
     elif each is chosen or chosen is None or seconds is None:
         verdict = "the fastest tuned build"
     else:
-        verdict = _slower(seconds, medians[chosen.build.name])
+        verdict = f"when they raced: {seconds / medians[chosen.build.name]:.2f}× the time of {chosen.build.name}"
     return replace(_of(build, verdict=verdict), seconds=seconds, verified=found.passed)
 
 
@@ -185,11 +191,7 @@ def _behind(medians: Mapping[Variant, float], variant: Variant, published: Varia
         return "not timed"
     if variant is Variant.TUNED and medians[variant] < medians[published] * 1.02:
         return "not surely faster than untuned"
-    return _slower(medians[variant], medians[published])
-
-
-def _slower(seconds: float, best: float) -> str:
-    return f"{seconds / best:.2f}× the time of the fastest"
+    return f"{medians[variant] / medians[published]:.2f}× the time of the fastest"
 
 
 def _ordered(contenders: Sequence[Contender]) -> list[Contender]:

@@ -59,9 +59,11 @@ class Artifact:
     def download(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> Path:
         """Write the bundle to ``path``, or into the folder ``path``: wholly and with the right digest, or not at all.
 
+        A text that ends with a slash names a folder, which is made where it is missing.
         What a broken download leaves is taken up by the next one to the same place. ``progress`` gets bytes there and
         bytes in all. Raises InvalidInput for what cannot be written, ServerError for wrong bytes, NetworkError.
         """
+        downloads.make_folder(path)
         target = self.place(path)
         source = f"/v1/artifacts/{self.id}/download"
         return downloads.fetch(
@@ -70,5 +72,4 @@ class Artifact:
 
     def place(self, path: str | os.PathLike[str]) -> Path:
         """Where ``download`` writes to."""
-        target = Path(path)
-        return target / f"{self.id}.tar" if target.is_dir() else target
+        return downloads.place(path, f"{self.id}.tar")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
 from tunesmith import errors
 
 _SECONDS = {"s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0, "h": 3600.0, "hour": 3600.0}
-_PART = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[a-z]*)")
+_PART = re.compile(r"(?P<number>\d{1,15}(?:\.\d{1,15})?)\s*(?P<unit>[a-z]*)")
 _HINT = "Write seconds as a number, or as in '300s', '10m', '1.5h', '200 trials' or '200 trials, 10m'."
 
 
@@ -40,9 +41,12 @@ def parse(text: str) -> Budget:
 
 def of(value: Budget | float | str) -> Budget:
     """Of anything that ``Client.tune`` takes: a number is seconds. Raises InvalidInput."""
-    if isinstance(value, Budget):
-        return value
-    return parse(value) if isinstance(value, str) else Budget(seconds=float(value))
+    if isinstance(value, str):
+        return parse(value)
+    found = value if isinstance(value, Budget) else Budget(seconds=float(value))
+    if found.seconds is not None and not math.isfinite(found.seconds):
+        raise _wrong(str(found.seconds))
+    return found
 
 
 def _wrong(text: str) -> errors.InvalidInput:

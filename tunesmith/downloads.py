@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 """Gets bytes there and bytes in all."""
 _CHUNK = 256 * 1024
+_SLASHES = tuple(filter(None, (os.sep, os.altsep)))
 
 
 def file_digest(path: Path) -> str:
@@ -37,6 +39,30 @@ def file_digest(path: Path) -> str:
 
 def is_there(path: Path, digest: str) -> bool:
     return path.is_file() and file_digest(path) == digest
+
+
+def place(to: str | os.PathLike[str], name: str) -> Path:
+    """``to``, or ``name`` in it where that is a folder, or is written as one: with a slash at its end."""
+    return Path(to) / name if _is_folder(to) else Path(to)
+
+
+def make_folder(to: str | os.PathLike[str]) -> None:
+    """Where ``to`` is written as one. Raises InvalidInput."""
+    if _is_folder(to):
+        with _writing(Path(to)):
+            Path(to).mkdir(parents=True, exist_ok=True)
+
+
+def check(to: str | os.PathLike[str]) -> None:
+    """Raises InvalidInput, before there is anything to write, for a place that cannot be written."""
+    make_folder(to)
+    folder = Path(to) if _is_folder(to) else Path(to).absolute().parent
+    with _writing(Path(to)), tempfile.TemporaryFile(dir=folder):
+        pass
+
+
+def _is_folder(to: str | os.PathLike[str]) -> bool:
+    return Path(to).is_dir() or os.fspath(to).endswith(_SLASHES)
 
 
 def fetch(

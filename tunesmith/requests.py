@@ -95,6 +95,7 @@ def _budget(given: dict[str, Any]) -> dict[str, float]:
     """Taken out of ``given``."""
     limits: dict[str, float] = {name: given.pop(name) for name in ("trials", "seconds") if name in given}
     if "budget" not in given:
+        budgets.of(limits.get("seconds", 0.0))  # raises what it would of a budget
         return limits
     if limits:
         raise errors.InvalidInput(

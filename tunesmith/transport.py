@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -47,7 +48,11 @@ class Transport:
     def post(
         self, path: str, json: Any = None, *, idempotency_key: str | None = None, patient: bool = False
     ) -> httpx.Response:
-        """Repeated after a lost answer only when it carries a key; ``patient`` waits minutes for the answer."""
+        """Repeated after a lost answer only when it carries a key; ``patient`` waits minutes for the answer.
+
+        Raises InvalidInput for nan and infinity, which JSON does not have.
+        """
+        _check_finite("", json)
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
         timeout = _PATIENT_TIMEOUT if patient else self._timeout
         send = lambda: self._send("POST", path, json=json, headers=headers, timeout=timeout)  # noqa: E731
@@ -136,6 +141,17 @@ def _error(response: httpx.Response) -> errors.TunesmithError:
     asked = retrying.asked_to_wait(response.headers)
     known = problem if isinstance(problem, dict) else None
     return problems.from_answer(response.status_code, known, retry_after=asked)
+
+
+def _check_finite(name: str, value: Any) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise errors.InvalidInput(f"{name} is {value}", hint="Give a finite number.")
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            _check_finite(f"{name}.{key}" if name else str(key), each)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            _check_finite(name, each)
 
 
 def _given(params: Mapping[str, Any] | None) -> dict[str, Any]:

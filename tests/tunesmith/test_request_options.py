@@ -10,7 +10,8 @@ import pytest
 
 from tests.api.scripted import ScriptedWorker
 from tests.tunesmith.test_cli import parsed, run
-from tunesmith import requests
+from tunesmith import downloads, requests
+from tunesmith.client import Client
 
 ROOT = Path(__file__).parents[2]
 
@@ -145,3 +146,83 @@ def test_a_draft_says_only_what_was_asked_for() -> None:
     options: requests.Options = {"trials": 8, "seconds": None, "threads": None, "input_shapes": {"x": (1, 3)}}
     assert requests.draft("m-1", options) == {"model": "m-1", "budget": {"trials": 8}, "input_shapes": {"x": [1, 3]}}
     assert json.dumps(requests.draft("m-1", {"rpc": {"tracker": "a:1", "key": "k"}, "runner": "rpc"}))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["--seconds", "nan"], 5, "error[invalid_budget]: budget 'nan' cannot be read"),
+        (["--seconds", "inf"], 5, "error[invalid_budget]: budget 'inf' cannot be read"),
+        (["--timeout", "inf"], 5, "error[invalid_input]: measure.timeout is inf"),
+        (["--precision", "fp16", "--max-error", "nan"], 2, "error[usage]: "),
+        (["--precision", "fp16", "--min-top1", "inf%"], 2, "error[usage]: "),
+    ],
+)
+def test_numbers_that_are_none(
+    capsys: pytest.CaptureFixture[str], url: str, onnx: Path, arguments: list[str], status: int, words: str
+) -> None:
+    found, _, err = run(capsys, "tune", onnx, "--no-wait", *arguments)
+    assert (found, words in err, "\nhint: " in err) == (status, True, True), err
+
+
+@pytest.mark.usefixtures("worker", "url")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--webhook-secret", "whsec_x"], "--webhook URL"),
+        (["--no-wait", "-o", "x.tar"], "--no-wait"),
+        (["--dry-run", "-o", "x.tar"], "--dry-run"),
+        (["-o", "-"], "standard output"),
+    ],
+)
+def test_no_option_is_overlooked(
+    capsys: pytest.CaptureFixture[str], onnx: Path, arguments: list[str], words: str
+) -> None:
+    status, out, err = run(capsys, "tune", onnx, *arguments)
+    assert (status, out, err.startswith("error[usage]: "), words in err) == (2, "", True, True), err
+    assert parsed(capsys, "jobs") == []
+
+
+def test_a_secret_of_the_environment_needs_no_webhook(
+    capsys: pytest.CaptureFixture[str], url: str, onnx: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNESMITH_WEBHOOK_SECRET", "whsec_x")
+    assert parsed(capsys, "tune", onnx, "--no-wait")["webhook"] is None
+
+
+@pytest.mark.usefixtures("worker", "url")
+@pytest.mark.parametrize("place", ["nowhere/x.tar", "net.onnx/x.tar", "net.onnx/"])
+def test_a_place_that_cannot_be_written_is_told_before_the_job(
+    capsys: pytest.CaptureFixture[str], onnx: Path, place: str
+) -> None:
+    status, _, err = run(capsys, "tune", onnx, "-o", place)
+    assert (status, f"error[unwritable_file]: cannot write {place.rstrip('/')}: " in err) == (5, True), err
+    assert parsed(capsys, "jobs") == []
+
+
+@pytest.mark.usefixtures("worker", "url")
+def test_a_place_that_fails_after_the_job_names_the_job(
+    capsys: pytest.CaptureFixture[str], onnx: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloads, "check", lambda _: None)
+    status, _, err = run(capsys, "tune", onnx, "-o", "nowhere/x.tar")
+    job = parsed(capsys, "jobs")[0]["id"]
+    assert status == 5
+    assert f"hint: The bundle is kept; get it with: tunesmith pull {job} -o FILE" in err
+
+
+@pytest.mark.usefixtures("worker", "url")
+def test_a_folder_is_made_where_a_slash_says_so(
+    capsys: pytest.CaptureFixture[str], onnx: Path, client: Client, tmp_path: Path
+) -> None:
+    status, _, err = run(capsys, "tune", onnx, "-o", "first/")
+    assert status == 0, err
+    (bundle,) = Path("first").iterdir()
+    job = parsed(capsys, "jobs")[0]
+    assert bundle.name == f"{job['artifact_id']}.tar"
+    status, out, _ = run(capsys, "pull", job["id"], "-o", "second/deep/")
+    assert (status, out) == (0, f"second/deep/{bundle.name}\n")
+    assert Path(out.strip()).read_bytes() == bundle.read_bytes()
+    assert client.job(job["id"]).artifact.download(f"{tmp_path}/third/") == tmp_path / "third" / bundle.name
+    assert run(capsys, "pull", job["id"], "-o", "-")[0] == 2
+    assert not Path("-").exists()

@@ -6,6 +6,7 @@ import base64
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -176,3 +177,14 @@ def test_waiting_can_be_watched(
         job.cancel()
     with pytest.raises(errors.JobAlreadyFinished):
         job.retry()
+
+
+@pytest.mark.parametrize("budget", [float("nan"), float("inf"), Budget(seconds=float("nan")), "9" * 400, "9" * 5000])
+def test_a_budget_that_is_no_number(client: Client, onnx: Path, budget: Any) -> None:
+    model = client.upload(onnx)
+    with pytest.raises(errors.InvalidInput) as caught:
+        client.tune(model, budget=budget)
+    assert (caught.value.code, bool(caught.value.hint)) == ("invalid_budget", True)
+    with pytest.raises(errors.InvalidInput, match=r"measure\.timeout is nan"):
+        client.plan(model, measure={"timeout": float("nan")})
+    assert list(client.jobs()) == []

@@ -25,7 +25,6 @@ def test_every_example_runs(
     service: Service, client: Client, worker: ScriptedWorker, onnx: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     onnx.rename(onnx.with_name("model.onnx"))
-    Path("bundles").mkdir()
     space: dict[str, Any] = {"client": client}
     assert len(EXAMPLES) == 9
     for number, example in enumerate(EXAMPLES):

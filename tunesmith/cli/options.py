@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -13,6 +14,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 JobId = Annotated[
     str,
     typer.Argument(metavar="JOB", help="Id of a job, as `jobs` lists them.", autocompletion=completion.jobs),
+]
+Output = Annotated[
+    str | None,
+    # As text: a path would lose the slash that tells a folder which is not there yet.
+    typer.Option("-o", "--output", metavar="FILE|DIR/", help="File to write the bundle to, or folder."),
 ]
 _SHAPE = "--input-shape is NAME:SIZE,SIZE,… such as x:1,3,224,224"
 
@@ -39,9 +45,17 @@ def share(text: str | None, option: str) -> float | None:
     if text is None:
         return None
     try:
-        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+        found = float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
-        raise typer.BadParameter(f"{option} is a share such as 1% or 0.01, not {text!r}") from None
+        found = math.nan
+    if not math.isfinite(found):
+        raise typer.BadParameter(f"{option} is a share such as 1% or 0.01, not {text!r}")
+    return found
+
+
+def check_output(to: str | None) -> None:
+    if to in ("", "-"):
+        raise typer.BadParameter(f"-o names a file or a folder, not {to!r}: a bundle is not written to standard output")
 
 
 def labels(texts: Sequence[str]) -> dict[str, str]:

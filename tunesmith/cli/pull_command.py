@@ -65,7 +65,7 @@ def pull(
         list[str] | None,
         typer.Option(metavar="NAME:1,3,224,224", help="With --model: only bundles for this shape; repeatable."),
     ] = None,
-    to: Annotated[Path | None, typer.Option("-o", "--output", help="File or folder to write to.")] = None,
+    to: options.Output = None,
     lock: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Record in this file what was taken, and hold to it.")
     ] = None,
@@ -82,6 +82,7 @@ def pull(
     """Download a job's bundle, or the best of a model."""
     locking = _Locking(file=lock, limit=_limit(fail_if_slower), update=update)
     _check_choice(job, model, locking, frozen=frozen)
+    options.check_output(to)
     shapes = options.input_shapes(input_shape or [])
     try:
         if job is not None:
@@ -132,7 +133,7 @@ def _limit(text: str | None) -> float | None:
     return limit
 
 
-def _of_job(job: str, to: Path | None, locking: _Locking) -> dict[str, Any]:
+def _of_job(job: str, to: str | None, locking: _Locking) -> dict[str, Any]:
     from tunesmith.lockfile import Question
 
     with connecting.client() as client:
@@ -144,7 +145,7 @@ def _of_job(job: str, to: Path | None, locking: _Locking) -> dict[str, Any]:
 
 
 def _best(
-    model: str, wanted: dict[str, Any], toolchain: str | None, to: Path | None, locking: _Locking
+    model: str, wanted: dict[str, Any], toolchain: str | None, to: str | None, locking: _Locking
 ) -> dict[str, Any]:
     from tunesmith import pulling
     from tunesmith.lockfile import Question
@@ -158,7 +159,7 @@ def _best(
     return result | {"faster_elsewhere": _elsewhere(found)}
 
 
-def _frozen(model: str, wanted: dict[str, Any], to: Path | None, locking: _Locking) -> dict[str, Any]:
+def _frozen(model: str, wanted: dict[str, Any], to: str | None, locking: _Locking) -> dict[str, Any]:
     """Without a word to the server where the file is there already."""
     from tunesmith import downloads
     from tunesmith.lockfile import Question
@@ -182,12 +183,12 @@ def _frozen(model: str, wanted: dict[str, Any], to: Path | None, locking: _Locki
         return {"status": "unchanged", **result}
     with connecting.client() as client, _missing(locking, held):
         artifact = client.artifact(held.sha256)
-        _download(artifact, path)
+        _download(artifact, to, path)
     return {"status": "downloaded", **result, "artifact": artifact.data}
 
 
 def _taken(
-    artifact: Artifact, question: Question, to: Path | None, locking: _Locking, *, held: Entry | None
+    artifact: Artifact, question: Question, to: str | None, locking: _Locking, *, held: Entry | None
 ) -> dict[str, Any]:
     """Checks what was found against what is locked, has it downloaded, and locks it."""
     from tunesmith import downloads, lockfile, pulling
@@ -201,7 +202,7 @@ def _taken(
     path = _place(to, artifact.id)
     is_there = downloads.is_there(path, artifact.digest)
     if not is_there:
-        _download(artifact, path)
+        _download(artifact, to, path)
     if locking.file and now != held:
         lockfile.put(locking.file, now)
     moved = held is not None and held.sha256 != now.sha256
@@ -215,19 +216,20 @@ def _taken(
     }
 
 
-def _download(artifact: Artifact, path: Path) -> None:
+def _download(artifact: Artifact, to: str | None, path: Path) -> None:
     try:
-        artifact.download(path, progress=connecting.download_progress(path, artifact.size_bytes))
+        artifact.download(to or path, progress=connecting.download_progress(path, artifact.size_bytes))
     except (KeyboardInterrupt, errors.NetworkError):
         if any(path.absolute().parent.glob(f".{glob.escape(path.name)}.*.part")):
             output.note("what has come of the bundle is kept; the same command goes on from there")
         raise
 
 
-def _place(to: Path | None, artifact_id: str) -> Path:
-    if to is None:
-        return Path(f"{artifact_id}.tar")
-    return to / f"{artifact_id}.tar" if to.is_dir() else to
+def _place(to: str | None, artifact_id: str) -> Path:
+    from tunesmith import downloads
+
+    name = f"{artifact_id}.tar"
+    return Path(name) if to is None else downloads.place(to, name)
 
 
 def _held(file: Path | None, question: Question) -> Entry | None:

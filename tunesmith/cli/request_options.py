@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -190,8 +191,6 @@ class Queueing:
         str | None,
         typer.Option(
             metavar="whsec_…",
-            envvar="TUNESMITH_WEBHOOK_SECRET",
-            show_envvar=False,
             help="Signs that call.  [default: TUNESMITH_WEBHOOK_SECRET, or a new one that is shown once]",
         ),
     ] = None
@@ -202,8 +201,20 @@ class Queueing:
             "group": self.group,
             "priority": self.priority,
             "labels": options.labels(self.label or []) or None,
-            "webhook": _given({"url": self.webhook, "secret": self.webhook_secret}) if self.webhook else None,
+            "webhook": self._webhook(),
         }
+
+    @property
+    def secret(self) -> str | None:
+        """Of the environment only where nothing is said: it may stand there for jobs without a webhook, too."""
+        return self.webhook_secret or os.environ.get("TUNESMITH_WEBHOOK_SECRET") or None
+
+    def _webhook(self) -> dict[str, Any] | None:
+        if self.webhook:
+            return _given({"url": self.webhook, "secret": self.secret})
+        if self.webhook_secret is not None:
+            raise typer.BadParameter("--webhook-secret signs the call of --webhook URL, which is not given")
+        return None
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:

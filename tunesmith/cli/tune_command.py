@@ -13,6 +13,7 @@ from tunesmith.cli import connecting, groups, options, output, plans, reports, w
 from tunesmith.cli.request_options import Build, Measuring, Queueing, Search
 
 if TYPE_CHECKING:
+    from tunesmith.artifacts import Artifact
     from tunesmith.client import Client
     from tunesmith.jobs import Job
     from tunesmith.models import Model
@@ -53,11 +54,12 @@ def tune(
         bool, typer.Option("--dry-run", help="Only tell what the job would do: engines, coverage, trials, minutes.")
     ] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Stay until the job ends.")] = True,
-    to: Annotated[Path | None, typer.Option("-o", "--output", help="Download the bundle to this file.")] = None,
+    to: options.Output = None,
     as_json: options.Json = False,
 ) -> int:
     """Tune a model and show what was gained. Without a budget the server's default applies (10 minutes)."""
     request = {**build.request(), **search.request(), **measuring.request(), **queueing.request()}
+    _check_output(to, waits=wait and not dry_run)
     with connecting.client() as client:
         uploaded = _uploaded(client, model, operator, like=queueing.like)
         if dry_run:
@@ -74,6 +76,19 @@ def tune(
     return 0
 
 
+def _check_output(to: str | None, *, waits: bool) -> None:
+    """Before the job, which may take hours. Raises InvalidInput for what cannot be written."""
+    from tunesmith import downloads
+
+    options.check_output(to)
+    if to is not None and not waits:
+        raise typer.BadParameter(
+            "-o waits for the bundle: leave --no-wait and --dry-run out, or `tunesmith pull` it later"
+        )
+    if to is not None:
+        downloads.check(to)
+
+
 def _tell_wait(job: Job) -> None:
     """Why the job will not begin soon; of a warning its code and what to do."""
     warnings = job.data.get("warnings") or ()
@@ -85,7 +100,7 @@ def _tell_wait(job: Job) -> None:
 
 def _tell_secret(job: Job, queueing: Queueing) -> None:
     webhook = job.data.get("webhook") or {}
-    if queueing.webhook and not queueing.webhook_secret and webhook.get("secret"):
+    if queueing.webhook and not queueing.secret and webhook.get("secret"):
         output.note(f"calls of {webhook['url']} are signed with {webhook['secret']}; this is not shown again")
 
 
@@ -134,13 +149,13 @@ def _leave(job: Job, *, as_json: bool) -> None:
     output.note(f"look at it: tunesmith status {job.id} --watch")
 
 
-def _show(job: Job, to: Path | None, *, as_json: bool) -> None:
+def _show(job: Job, to: str | None, *, as_json: bool) -> None:
     job.refresh()
     if job.state != "succeeded" and as_json:
         output.document({"job": job.data, "report": None, "artifact": None, "path": None})
     job.check()
     report, artifact = job.report(), job.artifact
-    path = artifact.download(to) if to else None
+    path = _download(job, artifact, to) if to else None
     if as_json:
         place = str(path) if path else None
         output.document({"job": job.data, "report": report, "artifact": artifact.data, "path": place})
@@ -148,3 +163,12 @@ def _show(job: Job, to: Path | None, *, as_json: bool) -> None:
     output.note("")
     reports.comparison(report, precision=job.data["precision"])
     output.line(f"artifact {artifact.id}" + (f"  {path}" if path else f"  (get it: tunesmith pull {job.id} -o FILE)"))
+
+
+def _download(job: Job, artifact: Artifact, to: str) -> Path:
+    try:
+        return artifact.download(to)
+    except (errors.InvalidInput, errors.NetworkError) as error:
+        # Not "try again": the job is done.
+        error.hint = f"The bundle is kept; get it with: tunesmith pull {job.id} -o FILE"
+        raise

@@ -231,7 +231,8 @@ class TunerPlan(BaseModel):
         description="Tasks that need no trial: others have searched them, or there is no choice."
     )
     tasks_left_out: int = Field(
-        description="Tasks that the budget does not reach for, though nobody has searched them."
+        description="Tasks without a record that get no trial: the budget does not reach for them, nor did an earlier"
+        " one as large. 0 where nothing is to be measured."
     )
     trials: int = Field(description="Trials that the job would plan.")
     trials_on_record: int = Field(description="Trials of these tasks that are stored and count.")

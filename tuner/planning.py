@@ -1,7 +1,8 @@
 """Which tuning tasks get how many trials, before any is measured.
 
 A task is covered when it was searched as hard as its share of the budget would search it; whoever did it, nobody pays
-for it again, and the budget is cut to the shares of the tasks that are left.
+for it again, and the budget is cut to the shares of the tasks that are left. Of seconds, tasks of which nothing is left
+to try leave their shares to the others.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def plan(
     taken off, and one whose share they spent in trials or in seconds, whichever the budget limits, gets none.
     """
     covered = covered or {}
-    shared = shares(extracted, budget, n_trial=n_trial)
+    shared = shares(extracted, budget, covered=covered, n_trial=n_trial)
     most = [_most(task, n_trial) for task in extracted]
     return [
         TuningTask(
@@ -64,15 +65,29 @@ def less_trials(budget: Budget, spent: int) -> Budget:
     return budget if budget.trials is None else replace(budget, trials=max(1, budget.trials - spent))
 
 
-def shares(extracted: Sequence[ExtractedTask], budget: Budget, *, n_trial: int | None = None) -> list[Effort]:
-    """What the budget holds for each task, as if nobody had searched any; 0 of what it does not limit."""
+def shares(
+    extracted: Sequence[ExtractedTask],
+    budget: Budget,
+    *,
+    covered: Mapping[str, Coverage] | None = None,
+    n_trial: int | None = None,
+) -> list[Effort]:
+    """What the budget holds for each task, whoever searched it before; 0 of what it does not limit.
+
+    ``covered`` tells of which tasks nothing is left to try: these get no seconds.
+    """
+    covered = covered or {}
     most = [_most(task, n_trial) for task in extracted]
     work = [part if limit else 0.0 for part, limit in zip(_work(extracted), most, strict=True)]
     trials = [0] * len(most) if budget.trials is None else _share(budget.trials, most, work)
-    total = math.fsum(work) or 1.0
+    left = [
+        0.0 if _is_exhausted(covered.get(task.workload_key, _UNKNOWN), limit) else part
+        for task, part, limit in zip(extracted, work, most, strict=True)
+    ]
+    total = math.fsum(left) or 1.0
     return [
         Effort(trials=float(count), seconds=(budget.seconds or 0.0) * part / total)
-        for count, part in zip(trials, work, strict=True)
+        for count, part in zip(trials, left, strict=True)
     ]
 
 
@@ -90,12 +105,17 @@ def seconds(
     """
     if budget.seconds is None:
         return None
+    shared = shares(extracted, budget, covered=covered, n_trial=n_trial)
     left = 0.0
-    for task, share in zip(extracted, shares(extracted, budget, n_trial=n_trial), strict=True):
+    for task, share in zip(extracted, shared, strict=True):
         if planned.get(task.workload_key):
             effort = (covered or {}).get(task.workload_key, _UNKNOWN).effort
             left += max(0.0, share.seconds - (effort.seconds if effort else 0.0))
     return left
+
+
+def _is_exhausted(known: Coverage, most: int) -> bool:
+    return known.trials >= most or (known.effort is not None and math.isinf(known.effort.seconds))
 
 
 def _missing(budget: Budget, share: Effort, most: int, known: Coverage) -> int:

@@ -19,6 +19,9 @@ def plan_told(data: Mapping[str, Any]) -> str | None:
         return None
     covered = data.get("covered", data.get("tasks_covered", 0))
     parts = [f"{data['tuner']}: {data['tasks']} tuning tasks, {covered} without need for trials"]
+    on_record = data.get("trials_on_record")
+    if on_record and covered == data["tasks"]:
+        parts.append(f"this budget pays for no more than the {on_record} trials on record, a larger one may")
     passed = data.get("passed_over") or data.get("records_passed_over") or {}
     if passed:
         kinds = " and ".join(f"{count} of another {kind}" for kind, count in passed.items())

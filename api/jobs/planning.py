@@ -106,8 +106,10 @@ def _tuner(
     budget, cap = request.budget, request.tuner_options.n_trial
     covered = coverage.find(session, keys, **identity)
     planned = planning.plan("plan", extracted, budget, covered=covered, n_trial=cap)
-    if request.runner is RunnerKind.NONE:
+    measures = request.runner is not RunnerKind.NONE
+    if not measures:
         planned = planning.without_trials(planned)
+    without = [task for task in planned if not task.trials_planned]
     trials = {task.extracted.workload_key: task.trials_planned for task in planned}
     limit = planning.seconds(extracted, budget, trials, covered=covered, n_trial=cap)
     rate = rates.seconds_a_trial(session, device_key=place.device.key, toolchain=toolchain.identity, tuner=tuner.value)
@@ -116,8 +118,8 @@ def _tuner(
     return schemas.TunerPlan(
         tuner=tuner,
         tasks=len(planned),
-        tasks_covered=sum(_is_covered(task, covered) for task in planned if not task.trials_planned),
-        tasks_left_out=sum(not _is_covered(task, covered) for task in planned if not task.trials_planned),
+        tasks_covered=sum(_is_covered(task, covered) for task in without),
+        tasks_left_out=sum(not _is_covered(task, covered) for task in without) if measures else 0,
         trials=sum(task.trials_planned for task in planned),
         trials_on_record=sum(known.trials for known in covered.values()),
         records_passed_over=records.passed_over(session, keys, **identity),

@@ -129,6 +129,17 @@ def test_an_exhausted_search_covers_everything() -> None:
     assert missing(PAIR, Budget(trials=10**6, seconds=10**6), over, over) == ([0, 0], 0.0)
 
 
+def test_seconds_of_what_is_exhausted_go_to_the_others() -> None:
+    over = coverage(7, effort=(math.inf, math.inf))
+    assert missing(PAIR, Budget(seconds=10), over, NEW) == ([0, TRIALS_PER_TASK], 10.0)
+    # A whole space on record is as good, and what an earlier budget held for the other one is taken off.
+    small = [task(0, space_size=20), task(1)]
+    assert missing(small, Budget(seconds=100), coverage(20), coverage(effort=(0.0, 10.0))) == (
+        [0, TRIALS_PER_TASK],
+        90.0,
+    )
+
+
 def test_a_task_that_no_time_was_left_for_is_covered_by_the_same_budget_only() -> None:
     given = coverage(effort=(0.0, 5.0))
     assert missing(PAIR, Budget(seconds=10), given, given) == ([0, 0], 0.0)
@@ -137,7 +148,7 @@ def test_a_task_that_no_time_was_left_for_is_covered_by_the_same_budget_only() -
 
 def test_a_small_space_that_is_on_record_is_covered() -> None:
     small = [task(0, space_size=20), task(1, space_size=20)]
-    assert missing(small, Budget(seconds=10), coverage(20), coverage(12)) == ([0, 8], 5.0)
+    assert missing(small, Budget(seconds=10), coverage(20), coverage(12)) == ([0, 8], 10.0)
 
 
 def test_without_a_runner_nothing_is_planned() -> None:
@@ -145,13 +156,19 @@ def test_without_a_runner_nothing_is_planned() -> None:
     assert [each.trials_planned for each in planned] == [0, 0]
 
 
-@given(TASKS, st.integers(1, 5000), st.floats(1, 1e5))
-def test_the_same_job_again_needs_nothing(tasks: list[ExtractedTask], trials: int, seconds: float) -> None:
+@given(TASKS, st.integers(1, 5000), st.floats(1, 1e5), st.sets(st.integers(0, 39)))
+def test_the_same_job_again_needs_nothing(
+    tasks: list[ExtractedTask], trials: int, seconds: float, exhausted: set[int]
+) -> None:
+    ended = {
+        each.workload_key: coverage(1, effort=(math.inf, math.inf)) for each in tasks if each.position in exhausted
+    }
     for budget in (Budget(trials=trials), Budget(seconds=seconds), Budget(trials=trials, seconds=seconds)):
+        shared = planning.shares(tasks, budget, covered=ended)
         covered = {
             each.workload_key: Coverage(trials=1, best_latency=1e-3, effort=share)
-            for each, share in zip(tasks, planning.shares(tasks, budget), strict=True)
-        }
+            for each, share in zip(tasks, shared, strict=True)
+        } | ended
         assert shares(tasks, budget, covered=covered) == [0] * len(tasks)
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from tunesmith.cli import output
 from tunesmith.cli.live import LiveView
 from tunesmith.events import Event
-from tunesmith.progress import Progress
+from tunesmith.progress import Progress, plan_told
 from tunesmith.progress_lines import PlainView
 
 _NOW = datetime.now(UTC)
@@ -102,3 +102,11 @@ def test_numbers_for_people() -> None:
     ]
     assert [output.size(count) for count in (999, 585_532, 10**10)] == ["999 B", "585.5 kB", "10.0 GB"]
     assert [output.latency(seconds) for seconds in (0.00125, 0.0000209)] == ["1.250 ms", "20.90 µs"]
+
+
+def test_a_plan_without_trials_says_that_they_were_paid_for() -> None:
+    told = plan_told({"tuner": "autotvm", "tasks": 4, "covered": 4, "trials_on_record": 96})
+    assert told is not None
+    assert told.endswith("this budget pays for no more than the 96 trials on record, a larger one may")
+    for data in ({"covered": 3, "trials_on_record": 96}, {"covered": 4, "trials_on_record": 0}):
+        assert "on record" not in (plan_told({"tuner": "autotvm", "tasks": 4, **data}) or "")

@@ -68,7 +68,10 @@ def _limits(plan: Mapping[str, Any]) -> list[str]:
             said.append(f"The time ends {tuner['tuner']} after about {reached} of its {tuner['trials']} trials.")
         if tuner["tasks_left_out"]:
             count = tuner["tasks_left_out"]
-            said.append(f"The budget does not reach {count} of {tuner['tuner']}'s tasks; more trials or seconds do.")
+            said.append(
+                f"The budget, or an earlier one as large, does not reach {count} of {tuner['tuner']}'s tasks; "
+                "more trials or seconds do."
+            )
     return said
 
 

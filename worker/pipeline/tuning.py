@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from domain import errors
 from domain.jobs import Stage
-from domain.tuning_tasks import Effort, TuningTask
+from domain.tuning_tasks import Coverage, Effort, TuningTask
 from storage import jobs, tuning_tasks
 from tuner import planning
 from worker.pipeline import arms, contest, covering, hints, sharing
@@ -67,25 +69,34 @@ def _keep_efforts(work: Work, search: Search, ended_by: str) -> None:
     """
     tasks = search.progress.tasks
     extracted = [task.extracted for task in tasks]
-    shares = planning.shares(extracted, work.request.budget, n_trial=work.request.tuner_options.n_trial)
     with work.database.transaction() as session:
         work.keeper.require(jobs.holds(session, work.job.id, work.lease))
         known = covering.coverage(session, work, extracted)
+        now = {task.extracted.workload_key: _searched(search, task, known) for task in tasks}
+        options = work.request.tuner_options
+        shares = planning.shares(extracted, work.request.budget, covered=now, n_trial=options.n_trial)
         efforts = {}
         for task, share in zip(tasks, shares, strict=True):
             key = task.extracted.workload_key
-            if not task.trials_planned:
+            spent = now[key].effort
+            if not task.trials_planned or spent is None:
                 continue
-            before = known[key].effort or Effort(trials=0.0, seconds=0.0)
-            trials = float(task.trials_done + known[key].trials)
-            seconds = before.seconds + search.seconds_of[key]
-            if key in search.exhausted or trials >= task.extracted.space_size:
-                trials = seconds = math.inf
             efforts[key] = Effort(
-                trials=max(trials, share.trials if ended_by == "trials" else 0.0),
-                seconds=max(seconds, share.seconds if ended_by == "seconds" else 0.0),
+                trials=max(spent.trials, share.trials if ended_by == "trials" else 0.0),
+                seconds=max(spent.seconds, share.seconds if ended_by == "seconds" else 0.0),
             )
         tuning_tasks.set_effort(session, work.job.id, efforts)
+
+
+def _searched(search: Search, task: TuningTask, known: Mapping[str, Coverage]) -> Coverage:
+    """What is known of a task now that the search has ended, its own trials and those of others."""
+    key = task.extracted.workload_key
+    before = known[key].effort or Effort(trials=0.0, seconds=0.0)
+    trials = task.trials_done + known[key].trials
+    effort = Effort(trials=float(trials), seconds=before.seconds + search.seconds_of[key])
+    if key in search.exhausted or trials >= task.extracted.space_size:
+        effort = Effort(trials=math.inf, seconds=math.inf)
+    return replace(known[key], trials=trials, effort=effort)
 
 
 def _conclude(work: Work, search: Search, ended_by: str) -> Outcome:

@@ -35,6 +35,9 @@ class OutputError(BaseModel):
     )
     least_top1: float | None = Field(description="The share that was asked for.")
     not_finite: int = Field(description="Elements that are NaN or infinite where the reference's are not.")
+    not_compared: bool = Field(
+        description="Whether the reference has no finite number there, on any input, so that nothing was compared."
+    )
 
 
 class Verification(BaseModel):

@@ -52,6 +52,8 @@ class OutputError:
     """Elements that are NaN or infinite where the reference's are not."""
     least_top1: float | None = None
     """The share of ``top1`` that was asked for; None where any will do."""
+    not_compared: bool = False
+    """The reference has no finite number there, on any input: whatever agrees with that proves nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +68,13 @@ class Verification:
 
     @property
     def passed(self) -> bool:
-        return bool(self.outputs) and all(output.passed for output in self.outputs)
+        """Every output agrees, and at least one of them was compared."""
+        return self.proves and all(output.passed for output in self.outputs)
+
+    @property
+    def proves(self) -> bool:
+        """Whether anything was compared at all."""
+        return any(not output.not_compared for output in self.outputs)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,7 +49,9 @@ def judge(
         published=published,
         speedup_over_untuned=over_untuned,
         speedup_over_reference=over_reference,
-        summary=_summary(medians, set(verifications), correct, published, reference) + _noise(conditions),
+        summary=_summary(medians, set(verifications), correct, published, reference)
+        + _unproven_outputs(verifications[published], reference)
+        + _noise(conditions),
         compared_with=reference,
         conditions=conditions,
     )
@@ -59,6 +61,19 @@ def nothing_right(verifications: Mapping[Variant, Verification]) -> errors.Verif
     """The error of a job none of whose builds is correct, with every one's errors in its details."""
     return errors.VerificationFailed(
         "no compiled variant computes what the model computes", details=_wrong(verifications)
+    )
+
+
+def nothing_compared(found: Verification, reference: str) -> errors.VerificationFailed:
+    """The error of a job whose model gives no number on any input."""
+    kinds = ", ".join(f"{name}: {kind}" for name, kind in found.inputs.items())
+    outputs = ", ".join(error.output for error in found.outputs)
+    return errors.VerificationFailed(
+        f"{reference} computes no finite number from {len(found.seeds)} seeded inputs{f' ({kinds})' if kinds else ''}: "
+        f"every element of {outputs} is NaN or infinite, so no build can be proven right",
+        hint="Check the model: docs/verification.md lists the values that its inputs were given. To build it all the "
+        "same, unproven and untimed, use runner 'none'.",
+        details={"outputs": [error.output for error in found.outputs], "inputs": dict(found.inputs)},
     )
 
 
@@ -122,6 +137,14 @@ def _summary(
         parts.insert(place, _against_reference(ratio, str(published), reference))
     first, *others = parts
     return "; ".join([first[0].upper() + first[1:], *(_lowered(part) for part in others)]) + "."
+
+
+def _unproven_outputs(found: Verification, reference: str) -> str:
+    names = [error.output for error in found.outputs if error.not_compared]
+    if not names:
+        return ""
+    said = "Output {} was" if len(names) == 1 else "Outputs {} were"
+    return f" {said.format(', '.join(names))} not compared: {reference} computes no finite number there."
 
 
 def _noise(conditions: Conditions | None) -> str:

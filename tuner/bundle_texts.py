@@ -278,7 +278,9 @@ def _agreement(error: OutputError) -> str:
 def _verdict(error: OutputError) -> str:
     if error.not_finite:
         return f"FAILED: {error.not_finite} not finite"
-    return "passed" if error.passed else "FAILED"
+    if not error.passed:
+        return "FAILED"
+    return "not compared: no finite number in the reference" if error.not_compared else "passed"
 
 
 def _kinds(report: Report) -> str:

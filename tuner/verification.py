@@ -156,7 +156,9 @@ class _Found:
 
     def error(self, name: str, least_top1: float | None) -> OutputError:
         first = self._compared[0]
-        rows, agreed = self._sum("rows"), self._sum("agreed")
+        not_compared = self._sum("elements") > 0 and not self._sum("finite")
+        # Of rows without numbers none has a largest element.
+        rows, agreed = (0, 0) if not_compared else (self._sum("rows"), self._sum("agreed"))
         top1 = agreed / rows if rows else None
         kept = top1 is None or least_top1 is None or top1 >= least_top1
         return OutputError(
@@ -170,6 +172,7 @@ class _Found:
             top1=top1,
             not_finite=self._sum("not_finite"),
             least_top1=least_top1 if rows else None,
+            not_compared=not_compared,
         )
 
     def _sum(self, name: str) -> int:

@@ -162,6 +162,7 @@ def test_a_report_comes_with_success(client: TestClient, service: Service, job: 
     ]
     error = report["verifications"]["tuned"]["outputs"][0]
     assert (error["max_abs"], error["top1"], error["least_top1"], error["not_finite"]) == (3.6e-7, 1.0, None, 0)
+    assert error["not_compared"] is False
     assert (report["verifications"]["tuned"]["inputs"], report["precision"]) == ({"x": "image"}, "f32")
 
 

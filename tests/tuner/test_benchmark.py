@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,6 +29,17 @@ def noisy(median: float, seed: int, noise: float = 0.002) -> Timing:
 
 def constant(**seconds: float) -> dict[Variant, Timing]:
     return {Variant(name): of_samples([value] * 60) for name, value in seconds.items()}
+
+
+def test_an_output_that_was_not_compared_is_told() -> None:
+    one = verification(Variant.UNTUNED).outputs[0]
+    nothing = replace(one, output="z", not_compared=True)
+    found = replace(verification(Variant.UNTUNED), outputs=(one, nothing))
+    assert found.passed
+    told = judge(constant(untuned=1e-3), {Variant.UNTUNED: found}).summary
+    assert told.endswith("Output z was not compared: ONNX Runtime computes no finite number there.")
+    assert "not compared" not in judge(constant(untuned=1e-3), BOTH_RIGHT).summary
+    assert not replace(found, outputs=(nothing, nothing)).passed
 
 
 # choosing

@@ -351,4 +351,7 @@ def test_a_readme_tells_the_limits_and_what_was_fed() -> None:
     assert "on 16 seeded inputs (`x` image)" in text
     assert "| TVM, tuned | int8 | `y` | 1e-07 | 0.04 | 1e-05 + 0.1 × | 93.8% (at least 90.0%) | passed |" in text
     assert "FAILED: 2 not finite" in text
+    nothing = dataclasses.replace(checked, outputs=(error, dataclasses.replace(error, output="z", not_compared=True)))
+    text = bundle_texts.readme(MANIFEST, dataclasses.replace(report, verifications={Variant.TUNED: nothing}), [])
+    assert "(at least 90.0%) | not compared: no finite number in the reference |" in text
     assert bundle.evidence(report)["verification"]["tuned"]["outputs"][0]["top1"] == 0.9375

@@ -127,6 +127,34 @@ def test_elements_that_are_not_finite_are_counted(tmp_path: Path) -> None:
     assert (result.outputs[0].not_finite, result.outputs[0].top1, result.passed) == (6, None, False)
 
 
+@pytest.mark.parametrize(
+    ("finite", "not_compared", "passed"),
+    [((0, 0, 0), [True, True], False), ((0, 0, 1), [False, True], True), ((8, 8, 8), [False, True], True)],
+)
+def test_an_output_without_any_finite_number_proves_nothing(
+    tmp_path: Path, finite: tuple[int, ...], not_compared: list[bool], passed: bool
+) -> None:
+    left = iter(finite)
+    shared = {"dtype": "float32", "max_abs": 0.0, "max_rel": 0.0, "atol": 1e-3, "rtol": 0.1, "passed": True}
+    nothing = {**shared, "output": "z", "elements": 8, "finite": 0, "rows": 4, "agreed": 0}
+    reference = compared([0.0] * 3)
+    reference.answers["compare"] = lambda params, _: {
+        "outputs": [{**shared, "output": "y", "elements": 8, "finite": next(left)}, nothing]
+    }
+    result = verify(reference, FakeEngine({"run": lambda params, _: {}}), tmp_path)
+    assert [each.not_compared for each in result.outputs] == not_compared
+    assert (result.passed, result.outputs[1].passed, result.outputs[1].top1) == (passed, True, None)
+
+
+def test_an_output_without_elements_is_compared(tmp_path: Path) -> None:
+    shared = {"dtype": "float32", "max_abs": 0.0, "max_rel": 0.0, "atol": 1e-3, "rtol": 0.1, "passed": True}
+    reference = compared([0.0] * 3)
+    reference.answers["compare"] = lambda params, _: {
+        "outputs": [{**shared, "output": "y", "elements": 0, "finite": 0}]
+    }
+    assert verify(reference, FakeEngine({"run": lambda params, _: {}}), tmp_path).passed
+
+
 def test_narrow_precisions_are_judged_by_more_inputs() -> None:
     assert verification.seeds_for(Precision.F32) == verification.SEEDS
     assert len(verification.seeds_for(Precision.AUTO)) >= 16

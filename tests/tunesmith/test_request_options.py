@@ -11,6 +11,7 @@ import pytest
 from tests.api.scripted import ScriptedWorker
 from tests.tunesmith.test_cli import parsed, run
 from tunesmith import downloads, requests
+from tunesmith.cli import reports
 from tunesmith.client import Client
 
 ROOT = Path(__file__).parents[2]
@@ -118,6 +119,20 @@ def test_a_report_says_what_was_compared(capsys: pytest.CaptureFixture[str], onn
     assert "measured on Zen with 2 threads, 2 samples of each; 95 % intervals of medians at most 3 % wide" in told
     assert "3000 to 3700 MHz; 0.2 other programs at work; calibration loop varied by 8 %; attempt 3" in told
     assert "NOISY: the calibration loop varied by 8%" in told
+
+
+@pytest.mark.parametrize(
+    ("passed", "told"), [(True, "y NOT COMPARED: the reference has no finite number there"), (False, "y off by 0 %")]
+)
+def test_a_report_says_what_was_not_compared(capsys: pytest.CaptureFixture[str], passed: bool, told: str) -> None:
+    output = {
+        "output": "y", "max_rel": 0.0, "rtol": 0.1, "top1": None, "not_finite": 0, "not_compared": True,
+        "passed": passed, "max_abs": 0.0,
+    }  # fmt: skip
+    found = {"precision": "f32", "seeds": [0, 1, 2], "inputs": {}, "outputs": [output], "passed": passed}
+    empty: dict[str, Any] = {"timings": {}, "engines": {}, "choice": [], "failed_tasks": []}
+    reports.comparison({**empty, "summary": "So it is.", "verifications": {"tuned": found}}, precision="f32")
+    assert told in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.usefixtures("url")

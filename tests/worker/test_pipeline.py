@@ -10,9 +10,10 @@ import pytest
 from domain import errors
 from domain.artifacts import Variant
 from domain.events import EventKind
-from domain.jobs import JobState, Stage
+from domain.jobs import JobState, Stage, Tuner
 from storage import artifacts
 from tests.worker.conftest import Bench
+from tests.worker.scripted import HELLO, RELAX, ScriptedEngine
 from tuner import bundle
 
 
@@ -97,6 +98,28 @@ def test_nothing_wrong_is_published(bench: Bench) -> None:
     assert (job.stage, bench.script.measured) == (Stage.BASELINE, [])
     assert job.artifact_id is None
     assert not bench.work(job_id).exists()
+
+
+@pytest.mark.parametrize("tuner", [Tuner.AUTOTVM, Tuner.AUTO])
+def test_a_model_without_any_finite_number_proves_nothing(
+    bench: Bench, tuner: Tuner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare = ScriptedEngine._compare
+
+    def without_numbers(engine: ScriptedEngine, params: dict[str, Any]) -> dict[str, Any]:
+        return {"outputs": [{**each, "elements": 8, "finite": 0} for each in compare(engine, params)["outputs"]]}
+
+    monkeypatch.setattr(ScriptedEngine, "_compare", without_numbers)
+    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "reference": HELLO}
+    job_id = bench.job(tuner=tuner)
+    bench.runtime().run_job(job_id)
+    job = bench.get(job_id)
+    assert job.failure is not None
+    assert (job.state, job.stage, job.failure.code) == (JobState.FAILED, Stage.BASELINE, "verification_failed")
+    assert job.failure.message.startswith("ONNX Runtime computes no finite number from 3 seeded inputs")
+    assert "docs/verification.md" in (job.failure.hint or "")
+    assert job.failure.details["outputs"] == ["y"]
+    assert bench.script.measured == []
 
 
 def test_a_build_that_crashes_when_run_is_not_published(bench: Bench) -> None:

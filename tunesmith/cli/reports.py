@@ -75,6 +75,8 @@ def _checked(verification: Mapping[str, Any]) -> str:
 
 
 def _limits(error: Mapping[str, Any]) -> str:
+    if error.get("not_compared") and error["passed"]:
+        return f"{error['output']} NOT COMPARED: the reference has no finite number there"
     off, allowed = _percent(error["max_rel"]), _percent(error["rtol"])
     parts = [f"{error['output']} off by {off} of its largest value, {allowed} allowed"]
     if error["top1"] is not None:

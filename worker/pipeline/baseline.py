@@ -104,13 +104,7 @@ class _Builds:
         work = self._work
         try:
             built = building.untuned(work, name, variants.untuned_folder(name))
-            if work.measures:
-                found = self._verify(name)
-                self.verifications[name] = found
-                if not found.passed:
-                    reference = referring.name(work)
-                    self._drop(f"{name} imports the model but computes something else than {reference}{_worst(found)}")
-                    return False
+            found = self._verify(name) if work.measures else None
         except errors.TunesmithError as error:
             work.keeper.check()
             if self._alone:
@@ -118,8 +112,20 @@ class _Builds:
             self._error = self._error or error
             self._drop(f"{name} cannot build or run the model: {error.message[:500].rstrip('.')}")
             return False
+        if found is not None and not self._is_right(name, found):
+            return False
         self.files += built.files
         return True
+
+    def _is_right(self, name: str, found: Verification) -> bool:
+        """Raises VerificationFailed when there is nothing that any build could be compared with."""
+        reference = referring.name(self._work)
+        self.verifications[name] = found
+        if found.outputs and not found.proves:
+            raise benchmark.nothing_compared(found, reference)
+        if not found.passed:
+            self._drop(f"{name} imports the model but computes something else than {reference}{_worst(found)}")
+        return found.passed
 
     def _verify(self, name: str) -> Verification:
         work = self._work

@@ -47,6 +47,7 @@ def compare(
     ``precision`` is what ``actual`` was computed with, and decides the tolerances; ``max_rel`` replaces the relative
     one of floating-point outputs. Of the outputs that ``classifiers`` names, ``rows`` counts the vectors over the last
     axis longer than one and ``agreed`` those whose largest element is at the expected place; of others both are 0.
+    ``elements`` counts the expected ones and ``finite`` those that are numbers: without any, agreement proves nothing.
     """
     return [
         _compare(
@@ -87,6 +88,8 @@ def _compare(name: str, expected: Any, actual: Any, tolerances: tuple[float, flo
         "rtol": rtol,
         "passed": bool(max_abs <= atol + rtol * scale) and not not_finite,
         "not_finite": not_finite,
+        "elements": int(expected.size),
+        "finite": int(np.count_nonzero(np.isfinite(_wide(expected)))),
         "rows": rows,
         "agreed": agreed,
     }

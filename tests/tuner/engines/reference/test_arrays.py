@@ -100,6 +100,14 @@ def test_what_is_not_finite_is_counted(reference: EngineSession, tmp_path: Path)
     assert (same["not_finite"], same["passed"]) == (0, True)
 
 
+def test_finite_numbers_are_counted(reference: EngineSession, tmp_path: Path) -> None:
+    values = _npz(tmp_path / "e.npz", a=[math.nan, math.inf, -math.inf], b=[1.0, math.nan, 0.0], c=[])
+    counts = [(output["elements"], output["finite"]) for output in _compare(reference, values, values)]
+    assert counts == [(3, 0), (3, 2), (0, 0)]
+    whole = _npz(tmp_path / "i.npz", "<i8", a=[1, 2**62])
+    assert [(output["elements"], output["finite"]) for output in _compare(reference, whole, whole)] == [(2, 2)]
+
+
 def test_a_classifiers_rows_are_counted(
     reference: EngineSession, prepared: Path, inputs: list[Path], tmp_path: Path
 ) -> None:

@@ -13,8 +13,9 @@ from api.dashboard import bundles, comparisons, job_curves, rendering
 from api.dashboard.bundles import BundledFile
 from api.dashboard.comparisons import Row
 from api.dashboard.job_curves import Convergence, Recent
-from api.dashboard.job_parts import StageLine, TaskLine, stage_lines, task_lines
+from api.dashboard.job_parts import StageLine, stage_lines
 from api.dashboard.plots import Plot
+from api.dashboard.task_lines import TaskLine, task_lines
 from api.live.status import StatusCache
 from api.routes import artifacts as published
 from api.routes import job_outputs, jobs
@@ -145,7 +146,12 @@ def look(services: Services, principal: Principal, recent: Recent, job_id: str) 
     return JobView(
         job=job,
         stages=stage_lines(job, found.events),
-        tasks=task_lines(job.tasks, found.defaults, found.curve.best),
+        tasks=task_lines(
+            job.tasks,
+            {task.extracted.position: task.extracted.alternatives for task in found.tasks},
+            defaults=found.defaults,
+            best=found.curve.best,
+        ),
         notes=[event.data["message"] for event in found.events if event.kind is EventKind.NOTE],
         found=found,
         plot=Plot(found.curve.estimate),

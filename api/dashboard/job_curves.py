@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -13,10 +13,11 @@ from sqlalchemy.orm import Session
 from api.dashboard import convergence
 from api.dashboard.convergence import Curve, Point, Search
 from api.live.kept import Kept
+from domain.artifacts import Variant
 from domain.events import EventKind, JobEvent
 from domain.jobs import Job, JobState, Precision, Stage
 from domain.tuning_tasks import TuningTask
-from storage import events, stages, trials, tuning_tasks
+from storage import artifacts, events, stages, trials, tuning_tasks
 from storage.tables import digest_of
 
 _MOST_EVENTS = 500
@@ -28,12 +29,24 @@ _REST = 50.0
 
 
 @dataclass(frozen=True, kw_only=True)
+class Level:
+    """Seconds of one run of what tuned builds are compared with: the benchmark's where it has ended.
+
+    Before, what the baseline stage measured in fewer runs.
+    """
+
+    untuned: float | None
+    reference: float | None
+    reference_name: str
+    is_final: bool
+    """Whether the benchmark measured them."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Convergence:
     curve: Curve
     tasks: list[TuningTask]
-    untuned: float | None
-    """Seconds of one run, as the baseline stage measured it."""
-    reference: float | None
+    level: Level
     defaults: dict[int, float]
     """Seconds of the default schedule by position of the task."""
     events: list[JobEvent]
@@ -42,7 +55,7 @@ class Convergence:
     @property
     def basis(self) -> str:
         """Of what the whole curve depends on: with another one, points that were told before do not hold."""
-        return f"{len(self.tasks)}-{len(self.defaults)}"
+        return f"{len(self.tasks)}-{len(self.defaults)}-{'end' if self.level.is_final else 'begin'}"
 
 
 class Recent:
@@ -69,13 +82,12 @@ def read(session: Session, job: Job) -> Convergence:
     tasks = tuning_tasks.of_job(session, job.id)
     positions = {digest_of(task.extracted.workload_key): task.extracted.position for task in tasks}
     told = events.of_kinds(session, job.id, [EventKind.STAGE, EventKind.NOTE], _MOST_EVENTS)
-    baseline = stages.outcome(session, job.id, Stage.BASELINE) or {}
-    seconds = baseline.get("seconds", {})
+    level = _level(session, job)
     firsts = trials.first_ever(session, positions, job.placement) if job.placement else {}
     defaults = convergence.defaults(firsts) if job.request.precision is Precision.F32 else {}
     search = Search(
         tasks,
-        untuned=seconds.get("untuned"),
+        untuned=level.untuned,
         known=_known(session, job, positions),
         defaults=defaults,
         began_at=_began(told),
@@ -83,8 +95,7 @@ def read(session: Session, job: Job) -> Convergence:
     return Convergence(
         curve=search.follow(trials.of_job(session, job.id)),
         tasks=tasks,
-        untuned=seconds.get("untuned"),
-        reference=seconds.get("reference"),
+        level=level,
         defaults={positions[digest]: latency for digest, latency in defaults.items()},
         events=told,
     )
@@ -104,12 +115,27 @@ def as_json(found: Convergence, *, after: int, basis: str | None) -> dict[str, A
     }
     if not after:
         names = {str(task.extracted.position): task.extracted.description for task in found.tasks}
-        told |= {"untuned": found.untuned, "reference": found.reference, "names": names}
+        told |= {"names": names, **asdict(found.level)}
     return told
 
 
 def _later(points: list[Point], after: int) -> list[Point]:
     return [point for point in points if point[0] > after] if after else points
+
+
+def _level(session: Session, job: Job) -> Level:
+    artifact = artifacts.of_job(session, job.id) if job.artifact_id else None
+    if artifact is not None and artifact.report.timings:
+        medians = {variant: timing.median for variant, timing in artifact.report.timings.items()}
+        return Level(
+            untuned=medians.get(Variant.UNTUNED),
+            reference=medians.get(Variant.REFERENCE),
+            reference_name=artifact.report.compared_with,
+            is_final=True,
+        )
+    seconds = (stages.outcome(session, job.id, Stage.BASELINE) or {}).get("seconds", {})
+    untuned, reference = seconds.get("untuned"), seconds.get("reference")
+    return Level(untuned=untuned, reference=reference, reference_name="Reference", is_final=False)
 
 
 def _known(session: Session, job: Job, digests: Collection[str]) -> dict[str, float]:

@@ -13,9 +13,10 @@ from api.dashboard import convergence
 from api.dashboard.convergence import Point, Search
 from api.dashboard.job_curves import Recent
 from api.dashboard.plots import Plot
+from domain.artifacts import Variant
 from domain.jobs import Stage
 from domain.tuning_tasks import ExtractedTask, TuningTask
-from storage import jobs, records, tuning_tasks
+from storage import artifacts, jobs, records, tuning_tasks
 from storage.tables import digest_of
 from storage.trials import Trial
 from tests.api.factories import Service
@@ -39,7 +40,9 @@ def test_the_estimate_is_what_the_records_say(service: Service, client: TestClie
         tasks = {task.extracted.workload_key: task.extracted for task in tuning_tasks.of_job(session, job_id)}
     default: dict[str, float] = {}
     best: dict[str, float] = {}
-    expected = [(0, RESNET.untuned)]
+    told = curve(client, job_id)
+    untuned = told["untuned"]
+    expected = [(0, untuned)]
     for number, record in enumerate(found, 1):
         key, latency = record.key.workload_key, record.latency
         if latency is None:
@@ -47,14 +50,48 @@ def test_the_estimate_is_what_the_records_say(service: Service, client: TestClie
         default.setdefault(key, latency)
         best[key] = min(latency, best.get(key, latency))
         gained = sum(tasks[each].weight * (default[each] - best[each]) for each in best)
-        if RESNET.untuned - gained != pytest.approx(expected[-1][1], abs=1e-12):
-            expected.append((number, RESNET.untuned - gained))
-    told = curve(client, job_id)
+        if untuned - gained != pytest.approx(expected[-1][1], abs=1e-12):
+            expected.append((number, untuned - gained))
     estimate = told["estimate"] if told["estimate"][-1][0] == expected[-1][0] else told["estimate"][:-1]
     assert [trials for trials, _, _ in estimate] == [trials for trials, _ in expected]
     assert [value for _, _, value in estimate] == pytest.approx([value for _, value in expected])
     assert told["trials"] == len(found) == 60
-    assert told["untuned"] == pytest.approx(RESNET.untuned)
+
+
+def test_levels_are_the_benchmarks_once_it_has_ended(service: Service, client: TestClient) -> None:
+    seeder = Seeder(service)
+    ended = seeder.succeeded(CLASSIFIER, age=timedelta(hours=1), trials=2)
+    with service.database.reading() as session:
+        artifact = artifacts.of_job(session, ended)
+    assert artifact is not None
+    timings = artifact.report.timings
+    told = curve(client, ended)
+    assert told["untuned"] == timings[Variant.UNTUNED].median != pytest.approx(CLASSIFIER.untuned, rel=1e-9)
+    assert told["reference"] == timings[Variant.REFERENCE].median
+    assert (told["reference_name"], told["is_final"]) == ("ONNX Runtime", True)
+    assert told["estimate"][0][2] == told["untuned"]
+
+
+def test_levels_are_the_baselines_before(service: Service, client: TestClient) -> None:
+    running = Seeder(service).running(MOBILENET, share=0.5, age=timedelta(minutes=1), trials=2)
+    told = curve(client, running)
+    assert told["untuned"] == pytest.approx(MOBILENET.untuned)
+    assert told["reference"] == pytest.approx(MOBILENET.reference)
+    assert (told["reference_name"], told["is_final"]) == ("Reference", False)
+
+
+def test_a_plot_from_before_the_end_is_told_anew(service: Service, client: TestClient) -> None:
+    with Seeder(service).story(CLASSIFIER, age=timedelta(hours=1), trials=2) as story:
+        lease = story.claim()
+        story.prepare(lease)
+        story.tune(lease)
+    before = curve(client, story.job_id)
+    with service.database.transaction() as session:
+        story.session = session
+        story.publish(lease, service.blobs)
+    after = curve(client, story.job_id, after=before["trials"], basis=before["basis"])
+    assert after["after"] == 0
+    assert after["is_final"]
 
 
 def test_tasks_have_their_best_gflops(service: Service, client: TestClient) -> None:
@@ -115,8 +152,11 @@ def test_what_others_found_before_counts_from_the_start(service: Service, client
     seeder = Seeder(service)
     earlier = seeder.succeeded(CLASSIFIER, age=timedelta(hours=2), trials=6)
     later = seeder.succeeded(CLASSIFIER, age=timedelta(hours=1), trials=2)
-    assert curve(client, later)["estimate"][0][2] == pytest.approx(curve(client, earlier)["estimate"][-1][2])
-    assert curve(client, earlier)["estimate"][0][2] == pytest.approx(CLASSIFIER.untuned)
+    first, second = curve(client, earlier), curve(client, later)
+    assert first["estimate"][0][2] == first["untuned"]
+    gained = first["untuned"] - first["estimate"][-1][2]
+    assert gained > 0
+    assert second["untuned"] - second["estimate"][0][2] == pytest.approx(gained)
 
 
 def test_a_job_without_trials_has_an_empty_curve(service: Service, client: TestClient) -> None:

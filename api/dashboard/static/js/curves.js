@@ -1,5 +1,5 @@
 // The plots of a search, drawn from curve.json and brought forward as trials come.
-import { digits, latency, count } from "./format.js";
+import { digits, latency, latencyTicks, ticks, count } from "./format.js";
 
 const TRIALS = 0;
 const SECONDS = 1;
@@ -92,15 +92,16 @@ export class Curves {
     const { estimate, untuned, reference } = this.told;
     this.boxes.estimate.closest("figure").hidden = !estimate.length;
     if (!estimate.length) return null;
-    const flat = (value) => estimate.map(() => value);
+    const begun = this.told.is_final ? "" : ", when the job began";
     const lines = [
       { label: "Estimate", values: estimate.map((point) => point[VALUE]), stroke: colour("--series-1"), width: 2, paths: uPlot.paths.stepped({ align: 1 }) },
     ];
-    if (untuned) lines.push({ label: "Untuned", values: flat(untuned), stroke: colour("--muted"), width: 1, dash: [6, 4] });
-    if (reference) lines.push({ label: "ONNX Runtime", values: flat(reference), stroke: colour("--series-2"), width: 1, dash: [2, 3] });
-    const data = [estimate.map((point) => point[this.axis]), ...lines.map((line) => line.values)];
+    const flat = (label, value, look) => lines.push({ label, values: estimate.map(() => value), width: 1, ...look });
+    if (untuned) flat(`Untuned${begun}`, untuned, { stroke: colour("--muted"), dash: [6, 4] });
+    if (reference) flat(`${this.told.reference_name}${begun}`, reference, { stroke: colour("--series-2"), dash: [2, 3] });
+    const data = this.fromZero(lines.map((line) => [estimate.map((point) => point[this.axis]), line.values]));
     const series = lines.map(({ values, ...line }) => ({ ...line, points: { show: false }, value: (_, value) => latency(value) }));
-    return new uPlot(this.options(this.boxes.estimate, series, latency), data, this.boxes.estimate);
+    return new uPlot(this.options(this.boxes.estimate, series, "Time of one run", latencyTicks), data, this.boxes.estimate);
   }
 
   drawTasks() {
@@ -108,15 +109,14 @@ export class Curves {
     const positions = Object.keys(this.told.tasks);
     box.closest("figure").hidden = !positions.length;
     if (!positions.length) return null;
-    const last = Object.values(this.told.tasks).map((points) => points.at(-1)[this.axis]);
-    const end = Math.max(...last, this.told.estimate.at(-1)?.[this.axis] ?? 0);
+    const end = this.end();
     const tables = positions.map((position) => {
       const points = upTo(this.told.tasks[position], end, this.axis);
       return [points.map((point) => point[this.axis]), points.map((point) => point[VALUE])];
     });
     const chosen = this.highlight.value;
     const series = positions.map((position) => this.taskLine(position, chosen));
-    const options = this.options(box, series, (value) => digits(value));
+    const options = this.options(box, series, "GFLOPS", (values) => ticks(values));
     options.legend = { show: false };
     options.cursor.focus = { prox: 30 };
     options.focus = { alpha: 0.2 };
@@ -124,9 +124,20 @@ export class Curves {
     readout.className = "muted small readout";
     readout.textContent = chosen ? this.told.names[chosen] : "Point at a line to see whose it is.";
     options.hooks = { setSeries: [(plot, place) => this.tell(plot, place, positions, readout)] };
-    const chart = new uPlot(options, uPlot.join(tables), box);
+    const chart = new uPlot(options, this.fromZero(tables), box);
     box.append(readout);
     return chart;
+  }
+
+  /** Where the search is now, against the axis. */
+  end() {
+    const lines = [this.told.estimate, ...Object.values(this.told.tasks)];
+    return Math.max(...lines.map((points) => points.at(-1)?.[this.axis] ?? 0));
+  }
+
+  /** One table of all, from zero to the end: so both plots have the same axis. */
+  fromZero(tables) {
+    return uPlot.join([...tables, [[0, this.end()], [null, null]]]).slice(0, -1);
   }
 
   taskLine(position, chosen) {
@@ -149,10 +160,11 @@ export class Curves {
     readout.textContent = `${this.told.names[positions[place - 1]]}: ${digits(points.at(-1)[VALUE])} GFLOPS`;
   }
 
-  options(box, series, format) {
+  options(box, series, title, values) {
     const ink = colour("--muted");
     const line = { stroke: faded(ink, 0.18), width: 1 };
-    const axis = { stroke: ink, grid: line, ticks: line, font: "12px system-ui, sans-serif" };
+    const font = "12px system-ui, sans-serif";
+    const axis = { stroke: ink, grid: line, ticks: line, font, labelFont: font, labelSize: 18, labelGap: 2 };
     const isTrials = this.axis === TRIALS;
     const x = { label: isTrials ? "Trials" : "Seconds of tuning", value: (_, value) => (value == null ? "–" : isTrials ? count(value) : `${digits(value)} s`) };
     return {
@@ -161,8 +173,8 @@ export class Curves {
       scales: { x: { time: false } },
       cursor: { y: false, points: { size: 7 } },
       axes: [
-        { ...axis, size: 32, incrs: STEPS, values: (_, values) => values.map(count) },
-        { ...axis, size: 66, values: (_, values) => values.map(format) },
+        { ...axis, label: x.label, size: 32, incrs: STEPS, values: (_, found) => found.map(count) },
+        { ...axis, label: title, size: 62, values: (_, found) => values(found) },
       ],
       series: [x, ...series],
     };

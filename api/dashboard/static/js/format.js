@@ -16,3 +16,18 @@ export function latency(seconds) {
 export function count(number) {
   return Math.round(number).toLocaleString("en").replaceAll(",", "\u202f");
 }
+
+/** Ticks of one axis: all in the unit of the largest, with the decimal places that their step needs. */
+export function ticks(values, units = [[1, ""]]) {
+  const largest = Math.max(...values.map(Math.abs));
+  const [factor, unit] = units.find(([least]) => largest >= least * 0.9995) ?? units.at(-1);
+  const step = values.length > 1 ? (values[1] - values[0]) / factor : 1;
+  const places = [0, 1, 2, 3, 4, 5].find((place) => isWhole(step * 10 ** place)) ?? 6;
+  return values.map((value) => `${(value / factor).toFixed(places)} ${unit}`.trim());
+}
+
+export const latencyTicks = (values) => ticks(values, UNITS);
+
+function isWhole(number) {
+  return Math.abs(number - Math.round(number)) < 1e-6 * Math.max(1, Math.abs(number));
+}

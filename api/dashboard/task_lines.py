@@ -1,0 +1,106 @@
+"""A job's tuning tasks as lines of a table: the best schedule of each, and what share of the model's time it takes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from api import schemas
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskLine:
+    task: schemas.Task
+    best: float | None
+    """Seconds of the best schedule that the job knew."""
+    default: float | None
+    """Seconds of the default schedule, where it was measured."""
+    before: float | None
+    """The task's share in the model's time before tuning; None where another way to compute the operator counts."""
+    after: float | None
+    """Likewise with the best schedules so far; None of every task while one operator was never measured."""
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether ``before`` comes from the task's FLOPs."""
+        return self.before is not None and self.default is None
+
+    @property
+    def gain(self) -> float | None:
+        return self.default / self.best if self.default and self.best else None
+
+    @property
+    def gflops(self) -> float | None:
+        return self.task.flop / self.best / 1e9 if self.best else None
+
+
+def task_lines(
+    tasks: Sequence[schemas.Task],
+    alternatives: Mapping[int, int | None],
+    *,
+    defaults: Mapping[int, float],
+    best: Mapping[int, float],
+) -> list[TaskLine]:
+    """What took most of the time comes first, ways to compute the same operator together.
+
+    ``defaults`` and ``best`` have seconds by position. ``alternatives``: positions with the same number are such ways,
+    of which the fastest counts.
+    """
+    operators = _operators(tasks, alternatives)
+    now = {**defaults, **best}
+    counted = [_fastest(each, defaults) or _fastest(each, now) or each[0] for each in operators]
+    before, after = _before(counted, defaults), _after([_fastest(each, now) for each in operators], now)
+    counts = {task.position: one for each, one in zip(operators, counted, strict=True) for task in each}
+
+    def order(task: schemas.Task) -> tuple[float, int, bool, int]:
+        first = counts[task.position]
+        return -before[first.position], first.position, task is not first, task.position
+
+    return [
+        TaskLine(
+            task=task,
+            best=best.get(task.position),
+            default=defaults.get(task.position),
+            before=before.get(task.position),
+            after=after.get(task.position),
+        )
+        for task in sorted(tasks, key=order)
+    ]
+
+
+def _operators(tasks: Sequence[schemas.Task], alternatives: Mapping[int, int | None]) -> list[list[schemas.Task]]:
+    """Tasks that compute the same together."""
+    together: dict[tuple[str, int], list[schemas.Task]] = defaultdict(list)
+    for task in tasks:
+        number = alternatives.get(task.position)
+        together[("task", task.position) if number is None else ("operator", number)].append(task)
+    return list(together.values())
+
+
+def _fastest(operator: Sequence[schemas.Task], seconds: Mapping[int, float]) -> schemas.Task | None:
+    known = [task for task in operator if task.position in seconds]
+    return min(known, key=lambda task: seconds[task.position], default=None)
+
+
+def _before(counted: Sequence[schemas.Task], defaults: Mapping[int, float]) -> dict[int, float]:
+    """Where no default was measured, the FLOPs tell, at the rate of those that were."""
+    known = [task for task in counted if task.position in defaults]
+    flop = sum(task.weight * max(task.flop, 1.0) for task in known)
+    rate = sum(task.weight * defaults[task.position] for task in known) / flop if flop else 1.0
+    return _shares(
+        {task.position: task.weight * defaults.get(task.position, rate * max(task.flop, 1.0)) for task in counted}
+    )
+
+
+def _after(counted: Sequence[schemas.Task | None], now: Mapping[int, float]) -> dict[int, float]:
+    """None at all where an operator's seconds are not known: FLOPs of one are no match for seconds of the others."""
+    known = [task for task in counted if task is not None]
+    if len(known) < len(counted):
+        return {}
+    return _shares({task.position: task.weight * now[task.position] for task in known})
+
+
+def _shares(parts: Mapping[int, float]) -> dict[int, float]:
+    total = sum(parts.values()) or 1.0
+    return {position: part / total for position, part in parts.items()}

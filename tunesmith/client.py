@@ -81,6 +81,8 @@ class Client:
             raise errors.InvalidInput(
                 f"cannot read {file}: {error.strerror}", code="unreadable_file", hint="Check its permissions."
             ) from error
+        if size == 0:
+            raise errors.InvalidModel(f"{file} is empty", hint="Name a file that holds a model.")
         wanted = model_format or ("irmodule" if file.suffix == ".json" else "onnx")
         params = {"name": name or file.stem, "format": wanted}
         response = self._transport.put("/v1/models", lambda: _read(file, size, progress), size=size, params=params)

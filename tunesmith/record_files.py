@@ -43,7 +43,10 @@ class Origin(TypedDict, total=False):
 
 
 def export(transport: Transport, path: Path, tuner: str, filters: Mapping[str, Any]) -> Path:
-    """Write them to ``path``, wholly or not at all; MetaSchedule's into the folder ``path``, or as a ``.tar``."""
+    """Write them to ``path``, wholly or not at all; MetaSchedule's into the folder ``path``, or as a ``.tar``.
+
+    Raises InvalidInput where there are none: what lies there is left alone.
+    """
     unpacks = tuner == "metaschedule" and path.suffix != ".tar"
     given = {name: value for name, value in filters.items() if value is not None}
     query = httpx.QueryParams({**given, "tuner": tuner, "format": "native"})
@@ -59,6 +62,10 @@ def export(transport: Transport, path: Path, tuner: str, filters: Mapping[str, A
         with os.fdopen(descriptor, "wb") as file, transport.stream(f"{_PATH}?{query}") as response:
             for chunk in response.iter_bytes():
                 file.write(chunk)
+        if _is_empty(temporary, packed=tuner == "metaschedule"):
+            raise errors.InvalidInput(
+                "no record matches", hint="Leave options out, or list what there is: GET /v1/records."
+            )
         if unpacks:
             _unpack(temporary, path)
         else:
@@ -102,6 +109,13 @@ def _pack(folder: Path, packed: BinaryIO) -> None:
             if not (folder / name).is_file():
                 raise errors.unreadable(folder / name)
             archive.add(folder / name, name)
+
+
+def _is_empty(path: Path, *, packed: bool) -> bool:
+    if not packed:
+        return path.stat().st_size == 0
+    with tarfile.open(path) as archive:
+        return not any(member.size for member in archive)
 
 
 def _unpack(packed: Path, folder: Path) -> None:

@@ -245,3 +245,25 @@ def test_a_port_that_is_none(capsys: pytest.CaptureFixture[str], monkeypatch: py
     status, _, err = run(capsys, "serve")
     assert status == 3
     assert "TUNESMITH_PORT is 'http'" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["tune", "--like"], "tunesmith tune"),
+        (["records", "export", "--tuner"], "tunesmith records export"),
+        (["tune", "--lik"], "tunesmith tune"),
+        (["nonsense"], "tunesmith"),
+    ],
+)
+def test_usage_names_the_command(capsys: pytest.CaptureFixture[str], arguments: list[str], command: str) -> None:
+    status, _, err = run(capsys, *arguments)
+    assert (status, err.splitlines()[-1]) == (2, f"hint: See {command} --help.")
+
+
+@pytest.mark.usefixtures("url")
+def test_an_empty_file_is_called_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    empty = tmp_path / "empty.onnx"
+    empty.touch()
+    status, _, err = run(capsys, "upload", empty)
+    assert (status, err.splitlines()[0]) == (5, f"error[invalid_model]: {empty} is empty")

@@ -66,10 +66,15 @@ def test_people_see_counts_and_reasons(capsys: pytest.CaptureFixture[str], tmp_p
     assert f"4 of {TARGET}" in captured.err
 
 
-def test_an_export_of_nothing_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    for tuner in ("autotvm", "metaschedule"):
-        assert main(["records", "export", "--tuner", tuner, "--target", "native", "-o", str(tmp_path / tuner)]) == 0
-        assert "no record matches" in capsys.readouterr().err
+def test_an_export_of_nothing_fails_and_writes_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    kept = tmp_path / "autotvm"
+    kept.write_text("a log of before")
+    for tuner, name in (("autotvm", "autotvm"), ("metaschedule", "folder"), ("metaschedule", "packed.tar")):
+        command = ["records", "export", "--tuner", tuner, "--target", "native", "-o", str(tmp_path / name)]
+        assert main(command) == 5
+        assert "error[invalid_input]: no record matches\nhint: " in capsys.readouterr().err
+    assert kept.read_text() == "a log of before"
+    assert [each for each in tmp_path.rglob("*") if each.name.startswith((".records", "database", "packed"))] == []
 
 
 def test_an_import_that_takes_nothing_fails(capsys: pytest.CaptureFixture[str]) -> None:

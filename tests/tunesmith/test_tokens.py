@@ -94,3 +94,9 @@ def test_tokens_come_by_pages(client: Client) -> None:
     made = {client.tokens.create(f"token {number}", scopes=["read"]).id for number in range(51)}
     assert {token.id for token in client.tokens.list()} == made
     assert "text=" not in repr(next(client.tokens.list()))
+
+
+def test_bytes_are_written_in_several_ways(capsys: pytest.CaptureFixture[str], url: str) -> None:
+    for text, count in (("3KB", 3000), ("3kB", 3000), ("5K", 5000), ("2G", 2_000_000_000), ("7", 7)):
+        made = parsed(capsys, "token", "create", "x", "--stored", text)
+        assert made["quota"]["stored_bytes"] == count

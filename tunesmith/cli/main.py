@@ -103,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         sys.stdout.flush()
     except errors.TunesmithError as error:
-        output.error(error.code, error.message, error.hint)
+        output.error(error.code, error.message, _hint(error, arguments))
         return exit_status(error)
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED_EXIT
@@ -114,18 +114,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except typer.Exit as exit_:
         return exit_.exit_code
     except TyperException as error:
-        return _usage(error)
+        return _usage(error, arguments)
     return result if isinstance(result, int) else 0
 
 
-def _usage(error: TyperException) -> int:
+def _usage(error: TyperException, arguments: Sequence[str] | None) -> int:
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
         output.note(error.format_message())
     else:
-        command = context.command_path if context else "tunesmith"
+        command = context.command_path if context else _named(arguments)
         output.error("usage", error.format_message(), f"See {command} --help.")
     return USAGE_EXIT
+
+
+def _hint(error: errors.TunesmithError, arguments: Sequence[str] | None) -> str | None:
+    """The server names its own pages, which say nothing of options."""
+    return f"See {_named(arguments)} --help." if (error.hint or "").startswith("See /docs") else error.hint
+
+
+def _named(arguments: Sequence[str] | None) -> str:
+    """The command that the arguments begin with."""
+    command: object = typer.main.get_command(app)
+    words = ["tunesmith"]
+    for word in sys.argv[1:] if arguments is None else arguments:
+        command = getattr(command, "commands", {}).get(word)
+        if command is None:
+            break
+        words.append(word)
+    return " ".join(words)
 
 
 def exit_status(error: errors.TunesmithError) -> int:

@@ -60,8 +60,6 @@ def export(
         output.document({"path": str(written), "tuner": tuner, "bytes": _bytes(written)})
         return
     output.line(f"{written}  {output.size(_bytes(written))}")
-    if not _bytes(written):
-        output.note("no record matches; leave options out, or list what there is: GET /v1/records")
 
 
 @app.command(name="import", epilog=_IMPORT_EPILOG)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tunesmith import errors
 from tunesmith.cli import connecting, options, output
 
 app = typer.Typer(help="Delete models and artifacts.", no_args_is_help=True)
@@ -34,7 +35,11 @@ def model(
 ) -> None:
     """Delete a model and its artifacts."""
     with connecting.client() as client:
-        gone = client.delete_model(model_id)
+        try:
+            gone = client.delete_model(model_id)
+        except errors.ModelInUse as error:
+            error.hint = _in_use(error)
+            raise
     if as_json:
         output.document({"model": model_id, "gone": gone})
     else:
@@ -53,3 +58,9 @@ def artifact(
         output.document({"artifact": artifact_id, "gone": True})
     else:
         output.line(f"{artifact_id} deleted")
+
+
+def _in_use(error: errors.ModelInUse) -> str | None:
+    """With the jobs' names, which people do not see in the error's details."""
+    jobs = error.details.get("jobs")
+    return f"Wait for {', '.join(jobs)}, or cancel with: tunesmith cancel JOB" if jobs else error.hint

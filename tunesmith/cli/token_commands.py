@@ -14,7 +14,7 @@ from tunesmith.cli import connecting, options, output
 app = typer.Typer(help="Tokens: who may do what here, and how much. For admins.", no_args_is_help=True)
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
-_BYTES = {"": 1, "k": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
+_BYTES = {"": 1, "k": 1000, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
 _CREATE_EPILOG = """\b
 Examples:
   tunesmith token create CI --owner vision --expires 90d
@@ -165,7 +165,7 @@ def _seconds(text: str | None) -> int | None:
 def _bytes(text: str | None) -> int | None:
     if text is None:
         return None
-    found = re.fullmatch(r"(\d{1,12})([kMGT]?)B?", text)
+    found = re.fullmatch(r"(\d{1,12})([kKMGT]?)B?", text)
     if not found:
         raise typer.BadParameter(f"--stored is a number of bytes, such as 500M or 2G, not {text!r}")
     return int(found[1]) * _BYTES[found[2]]

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from domain.jobs import Stage
 from domain.targets import Device, Target
-from storage import workloads
+from storage import stages, workloads
 from tests.api.factories import TOOLCHAINS, Service
 from tests.api.scripted import DEVICE, ScriptedWorker
 
@@ -70,10 +72,17 @@ def test_what_others_measured_is_covered_or_passed_over(client: TestClient, serv
     job = client.post("/v1/jobs", json={"model": model, "input_shapes": SHAPES}).json()["id"]
     measured = ScriptedWorker(service, trials=12)
     measured.names = ["autotvm-conv2d", "autotvm-dense", "x", "y"]
-    measured.run(job)
+    lease = measured.begin(job)
+    assert lease is not None
+    now = datetime.now(UTC)
+    told = {"arms": [{"tuner": "autotvm", "trials": 48, "seconds": 36.0}]}
+    with service.database.transaction() as session:
+        stages.save(session, job, lease, Stage.TUNE, told, started_at=now, finished_at=now)
+    measured.finish(job, lease)
     autotvm = tuner(plan(client, model, tuner="autotvm", tuner_options={"n_trial": 12}), "autotvm")
     assert (autotvm["tasks"], autotvm["tasks_covered"], autotvm["trials"]) == (2, 2, 0)
     assert (autotvm["trials_on_record"], autotvm["minutes"], autotvm["measured_rate"]) == (24, 0.0, True)
+    assert autotvm["seconds_a_trial"] == pytest.approx(0.75)
     more = tuner(plan(client, model, tuner="autotvm", tuner_options={"n_trial": 20}), "autotvm")
     assert (more["tasks_covered"], more["trials"]) == (0, 16)
     other = tuner(plan(client, model, tuner="autotvm", threads=1), "autotvm")

@@ -1,51 +1,67 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy.orm import Session
 
-from domain.jobs import Job
-from storage import jobs, rates, records
+from domain.jobs import Job, Stage
+from storage import jobs, rates, stages
 from storage.database import Database
-from tests.storage.factories import DEVICE, NOW, PLACEMENT, TOOLCHAIN, add_job, record
+from tests.storage.factories import DEVICE, NOW, PLACEMENT, TOOLCHAIN, add_job
 
 HERE = {"device_key": DEVICE.key, "toolchain": TOOLCHAIN.identity}
 
 
-def measured(session: Session, *gaps: float, minutes: int = 0) -> Job:
-    """A job that was created so many minutes after the first, whose trials ended with these gaps in seconds."""
+def arm(trials: int, seconds: float, tuner: str = "autotvm") -> dict[str, Any]:
+    """As the stage ``tune`` tells it."""
+    return {"tuner": tuner, "trials": trials, "seconds": seconds}
+
+
+def searched(session: Session, *arms: dict[str, Any], minutes: int = 0, ended: bool = True) -> Job:
+    """A job that was created so many minutes after the first, and what its search came to."""
     made = add_job(session, now=NOW + timedelta(minutes=minutes))
     claimed = jobs.claim(session, made.id, worker_id="w", now=NOW, lease_seconds=60, max_attempts=3)
     assert claimed is not None
     assert claimed.lease is not None
     jobs.set_placement(session, made.id, claimed.lease, PLACEMENT)
-    at, trials = NOW, []
-    for number, gap in enumerate((0.0, *gaps)):
-        at += timedelta(seconds=gap)
-        trials.append(replace(record("dense", 1e-3, schedule=str(number), job_id=made.id), finished_at=at))
-    records.add(session, trials)
-    jobs.set_progress(session, made.id, claimed.lease, trials_done=len(trials), trials_planned=len(trials))
+    trials = sum(each["trials"] for each in arms)
+    jobs.set_progress(session, made.id, claimed.lease, trials_done=trials, trials_planned=trials)
+    if ended:
+        outcome = {"trials": trials, "arms": list(arms)}
+        stages.save(session, made.id, claimed.lease, Stage.TUNE, outcome, started_at=NOW, finished_at=NOW)
     return made
 
 
 def test_nothing_is_known_of_a_device_without_trials(session: Session) -> None:
     assert rates.seconds_a_trial(session, **HERE, tuner="autotvm") is None
-    measured(session, 1.0, 1.0)
-    assert rates.seconds_a_trial(session, **HERE, tuner="autotvm") is None, "three trials tell too little"
+    searched(session, arm(31, 2.0))
+    assert rates.seconds_a_trial(session, **HERE, tuner="autotvm") is None, "31 trials tell too little"
+    searched(session, arm(0, 0.0))
+    searched(session, arm(64, 2.0), ended=False)
+    assert rates.seconds_a_trial(session, **HERE, tuner="autotvm") is None
 
 
-def test_a_pause_does_not_count(session: Session) -> None:
-    measured(session, *[0.4, 0.2] * 6, 3600.0)
-    assert rates.seconds_a_trial(session, **HERE, tuner="autotvm") == pytest.approx(0.3)
+def test_all_of_the_tuning_time_counts(session: Session) -> None:
+    searched(session, arm(32, 29.6))
+    assert rates.seconds_a_trial(session, **HERE, tuner="autotvm") == pytest.approx(0.925)
     assert rates.seconds_a_trial(session, **HERE, tuner="ansor") is None
     assert rates.seconds_a_trial(session, device_key="other", toolchain=TOOLCHAIN.identity, tuner="autotvm") is None
+    assert rates.seconds_a_trial(session, device_key=DEVICE.key, toolchain="other", tuner="autotvm") is None
+
+
+def test_tuners_that_raced_in_one_job_are_told_apart(session: Session) -> None:
+    searched(session, arm(100, 50.0), arm(200, 400.0, "ansor"), arm(20, 30.0, "metaschedule"), arm(100, 70.0))
+    assert rates.seconds_a_trial(session, **HERE, tuner="autotvm") == pytest.approx(0.6)
+    assert rates.seconds_a_trial(session, **HERE, tuner="ansor") == pytest.approx(2.0)
+    assert rates.seconds_a_trial(session, **HERE, tuner="metaschedule") is None
 
 
 def test_the_median_of_the_latest_jobs_counts(database: Database) -> None:
     with database.transaction() as session:
         for minutes, seconds in enumerate((9.0, 9.0, 9.0, 1.0, 2.0, 3.0, 4.0, 5.0)):
-            measured(session, *[seconds] * 10, minutes=minutes)
+            searched(session, arm(40, 40 * seconds), minutes=minutes)
+        searched(session, arm(40, 400.0, "ansor"), minutes=9)
     with database.reading() as session:
         assert rates.seconds_a_trial(session, **HERE, tuner="autotvm") == pytest.approx(3.0)

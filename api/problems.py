@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -137,7 +137,7 @@ def tunesmith_error(request: Request, error: Exception) -> JSONResponse:
 def _validation_error(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class
     found = [{"field": _place(entry["loc"]), "message": entry["msg"]} for entry in error.errors()]
-    detail = "; ".join(f"{entry['field']}: {entry['message']}" for entry in found[:5])
+    detail = "; ".join(map(_in_words, error.errors()[:5]))
     return _response(
         400,
         code=errors.InvalidRequest.code,
@@ -145,6 +145,25 @@ def _validation_error(_request: Request, error: Exception) -> JSONResponse:
         hint="See /docs for what this path accepts.",
         details={"errors": jsonable_encoder(found)},
     )
+
+
+def _in_words(entry: Mapping[str, Any]) -> str:
+    """For people: without the words of whatever library checks requests."""
+    place, message, context = _place(entry["loc"]), str(entry["msg"]), entry.get("ctx") or {}
+    match entry["type"]:
+        case "value_error":
+            # A rule of ours, of one field or of the whole.
+            said = message.removeprefix("Value error, ")
+            return said if place == "body" else f"{place}: {said}"
+        case "json_invalid":
+            return f"the body is no JSON: {context.get('error', message)} at character {place}"
+        case "extra_forbidden":
+            return f"there is no {place!r} in this request"
+        case "missing":
+            return "the body is missing" if place == "body" else f"{place} is missing"
+        case "string_pattern_mismatch":
+            return f"{place} has characters that cannot stand there; it must match {context.get('pattern')}"
+    return f"{place}: {message.replace('Input should', 'this should', 1)}"
 
 
 def _place(location: tuple[int | str, ...]) -> str:

@@ -86,6 +86,25 @@ def test_a_body_that_is_no_request(client: TestClient, body: bytes) -> None:
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
 
 
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        (b"{}", "give a model, or like: a job to take it from"),
+        (b'{"model": ', "the body is no JSON: Expecting value at character 10"),
+        (b"", "the body is missing"),
+        (b'{"model": "m-1", "modle": 1}', "there is no 'modle' in this request"),
+        (b'{"model": "m-1", "measure": {"nmber": 1}}', "there is no 'measure.nmber' in this request"),
+        (b'{"model": "m-1", "group": "a b"}', "group has characters that cannot stand there; it must match ^["),
+        (b'{"model": "m-1", "priority": 10}', "priority: this should be less than or equal to 9"),
+        (b'{"model": "m-\\u0000"}', "text must not hold NUL characters"),
+    ],
+)
+def test_a_wrong_body_is_told_in_words(client: TestClient, body: bytes, detail: str) -> None:
+    problem = client.post("/v1/jobs", content=body, headers={"Content-Type": "application/json"}).json()
+    assert problem["detail"].startswith(detail)
+    assert problem["details"]["errors"]
+
+
 def test_a_body_that_is_too_large(client: TestClient) -> None:
     def chunks() -> Iterator[bytes]:
         for _ in range(40):

@@ -15,6 +15,7 @@ import pytest
 from domain.jobs import JobState, RpcOptions, RunnerKind, Stage, Tuner, TunerOptions
 from storage import jobs, stages, tuning_tasks
 from tests.worker.conftest import Bench, Killed
+from tuner.allocation import Allocator
 from worker import clock
 
 BOARD = RpcOptions(tracker="board:9190", key="rasp4b")
@@ -85,6 +86,19 @@ def test_efforts_tell_what_ended_the_search(bench: Bench) -> None:
 def _efforts(bench: Bench, job_id: str) -> list[Any]:
     with bench.database.reading() as session:
         return [task.effort for task in tuning_tasks.of_job(session, job_id)]
+
+
+def test_what_a_search_gave_up_is_not_begun_again_by_the_same_budget(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Allocator, "_is_beaten", lambda _, task: "dense" in task.extracted.workload_key and task.done > 15)
+    bench.script.space_size = 40
+    first = run(bench, trials=None, seconds=600.0)
+    assert Counter(record.key.workload_key for record in bench.records(first)) == {'["conv"]': 40, '["dense"]': 16}
+    second = run(bench, trials=None, seconds=600.0)
+    assert bench.records(second) == []
+    third = run(bench, trials=None, seconds=1200.0)
+    assert bench.records(third)
 
 
 def test_stale_records_are_counted_and_passed_over(bench: Bench) -> None:

@@ -75,6 +75,8 @@ def _keep_efforts(work: Work, search: Search, ended_by: str) -> None:
         now = {task.extracted.workload_key: _searched(search, task, known) for task in tasks}
         options = work.request.tuner_options
         shares = planning.shares(extracted, work.request.budget, covered=now, n_trial=options.n_trial)
+        # A search that no trials limit and that ended before its time had nothing left that it wanted.
+        out_of_time = ended_by == "seconds" or work.request.budget.trials is None
         efforts = {}
         for task, share in zip(tasks, shares, strict=True):
             key = task.extracted.workload_key
@@ -83,7 +85,7 @@ def _keep_efforts(work: Work, search: Search, ended_by: str) -> None:
                 continue
             efforts[key] = Effort(
                 trials=max(spent.trials, share.trials if ended_by == "trials" else 0.0),
-                seconds=max(spent.seconds, share.seconds if ended_by == "seconds" else 0.0),
+                seconds=max(spent.seconds, share.seconds if out_of_time else 0.0),
             )
         tuning_tasks.set_effort(session, work.job.id, efforts)
 

@@ -91,7 +91,9 @@ def _efforts(bench: Bench, job_id: str) -> list[Any]:
 def test_what_a_search_gave_up_is_not_begun_again_by_the_same_budget(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Allocator, "_is_beaten", lambda _, task: "dense" in task.extracted.workload_key and task.done > 15)
+    monkeypatch.setattr(
+        Allocator, "_is_beaten", lambda _, task: "dense" in task.extracted.workload_key and task.done > 15
+    )
     bench.script.space_size = 40
     first = run(bench, trials=None, seconds=600.0)
     assert Counter(record.key.workload_key for record in bench.records(first)) == {'["conv"]': 40, '["dense"]': 16}

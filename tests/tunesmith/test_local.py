@@ -26,3 +26,11 @@ def test_a_bundle_for_another_machine_is_not_tried(
         monkeypatch.delenv("TUNESMITH_ENGINE_RELAY_PYTHON", raising=False)
         status, _, err = run(capsys, "run", tmp_path / "b.tar")
         assert (status, f"error[{code}]" in err) == ({"invalid_bundle": 5}.get(code, 3), True)
+
+
+def test_inputs_that_are_no_arrays(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    model = tmp_path / "net.onnx"
+    model.write_bytes(b"\x08\x08 no archive")
+    status, _, err = run(capsys, "run", model, "--inputs", model)
+    assert (status, err.splitlines()[0]) == (5, f"error[invalid_inputs]: {model} is no .npz file")
+    assert "hint: Give an .npz file" in err

@@ -97,6 +97,7 @@ def run_bundle(
         from tuner import catalogue, environments, failures
         from tuner.session import EngineSession, Limits
 
+        _check_npz(inputs)
         folder = Path(scratch).absolute()
         manifest = bundles.open_bundle(bundle, folder / "bundle")
         _check_machine(manifest.target)
@@ -157,6 +158,16 @@ def _check_files(read: Sequence[Path | None], written: Path | None) -> None:
             raise errors.unreadable(path)
     if written is not None and not written.absolute().parent.is_dir():
         raise errors.InvalidInput(f"there is no folder {written.absolute().parent}", code="unwritable_file")
+
+
+def _check_npz(inputs: Path | None) -> None:
+    """Before numpy, which takes anything else for a pickle."""
+    import zipfile
+
+    from domain import errors as domain_errors
+
+    if inputs is not None and not zipfile.is_zipfile(inputs):
+        raise domain_errors.InvalidInputs(f"{inputs} is no .npz file")
 
 
 def _check_names(named: Sequence[str], known: Sequence[str]) -> None:

@@ -294,6 +294,10 @@ def test_programs_read_json(capsys: Capture, good: Artifact) -> None:
         ["--model", "net.onnx", "--lock", "l", "--fail-if-slower", "nan%"],
         ["--model", "net.onnx", "--lock", "l", "--frozen", "--update"],
         ["j-1", "--lock", "l", "--frozen"],
+        ["j-1", "--target", "native"],
+        ["j-1", "--precision", "f32"],
+        ["j-1", "--input-shape", "x:1,2"],
+        ["--model", "net.onnx", "--lock", "l", "--frozen", "--toolchain", "relay"],
     ],
 )
 def test_options_that_do_not_fit(capsys: Capture, onnx: Path, arguments: list[str]) -> None:

@@ -241,3 +241,10 @@ def test_a_folder_is_made_where_a_slash_says_so(
     assert client.job(job["id"]).artifact.download(f"{tmp_path}/third/") == tmp_path / "third" / bundle.name
     assert run(capsys, "pull", job["id"], "-o", "-")[0] == 2
     assert not Path("-").exists()
+
+
+@pytest.mark.usefixtures("url")
+def test_a_refusal_by_the_document_speaks_of_the_command(capsys: pytest.CaptureFixture[str], onnx: Path) -> None:
+    status, _, err = run(capsys, "tune", onnx, "--no-wait", "--group", "a b")
+    assert (status, err.splitlines()[-1]) == (5, "hint: See tunesmith tune --help.")
+    assert "error[invalid_request]: group has characters that cannot stand there" in err

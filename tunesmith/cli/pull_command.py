@@ -54,13 +54,15 @@ def pull(
     model: Annotated[
         str | None, typer.Option(metavar="FILE|DIGEST", help="The best bundle of this model, whichever job made it.")
     ] = None,
-    target: Annotated[str, typer.Option(help="With --model: what it is to run on.")] = "native",
+    target: Annotated[str | None, typer.Option(help="With --model: what it is to run on.  [default: native]")] = None,
     device: Annotated[str | None, typer.Option(metavar="KEY", help="With --model: measured on this device.")] = None,
     toolchain: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="With --model: made by this one, or its beginning: relay, relax/tvm-0.27.0."),
     ] = None,
-    precision: Annotated[str, typer.Option(help="With --model: f32, bf16, fp16, int8, or auto for any.")] = "f32",
+    precision: Annotated[
+        str | None, typer.Option(help="With --model: f32, bf16, fp16, int8, or auto for any.  [default: f32]")
+    ] = None,
     input_shape: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME:1,3,224,224", help="With --model: only bundles for this shape; repeatable."),
@@ -82,13 +84,16 @@ def pull(
     """Download a job's bundle, or the best of a model."""
     locking = _Locking(file=lock, limit=_limit(fail_if_slower), update=update)
     _check_choice(job, model, locking, frozen=frozen)
+    chosen = {"--target": target, "--device": device, "--precision": precision, "--input-shape": input_shape}
+    _check_chosen({**chosen, "--toolchain": toolchain}, job, frozen=frozen)
     options.check_output(to)
     shapes = options.input_shapes(input_shape or [])
     try:
         if job is not None:
             result = _of_job(job, to, locking)
         else:
-            wanted = {"target": target, "device": device, "precision": precision, "input_shapes": shapes}
+            wanted: dict[str, Any] = {"target": target or "native", "precision": precision or "f32"}
+            wanted |= {"device": device, "input_shapes": shapes}
             if frozen:
                 result = _frozen(str(model), wanted, to, locking)
             else:
@@ -107,6 +112,14 @@ def _check_choice(job: str | None, model: str | None, locking: _Locking, *, froz
         raise typer.BadParameter("--frozen, --update and --fail-if-slower go with --lock FILE")
     if frozen and (job or chooses):
         raise typer.BadParameter("--frozen takes what is locked: a JOB, --update and --fail-if-slower change nothing")
+
+
+def _check_chosen(chosen: dict[str, Any], job: str | None, *, frozen: bool) -> None:
+    given = [option for option, value in chosen.items() if value]
+    if job is not None and given:
+        raise typer.BadParameter(f"{', '.join(given)}: these choose among a model's bundles; a JOB has one")
+    if frozen and "--toolchain" in given:
+        raise typer.BadParameter("--frozen takes what is locked: --toolchain changes nothing")
 
 
 @contextmanager

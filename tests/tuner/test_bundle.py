@@ -4,6 +4,8 @@ import ast
 import dataclasses
 import io
 import json
+import subprocess
+import sys
 import tarfile
 import time
 from collections.abc import Callable
@@ -15,7 +17,7 @@ import pytest
 from domain import errors
 from domain.artifacts import Conditions, Contender, FailedTask, OutputError, Report, Variant, Verification
 from domain.tensors import TensorSpec
-from tuner import bundle, bundle_texts
+from tuner import bundle, bundle_texts, catalogue
 from tuner.bundle import Manifest
 from tuner.timing import of_samples
 
@@ -336,6 +338,43 @@ def test_a_bundle_that_nothing_was_run_of_says_so(compiled: Path, tmp_path: Path
     assert "Nothing: it was built without being run" in readme
     assert "| measured on | nothing |" in readme
     assert "| variant | mean |" not in readme
+
+
+def pins(engine: str) -> set[str]:
+    return set(catalogue.get(engine).requirements.with_suffix(".in").read_text().split())
+
+
+def test_what_to_install_is_what_the_engines_have() -> None:
+    for release, engine in (("0.19.0", "relay"), ("0.27.0.post1", "relax")):
+        assert set(bundle_texts.WHEELS[release].split()) <= pins(engine)
+    assert len(bundle_texts.WHEELS) == 2
+
+
+@pytest.mark.parametrize(
+    ("engine", "tvm", "line"),
+    [
+        ("relay", "0.19.0", f"pip install numpy {bundle_texts.WHEELS['0.19.0']}"),
+        ("relay", "0.19.0+plugins.1f2e3d4c", f"pip install numpy {bundle_texts.WHEELS['0.19.0']}"),
+        ("relax", "0.27.0.post1", "pip install numpy apache-tvm==0.27.0.post1"),
+        ("relax", "0.28.dev0", None),
+    ],
+)
+def test_without_tvm_the_example_says_what_to_install(tmp_path: Path, engine: str, tvm: str, line: str | None) -> None:
+    toolchain = {"engine": engine, "tvm": tvm, "llvm": "22"}
+    manifest = dataclasses.replace(MANIFEST, toolchain=toolchain, executor="")
+    program = bundle_texts.example(manifest)
+    ast.parse(program)
+    (tmp_path / "example.py").write_text(program)
+    (tmp_path / "manifest.json").write_text('{"threads": 1}')
+    # Without site-packages there is neither numpy nor TVM.
+    command = [sys.executable, "-I", "-S", tmp_path / "example.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    release = tvm.partition("+")[0]
+    told = f"No module named 'numpy': this program needs numpy and TVM {release}"
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (f"{told}, for example: {line}\n" if line else f"{told}\n")
+    assert ("pip install" in bundle_texts.readme(manifest, REPORT, [])) == bool(line)
+    assert not line or f"    {line}\n    python example.py\n" in bundle_texts.readme(manifest, REPORT, [])
 
 
 def test_a_readme_tells_the_limits_and_what_was_fed() -> None:

@@ -30,7 +30,8 @@ def check_queued(session: Session, token_id: str) -> None:
     most = _locked(session, token_id).queued_jobs
     if most is not None and jobs_of(session, token_id, JobState.QUEUED) >= most:
         raise errors.QuotaExceeded(
-            f"the token may have {most} jobs in the queue, and has", details={"quota": "queued_jobs", "limit": most}
+            f"the token may have {most} job{'' if most == 1 else 's'} in the queue, and has",
+            details={"quota": "queued_jobs", "limit": most},
         )
 
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
 from api.auth import Reader
-from api.dashboard import comparing, rendering, sides
+from api.dashboard import comparing, devices, rendering, sides
 from api.dashboard.sides import Side
 from api.services import Services, ServicesDep
 from domain import errors
@@ -45,6 +45,8 @@ def compare(
             sides.of_job(session, one, principal) if name == "job" else sides.of_artifact(session, one, principal)
             for name, one in wanted
         ]
+        placed = [side.job.placement.device for side in found if side.job and side.job.placement]
+        device_name = devices.names(session, *placed)
     if len(found) < 2:
         return _chooser(request, services, principal, found, model)
     letters = string.ascii_uppercase
@@ -61,6 +63,7 @@ def compare(
         builds=comparing.builds(found),
         addresses=[_first(found, side) for side in found],
         without=[_address([other for other in found if other is not side]) for side in found],
+        device_name=device_name,
     )
 
 

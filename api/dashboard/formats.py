@@ -100,13 +100,3 @@ def toolchain(identity: str) -> str:
     """``relay/tvm-0.19.0/llvm-22.1.8`` is ``relay, TVM 0.19.0, LLVM 22.1.8``; another text stays as it is."""
     match = re.fullmatch(r"([^/]+)/tvm-([^/]+)/llvm-([^/]+)", identity)
     return "{}, TVM {}, LLVM {}".format(*match.groups()) if match else identity
-
-
-def device(key: str) -> str:
-    """The part of a device key that people know the machine by, and its threads: ``amd-epyc-7r13, 2 threads``."""
-    first, *rest = key.split("/")
-    threads = re.fullmatch(r"t(\d+)", rest[-1]) if rest else None
-    name = rest[0] if len(rest) > 1 else first
-    if threads is None:
-        return name
-    return f"{name}, {threads[1]} thread{'' if threads[1] == '1' else 's'}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -23,7 +24,7 @@ from api.routes import webhooks as hooks
 from api.services import Services, ServicesDep
 from domain import errors
 from domain.artifacts import Artifact
-from domain.events import EventKind
+from domain.events import EventKind, JobEvent
 from domain.tokens import Principal, Scope
 from domain.webhooks import Delivery
 from storage import artifacts, events, owners, webhooks
@@ -152,7 +153,7 @@ def look(services: Services, principal: Principal, recent: Recent, job_id: str) 
             defaults=found.defaults,
             best=found.curve.best,
         ),
-        notes=[event.data["message"] for event in found.events if event.kind is EventKind.NOTE],
+        notes=_notes(found.events, artifact.report.choice if artifact else job.choice),
         found=found,
         plot=Plot(found.curve.estimate),
         artifact=artifact,
@@ -164,6 +165,12 @@ def look(services: Services, principal: Principal, recent: Recent, job_id: str) 
         last_event=newest[-1].id if newest else 0,
         may_change=Scope.SUBMIT in principal.scopes,
     )
+
+
+def _notes(told: Sequence[JobEvent], choice: Sequence[str]) -> list[str]:
+    """But for those that a reason for the choice says in full."""
+    notes = [event.data["message"] for event in told if event.kind is EventKind.NOTE]
+    return [note for note in notes if not any(note.rstrip(".") in reason for reason in choice)]
 
 
 def _log(services: Services, job_id: str) -> str:

@@ -9,12 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from api.dashboard import formats
 from api.jobs import choices
 from domain.jobs import BundleFormat, MeasureOptions, Precision, RpcOptions, RunnerKind, Tuner, TunerOptions
+from tuner import racing
 
 Kind = Literal["number", "text", "choice", "lines", "secret"]
 
 _MEASURE, _SEARCH = MeasureOptions(), TunerOptions()
+_RACING = f"{formats.duration(racing.RIVAL_SECONDS)} or {racing.RIVAL_TRIALS} trials"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +47,11 @@ class Section:
 
 
 TUNERS = (
-    Choice(value=Tuner.AUTO, label="Auto", note="races them and keeps the fastest"),
+    Choice(
+        value=Tuner.AUTO,
+        label="Auto",
+        note=f"picks one; budgets from {_RACING} on race several",
+    ),
     Choice(value=Tuner.AUTOTVM, label="AutoTVM", note="templates; relay engine"),
     Choice(value=Tuner.ANSOR, label="Ansor", note="generated sketches; relay engine"),
     Choice(value=Tuner.METASCHEDULE, label="MetaSchedule", note="CPUs and GPUs; relax engine"),

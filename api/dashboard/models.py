@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from api import problems
 from api.auth import Reader, Submitter
-from api.dashboard import rendering
+from api.dashboard import devices, rendering
 from api.paging import PageTokenParam
 from api.routes import models
 from api.services import Services, ServicesDep
@@ -84,12 +84,14 @@ def listing(
     with services.database.reading() as session:
         digests = [model.digest for model in found.models]
         overviews = model_overviews.of_models(session, digests, owner=owners.visible(principal))
+        device_name = devices.names(session)
     following = {"name": name, "page_token": found.next_page_token}
     return rendering.page(
         request,
         "models.html",
         models=found.models,
         overviews=overviews,
+        device_name=device_name,
         name=name,
         page_token=page_token,
         deleted=deleted,
@@ -137,6 +139,7 @@ def _page(
         )
         gains = summaries.gains(session, [job.artifact_id for job in recent if job.artifact_id])
         prospect = deletion.foresee(session, found.digest, owner=owners.visible(principal))
+        device_name = devices.names(session)
     return rendering.page(
         request,
         "model.html",
@@ -144,6 +147,7 @@ def _page(
         model=found,
         operators=sorted(found.operators.items(), key=lambda entry: (-entry[1], entry[0])),
         places=_places([Build(artifact=one, job=one.job_id if one.job_id in own else None) for one in builds]),
+        device_name=device_name,
         lines=[Line(job=job, gain=gains.get(job.artifact_id or "")) for job in recent],
         has_more_jobs=more is not None,
         prospect=prospect if Scope.SUBMIT in principal.scopes else None,

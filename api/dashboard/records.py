@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse
 from pydantic import BaseModel, Field
 
 from api.auth import Reader
-from api.dashboard import rendering
+from api.dashboard import devices, rendering
 from api.dashboard.record_overview import Overview, RecordOverview
 from api.services import ServicesDep
 from storage.record_summaries import PlaceKey, WorkloadSummary
@@ -72,6 +72,7 @@ def _overview(request: Request, services: ServicesDep) -> Overview | None:
 @router.get("/records")
 def listing(
     request: Request,
+    services: ServicesDep,
     _principal: Reader,
     overview: Annotated[Overview | None, Depends(_overview)],
     wanted: Annotated[Filter, Query()],
@@ -83,6 +84,8 @@ def listing(
         [summary for summary in overview.workloads if wanted.takes(summary)] if wanted.is_set else overview.workloads
     )
     start = (wanted.page - 1) * _PAGE
+    with services.database.reading() as session:
+        device_name = devices.names(session)
     return rendering.page(
         request,
         "records.html",
@@ -93,6 +96,7 @@ def listing(
         pages=-(-len(found) // _PAGE),
         choices=_choices(overview),
         export=export,
+        device_name=device_name,
     )
 
 

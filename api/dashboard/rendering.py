@@ -38,7 +38,6 @@ _FILTERS = {
     "shape": formats.shape,
     "words": formats.words,
     "toolchain": formats.toolchain,
-    "device": formats.device,
 }
 
 

@@ -9,7 +9,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from domain.artifacts import Variant
-from domain.jobs import Precision
+from domain.events import EventKind
+from domain.jobs import JobState, Precision
 from domain.tokens import Scope
 from domain.webhooks import Webhook
 from storage import artifacts, jobs, webhooks
@@ -104,6 +105,42 @@ def test_shares_after_wait_until_every_operator_was_measured(service: Service, c
     assert all(before.startswith("≈ ") for before, _ in _shares(ended))
     assert sum(float(after.removesuffix(" %")) for _, after in _shares(ended)) == pytest.approx(100, abs=2)
     assert "not every operator was measured" not in ended
+
+
+def test_a_job_without_a_trial_says_why_there_is_no_plot(service: Service, client: TestClient) -> None:
+    with Seeder(service).story(CLASSIFIER, age=timedelta(hours=1)) as covered:
+        covered.trials = 0
+        lease = covered.claim()
+        covered.prepare(lease)
+        covered.tune(lease)
+        covered.publish(lease, service.blobs)
+    page = look(client, covered.job_id)
+    assert "Earlier searches cover this budget: 32 trials of these tasks are on record" in page
+    assert "The plot begins" not in page
+    with Seeder(service).story(CLASSIFIER, age=timedelta(minutes=1)) as waiting:
+        waiting.prepare(waiting.claim())
+    assert "The plot begins with the first trial." in look(client, waiting.job_id)
+    with service.database.transaction() as session:
+        jobs.request_cancel(session, waiting.job_id, now=waiting.at)
+        lease = jobs.get(session, waiting.job_id).lease
+        assert lease is not None
+        waiting.session = session
+        waiting.finish(lease, JobState.CANCELED)
+    page = look(client, waiting.job_id)
+    assert "The job ended before its first trial." in page
+    assert "The plot begins" not in page
+
+
+def test_notes_leave_out_what_the_choice_says(service: Service, client: TestClient) -> None:
+    note = "rewritten for tuning: 13 layers padded to vectors"
+    with Seeder(service).story(CLASSIFIER, age=timedelta(minutes=1)) as story:
+        story.prepare(story.claim())
+        for message in (note, "the tuned build crashed"):
+            story.tell(EventKind.NOTE, {"message": message})
+    page = look(client, story.job_id)
+    assert page.count(note) == 1
+    assert f"The model was {note}." in page
+    assert "the tuned build crashed" in page
 
 
 def _shares(page: str) -> list[tuple[str, str]]:

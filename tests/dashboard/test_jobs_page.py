@@ -30,6 +30,9 @@ def test_a_row_tells_what_became_of_the_job(browser: TestClient, full: tuple[Ser
     assert "is-succeeded" in rows[seeded.succeeded]
     assert re.search(r'class="gain-up">1\.[89]\d×<', rows[seeded.succeeded])
     assert '<span class="muted">none</span>' in rows[seeded.gained_nothing]
+    assert "Gain over untuned </span>" in rows[seeded.gained_nothing]
+    assert re.search(r">[\d.]+ .s a run<", rows[seeded.gained_nothing])
+    assert "tuner auto · target" in re.sub(r"<[^>]+>|\s+", " ", rows[seeded.succeeded]).replace("  ", " ")
     assert 'max="45" value="27"' in rows[seeded.running]
     assert "unsupported operators" in rows[seeded.failed]
     assert "waits for a worker with a GPU" in rows[seeded.queued]

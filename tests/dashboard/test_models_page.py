@@ -42,7 +42,7 @@ def test_models_are_listed_with_jobs_and_their_fastest_build(looking: TestClient
     newer, tuned = sorted(rows(looking.get("/models").text), key=lambda row: RESNET.name in row)
     assert "none yet" in newer
     assert RESNET.name in tuned
-    assert "int8, amd-epyc-7r13" in tuned
+    assert "int8, AMD EPYC 7R13, 2 threads" in tuned
     assert f'href="/?model={model_of(looking, various.auto)}">4<' in looking.get("/models").text
 
 
@@ -71,7 +71,7 @@ def test_a_model_shows_what_it_is_and_what_was_made_of_it(looking: TestClient, v
     assert f"/v1/artifacts/{various.by_relax}/download" in page
     jobs = [row for row in found if row.startswith("j-")]
     assert len(jobs) == 4
-    assert page.count('<h3 class="break">amd-epyc-7r13, 2 threads</h3>') == 2, "one place in f32, one in int8"
+    assert page.count('<h3 class="break">AMD EPYC 7R13, 2 threads</h3>') == 2, "one place in f32, one in int8"
     compare = re.findall(r'href="(/compare\?[^"]+)"', page)
     assert len(compare) == 1
     assert various.by_relax in compare[0]

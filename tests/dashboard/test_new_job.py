@@ -12,12 +12,14 @@ from fastapi.testclient import TestClient
 from api.dashboard import job_fields
 from api.jobs.requests import JobDraft
 from domain import errors
+from domain.jobs import Budget
 from domain.tokens import Quota, Scope
 from storage import jobs
 from tests.api.factories import TOOLCHAINS, Service
 from tests.api.scripted import DEVICE, ScriptedWorker
 from tests.dashboard.variety import GPU
 from tests.dashboard.visitors import visitor
+from tuner import racing
 
 BOTH = tuple(TOOLCHAINS.values())
 
@@ -186,6 +188,15 @@ def test_every_option_of_the_api_has_a_field() -> None:
     placed = {"model", "like", "target", "input_shapes", "tuner", "precision"}
     fields = {field.name for field in (*job_fields.ADVANCED, *job_fields.BUDGET_LIMITS)}
     assert names(whole) - placed <= fields
+
+
+def test_auto_says_what_a_race_costs(client: TestClient, model: str) -> None:
+    """The budget that is chosen at first does not race."""
+    words = unescape(re.sub(r"\s+", " ", client.get(f"/new?model={model}").text))
+    assert "picks one; budgets from 15 min or 1000 trials on race several" in words
+    assert not racing.has_rivals(Budget(seconds=600))
+    assert racing.has_rivals(Budget(seconds=900))
+    assert racing.has_rivals(Budget(trials=1000))
 
 
 def test_a_job_is_asked_for_again_with_all_it_asked(client: TestClient, service: Service, model: str) -> None:

@@ -34,8 +34,8 @@ def test_coverage_is_told_by_place(looking: TestClient, varied: tuple[Service, V
     page = looking.get("/records").text
     here, there = rows(page)[:2]
     assert f"{trials} trials on record" in page
-    assert here.startswith("amd-epyc-7r13, 2 threads llvm -mcpu=znver3 -num-cores=2 autotvm relay, TVM 0.19.0")
-    assert there.startswith("nvidia-h200 cuda -arch=sm_90 -num-cores=1 metaschedule relax, TVM 0.27.0")
+    assert here.startswith("AMD EPYC 7R13, 2 threads llvm -mcpu=znver3 -num-cores=2 autotvm relay, TVM 0.19.0")
+    assert there.startswith("NVIDIA H200 cuda -arch=sm_90 -num-cores=1 metaschedule relax, TVM 0.27.0")
     assert " 30 90 33 % " in there
     for address in re.findall(r'href="(/v1/records[^"]+)"', page):
         answer = looking.get(unescape(address))

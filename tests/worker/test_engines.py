@@ -143,6 +143,16 @@ def test_with_a_small_budget_the_fastest_untuned_engine_leads(bench: Bench, slow
     assert any("the budget is too small" in line for line in report(bench, job_id).choice)
 
 
+def test_with_nothing_to_tune_no_reason_is_given_for_a_leader(bench: Bench) -> None:
+    bench.script.hellos = BOTH
+    bench.script.tasks = ()
+    job_id = run(bench, trials=None, seconds=0.2)
+    choice = report(bench, job_id).choice
+    for tuner in (Tuner.AUTOTVM, Tuner.METASCHEDULE):
+        assert f"{tuner} finds nothing to tune in the model." in choice
+    assert not any("too small" in line or "leads" in line for line in choice if "untuned in" not in line)
+
+
 def test_the_untuned_variant_is_the_fastest_engines(bench: Bench) -> None:
     bench.script.hellos = BOTH
     bench.script.speed = {"relax": 0.5, "metaschedule": 9.0}

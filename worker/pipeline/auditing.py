@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from domain import errors
+from domain.artifacts import Verification
+from domain.jobs import Precision
 from domain.records import Record, TrialError
 from storage import records
+from tuner import precisions
 from tuner.native import failing
 from worker.pipeline import building, compiling
 from worker.pipeline.builds import Build
@@ -29,14 +32,15 @@ class _Blamed:
         return _identity(record) in self.wrong or _identity(record) in self.failed
 
 
-def rebuild(work: Work, build: Build) -> Build | None:
+def rebuild(work: Work, build: Build, found: Verification) -> Build | None:
     """Compile again without the records whose operators compute something else; None where there is no such build.
 
-    Nobody gets those records again. Raises EngineError and the caller's errors when the second build fails.
+    ``found``: how the build is wrong. Nobody gets those records again. Raises EngineError and the caller's errors when
+    the second build fails.
     """
     candidates = compiling.candidate_records(work, build)
     if not candidates:
-        work.note(f"the tuned build is wrong ({build.name}), and has no record to blame")
+        work.note(_refusal(work, build, found) or f"the build without records is wrong ({build.name})")
         return None
     try:
         blamed, kept = _audit(work, build, candidates)
@@ -45,13 +49,27 @@ def rebuild(work: Work, build: Build) -> Build | None:
         work.note(f"the tuned build is wrong, and its records could not be audited: {error.message[:500]}")
         return None
     if not blamed.wrong and not blamed.failed:
-        work.note("the tuned build is wrong, though each of its operators is right alone; the untuned one is left")
+        refusal = _refusal(work, build, found)
+        work.note(
+            f"{refusal} Each of its operators is right alone"
+            if refusal
+            else "the tuned build is wrong, though each of its operators is right alone; the untuned one is left"
+        )
         return None
     _condemn(work, candidates, blamed)
     if not kept:
         work.note("no record is left: the untuned build is the only one")
         return None
     return compiling.rebuild(work, build, kept)
+
+
+def _refusal(work: Work, build: Build, found: Verification) -> str | None:
+    """Of a narrower precision: its limits are there to be missed by networks that do not bear it. None of f32."""
+    precision = Precision(build.precision)
+    if precision is Precision.F32 or not found.outputs:
+        return None
+    said = precisions.passes(found, precisions.gate_of(work.request, precision), precision)[1]
+    return f"{build.name}: {said}"
 
 
 def _audit(work: Work, build: Build, candidates: Sequence[Record]) -> tuple[_Blamed, list[Record]]:

@@ -51,7 +51,8 @@ def _affordable(work: Work, known: Sequence[Arm]) -> Scouted:
         names = ", ".join(arm.name for arm in raced)
         return Scouted(arms=raced, choice=[f"The budget is raced for by {names}."])
     said = f"{work.tuner} leads: no other engine is clearly faster untuned, and the budget is too small to try more."
-    return Scouted(arms=raced, choice=[said] if others else [])
+    # Where no tuner finds anything to tune, which was told already, none leads for a reason.
+    return Scouted(arms=raced, choice=[said] if others and extraction.known(work) else [])
 
 
 def _covered(work: Work) -> Tuner | None:

@@ -74,7 +74,7 @@ def _checked(work: Work, build: Build, untuned: Verification) -> Checked:
     # The process has the files of the wrong build open.
     work.engines.close(build.engine, role=build.folder)
     try:
-        again = auditing.rebuild(work, build)
+        again = auditing.rebuild(work, build, found)
         return (
             Checked(build=again, verification=_verify(work, again))
             if again

@@ -7,6 +7,7 @@ from datetime import datetime
 
 UNKNOWN = "–"
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+_MILLISECONDS = re.compile(r"(?<![\w.])([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?) ms\b")
 _SIZES = ("B", "kB", "MB", "GB", "TB")
 _AGES = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
@@ -17,6 +18,11 @@ def latency(seconds: float | None) -> str:
         return UNKNOWN
     factor, unit = next((entry for entry in _UNITS if abs(seconds) >= entry[0] * 0.9995), _UNITS[-1])
     return f"{digits(seconds / factor)} {unit}"
+
+
+def sentence(text: str) -> str:
+    """With its milliseconds in the unit that the tables beside it use: ``0.0661 ms`` is ``66.1 µs``."""
+    return _MILLISECONDS.sub(lambda match: latency(float(match[1]) / 1000), text)
 
 
 def digits(value: float) -> str:

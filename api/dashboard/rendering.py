@@ -26,6 +26,7 @@ NAVIGATION = (
 
 _FILTERS = {
     "latency": formats.latency,
+    "sentence": formats.sentence,
     "ratio": formats.ratio,
     "percent": formats.percent,
     "duration": formats.duration,

@@ -26,6 +26,19 @@ def test_latencies(seconds: float | None, text: str) -> None:
     assert formats.latency(seconds) == text
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("as fast: 0.0661 ms against 0.125 ms untuned; tuned is", "as fast: 66.1 µs against 125 µs untuned; tuned is"),
+        ("27.5 ms tuned, 1 ms untuned, 1520 ms.", "27.5 ms tuned, 1.00 ms untuned, 1.52 s."),
+        ("in 3.1e-05 ms", "in 31.0 ns"),
+        ("v1.5 ms-tools and x0.5 ms stay, as do 3 msgs", "v1.5 ms-tools and x0.5 ms stay, as do 3 msgs"),
+    ],
+)
+def test_sentences(text: str, shown: str) -> None:
+    assert formats.sentence(text) == shown
+
+
 def test_ratios_and_shares() -> None:
     assert [formats.ratio(value) for value in (None, 1.906, 12.34, 123.4)] == ["–", "1.91×", "12.3×", "123×"]
     shares = [formats.percent(value) for value in (None, 0.0, 0.0321, 0.5, 1.0)]

@@ -172,6 +172,16 @@ def test_a_comparison_has_a_table_with_every_number(browser: TestClient, full: t
     assert "3.6e-07" in page
 
 
+def test_the_headline_has_the_units_of_the_table(browser: TestClient, full: tuple[Service, Seeded]) -> None:
+    """0.126 ms, as its report says, are 126 µs beside it."""
+    page = look(browser, full[1].gained_nothing)
+    headline = re.search(r'<p class="headline[^>]*>(.*?)</p>', page, re.DOTALL)
+    assert headline
+    times = re.findall(r"[\d.]+ [mµn]?s\b", headline[1])
+    assert len(times) == 2
+    assert all(f"<strong>{time}</strong>" in page for time in times)
+
+
 def test_a_bundle_shows_what_it_holds(browser: TestClient, full: tuple[Service, Seeded]) -> None:
     page = look(browser, full[1].succeeded)
     for name in ("mod.so", "mod.json", "mod.params", "manifest.json", "evidence.json", "records.json", "example.py"):

@@ -201,6 +201,16 @@ def grid_samples(*, opset: int, rank: int, modes: Sequence[str]) -> bytes:
     )
 
 
+def without_numbers(*others: str) -> bytes:
+    """``x`` [1, 8], 0 to 1, to ``y``, of which every element is NaN, and to ``others``, which are ``x``."""
+    nodes = [
+        _node("Neg", ["x"], ["n"]),
+        _node("Log", ["n"], ["y"]),
+        *(_node("Relu", ["x"], [name]) for name in others),
+    ]
+    return model(nodes, inputs={"x": (1, 8)}, outputs=dict.fromkeys(["y", *others], (1, 8)))
+
+
 def memory_hog() -> bytes:
     """A constant of 40 GB, written in 191 bytes: ``x`` [1] to ``y`` [1]."""
     size = _tensor("size", (1,), _INT64, struct.pack("<q", 10**10))

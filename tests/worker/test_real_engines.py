@@ -31,9 +31,9 @@ def _engines(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(environments.variable(spec), str(environments.interpreter(spec, outer)))
 
 
-def finish(bench: Bench, **request: Any) -> Job:
-    shapes = {"image": (1, 3, 16, 16)}
-    job_id = bench.job(trials=8, content=models.small_network(), input_shapes=shapes, **request)
+def finish(bench: Bench, *, content: bytes | None = None, **request: Any) -> Job:
+    shapes = {} if content else {"image": (1, 3, 16, 16)}
+    job_id = bench.job(trials=8, content=content or models.small_network(), input_shapes=shapes, **request)
     runtime = replace(bench.runtime(), engines=InstalledEngines(home=bench.home, settings=TunerSettings()))
     runtime.run_job(job_id)
     return bench.get(job_id)
@@ -54,6 +54,23 @@ def test_half_precision_is_verified_with_its_own_tolerances(bench: Bench) -> Non
     for each in found.report.verifications.values():
         assert (each.passed, each.precision) == (True, "fp16")
         assert all(output.rtol == pytest.approx(2e-2) for output in each.outputs)
+
+
+def test_a_model_of_which_nothing_can_be_proven(bench: Bench) -> None:
+    job = finish(bench, content=models.without_numbers())
+    assert job.failure is not None
+    assert (job.state, job.failure.code) == (JobState.FAILED, "verification_failed")
+    assert "no finite number from 3 seeded inputs (x: uniform): every element of y is NaN" in job.failure.message
+
+
+def test_an_output_of_which_nothing_can_be_proven_is_named(bench: Bench) -> None:
+    _, found = run(bench, content=models.without_numbers("z"))
+    [told] = {
+        tuple((each.output, each.not_compared) for each in checked.outputs)
+        for checked in found.report.verifications.values()
+    }
+    assert told == (("y", True), ("z", False))
+    assert "Output y was not compared: ONNX Runtime computes no finite number there." in found.report.summary
 
 
 @pytest.mark.skipif("avx512vnni" not in hostinfo.device().key, reason="this processor has no AVX512-VNNI")

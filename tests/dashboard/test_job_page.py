@@ -187,6 +187,7 @@ def test_a_bundle_shows_what_it_holds(browser: TestClient, full: tuple[Service, 
     for name in ("mod.so", "mod.json", "mod.params", "manifest.json", "evidence.json", "records.json", "example.py"):
         assert f"<code>{name}</code>" in page
     assert "400 kB" in page
+    assert f'{seeding.DEVICE.name} <span class="mono small muted">{seeding.DEVICE.key}<' in page
     link = re.findall(r'href="(/v1/artifacts/[^"]+/download)"', page)
     assert browser.get(link[0]).status_code == 200
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from fastapi.testclient import TestClient
 from domain.artifacts import Variant
 from domain.events import EventKind
 from domain.jobs import JobState, Precision
+from domain.tensors import TensorSpec
 from domain.tokens import Scope
 from domain.webhooks import Webhook
 from storage import artifacts, jobs, webhooks
@@ -170,6 +172,15 @@ def test_a_comparison_has_a_table_with_every_number(browser: TestClient, full: t
             assert f"{seconds * 1e3:.1f} ms" in page
     assert page.count("<strong>5") + page.count("<strong>3") + page.count("<strong>2") >= 3
     assert "3.6e-07" in page
+
+
+def test_an_output_that_was_not_compared_agrees_with_nothing(client: TestClient, service: Service) -> None:
+    blank = TensorSpec(name="blank", dtype="float32", shape=(1,))
+    network = replace(CLASSIFIER, outputs=(*CLASSIFIER.outputs, blank))
+    page = look(client, Seeder(service).succeeded(network, age=timedelta(hours=1), trials=6))
+    agrees = re.findall(r'<td class="break">(\S+) .*?</td>\s*<td>(.*?)</td>', page)
+    assert ("blank", "<strong>not compared</strong>") in agrees
+    assert {shown for name, shown in agrees if name != "blank"} == {'<span class="gain-up">yes</span>'}
 
 
 def test_the_headline_has_the_units_of_the_table(browser: TestClient, full: tuple[Service, Seeded]) -> None:

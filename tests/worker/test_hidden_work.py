@@ -67,6 +67,20 @@ def test_the_engine_of_a_job(of_job: Engine, home: Path) -> None:
         assert not _reads(of_job, home / f"{other}.onnx"), other
 
 
+def test_a_link_in_place_of_the_jobs_folder_leads_nowhere(home: Path) -> None:
+    """As an engine that was taken over may leave it to the next one, where it is kept from files by Landlock alone."""
+    mine = home / "work" / "mine"
+    mine.rename(home / "work" / "moved")
+    mine.symlink_to(home, target_is_directory=True)
+    engines = InstalledEngines(home=home, settings=TunerSettings())
+    engine = engines.start("reference", log=home / "logs" / "jobs" / "mine.log", folder=mine)
+    try:
+        for other in ("work/theirs/prepared", "blobs/ab/given", "logs/jobs/theirs", "work/mine/blobs/ab/given"):
+            assert not _reads(engine, home / f"{other}.onnx"), other
+    finally:
+        engine.close()
+
+
 def test_what_either_side_writes_later_the_other_reads(of_job: Engine, home: Path) -> None:
     mine = home / "work" / "mine"
     (mine / "sub").mkdir()

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from domain import errors
 from domain.jobs import JobState, RpcOptions, RunnerKind, Stage, Tuner, TunerOptions
 from storage import jobs, stages, tuning_tasks
 from tests.worker.conftest import Bench, Killed
@@ -101,6 +102,19 @@ def test_what_a_search_gave_up_is_not_begun_again_by_the_same_budget(
     assert bench.records(second) == []
     third = run(bench, trials=None, seconds=1200.0)
     assert bench.records(third)
+
+
+def test_what_killed_its_engines_is_tried_again_when_the_same_budget_comes_again(bench: Bench) -> None:
+    def crash(method: str, params: dict[str, Any]) -> None:
+        if method == "tune" and "dense" in params["workload_key"]:
+            raise errors.EngineCrashed("out of memory")
+
+    bench.script.refuse = crash
+    first = run(bench, trials=None, seconds=600.0)
+    assert {record.key.workload_key for record in bench.records(first)} == {'["conv"]'}
+    bench.script.refuse = lambda _method, _params: None
+    second = run(bench, trials=None, seconds=600.0)
+    assert {record.key.workload_key for record in bench.records(second)} == {'["dense"]'}
 
 
 def test_stale_records_are_counted_and_passed_over(bench: Bench) -> None:

@@ -42,7 +42,9 @@ def restrict(hidden: list[str], shown: list[str]) -> set[str]:
         if hidden:
             _allow_around("/", {os.path.realpath(path) for path in hidden}, ruleset, access)
             for path in shown:
-                _allow(os.path.realpath(path), ruleset, access)
+                folder, name = os.path.split(path)
+                # If it is a link it leads nowhere: an engine may have put that there since.
+                _allow(f"{os.path.realpath(folder)}/{name}", ruleset, access)
         restricted = _syscall(_RESTRICT, ruleset, 0) == 0
     finally:
         os.close(ruleset)

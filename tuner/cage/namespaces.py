@@ -138,7 +138,7 @@ def _hidden_around(folder: str, shown: list[str]) -> bool:
     held: dict[str, int] = {}
     try:
         for path in shown:
-            held[path] = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            held[path] = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
         if not _mount("tmpfs", folder, _SEALED & ~_READ_ONLY):
             return False
         if all(_put_back(path, descriptor) for path, descriptor in held.items()):

@@ -35,6 +35,8 @@ class Ended:
     work: Work
     search: Search
     ended_by: str
+    broken: bool = False
+    """Whether the search failed, and was not run to its end."""
     entries: list[Entry]
 
 
@@ -227,7 +229,9 @@ class _Contest:
         self._account(best, search)
         best.reckon()
         best.verdict = best.verdict if failed else ""
-        return Ended(work=best.work, search=search, ended_by=ended_by, entries=list(self._entries.values()))
+        return Ended(
+            work=best.work, search=search, ended_by=ended_by, broken=failed, entries=list(self._entries.values())
+        )
 
 
 def _limit(work: Work, raced: Sequence[Arm]) -> float | None:

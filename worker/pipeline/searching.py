@@ -294,6 +294,11 @@ class Search:
             self.exhausted.add(key)
         self._finished(key, before, exhausted=bool(result["exhausted"]), seconds=self._spent - spent)
 
+    @property
+    def dropped(self) -> set[str]:
+        """Workloads that engines refused or died of."""
+        return self._left - self.exhausted
+
     @contextmanager
     def _clock(self, key: str | None = None) -> Iterator[None]:
         """Tuning time, spent on one workload or on waiting for helpers."""

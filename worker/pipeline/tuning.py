@@ -24,7 +24,7 @@ def run(work: Work) -> Outcome:
     sharing.take_over(work)
     raced = [arms.load(arm) for arm in work.outcomes[Stage.PLAN]["arms"]]
     ended = contest.run(work, raced) if len(raced) > 1 else _alone(work, raced[0])
-    _keep_efforts(ended.work, ended.search, ended.ended_by)
+    _keep_efforts(ended)
     outcome = _conclude(ended.work, ended.search, ended.ended_by)
     told: dict[str, Any] = {"tuner": str(ended.work.tuner), "arms": [entry.dump() for entry in ended.entries]}
     helpers = sharing.settle(work)
@@ -62,11 +62,12 @@ def _choice(ended: contest.Ended) -> list[str]:
     return said
 
 
-def _keep_efforts(work: Work, search: Search, ended_by: str) -> None:
+def _keep_efforts(ended: contest.Ended) -> None:
     """So that the next job knows how hard each task was searched, and jobs at work stop waiting for this one.
 
     A share of what ended the search counts as spent: the search would not have given the task more.
     """
+    work, search, ended_by = ended.work, ended.search, ended.ended_by
     tasks = search.progress.tasks
     extracted = [task.extracted for task in tasks]
     with work.database.transaction() as session:
@@ -75,8 +76,8 @@ def _keep_efforts(work: Work, search: Search, ended_by: str) -> None:
         now = {task.extracted.workload_key: _searched(search, task, known) for task in tasks}
         options = work.request.tuner_options
         shares = planning.shares(extracted, work.request.budget, covered=now, n_trial=options.n_trial)
-        # A search that no trials limit and that ended before its time had nothing left that it wanted.
-        out_of_time = ended_by == "seconds" or work.request.budget.trials is None
+        # What no trials limit is searched for as long as that promises something, unless engines refuse or die of it.
+        sated = set() if ended.broken or work.request.budget.trials is not None else set(now) - search.dropped
         efforts = {}
         for task, share in zip(tasks, shares, strict=True):
             key = task.extracted.workload_key
@@ -85,7 +86,7 @@ def _keep_efforts(work: Work, search: Search, ended_by: str) -> None:
                 continue
             efforts[key] = Effort(
                 trials=max(spent.trials, share.trials if ended_by == "trials" else 0.0),
-                seconds=max(spent.seconds, share.seconds if out_of_time else 0.0),
+                seconds=max(spent.seconds, share.seconds if ended_by == "seconds" or key in sated else 0.0),
             )
         tuning_tasks.set_effort(session, work.job.id, efforts)
 

@@ -24,20 +24,23 @@ COMPILERS = ("relay", "relax")
 """Engines that compile, in the order in which ``auto`` prefers them."""
 
 
-class EngineSource(Protocol):
-    def start(
-        self,
-        name: str,
-        *,
-        log: Path,
-        folder: Path | None = None,
-        canceled: Callable[[], bool] | None = None,
-        network: bool = False,
-    ) -> Engine:
-        """A fresh engine, which reaches other hosts only with ``network``, and of all jobs' files those in ``folder``.
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What an engine finds around itself."""
 
-        Raises EngineNotInstalled, EngineStartFailed, Canceled.
-        """
+    log: Path
+    """Where it writes what it has to say."""
+    folder: Path | None = None
+    """Of all jobs' files, those that it sees."""
+    canceled: Callable[[], bool] | None = None
+    """Whether nobody wants it any more, asked while it starts."""
+    network: bool = False
+    """Whether it reaches other hosts."""
+
+
+class EngineSource(Protocol):
+    def start(self, name: str, given: Surroundings) -> Engine:
+        """A fresh engine. Raises EngineNotInstalled, EngineStartFailed, Canceled."""
         ...
 
     def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path, *, log: Path) -> Prepared:
@@ -55,26 +58,18 @@ class InstalledEngines:
     home: Path
     settings: TunerSettings
 
-    def start(
-        self,
-        name: str,
-        *,
-        log: Path,
-        folder: Path | None = None,
-        canceled: Callable[[], bool] | None = None,
-        network: bool = False,
-    ) -> Engine:
-        shown = () if folder is None else (str(folder.absolute()),)
+    def start(self, name: str, given: Surroundings) -> Engine:
+        shown = () if given.folder is None else (str(given.folder.absolute()),)
         spec = catalogue.get(name)
         return EngineSession.start(
             spec,
             environments.interpreter(spec, self.home),
-            log_path=log,
+            log_path=given.log,
             hello_timeout=self.settings.engine_hello_seconds,
             silence_timeout=self.settings.engine_silence_seconds,
             home=self.home,
-            limits=replace(self.settings.engine_limits(network=network), hidden=self._hidden(), shown=shown),
-            canceled=canceled,
+            limits=replace(self.settings.engine_limits(network=given.network), hidden=self._hidden(), shown=shown),
+            canceled=given.canceled,
         )
 
     def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path, *, log: Path) -> Prepared:
@@ -115,13 +110,16 @@ class EnginePool:
         known = self._engines.get((name, role))
         if known is not None and known.alive:
             return known
-        network = self._network and name != REFERENCE
+        given = Surroundings(
+            log=self._log,
+            folder=self._folder,
+            canceled=self._canceled,
+            network=self._network and name != REFERENCE,
+        )
         with observing.engine_starting(name, again=known is not None):
             # What is not there yet when an engine starts, it would not see later.
             self._folder.mkdir(parents=True, exist_ok=True)
-            fresh = self._source.start(
-                name, log=self._log, folder=self._folder, canceled=self._canceled, network=network
-            )
+            fresh = self._source.start(name, given)
         observing.engine_started(name, fresh.pid)
         started = Heard(name, fresh, self._hear)
         self._engines[name, role] = started

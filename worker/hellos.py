@@ -13,7 +13,7 @@ from domain import errors
 from tuner import catalogue, environments, hostinfo
 from tuner.engines.protocol import plugins
 from worker import paths
-from worker.engines import EngineSource
+from worker.engines import EngineSource, Surroundings
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ def ask(name: str, home: Path, engines: EngineSource) -> dict[str, Any] | None:
         if cached.is_file():
             hello: dict[str, Any] = json.loads(cached.read_text())
             return hello
-        engine = engines.start(name, log=home / "logs" / "engines.log")
+        engine = engines.start(name, Surroundings(log=home / "logs" / "engines.log"))
         hello = engine.hello
         engine.close()
         _keep(cached, hello)

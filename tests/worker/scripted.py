@@ -14,6 +14,7 @@ from domain.ports import Canceled, Engine, OnEvent
 from domain.tensors import TensorSpec
 from storage.tables import digest_of
 from tuner.inspection import Prepared
+from worker.engines import Surroundings
 
 HELLO: dict[str, Any] = {
     "toolchain": {"engine": "relay", "tvm": "0.19.0", "llvm": "22"},
@@ -87,19 +88,11 @@ class Script:
     requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     started: list[str] = field(default_factory=list)
 
-    def start(
-        self,
-        name: str,
-        *,
-        log: Path,
-        folder: Path | None = None,
-        canceled: Callable[[], bool] | None = None,
-        network: bool = False,
-    ) -> Engine:
+    def start(self, name: str, given: Surroundings) -> Engine:
         if name not in self.hellos:
             raise errors.EngineNotInstalled(f"the {name} engine is not installed")
         self.started.append(name)
-        log.parent.mkdir(parents=True, exist_ok=True)
+        given.log.parent.mkdir(parents=True, exist_ok=True)
         return ScriptedEngine(self, {**self.hellos[name], "engine": name})
 
     def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path, *, log: Path) -> Prepared:

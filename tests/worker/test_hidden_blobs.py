@@ -10,7 +10,7 @@ import pytest
 from tuner import environments
 from tuner.session import EngineSession
 from tuner.settings import TunerSettings
-from worker.engines import InstalledEngines
+from worker.engines import InstalledEngines, Surroundings
 
 Hidden = Callable[[], tuple[str, ...]]
 
@@ -21,7 +21,9 @@ def hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hidden:
         asked: list[tuple[str, ...]] = []
         monkeypatch.setattr(environments, "interpreter", lambda *_: Path("python"))
         monkeypatch.setattr(EngineSession, "start", lambda *_, limits, **__: asked.append(limits.hidden))
-        InstalledEngines(home=tmp_path / "home", settings=TunerSettings()).start("relay", log=tmp_path / "log")
+        InstalledEngines(home=tmp_path / "home", settings=TunerSettings()).start(
+            "relay", Surroundings(log=tmp_path / "log")
+        )
         return asked[0]
 
     monkeypatch.delenv("TUNESMITH_BLOB_URL", raising=False)

@@ -21,6 +21,7 @@ from tests.worker.scripted import HELLO
 from tuner import hostinfo
 from tuner.inspection import Prepared, Rewritten
 from worker import clock
+from worker.engines import Surroundings
 from worker.pipeline import placing
 
 
@@ -36,11 +37,13 @@ class BenchPlanner:
 
     def rewrite(self, prepared: Path, lanes: int, out: Path) -> Rewritten:
         params = {"path": str(prepared), "lanes": lanes, "out_path": str(out)}
-        engine = self.bench.script.start("reference", log=self.bench.home / "log")
+        engine = self.bench.script.start("reference", Surroundings(log=self.bench.home / "log"))
         return Rewritten.of(engine.request("rewrite", params, timeout=None), out)
 
     def start(self, name: str, canceled: Callable[[], bool]) -> Engine:
-        return self.bench.script.start(name, log=self.bench.home / "logs" / "plans.log", canceled=canceled)
+        return self.bench.script.start(
+            name, Surroundings(log=self.bench.home / "logs" / "plans.log", canceled=canceled)
+        )
 
 
 @pytest.fixture

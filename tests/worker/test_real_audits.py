@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from tests.worker.conftest import Bench
 from tests.worker.test_real_engines import _engines
 from tuner.native import autotvm
 from tuner.settings import TunerSettings
-from worker.engines import Heard, InstalledEngines
+from worker.engines import Heard, InstalledEngines, Surroundings
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures(_engines.__name__)]
 
@@ -32,20 +31,12 @@ class Engines(InstalledEngines):
 
     hear: Callable[[], None]
 
-    def start(
-        self,
-        name: str,
-        *,
-        log: Path,
-        folder: Path | None = None,
-        canceled: Callable[[], bool] | None = None,
-        network: bool = False,
-    ) -> Engine:
+    def start(self, name: str, given: Surroundings) -> Engine:
         def listen(kind: str, _: dict[str, Any]) -> None:
             if kind == "trial":
                 self.hear()
 
-        return Heard(name, super().start(name, log=log, folder=folder, canceled=canceled, network=network), listen)
+        return Heard(name, super().start(name, given), listen)
 
 
 def _leaving_work_out(other: Record) -> Record:

@@ -73,7 +73,15 @@ def _keep_efforts(ended: contest.Ended) -> None:
     with work.database.transaction() as session:
         work.keeper.require(jobs.holds(session, work.job.id, work.lease))
         known = covering.coverage(session, work, extracted)
-        now = {task.extracted.workload_key: _searched(search, task, known) for task in tasks}
+        spent = {task.extracted.workload_key: _spent(search, task, known) for task in tasks}
+        now = {
+            task.extracted.workload_key: replace(
+                known[task.extracted.workload_key],
+                trials=_trials(task, known),
+                effort=spent[task.extracted.workload_key],
+            )
+            for task in tasks
+        }
         options = work.request.tuner_options
         shares = planning.shares(extracted, work.request.budget, covered=now, n_trial=options.n_trial)
         # What no trials limit is searched for as long as that promises something, unless engines refuse or die of it.
@@ -81,25 +89,27 @@ def _keep_efforts(ended: contest.Ended) -> None:
         efforts = {}
         for task, share in zip(tasks, shares, strict=True):
             key = task.extracted.workload_key
-            spent = now[key].effort
-            if not task.trials_planned or spent is None:
+            if not task.trials_planned:
                 continue
             efforts[key] = Effort(
-                trials=max(spent.trials, share.trials if ended_by == "trials" else 0.0),
-                seconds=max(spent.seconds, share.seconds if ended_by == "seconds" or key in sated else 0.0),
+                trials=max(spent[key].trials, share.trials if ended_by == "trials" else 0.0),
+                seconds=max(spent[key].seconds, share.seconds if ended_by == "seconds" or key in sated else 0.0),
             )
         tuning_tasks.set_effort(session, work.job.id, efforts)
 
 
-def _searched(search: Search, task: TuningTask, known: Mapping[str, Coverage]) -> Coverage:
-    """What is known of a task now that the search has ended, its own trials and those of others."""
-    key = task.extracted.workload_key
-    before = known[key].effort or Effort(trials=0.0, seconds=0.0)
-    trials = task.trials_done + known[key].trials
-    effort = Effort(trials=float(trials), seconds=before.seconds + search.seconds_of[key])
+def _trials(task: TuningTask, known: Mapping[str, Coverage]) -> int:
+    """Its own and those of others."""
+    return task.trials_done + known[task.extracted.workload_key].trials
+
+
+def _spent(search: Search, task: TuningTask, known: Mapping[str, Coverage]) -> Effort:
+    """How hard a task was searched now that the search has ended, here and by others."""
+    key, trials = task.extracted.workload_key, _trials(task, known)
     if key in search.exhausted or trials >= task.extracted.space_size:
-        effort = Effort(trials=math.inf, seconds=math.inf)
-    return replace(known[key], trials=trials, effort=effort)
+        return Effort(trials=math.inf, seconds=math.inf)
+    before = known[key].effort or Effort(trials=0.0, seconds=0.0)
+    return Effort(trials=float(trials), seconds=before.seconds + search.seconds_of[key])
 
 
 def _conclude(work: Work, search: Search, ended_by: str) -> Outcome:

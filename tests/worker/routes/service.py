@@ -33,7 +33,7 @@ from tuner.inspection import Inspector
 from tuner.session import EngineSession
 from tuner.settings import TunerSettings
 from worker import clock
-from worker.engines import Heard, InstalledEngines
+from worker.engines import Heard, InstalledEngines, Surroundings
 from worker.runtime import Runtime
 from worker.settings import WorkerSettings
 
@@ -95,16 +95,8 @@ class Service:
         assert job["state"] == JobState.SUCCEEDED, (job["failure"], self.notes(job["id"]))
         return job
 
-    def start(
-        self,
-        name: str,
-        *,
-        log: Path,
-        folder: Path | None = None,
-        canceled: Callable[[], bool] | None = None,
-        network: bool = False,
-    ) -> Engine:
-        session = self.engines.start(name, log=log, folder=folder, canceled=canceled, network=network)
+    def start(self, name: str, given: Surroundings) -> Engine:
+        session = self.engines.start(name, given)
         assert isinstance(session, EngineSession)
         return Heard(name, session, lambda kind, data: self.hear(session, kind, data))
 

@@ -68,7 +68,7 @@ def missing(request: JobRequest, workers: Sequence[Worker]) -> errors.NoWorker |
 
 
 def _no_worker(name: str, needed: str) -> errors.NoWorker:
-    return errors.NoWorker(needed, details={"missing": name})
+    return errors.NoWorker(needed, hint=_HINTS.get(name), details={"missing": name})
 
 
 def _has_device(request: JobRequest, worker: Worker) -> bool:
@@ -109,6 +109,13 @@ _NEEDS: dict[str, Callable[[JobRequest, Worker], bool]] = {
     "engine": _has_engine,
     "tracker": _reaches_tracker,
 }
+
+
+_HINTS = {
+    "engine": "The job is kept. An admin installs it on a worker's host, tunesmith engines install NAME, and starts "
+    "the worker again: one that runs does not look for new engines."
+}
+"""Of needs that a worker here could come to meet."""
 
 
 def _no_device(request: JobRequest, workers: Sequence[Worker]) -> str:

@@ -105,6 +105,7 @@ def test_needs_are_met_together_by_one_worker() -> None:
     found = capabilities.missing(request(target="cuda -arch=sm_90"), [WORKER, gpu_without_relax])
     assert found
     assert found.details == {"missing": "engine"}
+    assert "starts the worker again" in str(found.hint)
 
 
 @pytest.mark.parametrize("text", ["lab", "lab:", ":9190", "lab:9190,other"])

@@ -32,8 +32,16 @@ def install(names: _Names = None) -> None:
     with local.translated():
         from tuner import environments
 
+        said: list[str] = []
+
+        def say(text: str) -> None:
+            said.append(text)
+            output.note(text)
+
         for spec in _specs(names):
-            environments.install(spec, connection.home(), on_progress=output.note)
+            environments.install(spec, connection.home(), on_progress=say)
+        if said:
+            output.note("workers that run already see this once they are started again")
 
 
 @app.command(name="list")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping, Sequence
 
 from domain import errors
@@ -10,6 +11,8 @@ from domain.models import ModelFacts
 from domain.tensors import TensorSpec
 
 _MOST = 2**31 - 1
+_MOST_ELEMENTS = 2**33
+"""Of all inputs together, 32 GiB of f32: no network takes so many, and a host would only run out of memory later."""
 
 
 def check(facts: ModelFacts, shapes: Mapping[str, Sequence[int]]) -> None:
@@ -28,6 +31,8 @@ def check(facts: ModelFacts, shapes: Mapping[str, Sequence[int]]) -> None:
     ]
     if missing:
         raise _required(missing, inputs)
+    _check_symbols(inputs, shapes)
+    _check_size(facts, shapes)
 
 
 def parse(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
@@ -64,6 +69,36 @@ def _check_one(spec: TensorSpec, shape: Sequence[int]) -> None:
             raise errors.ShapeMismatch(
                 f"dimension {axis} of input {spec.name!r} is {wanted} in the model, not {given}", details=details
             )
+
+
+def _check_symbols(inputs: Mapping[str, TensorSpec], shapes: Mapping[str, Sequence[int]]) -> None:
+    """One symbol is one size, in whichever inputs it stands."""
+    bound: dict[str, tuple[str, int]] = {}
+    for name, shape in shapes.items():
+        for symbol, size in zip(inputs[name].shape, shape, strict=True):
+            if not isinstance(symbol, str):
+                continue
+            other, known = bound.setdefault(symbol, (name, size))
+            if size != known:
+                raise errors.ShapeMismatch(
+                    f"dimension {symbol!r} is {known} in input {other!r} and {size} in {name!r}",
+                    hint="The model says that they are one: give both the same size.",
+                    details={"symbol": symbol, "inputs": {other: known, name: size}},
+                )
+
+
+def _check_size(facts: ModelFacts, shapes: Mapping[str, Sequence[int]]) -> None:
+    sizes = {
+        spec.name: math.prod(size for size in shapes.get(spec.name, spec.shape) if isinstance(size, int))
+        for spec in facts.inputs
+    }
+    if sum(sizes.values()) > _MOST_ELEMENTS:
+        largest = max(sizes, key=sizes.__getitem__)
+        raise errors.ShapeMismatch(
+            f"the inputs have {sum(sizes.values())} elements, {largest!r} alone {sizes[largest]}; "
+            f"{_MOST_ELEMENTS} are taken",
+            details={"elements": sizes, "limit": _MOST_ELEMENTS},
+        )
 
 
 def _required(missing: list[dict[str, object]], inputs: Mapping[str, TensorSpec]) -> errors.ShapeRequired:

@@ -114,12 +114,19 @@ def seconds(
     return left
 
 
+def _is_unknown(known: Coverage) -> bool:
+    """Nothing is on record, or nothing but failures of searches that were cut off or failed: others may do better."""
+    return known.effort is None and known.best_latency is None
+
+
 def _is_exhausted(known: Coverage, most: int) -> bool:
+    if _is_unknown(known):
+        return False
     return known.trials >= most or (known.effort is not None and math.isinf(known.effort.seconds))
 
 
 def _missing(budget: Budget, share: Effort, most: int, known: Coverage) -> int:
-    if not known.trials and known.effort is None:
+    if _is_unknown(known):
         return most if budget.trials is None else int(share.trials)
     spent = known.effort or Effort(trials=0.0, seconds=0.0)
     trials = max(spent.trials, float(known.trials))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from domain import errors
-from domain.jobs import JobState, RpcOptions, RunnerKind, Stage, Tuner, TunerOptions
+from domain.jobs import JobState, MeasureOptions, RpcOptions, RunnerKind, Stage, Tuner, TunerOptions
 from storage import jobs, stages, tuning_tasks
 from tests.worker.conftest import Bench, Killed
 from tuner.allocation import Allocator
@@ -115,6 +115,47 @@ def test_what_killed_its_engines_is_tried_again_when_the_same_budget_comes_again
     bench.script.refuse = lambda _method, _params: None
     second = run(bench, trials=None, seconds=600.0)
     assert {record.key.workload_key for record in bench.records(second)} == {'["dense"]'}
+
+
+@pytest.mark.parametrize("budget", [{"trials": 32}, {"trials": None, "seconds": 0.6}])
+def test_what_killed_its_engines_is_not_credited_with_its_share(bench: Bench, budget: dict[str, Any]) -> None:
+    bench.script.seconds_per_trial = 0.01
+    bench.script.crashing = frozenset({'["dense"]'})
+    first = run(bench, **budget)
+    # Each of its two engines died after one.
+    assert _efforts(bench, first)[1].trials == 2
+    bench.script.crashing = frozenset()
+    second = run(bench, **budget)
+    assert '["dense"]' in {record.key.workload_key for record in bench.records(second)}
+
+
+@pytest.mark.parametrize("budget", [{"trials": 64}, {"trials": None, "seconds": 600.0}])
+def test_who_does_what_a_failure_hints_at_is_served(bench: Bench, budget: dict[str, Any]) -> None:
+    """Every trial of one job times out; the next one gives them longer."""
+
+    def time_out(method: str, params: dict[str, Any]) -> None:
+        if method == "tune":
+            short = params["measure"]["timeout"] < 1
+            bench.script.failing = frozenset({'["conv"]', '["dense"]'} if short else ())
+
+    bench.script.refuse = time_out
+    first = bench.job(tuner=Tuner.AUTOTVM, measure=MeasureOptions(timeout=0.5), **budget)
+    bench.runtime().run_job(first)
+    assert (failure := bench.get(first).failure)
+    assert failure.code == "no_valid_trial"
+    second = run(bench, measure=MeasureOptions(timeout=60.0), **budget)
+    assert {record.key.workload_key for record in bench.records(second)} == {'["conv"]', '["dense"]'}
+    assert bench.records(run(bench, measure=MeasureOptions(timeout=60.0), **budget)) == []
+
+
+def test_a_task_without_a_valid_trial_gets_its_share_of_a_larger_budget(bench: Bench) -> None:
+    bench.script.failing = frozenset({'["dense"]'})
+    first = run(bench, trials=128)
+    assert _efforts(bench, first)[1].trials == 64
+    assert bench.records(run(bench, trials=128)) == []
+    bench.script.failing = frozenset()
+    third = run(bench, trials=512)
+    assert Counter(record.key.workload_key for record in bench.records(third))['["dense"]'] == 256 - 64
 
 
 def test_stale_records_are_counted_and_passed_over(bench: Bench) -> None:

@@ -59,6 +59,8 @@ class Search:
         self._crashes: Counter[str] = Counter()
         self.exhausted: set[str] = set()
         """Workloads with nothing left to search."""
+        self._hopeless: set[str] = set()
+        """Those given up as no trial was valid; another search may have more luck."""
         self.seconds_of: defaultdict[str, float] = defaultdict(float)
         """Spent on each workload by this attempt."""
         self.defaults: dict[str, float] = {}
@@ -297,7 +299,7 @@ class Search:
     @property
     def dropped(self) -> set[str]:
         """Workloads that engines refused or died of."""
-        return self._left - self.exhausted
+        return self._left - self.exhausted - self._hopeless
 
     @contextmanager
     def _clock(self, key: str | None = None) -> Iterator[None]:
@@ -345,10 +347,9 @@ class Search:
 
     def _finished(self, key: str, before: int, *, exhausted: bool, seconds: float | None = None) -> None:
         done, best = self.progress.done(key), self.progress.best(key)
-        hopeless = best is None and done >= _HOPELESS_TRIALS
-        if hopeless:
-            self.exhausted.add(key)
-        if exhausted or hopeless:
+        if best is None and done >= _HOPELESS_TRIALS:
+            self._hopeless.add(key)
+        if exhausted or key in self._hopeless:
             self._left.add(key)
         self._allocator.finished(
             key,

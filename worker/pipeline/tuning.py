@@ -24,8 +24,9 @@ def run(work: Work) -> Outcome:
     sharing.take_over(work)
     raced = [arms.load(arm) for arm in work.outcomes[Stage.PLAN]["arms"]]
     ended = contest.run(work, raced) if len(raced) > 1 else _alone(work, raced[0])
-    _keep_efforts(ended)
+    # A search that found nothing covers nothing: whoever does what the failure's hint says shall be served.
     outcome = _conclude(ended.work, ended.search, ended.ended_by)
+    _keep_efforts(ended)
     told: dict[str, Any] = {"tuner": str(ended.work.tuner), "arms": [entry.dump() for entry in ended.entries]}
     helpers = sharing.settle(work)
     if helpers:
@@ -65,7 +66,8 @@ def _choice(ended: contest.Ended) -> list[str]:
 def _keep_efforts(ended: contest.Ended) -> None:
     """So that the next job knows how hard each task was searched, and jobs at work stop waiting for this one.
 
-    A share of what ended the search counts as spent: the search would not have given the task more.
+    A share of what ended the search counts as spent: the search would not have given the task more. Of what engines
+    refused or died of, only what was spent does.
     """
     work, search, ended_by = ended.work, ended.search, ended.ended_by
     tasks = search.progress.tasks
@@ -84,16 +86,19 @@ def _keep_efforts(ended: contest.Ended) -> None:
         }
         options = work.request.tuner_options
         shares = planning.shares(extracted, work.request.budget, covered=now, n_trial=options.n_trial)
-        # What no trials limit is searched for as long as that promises something, unless engines refuse or die of it.
-        sated = set() if ended.broken or work.request.budget.trials is not None else set(now) - search.dropped
+        # What no trials limit is searched for as long as that promises something.
+        sated = work.request.budget.trials is None
         efforts = {}
         for task, share in zip(tasks, shares, strict=True):
             key = task.extracted.workload_key
             if not task.trials_planned:
                 continue
+            if ended.broken or key in search.dropped:
+                efforts[key] = spent[key]
+                continue
             efforts[key] = Effort(
                 trials=max(spent[key].trials, share.trials if ended_by == "trials" else 0.0),
-                seconds=max(spent[key].seconds, share.seconds if ended_by == "seconds" or key in sated else 0.0),
+                seconds=max(spent[key].seconds, share.seconds if ended_by == "seconds" or sated else 0.0),
             )
         tuning_tasks.set_effort(session, work.job.id, efforts)
 

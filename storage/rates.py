@@ -47,7 +47,9 @@ def seconds_a_trial(session: Session, *, device_key: str, toolchain: str, tuner:
 
 
 def _pace(outcome: Mapping[str, Any], tuner: str) -> float | None:
-    """Of the arms with that tuner together."""
+    """Of the arms with that tuner together; None where other workers helped, whose seconds nobody added up."""
+    if outcome.get("helpers"):
+        return None
     arms = [arm for arm in outcome.get("arms", ()) if arm["tuner"] == tuner]
     trials, seconds = sum(arm["trials"] for arm in arms), sum(arm["seconds"] for arm in arms)
     return seconds / trials if trials >= _LEAST_TRIALS and seconds > 0 else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
 import threading
 from pathlib import Path
@@ -15,7 +16,9 @@ from storage.tables import Base
 _OF_SQLITE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _OF_POSTGRESQL = frozenset({"XX001", "XX002", "42P01", "42P07", "42703"})
 """Data and index corrupted; a table missing, or there where it is to be made; a column missing."""
-_WORDS = ("no such table", "no such column")
+_WORDS = tuple(
+    map(re.compile, (r"no such (table|column)", r"table .* already exists$", r"table .* has no column named "))
+)
 """SQLite has one number for these and for our own mistakes."""
 
 
@@ -29,7 +32,7 @@ def is_damaged(error: Exception) -> bool:
     # Its lowest byte; the rest says where it was found out.
     if getattr(said, "sqlite_errorcode", 0) & 0xFF in _OF_SQLITE:
         return True
-    return str(said).startswith(_WORDS) or (str(said).startswith("table ") and str(said).endswith(" already exists"))
+    return any(words.match(str(said)) for words in _WORDS)
 
 
 def read_each_table(connection: Connection) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import tarfile
@@ -48,6 +49,7 @@ def export(transport: Transport, path: Path, tuner: str, filters: Mapping[str, A
     Raises InvalidInput where there are none: what lies there is left alone.
     """
     unpacks = tuner == "metaschedule" and path.suffix != ".tar"
+    made = unpacks and not path.exists()
     given = {name: value for name, value in filters.items() if value is not None}
     query = httpx.QueryParams({**given, "tuner": tuner, "format": "native"})
     folder = path if unpacks else path.parent
@@ -73,6 +75,10 @@ def export(transport: Transport, path: Path, tuner: str, filters: Mapping[str, A
             temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+        if made:
+            with contextlib.suppress(OSError):
+                # Unless there is something in it.
+                path.rmdir()
     return path
 
 
@@ -114,8 +120,11 @@ def _pack(folder: Path, packed: BinaryIO) -> None:
 def _is_empty(path: Path, *, packed: bool) -> bool:
     if not packed:
         return path.stat().st_size == 0
-    with tarfile.open(path) as archive:
-        return not any(member.size for member in archive)
+    try:
+        with tarfile.open(path) as archive:
+            return not any(member.size for member in archive)
+    except tarfile.TarError as error:
+        raise errors.ServerError("the server sent no tar") from error
 
 
 def _unpack(packed: Path, folder: Path) -> None:

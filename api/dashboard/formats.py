@@ -8,6 +8,8 @@ from datetime import datetime
 UNKNOWN = "–"
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _MILLISECONDS = re.compile(r"(?<![\w.])([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?) ms\b")
+_LONGEST_SECONDS = 1e6
+"""Of what notes tell as a time; what tests and errors of others quote may be anything."""
 _SIZES = ("B", "kB", "MB", "GB", "TB")
 _AGES = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
@@ -22,7 +24,12 @@ def latency(seconds: float | None) -> str:
 
 def sentence(text: str) -> str:
     """With its milliseconds in the unit that the tables beside it use: ``0.0661 ms`` is ``66.1 µs``."""
-    return _MILLISECONDS.sub(lambda match: latency(float(match[1]) / 1000), text)
+    return _MILLISECONDS.sub(_in_unit, text)
+
+
+def _in_unit(found: re.Match[str]) -> str:
+    seconds = float(found[1]) / 1000
+    return latency(seconds) if seconds < _LONGEST_SECONDS else found[0]
 
 
 def digits(value: float) -> str:

@@ -32,6 +32,7 @@ def test_latencies(seconds: float | None, text: str) -> None:
         ("as fast: 0.0661 ms against 0.125 ms untuned; tuned is", "as fast: 66.1 µs against 125 µs untuned; tuned is"),
         ("27.5 ms tuned, 1 ms untuned, 1520 ms.", "27.5 ms tuned, 1.00 ms untuned, 1.52 s."),
         ("in 3.1e-05 ms", "in 31.0 ns"),
+        ("1e999 ms and 1e308 ms are nobody's", "1e999 ms and 1e308 ms are nobody's"),
         ("v1.5 ms-tools and x0.5 ms stay, as do 3 msgs", "v1.5 ms-tools and x0.5 ms stay, as do 3 msgs"),
     ],
 )

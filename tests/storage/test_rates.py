@@ -19,7 +19,7 @@ def arm(trials: int, seconds: float, tuner: str = "autotvm") -> dict[str, Any]:
     return {"tuner": tuner, "trials": trials, "seconds": seconds}
 
 
-def searched(session: Session, *arms: dict[str, Any], minutes: int = 0, ended: bool = True) -> Job:
+def searched(session: Session, *arms: dict[str, Any], minutes: int = 0, ended: bool = True, **told: Any) -> Job:
     """A job that was created so many minutes after the first, and what its search came to."""
     made = add_job(session, now=NOW + timedelta(minutes=minutes))
     claimed = jobs.claim(session, made.id, worker_id="w", now=NOW, lease_seconds=60, max_attempts=3)
@@ -29,7 +29,7 @@ def searched(session: Session, *arms: dict[str, Any], minutes: int = 0, ended: b
     trials = sum(each["trials"] for each in arms)
     jobs.set_progress(session, made.id, claimed.lease, trials_done=trials, trials_planned=trials)
     if ended:
-        outcome = {"trials": trials, "arms": list(arms)}
+        outcome = {"trials": trials, "arms": list(arms), **told}
         stages.save(session, made.id, claimed.lease, Stage.TUNE, outcome, started_at=NOW, finished_at=NOW)
     return made
 
@@ -49,6 +49,11 @@ def test_all_of_the_tuning_time_counts(session: Session) -> None:
     assert rates.seconds_a_trial(session, **HERE, tuner="ansor") is None
     assert rates.seconds_a_trial(session, device_key="other", toolchain=TOOLCHAIN.identity, tuner="autotvm") is None
     assert rates.seconds_a_trial(session, device_key=DEVICE.key, toolchain="other", tuner="autotvm") is None
+
+
+def test_a_search_that_others_helped_with_tells_nothing(session: Session) -> None:
+    searched(session, arm(320, 29.6), helpers={"another": 9})
+    assert rates.seconds_a_trial(session, **HERE, tuner="autotvm") is None
 
 
 def test_tuners_that_raced_in_one_job_are_told_apart(session: Session) -> None:

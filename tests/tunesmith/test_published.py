@@ -35,6 +35,7 @@ def test_the_published_median_is_the_evidences(tmp_path: Path) -> None:
         '{"published": "tuned", "benchmark": {"tuned": {"median": 0}}}',
         '{"published": "tuned", "benchmark": {"tuned": {"median": NaN}}}',
         '{"published": "tuned", "benchmark": {"tuned": {"median": 1e999}}}',
+        f'{{"published": "tuned", "benchmark": {{"tuned": {{"median": 1{"0" * 400}}}}}}}',
         '{"published": "tuned", "benchmark": {"tuned": {"median": 1}}, "conditions": 7}',
     ],
 )  # fmt: skip
@@ -48,6 +49,14 @@ def test_evidence_without_conditions_is_of_the_manifests_device(tmp_path: Path) 
     path = tmp_path / "evidence.json"
     path.write_text('{"published": "tuned", "benchmark": {"tuned": {"median": 0.001}}, "conditions": null}')
     assert read(path, **HERE) == replace(SAID, device="x86_64/acme/avx2/t2")
+
+
+def test_a_device_is_shown_as_text(tmp_path: Path) -> None:
+    said = {"published": "tuned", "benchmark": {"tuned": {"median": 0.001}}, "conditions": {"device": "\x1b[2JAcme"}}
+    path = tmp_path / "evidence.json"
+    path.write_text(json.dumps(said))
+    assert (found := read(path, **HERE))
+    assert found.device == "[2JAcme"
 
 
 @pytest.mark.parametrize("samples", [[1e-3] * 3, [0.95e-3] * 3, [1.05e-3] * 3])

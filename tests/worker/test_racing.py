@@ -119,6 +119,26 @@ def test_an_arm_that_fails_costs_itself(
     assert ansor["verdict"] == verdict
 
 
+def test_an_arm_whose_engines_die_later_is_not_said_to_have_nothing_left(bench: Bench) -> None:
+    bench.script.speed = dict.fromkeys(set(Tuner) - {Tuner.AUTOTVM}, 3.0)
+    rounds = Counter[str]()
+
+    def refuse(asked: str, params: dict[str, Any]) -> None:
+        if asked == "tune":
+            rounds[params["tuner"]] += 1
+            if params["tuner"] == "autotvm" and rounds["autotvm"] > 3:
+                raise CRASH
+
+    bench.script.refuse = refuse
+    job_id = run(bench)
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    with bench.database.reading() as session:
+        tuned = stages.outcome(session, job_id, Stage.TUNE)
+    assert tuned is not None
+    (autotvm,) = [arm for arm in tuned["arms"] if arm["tuner"] == "autotvm"]
+    assert autotvm["verdict"] == "engines refused what was left for it to search, or died of it"
+
+
 @pytest.mark.parametrize("alternatives", [{}, {"direct": 0, "winograd": 0}])
 def test_two_ways_to_compute_an_operator_count_once(bench: Bench, alternatives: dict[str, int]) -> None:
     bench.script.tasks = ("direct", "winograd", "dense")

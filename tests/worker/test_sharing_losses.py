@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Callable
@@ -95,6 +96,24 @@ def test_a_helper_that_cannot_help_rests_from_that_job(
     monkeypatch.setattr(time, "monotonic", lambda now=time.monotonic: now() + 61)
     helper.help_job(job_id)
     assert len(asked) == 3
+
+
+def test_a_helper_without_room_for_an_engine_rests_from_that_job(
+    bench: Bench, team: Callable[[int], Team], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crew = team(1)
+    job_id = planned(bench, crew, monkeypatch)
+    offer(bench, job_id, task=0)
+    full = []
+
+    def start(*_: object) -> None:
+        full.append(OSError(errno.ENOSPC, "No space left on device"))
+        raise full[-1]
+
+    monkeypatch.setattr(bench.script, "start", start)
+    for _ in range(2):
+        assert crew.helpers[0].help_job(job_id) == 0
+    assert len(full) == 1
 
 
 def planned(bench: Bench, crew: Team, monkeypatch: pytest.MonkeyPatch) -> str:

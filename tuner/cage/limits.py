@@ -102,10 +102,13 @@ def hidden(home: Path | None, outer: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def hideable(folder: Path, *needed: Path) -> tuple[str, ...]:
-    """The folder, unless in it lies what engines need to start or what is ``needed`` besides."""
-    folder = folder.absolute()
-    around = any(path.absolute().is_relative_to(folder) for path in (*PROGRAM, Path(tempfile.gettempdir()), *needed))
-    return () if around else (str(folder),)
+    """The folder, unless in it lies what engines need to start or what is ``needed`` besides.
+
+    Links count for what they lead to, as that is what is hidden.
+    """
+    real = Path(os.path.realpath(folder))
+    kept = (os.path.realpath(path) for path in (*PROGRAM, Path(tempfile.gettempdir()), *needed))
+    return () if any(Path(path).is_relative_to(real) for path in kept) else (str(folder.absolute()),)
 
 
 def _database(outer: Mapping[str, str]) -> list[str]:

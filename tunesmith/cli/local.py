@@ -147,8 +147,10 @@ def _published(folder: Path, manifest: Manifest) -> Published | None:
     from tunesmith.cli import published
 
     key, threads = manifest.device_key, manifest.threads
-    here = hostinfo.accelerators(threads) if key.startswith("cuda/") else (hostinfo.device(threads),)
-    same = key in {device.key for device in here}
+    if key.startswith("cuda/"):
+        same = key in {device.key for device in hostinfo.accelerators(threads)}
+    else:
+        same = key == hostinfo.device(threads).key and threads <= hostinfo.usable_cores()
     return published.read(folder / bundle.EVIDENCE, device_key=key, threads=threads, same_device=same)
 
 

@@ -34,10 +34,12 @@ def read(evidence: Path, *, device_key: str, threads: int, same_device: bool) ->
         median = float(said["benchmark"][said["published"]]["median"])
         conditions = said.get("conditions") or {}
         device, noisy = str(conditions.get("device", device_key)), bool(conditions.get("noisy"))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     if not 0 < median < float("inf"):
         return None
+    # Terminals obey what else it might hold.
+    device = "".join(filter(str.isprintable, device))
     return Published(median=median, device=device, threads=threads, same_device=same_device, noisy=noisy)
 
 

@@ -23,6 +23,7 @@ from worker.pipeline.progress import Progress
 from worker.pipeline.searching import Search
 from worker.pipeline.work import Work
 
+_DROPPED = "engines refused what was left for it to search, or died of it"
 _EXHAUSTED = "nothing is left for it to search"
 _COVERED = "earlier searches cover all that it would search"
 _UNTUNABLE = "none of its tuning tasks could be tuned"
@@ -246,5 +247,5 @@ def _limit(work: Work, raced: Sequence[Arm]) -> float | None:
 
 def _why_ended(entry: Entry) -> str:
     if entry.trials:
-        return _EXHAUSTED
+        return _DROPPED if entry.search is not None and entry.search.dropped else _EXHAUSTED
     return _UNTUNABLE if entry.estimate is None else _COVERED

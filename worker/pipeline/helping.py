@@ -156,8 +156,9 @@ class Helper:
             return placing.toolchain(pool.get(name).hello)
         except Canceled:
             return None
-        except errors.EngineError as error:
-            _log.warning("cannot help job %s: %s", self.job.id, error.message)
+        except (errors.EngineError, OSError) as error:
+            # A disk that is full has no room for an engine's folder either.
+            _log.warning("cannot help job %s: %s", self.job.id, error)
             self.failures = _FAILURES
             return None
 

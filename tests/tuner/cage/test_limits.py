@@ -65,6 +65,16 @@ def test_a_folder_of_jobs_around_the_program_is_not_hidden(tmp_path: Path, monke
     assert str(tmp_path / "work") in cage.hidden(tmp_path, {})
 
 
+def test_a_link_is_hidden_for_what_it_leads_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scratch = tmp_path / "scratch"
+    (scratch / "temporary").mkdir(parents=True)
+    (tmp_path / "work").symlink_to(scratch, target_is_directory=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch / "temporary"))
+    assert cage.hideable(tmp_path / "work") == ()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert cage.hideable(tmp_path / "work") == (str(tmp_path / "work"),)
+
+
 @pytest.mark.parametrize("url", ["sqlite:///{}", "sqlite+pysqlite:///{}?timeout=5", "sqlite:///file:{}?uri=true"])
 def test_a_database_elsewhere_is_hidden(url: str, tmp_path: Path) -> None:
     files = [tmp_path / f"jobs.db{suffix}" for suffix in ("", "-wal", "-shm")]

@@ -123,6 +123,19 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_the_client_of_the_command_line_loads_no_rich() -> None:
+    """An address that is none is refused once the client is loaded, before anything is sent."""
+    code = (
+        "import sys; from tunesmith.cli.main import main; status = main(['jobs']); "
+        "print(status, *sorted({'httpx', 'rich', 'click', 'pygments'} & set(sys.modules)))"
+    )
+    environment = {**os.environ, "TUNESMITH_URL": "nowhere"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=environment, check=False
+    )
+    assert done.stdout == "3 httpx\n", done.stderr
+
+
 def offered(*words: str, shell: str = "bash", home: Path | None = None) -> list[str]:
     """What Tab offers for the last of the words."""
     environment = {

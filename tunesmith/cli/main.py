@@ -97,6 +97,7 @@ app.add_typer(removal_commands.app, name="rm")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0 ok, 1 the job failed, 2 usage, 3 configuration, 4 network, 5 validation, 130 Ctrl-C."""
+    _leave_out_the_command_of_httpx()
     try:
         result = app(
             args=list(arguments) if arguments is not None else None, standalone_mode=False, prog_name="tunesmith"
@@ -116,6 +117,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TyperException as error:
         return _usage(error, arguments)
     return result if isinstance(result, int) else 0
+
+
+def _leave_out_the_command_of_httpx() -> None:
+    """httpx imports a command of its own, and rich and click for it, wherever these are installed.
+
+    That takes longer than httpx itself, and httpx does without where the import fails, which None makes it do.
+    """
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
 
 
 def _usage(error: TyperException, arguments: Sequence[str] | None) -> int:

@@ -80,6 +80,22 @@ def test_nothing_to_list_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> 
     assert "tunesmith token create" in run(capsys, "token", "list")[2]
 
 
+@pytest.mark.usefixtures("url")
+@pytest.mark.parametrize("columns", [50, 80])
+def test_a_narrow_list_keeps_the_limits(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    run(capsys, "token", "create", "free")
+    limits = ("--running-jobs", 2, "--queued-jobs", 15, "--stored", "2G")
+    run(capsys, "token", "create", "bound", "--owner", "vision", "--expires", "90d", *limits)
+    _, out, _ = run(capsys, "token", "list")
+    assert "limits: 2 running, 15 queued, 2.0 GB stored" in " ".join(out.split())
+    assert out.count("limits:") == 1
+    assert ("bound" in out) == (columns == 80)
+    assert [line for line in out.splitlines() if len(line) > columns] == []
+
+
 def test_a_link_opens_the_dashboard_once(capsys: pytest.CaptureFixture[str], url: str) -> None:
     status, link, _ = run(capsys, "login")
     assert (status, link.startswith(f"{url}/login?code=")) == (0, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -92,12 +93,7 @@ def list_(
     if as_json:
         output.document(found)
         return
-    output.listing(
-        ["TOKEN", "OWNER", "SCOPES", "STATE", "LAST USED", "NAME", "LIMITS"],
-        [_row(token) for token in found],
-        optional=["STATE", "LAST USED", "NAME", "LIMITS"],
-        empty="no such tokens; make one: tunesmith token create NAME",
-    )
+    _show(found)
 
 
 @app.command()
@@ -127,14 +123,31 @@ def login(as_json: options.Json = False) -> None:
     output.line(link["url"])
 
 
-def _row(token: dict[str, Any]) -> list[str]:
+def _show(found: Sequence[dict[str, Any]]) -> None:
+    """Limits have lines of their own, as in a narrow table there is no room for them beside the rest."""
+    if not found:
+        output.note("no such tokens; make one: tunesmith token create NAME")
+        return
+    headers = ["TOKEN", "OWNER", "SCOPES", "STATE", "LAST USED", "NAME"]
+    header, *rows = output.table(headers, [_row(token) for token in found], optional=["NAME", "STATE", "LAST USED"])
+    output.line(header)
+    for row, token in zip(rows, found, strict=True):
+        output.line(row)
+        if limits := _limits(token["quota"]):
+            output.paragraph(f"  limits: {limits}")
+
+
+def _limits(quota: dict[str, Any]) -> str:
     limits = {"running_jobs": "running", "queued_jobs": "queued", "stored_bytes": "stored"}
-    quota = token["quota"]
     told = [
         f"{output.size(quota[name]) if name == 'stored_bytes' else quota[name]} {word}"
         for name, word in limits.items()
         if quota[name] is not None
     ]
+    return ", ".join(told)
+
+
+def _row(token: dict[str, Any]) -> list[str]:
     return [
         token["id"],
         token["owner"],
@@ -142,7 +155,6 @@ def _row(token: dict[str, Any]) -> list[str]:
         "revoked" if token["revoked_at"] else _until(token["expires_at"]),
         output.when(token["last_used_at"]) if token["last_used_at"] else "never",
         token["name"],
-        ", ".join(told) or "-",
     ]
 
 

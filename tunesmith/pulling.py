@@ -34,6 +34,7 @@ def best(client: Client, question: Question, *, toolchain: str | None, held: Ent
             return Found(artifact=_ask(client, question, toolchain=toolchain))
         except errors.ArtifactNotFound as error:
             raise _not_found(client, question, toolchain, error) from error
+    runtime = toolchain or held.runtime
     alike = replace(
         question,
         # Which CPU "native" is depends on the workers that happen to live.
@@ -41,18 +42,23 @@ def best(client: Client, question: Question, *, toolchain: str | None, held: Ent
         device=question.device or held.device_key,
     )
     try:
-        artifact = _ask(client, alike, toolchain=toolchain or held.runtime)
+        artifact = _ask(client, alike, toolchain=runtime)
     except errors.ArtifactNotFound as error:
-        raise _gone(client, alike, toolchain or held.runtime, held) from error
+        way_out = _way_out(client, question, toolchain, locked=True)
+        raise _gone(_none(alike, runtime), held, _instead(client.artifacts(model=question.model)), way_out) from error
     return Found(artifact=artifact, faster_elsewhere=_faster(client, question, toolchain, artifact))
 
 
 def _faster(client: Client, question: Question, toolchain: str | None, than: Artifact) -> Artifact | None:
+    any_one = _any(client, question, toolchain)
+    return any_one if any_one and any_one.id != than.id and _seconds(any_one) < _seconds(than) else None
+
+
+def _any(client: Client, question: Question, toolchain: str | None) -> Artifact | None:
     try:
-        any_one = _ask(client, question, toolchain=toolchain)
+        return _ask(client, question, toolchain=toolchain)
     except errors.RequestRejected:  # such as for "native" where no worker lives
         return None
-    return any_one if any_one.id != than.id and _seconds(any_one) < _seconds(than) else None
 
 
 def slower_by(held: Entry, now: Entry) -> float | None:
@@ -119,19 +125,35 @@ def _not_found(
     client: Client, question: Question, toolchain: str | None, error: errors.ArtifactNotFound
 ) -> errors.ArtifactNotFound:
     instead = _instead(client.artifacts(model=question.model))
-    hint = f"There is {'; '.join(instead)}." if instead else error.hint
+    way_out = _way_out(client, question, toolchain, locked=False) if toolchain or question.device else None
+    hint = _hint(instead, way_out) if instead else error.hint
     details = {**error.details, "instead": instead}
     return errors.ArtifactNotFound(_none(question, toolchain), hint=hint, details=details, status=error.status)
 
 
-def _gone(client: Client, question: Question, toolchain: str, held: Entry) -> errors.ArtifactMissing:
-    instead = _instead(client.artifacts(model=question.model))
-    hint = f"There is {'; '.join(instead)}. Take the best of them with --update." if instead else None
+def _gone(none: str, held: Entry, instead: list[str], way_out: str) -> errors.ArtifactMissing:
     return errors.ArtifactMissing(
-        f"{_none(question, toolchain)}; the lock file holds {held.artifact}",
-        hint=hint or "Tune the model again: tunesmith tune.",
+        f"{none}; the lock file holds {held.artifact}",
+        hint=_hint(instead, way_out),
         details={"locked": asdict(held), "instead": instead},
     )
+
+
+def _hint(instead: list[str], way_out: str | None) -> str:
+    there = f"There is {'; '.join(instead)}." if instead else None
+    return " ".join(part for part in (there, way_out) if part)
+
+
+def _way_out(client: Client, question: Question, toolchain: str | None, *, locked: bool) -> str:
+    """Only what would find one is named: what there is may be of another precision, target or shape."""
+    if locked and (found := _any(client, question, toolchain)):
+        return f"Take the best that fits, {found.id}, with --update."
+    named = [option for option, value in (("--toolchain", toolchain), ("--device", question.device)) if value]
+    found = _any(client, replace(question, device=None), None) if named else None
+    if found is None:
+        return "Tune the model again: tunesmith tune."
+    update = "use --update and " if locked else ""
+    return f"To take {found.id}, {update}leave {' and '.join(named)} out; or tune the model for what was asked for."
 
 
 def _none(question: Question, toolchain: str | None) -> str:

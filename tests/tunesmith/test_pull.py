@@ -204,6 +204,60 @@ def test_frozen_takes_what_is_locked(
     assert (status, "error[artifact_missing]" in err, f"artifact   {good.id} → none" in err) == (1, True, True)
 
 
+@pytest.mark.parametrize("is_other", [True, False])
+def test_the_hint_at_a_deleted_bundle_is_true(
+    capsys: Capture, service: Service, client: Client, model: Model, good: Artifact, *, is_other: bool
+) -> None:
+    pull(capsys)
+    Path("best.tar").unlink()
+    client.delete_artifact(good.id)
+    other = tuned(service, client, model, gain=1.5) if is_other else None
+    status, _, err = pull(capsys, "--frozen")
+    assert (status, "error[artifact_deleted]" in err) == (1, True), err
+    assert "hint: Pull again without --frozen: " in err
+    status, _, err = pull(capsys)
+    assert (status, [entry["artifact"] for entry in locked()]) == (
+        (0, [other.id]) if other else (1, [good.id])
+    ), err  # fmt: skip
+    if not other:
+        assert "error[artifact_missing]" in err
+        assert "hint: Tune the model again: tunesmith tune.\n" in err
+
+
+def test_the_hint_of_a_toolchain_that_made_none_is_true(
+    capsys: Capture, service: Service, client: Client, model: Model, good: Artifact
+) -> None:
+    pull(capsys)
+    status, _, err = pull(capsys, "--toolchain", "relax")
+    assert (status, "error[artifact_missing]" in err) == (1, True)
+    assert f"To take {good.id}, use --update and leave --toolchain out; or tune the model for what was asked" in err
+    status, _, err = pull(capsys, "--toolchain", "relax", "--update")
+    assert (status, "error[artifact_missing]" in err) == (1, True)
+    assert f"To take {good.id}, leave --toolchain out; or tune the model for what was asked for.\n" in err
+    # Another device is another question, so nothing is locked for it.
+    status, _, err = pull(capsys, "--toolchain", "relax", "--device", "Xeon/avx512/t2")
+    assert (status, f"To take {good.id}, leave --toolchain and --device out; or" in err) == (1, True)
+    assert pull(capsys, "--update")[0] == 0
+
+
+def test_only_what_update_would_take_is_named(
+    capsys: Capture, service: Service, client: Client, model: Model, good: Artifact
+) -> None:
+    pull(capsys)
+    half = tuned(service, client, model, gain=2.5, precision="fp16")
+    other = tuned(service, client, model, gain=1.1, toolchain=RELAX)
+    forget(service, good.id)
+    status, _, err = pull(capsys)
+    assert (status, f"There is {half.id}: fp16" in err) == (1, True), err
+    assert f"Take the best that fits, {other.id}, with --update." in err
+    forget(service, other.id)
+    status, _, err = pull(capsys)
+    assert (status, f"There is {half.id}: fp16" in err) == (1, True), err
+    assert "Tune the model again: tunesmith tune.\n" in err
+    assert "--update" not in err
+    assert pull(capsys, "--update")[0] == 1
+
+
 def test_ctrl_c_keeps_what_has_come(capsys: Capture, good: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     whole = downloads._append

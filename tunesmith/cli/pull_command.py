@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from tunesmith.pulling import Found
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_ANOTHER = (
+    "Pull again without --frozen: that takes another verified bundle of the locked device and TVM, if there is one, "
+    "and updates the lock file. Else tune the model again: tunesmith tune."
+)
 _EPILOG = """\b
 Examples:
   tunesmith pull JOB -o net.tar
@@ -132,7 +136,9 @@ def _missing(locking: _Locking, held: Entry | None = None) -> Iterator[None]:
             raise
         code = None if isinstance(error, errors.ArtifactNotFound) else error.code
         details = {**error.details, **({"locked": asdict(held)} if held else {})}
-        raise errors.ArtifactMissing(error.message, code=code, hint=error.hint, details=details) from error
+        is_gone = held is not None and isinstance(error, errors.ArtifactNotFound | errors.ArtifactDeleted)
+        hint = _ANOTHER if is_gone else error.hint
+        raise errors.ArtifactMissing(error.message, code=code, hint=hint, details=details) from error
 
 
 def _limit(text: str | None) -> float | None:

@@ -92,7 +92,7 @@ def test_a_narrow_list_keeps_the_limits(
     _, out, _ = run(capsys, "token", "list")
     assert "limits: 2 running, 15 queued, 2.0 GB stored" in " ".join(out.split())
     assert out.count("limits:") == 1
-    assert ("bound" in out) == (columns == 80)
+    assert "bound" in out
     assert [line for line in out.splitlines() if len(line) > columns] == []
 
 

@@ -109,6 +109,18 @@ def test_a_login_link_opens_the_dashboard_once(service: Service) -> None:
     assert "not signed in" in browser.get("/").text
 
 
+def test_a_dead_login_link_says_that_one_is_signed_in_already(service: Service) -> None:
+    made = TestClient(service.app, headers=AUTHORIZED).post("/v1/login-links").json()["url"]
+    browser = TestClient(service.app, headers=_HTML)
+    browser.get(made)
+    for dead in (made, "/login?code=xx"):
+        page = browser.get(dead)
+        assert (page.status_code, "not signed in" in page.text) == (401, False)
+        assert "The login link was used before, or is older than ten minutes." in page.text
+        assert "signed in already, as local" in page.text
+        assert '<a class="button" href="/">To the jobs</a>' in page.text
+
+
 def test_a_service_token_needs_no_signing_out(client: TestClient) -> None:
     assert "Sign out" not in client.get("/").text
 

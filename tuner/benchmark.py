@@ -12,6 +12,8 @@ from tuner.timing import SAMPLES_PER_ROUND
 
 _CLEAR_GAIN = 0.005
 """Tuned must be faster by half a percent: below, the next benchmark may well turn it around."""
+_MEANS = {True: "Tuning made it", False: "Rewriting the model alone made it"}
+"""What a gain is owed to: records, or none."""
 _LEVEL = 0.98, 1.02
 """Ratios of times between which two are called level."""
 
@@ -23,9 +25,11 @@ def judge(
     samples_per_round: int = SAMPLES_PER_ROUND,
     reference: str = ONNX_RUNTIME,
     conditions: Conditions | None = None,
+    has_records: bool = True,
 ) -> Report:
     """Choose the fastest correct compiled variant; tuned must win clearly, or untuned is published.
 
+    ``has_records``: whether tuned holds any; without it is the rewritten network alone, and the summary says so.
     Raises VerificationFailed, with every variant's errors in its details, when none is correct.
     """
     correct = {
@@ -49,7 +53,7 @@ def judge(
         published=published,
         speedup_over_untuned=over_untuned,
         speedup_over_reference=over_reference,
-        summary=_summary(medians, set(verifications), correct, published, reference)
+        summary=_summary(medians, set(verifications), correct, published, reference, _MEANS[has_records])
         + _unproven_outputs(verifications[published], reference)
         + _noise(conditions),
         compared_with=reference,
@@ -126,11 +130,16 @@ def _wrong(verifications: Mapping[Variant, Verification]) -> dict[str, Any]:
 
 
 def _summary(
-    medians: Mapping[Variant, float], built: set[Variant], correct: set[Variant], published: Variant, reference: str
+    medians: Mapping[Variant, float],
+    built: set[Variant],
+    correct: set[Variant],
+    published: Variant,
+    reference: str,
+    means: str,
 ) -> str:
     """What was gained, then how the reference does; where that is still faster, people are told so first."""
     crashed = Variant.TUNED in built and Variant.TUNED not in medians
-    parts = [_crash(medians) if crashed else _gain(medians, correct, published)]
+    parts = [_crash(medians) if crashed else _gain(medians, correct, published, means)]
     if Variant.REFERENCE in medians:
         ratio = medians[Variant.REFERENCE] / medians[published]
         place = 0 if ratio < _LEVEL[0] else 1
@@ -154,14 +163,14 @@ def _noise(conditions: Conditions | None) -> str:
 
 
 def _lowered(part: str) -> str:
-    return part[0].lower() + part[1:] if part.startswith(("Tun", "Nothing")) else part
+    return part[0].lower() + part[1:] if part.startswith(("Tun", "Rewriting", "Nothing")) else part
 
 
 def _crash(medians: Mapping[Variant, float]) -> str:
     return f"Tuning gained nothing: the tuned build crashes; untuned runs in {_milliseconds(medians[Variant.UNTUNED])}"
 
 
-def _gain(medians: Mapping[Variant, float], correct: set[Variant], published: Variant) -> str:
+def _gain(medians: Mapping[Variant, float], correct: set[Variant], published: Variant, means: str) -> str:
     shown = _milliseconds(medians[published])
     if published is Variant.TUNED:
         if Variant.UNTUNED not in medians:
@@ -169,7 +178,7 @@ def _gain(medians: Mapping[Variant, float], correct: set[Variant], published: Va
         if Variant.UNTUNED not in correct:
             return f"Tuned runs in {shown}; untuned gives wrong results and was left out"
         ratio = medians[Variant.UNTUNED] / medians[published]
-        return f"Tuning made it {ratio:.2f}× as fast: {shown} against {_milliseconds(medians[Variant.UNTUNED])} untuned"
+        return f"{means} {ratio:.2f}× as fast: {shown} against {_milliseconds(medians[Variant.UNTUNED])} untuned"
     if Variant.TUNED not in medians:
         return f"Nothing was tuned: untuned runs in {shown}"
     tuned = _milliseconds(medians[Variant.TUNED])

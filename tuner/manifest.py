@@ -30,8 +30,9 @@ class Manifest:
     """``graph``, TVM 0.19's graph executor, or ``vm``, Relax's virtual machine; the engine's if not given."""
     format: str = "shared"
     """``shared``, ``object`` or ``system-lib``, see ``domain.jobs.BundleFormat``."""
-    tuner: str = ""
-    """Whose records the bundle holds; if not given the engine's first tuner, which was its only one once."""
+    tuner: str | None = None
+    """Whose records the bundle holds, empty where it holds none; if not given the engine's first tuner, which was its
+    only one once."""
     files: dict[str, str] = field(default_factory=dict)
     """sha256 of every file but the manifest, hex; ``write`` fills it in."""
     format_version: int = FORMAT_VERSION
@@ -39,7 +40,7 @@ class Manifest:
     def __post_init__(self) -> None:
         executor, tuner = ENGINES.get(self.toolchain.get("engine", ""), ("graph", "autotvm"))
         object.__setattr__(self, "executor", self.executor or executor)
-        object.__setattr__(self, "tuner", self.tuner or tuner)
+        object.__setattr__(self, "tuner", tuner if self.tuner is None else self.tuner)
 
     @property
     def engine(self) -> str:

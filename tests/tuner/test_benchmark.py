@@ -58,6 +58,11 @@ def test_a_clear_gain_is_published() -> None:
     assert report.summary.startswith("Tuning made it 2.00× as fast: 1 ms against 2 ms untuned; tuned is 1.20× as fast")
 
 
+def test_a_gain_without_records_is_not_called_tuning() -> None:
+    report = judge(constant(untuned=2e-3, tuned=1e-3), BOTH_RIGHT, has_records=False)
+    assert report.summary.startswith("Rewriting the model alone made it 2.00× as fast: 1 ms against 2 ms untuned")
+
+
 def test_onnx_runtime_being_faster_is_said_first() -> None:
     report = judge(constant(reference=1e-3, untuned=4e-3, tuned=2e-3), BOTH_RIGHT)
     assert report.summary.startswith("ONNX Runtime is still 2.00× as fast as tuned; tuning made it 2.00× as fast: 2 ms")

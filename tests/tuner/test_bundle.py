@@ -310,9 +310,11 @@ def test_a_file_that_the_manifest_does_not_describe_is_refused(tar: Path, tmp_pa
 
 @pytest.mark.parametrize(
     ("engine", "tuner", "named"),
-    [("relay", "", "autotvm"), ("relax", "", "metaschedule"), ("relay", "ansor", "ansor")],
+    [("relay", None, "autotvm"), ("relax", None, "metaschedule"), ("relay", "ansor", "ansor"), ("relay", "", "")],
 )
-def test_the_records_name_their_tuner(compiled: Path, tmp_path: Path, engine: str, tuner: str, named: str) -> None:
+def test_the_records_name_their_tuner(
+    compiled: Path, tmp_path: Path, engine: str, tuner: str | None, named: str
+) -> None:
     made_by = {**MANIFEST.toolchain, "engine": engine}
     facts = dataclasses.replace(MANIFEST, tuner=tuner, executor="", toolchain=made_by)
     assert facts.executor == {"relay": "graph", "relax": "vm"}[engine]

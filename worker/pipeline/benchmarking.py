@@ -43,7 +43,14 @@ def _measured(work: Work) -> Report:
             compiled, folder = variants.engine(work, variant), variants.folder(work, variant)
             timed.append(timing.compiled(variant, compiled, folder, inputs, place=work.place))
     timings, seen = _without_crashing(work, timed)
-    return benchmark.judge(timings, verifications, reference=referring.name(work), conditions=seen)
+    tuned = variants.tuned(work)
+    return benchmark.judge(
+        timings,
+        verifications,
+        reference=referring.name(work),
+        conditions=seen,
+        has_records=tuned is not None and tuned.records > 0,
+    )
 
 
 def _without_crashing(work: Work, timed: Sequence[Timed[Variant]]) -> tuple[dict[Variant, Timing], Conditions | None]:

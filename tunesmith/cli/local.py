@@ -51,8 +51,8 @@ def translated() -> Iterator[None]:
         from domain import errors as domain_errors
     except ModuleNotFoundError as error:
         raise errors.ConfigurationError(
-            "this installation holds the client only; engines are part of a checkout",
-            hint="Run it from a checkout, or unpack the bundle and run its example.py with plain TVM.",
+            "this installation holds the client only; engines, and what looks after a service, are part of a checkout",
+            hint="Run it from a checkout. A bundle runs without one, too: unpack it and call its example.py.",
         ) from error
     try:
         yield

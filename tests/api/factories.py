@@ -62,7 +62,7 @@ class FakePublisher:
 
 
 def inspect(path: Path, model_format: ModelFormat) -> ModelFacts:
-    """Bytes that start with ``bad`` are no model; ``static`` has no open dimension; everything else has two."""
+    """Bytes that start with ``bad`` are no model; ``static`` has no open dimension; everything else has some."""
     with path.open("rb") as file:
         start = file.read(16)
     if start.startswith(b"bad"):
@@ -71,7 +71,11 @@ def inspect(path: Path, model_format: ModelFormat) -> ModelFacts:
         raise errors.EngineNotInstalled("the reference engine is not installed")
     if start.startswith(b"crash"):
         raise RuntimeError("a secret of the inside")
-    dimensions = (1, 3, 8, 8) if start.startswith(b"static") else ("batch", 3, None, 8)
+    dimensions: tuple[int | str | None, ...] = ("batch", 3, None, 8)
+    if start.startswith(b"static"):
+        dimensions = (1, 3, 8, 8)
+    elif start.startswith(b"pictures"):
+        dimensions = ("batch", 3, None, None)
     return ModelFacts(
         inputs=(TensorSpec(name="x", dtype="float32", shape=dimensions),),
         outputs=(TensorSpec(name="y", dtype="float32", shape=(1, 2)),),

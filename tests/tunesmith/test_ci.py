@@ -15,7 +15,6 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
-from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -78,6 +77,7 @@ class Runner:
     def __init__(self, url: str, folder: Path, installed: tuple[Path, Path]) -> None:
         wheel, commands = installed
         self.folder = folder
+        self.variables: dict[str, Any] = dict(WORKFLOW["env"])
         self._values = {
             "vars.TUNESMITH_URL": url,
             "secrets.TUNESMITH_TOKEN": TOKEN,
@@ -98,14 +98,15 @@ class Runner:
         said = ""
         for step in WORKFLOW["jobs"][name]["steps"]:
             if "run" in step:
-                status, text = self._step(step["run"], WORKFLOW["env"])
+                status, text = self.step(step["run"])
                 said += text
                 if status:
                     return status, said
         return 0, said
 
-    def _step(self, script: str, variables: Mapping[str, str]) -> tuple[int, str]:
-        environment = self._environment | {name: self._evaluated(str(value)) for name, value in variables.items()}
+    def step(self, script: str) -> tuple[int, str]:
+        evaluated = {name: self._evaluated(str(value)) for name, value in self.variables.items()}
+        environment = self._environment | evaluated
         # What GitHub makes of "shell: bash".
         done = subprocess.run(
 
@@ -173,6 +174,21 @@ def test_the_workflow_tunes_and_proposes(runner: Runner, repository: Path, clien
     assert "unchanged" in said
 
 
+@pytest.mark.usefixtures("worker")
+def test_a_model_that_leaves_sizes_open_is_given_them(runner: Runner, repository: Path, client: Client) -> None:
+    (repository / "model.onnx").write_bytes(b"pictures")
+    status, said = runner.job("renew")
+    assert (status, "error[shape_required]" in said) == (5, True), said
+    runner.variables["INPUT_SHAPES"] = "--input-shape x:1,3,48,192"
+    status, said = runner.job("renew")
+    assert status == 0, said
+    (job,) = client.jobs()
+    assert job.data["input_shapes"] == {"x": [1, 3, 48, 192]}
+    assert "input_shapes = " in (repository / "tunesmith.lock").read_text()
+    status, said = runner.job("bundle")
+    assert (status, "unchanged" in said) == (0, True), said
+
+
 def _pull(runner: Runner, *, expect: int = 0) -> tuple[int, str]:
     """The steps of ``renew`` behind tuning, after installing."""
     scripts = [step["run"] for step in WORKFLOW["jobs"]["renew"]["steps"] if "run" in step]
@@ -180,7 +196,7 @@ def _pull(runner: Runner, *, expect: int = 0) -> tuple[int, str]:
     assert len(chosen) == len(scripts) - 1
     said = ""
     for script in chosen:
-        status, text = runner._step(script, WORKFLOW["env"])
+        status, text = runner.step(script)
         said += text
         if status:
             break

@@ -23,8 +23,8 @@ from typing import TextIO
 
 from configuration import homes, secret_files
 from configuration.refusing import refuse
-from domain import destinations, errors
-from storage import soundness
+from domain import errors
+from storage import blob_stores, soundness
 from storage.database import Database, migrate
 from storage.settings import StorageSettings
 from tuner import hostinfo
@@ -34,6 +34,7 @@ from tuner.settings import TunerSettings
 from worker import broker, welcome
 from worker.children import Child
 from worker.readiness import WORKER_SECONDS, Readiness
+from worker.settings import WorkerSettings
 
 _BROKER_SECONDS = 30.0
 _STOP_SECONDS = 6.5
@@ -45,20 +46,32 @@ _REFUSALS = 5
 """Of one part in a row: nothing is going to be otherwise the next time."""
 
 
-def main(host: str, port: int, home: Path) -> int:
-    """Returns the exit status. ``port`` 0 picks a free one; the address stands in ``<home>/server.json``."""
+def main(host: str, port: int, home: Path, *, api_settings: Callable[[], object] | None = None) -> int:
+    """Returns the exit status. ``port`` 0 picks a free one; the address stands in ``<home>/server.json``.
+
+    ``api_settings`` reads the API's, whose class this package may not import.
+    """
     home = home.expanduser().absolute()
     homes.keep_new_files_private()
     try:
-        # What both the API and the worker would refuse, again and again.
-        destinations.checked_hosts(os.environ.get("TUNESMITH_WEBHOOK_HOSTS", ""))
+        storage = _read_settings(home, api_settings)
         open_to_others = homes.prepare(home)
         if open_to_others:
             _say(f"warning: {open_to_others}\nhint: {homes.HINT}")
+        blob_stores.open_store(storage)
         with _only_one(home), _listen(host, port) as listener:
             return _Service(home, listener).run()
     except errors.TunesmithError as error:
         return refuse(error)
+
+
+def _read_settings(home: Path, api_settings: Callable[[], object] | None) -> StorageSettings:
+    """All that the parts will read: what is wrong there, they would refuse again and again."""
+    WorkerSettings(home=home)
+    TunerSettings()
+    if api_settings:
+        api_settings()
+    return StorageSettings(home=home)
 
 
 class _Service:

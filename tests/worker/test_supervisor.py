@@ -19,6 +19,7 @@ import pytest
 from domain import errors
 from tuner import processes
 from tuner.catalogue import ROOT
+from tunesmith.cli.main import main
 from worker import supervisor
 from worker.children import Child
 
@@ -47,6 +48,31 @@ def test_hosts_that_are_none_are_told_at_once(
     monkeypatch.setenv("TUNESMITH_WEBHOOK_HOSTS", "http://hooks.lan")
     assert supervisor.main("127.0.0.1", 0, tmp_path / "home") == 3
     assert "TUNESMITH_WEBHOOK_HOSTS: 'http://hooks.lan' is no host" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("BLOB_GRACE_HOURS", "0", "TUNESMITH_BLOB_GRACE_HOURS: Input should be greater than or equal to 2"),
+        ("PLAN_SECONDS", "-1", "TUNESMITH_PLAN_SECONDS: Input should be greater than 0"),
+        ("BLOB_CACHE_MB", "many", "TUNESMITH_BLOB_CACHE_MB: Input should be a valid integer"),
+        ("HEADER_BYTES", "1", "TUNESMITH_HEADER_BYTES: Input should be greater than or equal to 4096"),
+        ("BLOB_URL", "ftp://example", "TUNESMITH_BLOB_URL"),
+    ],
+)
+def test_a_setting_of_any_part_that_cannot_be_used_is_told_before_one_is_started(
+    tmp_path: Path, name: str, value: str, said: str,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a part is started")
+
+    monkeypatch.setenv(f"TUNESMITH_{name}", value)
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    monkeypatch.setenv("TUNESMITH_HOME", str(tmp_path / "home"))
+    assert main(["serve", "--port", "0"]) == 3
+    told = capsys.readouterr().err
+    assert (told.startswith("error[configuration_error]: "), said in told) == (True, True), told
 
 
 def test_a_child_that_dies_is_started_again(tmp_path: Path) -> None:

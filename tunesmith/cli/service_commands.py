@@ -36,7 +36,8 @@ def serve(
     main = _server_part("worker.supervisor").main
     given_host = host or os.environ.get("TUNESMITH_HOST") or "127.0.0.1"
     given_port = _port_of_environment() if port is None else port
-    return int(main(host=given_host, port=given_port, home=connection.home()))
+    api_settings = _server_part("api.settings").ApiSettings
+    return int(main(host=given_host, port=given_port, home=connection.home(), api_settings=api_settings))
 
 
 def _port_of_environment() -> int:

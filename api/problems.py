@@ -161,6 +161,11 @@ def _in_words(entry: Mapping[str, Any]) -> str:
             return f"there is no {place!r} in this request"
         case "missing":
             return "the body is missing" if place == "body" else f"{place} is missing"
+        case "string_too_short":
+            least = context.get("min_length")
+            return f"{place} is empty" if least == 1 else f"{place} is shorter than {least} characters"
+        case "string_too_long":
+            return f"{place} is longer than {context.get('max_length')} characters"
         case "string_pattern_mismatch":
             return f"{place} has characters that cannot stand there; it must match {context.get('pattern')}"
     return f"{place}: {message.replace('Input should', 'this should', 1)}"

@@ -234,7 +234,8 @@ def _conditions(report: Report) -> str:
     if found.governor:
         parts.append(f"governor {found.governor}")
     if found.megahertz:
-        parts.append(f"{found.megahertz[0]:.0f} to {found.megahertz[1]:.0f} MHz")
+        low, high = (f"{megahertz:.0f}" for megahertz in found.megahertz)
+        parts.append(f"{low if low == high else f'{low} to {high}'} MHz")
     if found.load is not None:
         parts.append(f"{found.load:.1f} other programs at work")
     if found.drift is not None:

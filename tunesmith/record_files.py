@@ -66,7 +66,8 @@ def export(transport: Transport, path: Path, tuner: str, filters: Mapping[str, A
                 file.write(chunk)
         if _is_empty(temporary, packed=tuner == "metaschedule"):
             raise errors.InvalidInput(
-                "no record matches", hint="Leave options out, or list what there is: GET /v1/records."
+                "no record matches",
+                hint="Leave options out, or look at what there is: the page /records, or GET /v1/records.",
             )
         if unpacks:
             _unpack(temporary, path)

@@ -27,7 +27,7 @@ class JobNotFound(NotFound):
 
 class GroupNotFound(NotFound):
     code = "group_not_found"
-    default_hint = "List the groups: GET /v1/groups; a job is put into one when it is created: tunesmith tune --group."
+    default_hint = "List them: tunesmith groups, or GET /v1/groups; tunesmith tune --group puts a job into one."
 
 
 class ArtifactNotFound(NotFound):

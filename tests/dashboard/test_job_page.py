@@ -17,7 +17,7 @@ from domain.tokens import Scope
 from domain.webhooks import Webhook
 from storage import artifacts, jobs, webhooks
 from tests.api.factories import Service
-from tests.dashboard import seeding
+from tests.dashboard import seeding, stories
 from tests.dashboard.networks import CLASSIFIER, MOBILENET, RESNET
 from tests.dashboard.pages import Page, counted_queries
 from tests.dashboard.seeding import Seeded, Seeder
@@ -172,6 +172,14 @@ def test_a_comparison_has_a_table_with_every_number(browser: TestClient, full: t
             assert f"{seconds * 1e3:.1f} ms" in page
     assert page.count("<strong>5") + page.count("<strong>3") + page.count("<strong>2") >= 3
     assert "3.6e-07" in page
+
+
+def test_one_frequency_is_no_range(client: TestClient, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranged = Seeder(service).succeeded(CLASSIFIER, age=timedelta(hours=2), trials=3)
+    monkeypatch.setattr(stories, "_CONDITIONS", replace(stories._CONDITIONS, megahertz=(2595.9, 2596.2)))
+    single = Seeder(service).succeeded(CLASSIFIER, age=timedelta(hours=1), trials=3)
+    assert "threads, 3\u202f400–3\u202f700 MHz" in look(client, ranged)
+    assert "threads, 2\u202f596 MHz" in look(client, single)
 
 
 def test_an_output_that_was_not_compared_agrees_with_nothing(client: TestClient, service: Service) -> None:

@@ -206,6 +206,8 @@ def test_a_wrong_token(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> 
     monkeypatch.setenv("TUNESMITH_TOKEN", "wrong")
     status, _, err = run(capsys, "jobs")
     assert (status, "error[unauthorized]" in err) == (3, True)
+    assert "hint: Set TUNESMITH_TOKEN, or the file that TUNESMITH_TOKEN_FILE names, to a token of the server" in err
+    assert "Bearer" not in err
 
 
 def test_ctrl_c_stops_the_waiting_only(url: str, client: Client, onnx: Path, service: Service) -> None:

@@ -70,6 +70,11 @@ def test_every_option_is_explained() -> None:
     assert without == NEED_NO_EXAMPLE
 
 
+def test_words_that_may_be_several_or_none_look_so(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, placeholder in ((["doctor"], "[CHECK…]"), (["engines", "install"], "[NAME…]")):
+        assert placeholder in run(capsys, *words, "--help")[1].splitlines()[0]
+
+
 def test_examples_are_commands_with_options_that_exist() -> None:
     shown = 0
     for name, command in COMMANDS.items():

@@ -72,7 +72,9 @@ def test_an_export_of_nothing_fails_and_writes_nothing(capsys: pytest.CaptureFix
     for tuner, name in (("autotvm", "autotvm"), ("metaschedule", "folder"), ("metaschedule", "packed.tar")):
         command = ["records", "export", "--tuner", tuner, "--target", "native", "-o", str(tmp_path / name)]
         assert main(command) == 5
-        assert "error[invalid_input]: no record matches\nhint: " in capsys.readouterr().err
+        told = capsys.readouterr().err
+        assert "error[invalid_input]: no record matches\nhint: " in told
+        assert "the page /records" in told
     assert kept.read_text() == "a log of before"
     assert [each.name for each in tmp_path.iterdir() if each.name.startswith((".records", "folder", "packed"))] == []
 

@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
 
 def doctor(
     checks: Annotated[
-        list[str] | None, typer.Argument(metavar="CHECK", help="What to check; everything by default.")
+        list[str] | None, typer.Argument(metavar="[CHECK…]", help="What to check; everything by default.")
     ] = None,
     own_worker: Annotated[
         bool, typer.Option("--worker", help="Only whether the worker of this host gives signs of life.")

@@ -11,7 +11,9 @@ from tunesmith.cli import local, options, output
 
 app = typer.Typer(help="The environments that TVM and ONNX Runtime run in.", no_args_is_help=True)
 
-_Names = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="relay, relax or reference; all by default.")]
+_Names = Annotated[
+    list[str] | None, typer.Argument(metavar="[NAME…]", help="relay, relax or reference; all by default.")
+]
 
 
 _INSTALL_EPILOG = """\b

@@ -138,8 +138,13 @@ def _usage(error: TyperException, arguments: Sequence[str] | None) -> int:
 
 
 def _hint(error: errors.TunesmithError, arguments: Sequence[str] | None) -> str | None:
-    """The server names its own pages, which say nothing of options."""
-    return f"See {_named(arguments)} --help." if (error.hint or "").startswith("See /docs") else error.hint
+    """The server names its own pages, which say nothing of options, and headers, which nobody sets here."""
+    hint = error.hint or ""
+    if hint.startswith("See /docs"):
+        return f"See {_named(arguments)} --help."
+    if isinstance(error, errors.Unauthorized) and hint.startswith("Send "):
+        return errors.Unauthorized.default_hint
+    return error.hint
 
 
 def _named(arguments: Sequence[str] | None) -> str:

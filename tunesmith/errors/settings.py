@@ -19,7 +19,10 @@ class ForeignBlobStore(ConfigurationError):
 
 class Unauthorized(ConfigurationError):
     code = "unauthorized"
-    default_hint = "Set TUNESMITH_TOKEN to a token of the server; its own is in server.json of its home folder."
+    default_hint = (
+        "Set TUNESMITH_TOKEN, or the file that TUNESMITH_TOKEN_FILE names, to a token of the server; "
+        "its own is in server.json of its home folder."
+    )
 
 
 class TokenExpired(Unauthorized):

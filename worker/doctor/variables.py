@@ -43,7 +43,13 @@ def check(api_fields: list[str], environment: Mapping[str, str] = os.environ) ->
     given = [name for name in environment if name.startswith(PREFIX)]
     unknown = sorted(name for name in given if name.removesuffix(secret_files.SUFFIX) not in known)
     told = [_unknown(name, known) for name in unknown]
-    return told or [findings.ok(CHECK, f"{len(given)} variables are set, each of them known")]
+    return told or [findings.ok(CHECK, _all_known(len(given)))]
+
+
+def _all_known(count: int) -> str:
+    if count < 2:
+        return "one variable is set, and it is known" if count else "no variables are set"
+    return f"{count} variables are set, each of them known"
 
 
 def _unknown(name: str, known: set[str]) -> Finding:

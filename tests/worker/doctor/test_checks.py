@@ -44,6 +44,19 @@ def test_a_misspelt_variable_is_told_with_what_was_meant() -> None:
     assert codes(variables.check(["port"], {"TUNESMITH_PORT": "1"})) == []
 
 
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        ([], "no variables are set"),
+        (["PORT"], "one variable is set, and it is known"),
+        (["PORT", "TOKEN"], "2 variables are set, each of them known"),
+    ],
+)
+def test_known_variables_are_counted_in_words(names: list[str], told: str) -> None:
+    (found,) = variables.check(["port", "token"], {f"TUNESMITH_{name}": "1" for name in names})
+    assert (found.state, found.message) == (State.OK, told)
+
+
 def test_a_home_folder_that_is_none_or_full_is_told(tmp_path: Path) -> None:
     assert codes(host.home(tmp_path / "new")) == []
     assert list((tmp_path / "new").iterdir()) == []

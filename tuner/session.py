@@ -77,7 +77,8 @@ class EngineSession:
             sockets=(*limits.sockets, *sockets.leading_out(home, os.environ)),
         )
         environment = {**cage.environment(os.environ), **limits.environment, **_OURS, **self._note.environment}
-        environment["TMPDIR"] = str(self._note.folder)
+        # TVM makes the latter when it is imported, by default ~/.tvm_test_data.
+        environment |= dict.fromkeys(("TMPDIR", "TEST_DATA_ROOT_PATH"), str(self._note.folder))
         self._spawn(python, [*caged.command(), str(python), "-m", spec.module], environment)
 
     @classmethod

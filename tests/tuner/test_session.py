@@ -245,6 +245,7 @@ def test_an_engine_has_a_temporary_folder_of_its_own_which_goes_with_it(start: S
     engine = start()
     variables = Path(f"/proc/{pid_of(engine)}/environ").read_text().split("\0")
     (folder,) = [Path(text.partition("=")[2]) for text in variables if text.startswith("TMPDIR=")]
+    assert f"TEST_DATA_ROOT_PATH={folder}" in variables, "TVM would make ~/.tvm_test_data"
     (folder / "left behind").touch()
     engine.close()
     assert not folder.exists()

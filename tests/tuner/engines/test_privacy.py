@@ -1,4 +1,4 @@
-"""What ONNX Runtime leaves behind."""
+"""What engines leave behind in the folder of whoever runs them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from tuner.session import EngineSession
 pytestmark = pytest.mark.engine
 
 
-def test_no_events_are_kept_for_its_makers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = catalogue.get("reference")
+@pytest.mark.parametrize("name", sorted(catalogue.ENGINES))
+def test_nothing_is_left_at_home(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime would keep events for its makers there, TVM a folder for downloads."""
+    spec = catalogue.get(name)
     python, somebody = environments.interpreter(spec, home()), tmp_path / "somebody"
     somebody.mkdir()
     monkeypatch.setenv("HOME", str(somebody))

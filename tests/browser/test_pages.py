@@ -64,6 +64,18 @@ def test_jobs_in_every_state(browser: Browser, full: tuple[Site, Seeded], scheme
             look(visit, f"/jobs/{job}", f"job-{state}", scheme, phone)
 
 
+def test_a_name_of_an_output_has_room_on_a_phone(browser: Browser, full: tuple[Site, Seeded]) -> None:
+    site, seeded = full
+    with visiting(browser, site.url, site.token, phone=True) as visit:
+        visit.go(f"/jobs/{seeded.gained_nothing}")
+        name = visit.page.get_by_role("region", name="Errors against the reference").locator("td.break").first
+        assert "save_infer_model/scale_0.tmp_1" in name.inner_text()
+        box = name.bounding_box()
+        assert box is not None
+        assert box["width"] >= 150
+        visit.require_no_sideways_scrolling()
+
+
 @pytest.mark.parametrize(("scheme", "phone"), _LOOKS)
 def test_jobs_side_by_side(browser: Browser, varied: tuple[Site, Various], scheme: Scheme, phone: bool) -> None:
     site, various = varied

@@ -33,6 +33,8 @@ class Rack:
     logs: Path
     port: int = field(default_factory=free_port)
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _keys: dict[str, str] = field(default_factory=dict)
+    """Of the servers."""
 
     @property
     def address(self) -> str:
@@ -57,18 +59,38 @@ class Rack:
             devices.append(f"127.0.0.1:{port}")
             place = (f"--port={port}", f"--port-end={port + 1}", f"--tracker={self.address}", f"--key={key}")
             self._start(devices[-1], "rpc_server", "--host=127.0.0.1", *place)
+            self._keys[devices[-1]] = key
         _wait(lambda: self.registered(key) >= set(devices))
         return devices
 
     def registered(self, key: str = KEY) -> set[str]:
         return self.tracker.devices().get(key, set())
 
-    def take(self, count: int, key: str = KEY, *, give_back: bool = True) -> list[Offer]:
+    def replace_fallen(self) -> None:
+        """Start others for servers that TVM itself ended, as who looks after boards would.
+
+        Where a connection is reset, as those of a killed client are when it had not read all, ``tvm.rpc.server`` stops
+        listening for good, and its process stays.
+        """
+        for device in [each for each in self._keys if each in self._processes and self._has_fallen(each)]:
+            self.end(device)
+            self.start_servers(1, self._keys.pop(device))
+
+    def _has_fallen(self, device: str) -> bool:
+        return b"exited unsuccessfully" in self._log("rpc_server", device).read_bytes()
+
+    def take(self, count: int, key: str = KEY, *, give_back: bool = True, replace_fallen: bool = False) -> list[Offer]:
         """Wait for ``count`` devices at once."""
         tickets = [self.tracker.queue(key) for _ in range(count)]
         offers: list[Offer] = []
+
+        def are_there() -> bool:
+            if replace_fallen:
+                self.replace_fallen()
+            return _polled(tickets, offers)
+
         try:
-            _wait(lambda: _polled(tickets, offers))
+            _wait(are_there)
         finally:
             for ticket in tickets:
                 ticket.leave()
@@ -97,10 +119,13 @@ class Rack:
     def _start(self, name: str, program: str, *arguments: str) -> None:
         command = [str(self.python), "-m", f"tvm.exec.{program}", "--silent", *arguments]
         environment = {**os.environ, "TVM_NUM_THREADS": "1"}
-        with (self.logs / f"{program}-{name.rpartition(':')[2]}.log").open("wb") as log:
+        with self._log(program, name).open("wb") as log:
             self._processes[name] = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
             )
+
+    def _log(self, program: str, name: str) -> Path:
+        return self.logs / f"{program}-{name.rpartition(':')[2]}.log"
 
 
 @contextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -192,4 +194,20 @@ def test_an_engine_that_is_killed_frees_its_devices(
 
         with pytest.raises(errors.EngineCrashed):
             tune(engine, convolution, tmp_path / "j", kill, runner=boards.runner(), measure=LASTING)
-    assert {offer.device for offer in boards.take(2)} == boards.registered()
+    assert {offer.device for offer in boards.take(2, replace_fallen=True)} == boards.registered()
+
+
+def test_a_server_whose_connection_is_reset_is_lost_to_its_tracker(boards: Rack) -> None:
+    """TVM's own; why who kills an engine may have to start a board's server again."""
+    [device] = boards.start_servers(1, "fragile")
+    [offer] = boards.take(1, "fragile", give_back=False)
+    with socket.create_connection((offer.host, offer.port)) as connection:
+        key = f"client:{offer.match_key}".encode()
+        connection.sendall(struct.pack("<ii", 0xFF271, len(key)) + key)
+        # All of its answer, after which its session begins.
+        (size,) = struct.unpack("<4xi", connection.recv(8, socket.MSG_WAITALL))
+        assert connection.recv(size, socket.MSG_WAITALL) == b"server:fragile"
+        # Closing resets.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    [other] = boards.take(1, "fragile", replace_fallen=True)
+    assert other.device != device

@@ -12,8 +12,6 @@ from tuner.timing import SAMPLES_PER_ROUND
 
 _CLEAR_GAIN = 0.005
 """Tuned must be faster by half a percent: below, the next benchmark may well turn it around."""
-_MEANS = {True: "Tuning made it", False: "Rewriting the model alone made it"}
-"""What a gain is owed to: records, or none."""
 _LEVEL = 0.98, 1.02
 """Ratios of times between which two are called level."""
 
@@ -53,7 +51,7 @@ def judge(
         published=published,
         speedup_over_untuned=over_untuned,
         speedup_over_reference=over_reference,
-        summary=_summary(medians, set(verifications), correct, published, reference, _MEANS[has_records])
+        summary=_summary(medians, set(verifications), correct, published, reference, has_records)
         + _unproven_outputs(verifications[published], reference)
         + _noise(conditions),
         compared_with=reference,
@@ -135,11 +133,11 @@ def _summary(
     correct: set[Variant],
     published: Variant,
     reference: str,
-    means: str,
+    has_records: bool,
 ) -> str:
     """What was gained, then how the reference does; where that is still faster, people are told so first."""
     crashed = Variant.TUNED in built and Variant.TUNED not in medians
-    parts = [_crash(medians) if crashed else _gain(medians, correct, published, means)]
+    parts = [_crash(medians) if crashed else _gain(medians, correct, published, has_records)]
     if Variant.REFERENCE in medians:
         ratio = medians[Variant.REFERENCE] / medians[published]
         place = 0 if ratio < _LEVEL[0] else 1
@@ -170,15 +168,17 @@ def _crash(medians: Mapping[Variant, float]) -> str:
     return f"Tuning gained nothing: the tuned build crashes; untuned runs in {_milliseconds(medians[Variant.UNTUNED])}"
 
 
-def _gain(medians: Mapping[Variant, float], correct: set[Variant], published: Variant, means: str) -> str:
+def _gain(medians: Mapping[Variant, float], correct: set[Variant], published: Variant, has_records: bool) -> str:
     shown = _milliseconds(medians[published])
     if published is Variant.TUNED:
         if Variant.UNTUNED not in medians:
             return f"Tuned runs in {shown}"
         if Variant.UNTUNED not in correct:
             return f"Tuned runs in {shown}; untuned gives wrong results and was left out"
+        means = "Tuning" if has_records else "Rewriting the model alone"
         ratio = medians[Variant.UNTUNED] / medians[published]
-        return f"{means} {ratio:.2f}× as fast: {shown} against {_milliseconds(medians[Variant.UNTUNED])} untuned"
+        untuned = _milliseconds(medians[Variant.UNTUNED])
+        return f"{means} made it {ratio:.2f}× as fast: {shown} against {untuned} untuned"
     if Variant.TUNED not in medians:
         return f"Nothing was tuned: untuned runs in {shown}"
     tuned = _milliseconds(medians[Variant.TUNED])

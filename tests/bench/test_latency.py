@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import latency, latency_tuning
+from bench import latency
 
 ROWS = [
     {"ort_ms": 2.0, "openvino_ms": 1.0, "untuned_ms": 4.0, "tuned_ms": 1.0},
@@ -27,9 +27,9 @@ def test_what_was_tuned_is_found_again(tmp_path: Path) -> None:
     (folder / "bundle-f32").mkdir(parents=True)
     (folder / "job-f32.json").write_text(json.dumps({"state": "succeeded"}))
     (folder / "job-bf16.json").write_text(json.dumps({"state": "failed"}))
-    assert latency_tuning.done(tmp_path, "some-model", "f32")
-    assert not latency_tuning.done(tmp_path, "some-model", "int8")
-    assert latency_tuning.bundles(tmp_path, "some-model") == {
+    assert latency.is_tuned(tmp_path, "some-model", "f32")
+    assert not latency.is_tuned(tmp_path, "some-model", "int8")
+    assert latency.bundles(tmp_path, "some-model") == {
         "bf16": (None, {"state": "failed"}),
         "f32": (folder / "bundle-f32", {"state": "succeeded"}),
     }

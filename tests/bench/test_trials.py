@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench import trials, trials_sides
+from bench import trials
 from bench.stock import serving
 from tuner import catalogue
 
@@ -33,19 +33,19 @@ class Engine:
 
 
 @pytest.fixture
-def setting(tmp_path: Path) -> trials_sides.Setting:
-    return trials_sides.Setting(
+def setting(tmp_path: Path) -> trials.Setting:
+    return trials.Setting(
         tuner="autotvm", engine=catalogue.get("relay"), python=tmp_path / "python", home=tmp_path, folder=tmp_path,
         model=tmp_path / "model.onnx", mcpu="znver4", threads=2, options={"rewrite": False},
     )  # fmt: skip
 
 
 def test_our_side_is_asked_in_rounds_and_keeps_its_best(
-    setting: trials_sides.Setting, monkeypatch: pytest.MonkeyPatch
+    setting: trials.Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = Engine()
-    monkeypatch.setattr(trials_sides.EngineSession, "start", lambda *_, **__: engine)
-    ours = trials_sides.Ours(setting)
+    monkeypatch.setattr(trials.EngineSession, "start", lambda *_, **__: engine)
+    ours = trials.Ours(setting)
     with ours:
         ours.tune({"workload_key": "k", "position": 0, "name": "conv2d"}, 20)
     assert [(params["first_trial"], params["trials"]) for params in engine.asked] == [(0, 8), (8, 8), (16, 4)]
@@ -76,14 +76,14 @@ def test_both_sides_are_timed_in_turn_and_the_least_counts() -> None:
     assert told == ["stock", "ours"] * 3
 
 
-def test_the_stock_side_is_a_program_that_answers_lines(setting: trials_sides.Setting, tmp_path: Path) -> None:
+def test_the_stock_side_is_a_program_that_answers_lines(setting: trials.Setting, tmp_path: Path) -> None:
     with (Path(serving.__file__).parent / "tune_autotvm.py").open() as file:
         assert '__name__ == "__main__"' in file.read()
     # An interpreter that answers whatever it is asked with one line, and ends with its input.
     script = tmp_path / "python"
     script.write_text('#!/bin/sh\nwhile read line; do echo \'{"best": "b", "trials": 4, "valid": 3}\'; done\n')
     script.chmod(0o755)
-    stock = trials_sides.Stock(setting)
+    stock = trials.Stock(setting)
     with stock:
         stock.tune({"workload_key": "k", "position": 0, "name": "conv2d"}, 4)
     assert stock.best == {"k": "b"}

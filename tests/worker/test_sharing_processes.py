@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import scale, scale_engine, scale_fleet
+from bench import scale, scale_engine
 from domain.events import EventKind
 from domain.jobs import Job, JobState
 from storage import events, jobs, records
@@ -73,11 +73,11 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     url = f"sqlite:///{tmp_path / 'db.sqlite3'}"
     database = Database(url)
     migrate(database)
-    program, log = scale_fleet.engine(tmp_path, seconds=0.05)
+    program, log = scale.engine(tmp_path, seconds=0.05)
     with contextlib.ExitStack() as stack:
         stack.callback(database.close)
-        broker_url = stack.enter_context(scale_fleet.messages(tmp_path))
-        environment = scale_fleet.environment(
+        broker_url = stack.enter_context(scale.messages(tmp_path))
+        environment = scale.environment(
             program,
             database_url=url,
             broker_url=broker_url,
@@ -85,7 +85,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
             TUNESMITH_LEASE_SECONDS="3",
             TUNESMITH_HEARTBEAT_SECONDS="1",
         )
-        workers = stack.enter_context(scale_fleet.running(tmp_path / "fleet", 2, environment, database))
+        workers = stack.enter_context(scale.running(tmp_path / "fleet", 2, environment, database))
         yield Fleet(tmp_path, database, workers, log)
 
 

@@ -18,6 +18,7 @@ from tests.servers import postgresql, proxy, redis, s3
 from tests.servers.processes import Missing
 from tests.storage.buckets import Bucket
 
+pytest_plugins = ["tests.support.running"]
 _UMASK = os.umask(0)
 os.umask(_UMASK)
 

@@ -17,7 +17,7 @@ from storage import artifacts, jobs
 from storage.blobs import LocalBlobStore
 from tests.worker.conftest import Bench
 from worker import clock
-from worker.pipeline import blob_waiting
+from worker.pipeline import recovery
 
 REFUSED = errors.BlobStoreRefused("the blob store refuses (403 AccessDenied)")
 
@@ -40,7 +40,7 @@ class Refusing(LocalBlobStore):
 @pytest.fixture
 def refusing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, Refusing]]:
     """Makes a job, whose worker's store then refuses so many puts."""
-    monkeypatch.setattr(blob_waiting, "_FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(recovery, "_FIRST_PAUSE_SECONDS", 0.01)
 
     def make(times: int, **request: Any) -> tuple[str, Refusing]:
         job_id = bench.job(trials=16, **request)

@@ -16,7 +16,7 @@ from storage import jobs
 from tests.worker.conftest import Bench
 from worker import clock
 from worker.leases import LeaseKeeper, LeaseLost, ShuttingDown
-from worker.pipeline import outages
+from worker.pipeline.recovery import Recovery
 
 AWAY = OperationalError("SELECT 1", {}, Exception("server closed the connection unexpectedly"))
 
@@ -93,7 +93,7 @@ def test_a_lease_that_could_not_be_renewed_is_had_back(bench: Bench, monkeypatch
                 threading.Timer(0.2, away.clear).start()
             keeper.check()
 
-        outages.outlast(keeper, work)
+        Recovery(keeper).run(work)
         assert len(turns) == 2
         assert not keeper.stop_wanted()
 
@@ -110,7 +110,7 @@ def test_a_job_that_somebody_took_meanwhile_is_theirs(bench: Bench) -> None:
             raise AWAY
 
         with pytest.raises(LeaseLost):
-            outages.outlast(keeper, work)
+            Recovery(keeper).run(work)
         assert not keeper.is_overdue
 
 
@@ -122,7 +122,7 @@ def test_a_worker_that_is_to_end_does_not_wait(bench: Bench) -> None:
             raise AWAY
 
         with pytest.raises(ShuttingDown):
-            outages.outlast(keeper, work)
+            Recovery(keeper).run(work)
 
 
 def test_what_was_finished_as_the_worker_is_told_to_end_is_stored_before_it_leaves(bench: Bench) -> None:

@@ -28,8 +28,9 @@ from tuner import devicelock, hostinfo
 from worker import clock, observing, paths
 from worker.engines import EnginePool, EngineSource
 from worker.leases import LeaseLost, Stopped
-from worker.pipeline import extraction, full_disks, history, journal, measuring, outages, placing
+from worker.pipeline import extraction, history, journal, measuring, placing
 from worker.pipeline.claims import RoundKeeper
+from worker.pipeline.recovery import Recovery
 from worker.pipeline.work import Work
 from worker.settings import WorkerSettings
 
@@ -167,10 +168,11 @@ class Helper:
         keeper = RoundKeeper(self.database, claimed, self.settings, self.stopping)
         self._keeper = keeper
         try:
-            with observing.helped_round(claimed), keeper, full_disks.told():
-                work = self._work(claimed, keeper, pool)
+            with observing.helped_round(claimed), keeper:
+                recovery = Recovery(keeper)
+                work = recovery.run(lambda: self._work(claimed, keeper, pool))
                 with self._device(work, keeper):
-                    return int(self._spend(work, claimed, keeper))
+                    return int(self._spend(work, claimed, recovery))
         except (Stopped, Canceled, errors.TunesmithError, OSError) as error:
             # A file that is gone: another worker of this home folder has ended the job and cleared its files away.
             if isinstance(error, errors.TunesmithError | OSError):
@@ -201,18 +203,17 @@ class Helper:
                 raise
             yield
 
-    def _spend(self, work: Work, claimed: SharedRound, keeper: RoundKeeper) -> bool:
+    def _spend(self, work: Work, claimed: SharedRound, recovery: Recovery) -> bool:
         started = time.monotonic()
         defaults: list[float] = []
         exhausted, failure, queued = False, None, 0.0
         try:
-            with full_disks.told():
-                result = outages.outlast(keeper, lambda: self._measure(work, claimed, defaults))
+            result = recovery.run(lambda: self._measure(work, claimed, defaults))
             if result:
                 exhausted = bool(result["exhausted"])
                 queued = float(result.get("queue_seconds") or 0.0)
                 self._queued.append((clock.now(), queued))
-        except (Canceled, errors.DiskFull):
+        except (Stopped, Canceled, errors.DiskFull):
             # The engine has ended; what it finished meanwhile is told before another worker may have the round.
             self._settled.clear()
             self._recover(work, claimed)

@@ -6,35 +6,31 @@ import logging
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
-
-from sqlalchemy.exc import SQLAlchemyError
 
 from domain import errors, logs
 from domain.blobs import BlobStore
 from domain.events import EventKind
 from domain.jobs import Failure, Job, JobState, RunnerKind, Stage, Tuner
-from domain.ports import Canceled
 from storage import events, jobs, models, records, stages
 from storage.database import Database
 from worker import clock, metrics, observing, paths
 from worker.engines import EnginePool, EngineSource
-from worker.leases import CancelAsked, LeaseKeeper, LeaseLost, ShuttingDown
+from worker.leases import LeaseKeeper
 from worker.pipeline import (
     baseline,
     beginning,
     benchmarking,
-    blob_waiting,
     compiling,
     devices,
-    full_disks,
     importing,
-    outages,
     planning,
     publishing,
     tuning,
     verifying,
 )
+from worker.pipeline.recovery import Ending, Recovery
 from worker.pipeline.work import CallHelp, Outcome, Work
 from worker.settings import WorkerSettings
 
@@ -50,8 +46,6 @@ STEPS: tuple[tuple[Stage, Callable[[Work], Outcome]], ...] = (
     (Stage.BENCHMARK, benchmarking.run),
     (Stage.PUBLISH, publishing.run),
 )
-_STAGE_ATTEMPTS = 2
-_AGAIN = (errors.EngineCrashed, errors.EngineSilent, errors.EngineGarbled, errors.DeviceLost)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,62 +67,48 @@ class Pipeline:
         network = job.request.runner is RunnerKind.RPC
         folder = paths.work(self.settings.home, job.id)
         pool = EnginePool(self.engines, log=log, folder=folder, canceled=keeper.stop_wanted, network=network)
+        recovery = Recovery(keeper)
         try:
-            outages.outlast(keeper, lambda: self._work(job, keeper, pool))
+            self._work(job, keeper, pool, recovery)
+        except Exception as error:
+            ending = recovery.ending(error)
+            if ending is Ending.RAISE:
+                raise
+            if ending is not Ending.FAIL:
+                pool.close_all()
+            self._conclude(job, keeper, ending, error)
+            if ending not in (Ending.FAIL, Ending.CANCEL):
+                return
+        else:
             metrics.attempt_ended(JobState.SUCCEEDED)
-        except LeaseLost:
-            metrics.attempt_ended(metrics.LOST)
-            _log.warning("job %s: the lease is lost; leaving it to others", job.id)
-            return
-        except ShuttingDown:
-            pool.close_all()
-            self._release(job, keeper)
-            return
-        except CancelAsked:
-            pool.close_all()
-            self._end(job, keeper, JobState.CANCELED, None)
-        except (errors.BlobStoreUnavailable, errors.DiskFull) as error:
-            # Not the job's fault, and what it has done so far is kept: others have their turn, then it goes on.
-            _log.warning("job %s: given back: %s", job.id, error.message)
-            pool.close_all()
-            self._release(job, keeper, later=True)
-            return
-        except errors.TunesmithError as error:
-            self._end(job, keeper, JobState.FAILED, _failure(error))
-        except SQLAlchemyError:
-            # Nothing can be said about the job now: its lease runs out, and it is tried again.
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the job must not hang
-            _log.exception("job %s: unexpected error", job.id)
-            message = f"an unexpected error ended the job: {type(error).__name__}"
-            hint = "The worker's log has the details; please report it."
-            self._end(job, keeper, JobState.FAILED, Failure(code="internal_error", message=message, hint=hint))
         finally:
             pool.close_all()
         self._clear(job)
 
-    def _work(self, job: Job, keeper: LeaseKeeper, pool: EnginePool) -> None:
-        with full_disks.told():
-            self._advance(job, keeper, pool)
+    def _work(self, job: Job, keeper: LeaseKeeper, pool: EnginePool, recovery: Recovery) -> None:
+        work = recovery.run(lambda: self._begin(job, keeper, pool))
+        for stage, step in STEPS:
+            work = self._run_stage(work, stage, step, recovery)
 
-    def _advance(self, job: Job, keeper: LeaseKeeper, pool: EnginePool) -> None:
-        try:
-            keeper.check()
-            work = self._begin(job, keeper, pool)
-            for stage, step in STEPS:
-                keeper.check()
-                known = self._known(work, stage)
-                outcome = known if known is not None else self._perform(work, stage, step)
-                work = self._settle(work, stage, outcome)
-        except Canceled:
-            keeper.check()
-            raise
-        except errors.EngineError:
-            # A job that is to stop may look like a failing engine, which the shutdown ended as well.
-            keeper.check()
-            raise
+    def _run_stage(self, work: Work, stage: Stage, step: Callable[[Work], Outcome], recovery: Recovery) -> Work:
+        """The job after a stage: by what is stored of it, or by running it."""
+        started: datetime | None = None
+
+        def run() -> Work:
+            nonlocal started
+            work.keeper.check()
+            outcome = self._known(work, stage)
+            if outcome is None:
+                started = started or self._start(work, stage)
+                with observing.stage(stage.value):
+                    found = step(work)
+                outcome = self._finish(work, stage, {**found, "placement": _identity(work)}, started)
+            return self._settle(work, stage, outcome)
+
+        return recovery.run(run, stage=stage, work=work)
 
     def _begin(self, job: Job, keeper: LeaseKeeper, pool: EnginePool) -> Work:
+        keeper.check()
         if job.stage is None:
             with self.database.transaction() as session:
                 keeper.require(jobs.set_stage(session, job.id, keeper.lease, Stage.IMPORT))
@@ -175,14 +155,14 @@ class Pipeline:
         files = outcome.get("files", [])
         return outcome if all((work.folder / name).is_file() for name in files) else None
 
-    def _perform(self, work: Work, stage: Stage, step: Callable[[Work], Outcome]) -> Outcome:
+    def _start(self, work: Work, stage: Stage) -> datetime:
         started = clock.now()
         with self.database.transaction() as session:
             work.keeper.require(jobs.set_stage(session, work.job.id, work.lease, stage))
             _tell(session, work, {"stage": stage.value, "status": "started"})
-        with observing.stage(stage.value):
-            found = blob_waiting.patiently(work, lambda work: _persistently(work, stage, step))
-            outcome = {**found, "placement": _identity(work)}
+        return started
+
+    def _finish(self, work: Work, stage: Stage, outcome: Outcome, started: datetime) -> Outcome:
         if stage is Stage.PUBLISH:
             self.keep_log()
         finished = clock.now()
@@ -195,6 +175,22 @@ class Pipeline:
             if stage is Stage.PUBLISH:
                 publishing.finish(session, work, outcome)
         return outcome
+
+    def _conclude(self, job: Job, keeper: LeaseKeeper, ending: Ending, error: Exception) -> None:
+        if ending is Ending.LEAVE:
+            metrics.attempt_ended(metrics.LOST)
+            _log.warning("job %s: the lease is lost; leaving it to others", job.id)
+        elif ending is Ending.CANCEL:
+            self._end(job, keeper, JobState.CANCELED, None)
+        elif ending is Ending.FAIL:
+            self._end(job, keeper, JobState.FAILED, _failure(job, error))
+        else:
+            if ending is Ending.RELEASE_LATER:
+                _log.warning("job %s: given back: %s", job.id, error)
+            with self.database.transaction() as session:
+                later = ending is Ending.RELEASE_LATER
+                jobs.release(session, job.id, keeper.lease, later=later, now=clock.now())
+            metrics.attempt_ended(metrics.RELEASED)
 
     def _end(self, job: Job, keeper: LeaseKeeper, state: JobState, failure: Failure | None) -> None:
         self.keep_log()
@@ -209,23 +205,6 @@ class Pipeline:
         if ended:
             shutil.rmtree(paths.work(self.settings.home, job.id), ignore_errors=True)
 
-    def _release(self, job: Job, keeper: LeaseKeeper, *, later: bool = False) -> None:
-        with self.database.transaction() as session:
-            jobs.release(session, job.id, keeper.lease, later=later, now=clock.now())
-        metrics.attempt_ended(metrics.RELEASED)
-
-
-def _persistently(work: Work, stage: Stage, step: Callable[[Work], Outcome]) -> Outcome:
-    """Run the stage; once more when an engine was lost, as a crash may be the machine's fault and not the model's."""
-    # Tuning itself goes on with fresh engines, up to a limit of its own.
-    for _ in range(0 if stage is Stage.TUNE else _STAGE_ATTEMPTS - 1):
-        try:
-            return step(work)
-        except _AGAIN as error:
-            work.keeper.check()
-            work.note(f"{error.message} during {stage}; trying once more")
-    return step(work)
-
 
 def _tell(session: Any, work: Work, data: dict[str, Any]) -> None:
     events.append(session, work.job.id, EventKind.STAGE, data, now=clock.now())
@@ -237,7 +216,12 @@ def _identity(work: Work) -> list[str]:
     return [work.target.identity, work.device.key, *toolchains]
 
 
-def _failure(error: errors.TunesmithError) -> Failure:
+def _failure(job: Job, error: Exception) -> Failure:
+    if not isinstance(error, errors.TunesmithError):
+        _log.error("job %s: unexpected error", job.id, exc_info=error)
+        message = f"an unexpected error ended the job: {type(error).__name__}"
+        hint = "The worker's log has the details; please report it."
+        return Failure(code="internal_error", message=message, hint=hint)
     details = dict(error.details)
     if isinstance(error, errors.EngineRequestFailed):
         details["engine_code"] = error.engine_code

@@ -28,7 +28,8 @@ _LOOK_SECONDS = 3.0
 
 
 def take_over(work: Work) -> None:
-    """Take back what an earlier attempt had offered; its helpers store nothing from then on. Raises LeaseLost."""
+    """Take back what an earlier try had offered; its helpers store nothing from then on. Raises LeaseLost."""
+    work.searched_by.clear()
     with work.database.transaction() as session:
         work.keeper.require(jobs.holds(session, work.job.id, work.lease))
         shared_rounds.abandon(session, work.job.id)

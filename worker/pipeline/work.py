@@ -36,10 +36,18 @@ COMPILE_SECONDS = 3600.0
 
 
 class Keeper(Protocol):
-    """Whoever keeps this worker's claim on what it works on."""
+    """Whoever keeps this worker's claim on what it works on: a job, or a round of its trials."""
+
+    @property
+    def job_id(self) -> str: ...
 
     @property
     def lease(self) -> Lease: ...
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the lease ran out because the database was away, and may be had back."""
+        ...
 
     def stop_wanted(self) -> bool: ...
 
@@ -49,6 +57,10 @@ class Keeper(Protocol):
 
     def require(self, won: bool) -> None:
         """Raises LeaseLost unless a write that names the claim has won."""
+        ...
+
+    def wait_for_database(self) -> None:
+        """Until it answers and has renewed the lease. Raises LeaseLost when it would not, and ShuttingDown."""
         ...
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from domain import errors
 from domain.jobs import JobRequest, RunnerKind
-from domain.targets import NATIVE, Device, kind_of, machine_of, option_of
+from domain.targets import kind_of
 from domain.workers import Worker
 
 _CUDA_ENGINE = "relax"
@@ -39,12 +39,6 @@ def engines_for(request: JobRequest) -> tuple[str, ...]:
     return tuple(names)
 
 
-def gpus_for(request: JobRequest, worker: Worker) -> list[Device]:
-    """Those that run what is compiled for the target: keys end in the compute capability, where it is known."""
-    wanted = request.target.rpartition("-arch=")[2].rstrip("a")
-    return [gpu for gpu in worker.accelerators if gpu.key.endswith((f"/{wanted}", "/unknown"))]
-
-
 def lacking(request: JobRequest, worker: Worker) -> str | None:
     """Which of its needs the worker does not meet, as ``missing`` names them in its details; None when it serves it."""
     return next((name for name, meets in _NEEDS.items() if not meets(request, worker)), None)
@@ -73,7 +67,7 @@ def _no_worker(name: str, needed: str) -> errors.NoWorker:
 
 def _has_device(request: JobRequest, worker: Worker) -> bool:
     """A worker that has a GPU measures on nothing else, so that it is free for those who need one."""
-    return bool(gpus_for(request, worker)) if measures_on_gpu(request) else not worker.accelerators
+    return bool(worker.host.gpus_for(request.target)) if measures_on_gpu(request) else not worker.accelerators
 
 
 def _has_engine(request: JobRequest, worker: Worker) -> bool:
@@ -81,12 +75,11 @@ def _has_engine(request: JobRequest, worker: Worker) -> bool:
 
 
 def _is_machine(request: JobRequest, worker: Worker) -> bool:
-    wanted = _local_option(request, "-mtriple")
-    return wanted is None or machine_of(wanted) == machine_of(worker.machine)
+    return not _runs_on_cpu(request) or worker.host.is_machine(request.target)
 
 
 def _runs_cpu(request: JobRequest, worker: Worker) -> bool:
-    return _local_option(request, "-mcpu") not in worker.foreign_cpus
+    return not _runs_on_cpu(request) or worker.host.runs_cpu(request.target)
 
 
 def _reaches_tracker(request: JobRequest, worker: Worker) -> bool:
@@ -95,11 +88,9 @@ def _reaches_tracker(request: JobRequest, worker: Worker) -> bool:
     return request.rpc.tracker in worker.trackers
 
 
-def _local_option(request: JobRequest, name: str) -> str | None:
-    """Of a target whose code runs on the worker's own CPU."""
-    if request.runner is not RunnerKind.LOCAL or request.target == NATIVE or kind_of(request.target) != "llvm":
-        return None
-    return option_of(request.target, name)
+def _runs_on_cpu(request: JobRequest) -> bool:
+    """Whether its code runs on the worker's own CPU."""
+    return request.runner is RunnerKind.LOCAL and kind_of(request.target) == "llvm"
 
 
 _NEEDS: dict[str, Callable[[JobRequest, Worker], bool]] = {
@@ -126,7 +117,7 @@ def _no_device(request: JobRequest, workers: Sequence[Worker]) -> str:
 
 
 def _no_machine(request: JobRequest, workers: Sequence[Worker]) -> str:
-    machines = sorted({worker.machine for worker in workers})
+    machines = sorted({worker.host.machine for worker in workers})
     return f"a worker that runs code for {request.target!r}: those alive are {', '.join(machines)}"
 
 

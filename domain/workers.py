@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from domain.placing import Host
 from domain.targets import Device, Target, Toolchain
 
 
@@ -35,6 +36,10 @@ class Worker:
     last_seen_at: datetime
 
     @property
-    def machine(self) -> str:
-        """As ``platform.machine()`` names it: ``x86_64``, ``aarch64``."""
-        return self.device.key.partition("/")[0]
+    def host(self) -> Host:
+        return Host(
+            native=self.native_target.text,
+            cpu=self.device,
+            accelerators=self.accelerators,
+            foreign_cpus=self.foreign_cpus,
+        )

@@ -244,7 +244,7 @@ class Runtime:
             native_target=Target(text=text, threads=device.threads),
             accelerators=self.accelerators,
             toolchains=tuple(placing.toolchain(hello) for hello in found),
-            foreign_cpus=tuple(sorted({str(name) for hello in found for name in hello.get("foreign_cpus", ())})),
+            foreign_cpus=placing.foreign_cpus(found),
             trackers=capabilities.trackers_of(self.settings.rpc_trackers),
             release=release.VERSION,
             lock_place=devicelock.place(),

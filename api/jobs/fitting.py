@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from dataclasses import replace
 
-from domain import errors, targets
+from domain import errors, placing, targets
 from domain.jobs import AccuracyGate, JobRequest, Precision, RpcOptions, RunnerKind, Tuner
 from domain.targets import Device
 from tuner import precisions
@@ -140,28 +140,14 @@ def _check_target(request: JobRequest, given: Collection[str]) -> None:
 
 
 def _check_rpc(request: JobRequest) -> None:
-    if request.runner is RunnerKind.RPC and request.rpc is None:
-        raise errors.InvalidOption(
-            "runner 'rpc' needs the address of a tracker and a key",
-            hint='Give rpc: {"tracker": "HOST:PORT", "key": KEY}, on the command line --rpc-tracker and --rpc-key.',
-        )
-    if request.runner is not RunnerKind.RPC and request.rpc is not None:
+    if request.runner is RunnerKind.RPC:
+        placing.check_tracker(request)
+    elif request.rpc is not None:
         raise errors.InvalidOption(
             f"a tracker was named, but runner {str(request.runner)!r} asks none", hint="Use runner 'rpc'."
         )
-    if request.rpc is None:
-        return
-    _check_tracker(request.rpc)
-    if request.target == targets.NATIVE:
-        raise errors.UnsupportedTarget(
-            "'native' is a worker's own CPU, not the device behind the tracker",
-            hint="Name the device's target, such as 'llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72'.",
-        )
-    if request.threads is None:
-        raise errors.InvalidOption(
-            "how many cores the devices behind a tracker have is not known here",
-            hint="Say with how many threads the model will run there: threads (--threads).",
-        )
+    if request.rpc is not None:
+        _check_tracker(request.rpc)
 
 
 def _check_device(request: JobRequest) -> None:

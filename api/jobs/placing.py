@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from domain import capabilities, errors
-from domain.jobs import Job, JobRequest, JobState, RunnerKind
-from domain.targets import NATIVE, Device, Target, Toolchain
+from domain import capabilities, errors, placing
+from domain.jobs import Job, JobRequest, JobState
+from domain.targets import Device, Target, Toolchain
 from domain.workers import Worker
 
 
@@ -26,11 +26,10 @@ def find(request: JobRequest, living: Sequence[Worker]) -> Place | None:
     if not fitting:
         return None
     worker = max(fitting, key=lambda one: len({toolchain.engine for toolchain in one.toolchains}))
-    device = _device(request, worker)
-    text = worker.native_target.text if request.target == NATIVE else request.target
+    target, device = placing.resolve(request, worker.host)
     return Place(
         worker=worker,
-        target=Target(text=text, threads=device.threads),
+        target=target,
         device=device,
         toolchains={toolchain.engine: toolchain for toolchain in worker.toolchains},
     )
@@ -55,17 +54,3 @@ def warnings(job: Job, living: Sequence[Worker]) -> list[errors.TunesmithError]:
     """What whoever asks for the job should know at once; nothing of it is a reason to refuse."""
     lack = capabilities.missing(job.request, living) if job.state is JobState.QUEUED else None
     return [lack] if lack else []
-
-
-def _device(request: JobRequest, worker: Worker) -> Device:
-    threads = request.threads or worker.device.threads
-    if request.rpc is not None:
-        return Device.behind_tracker(request.rpc.tracker, request.rpc.key, threads)
-    if request.device is not None:
-        return Device.recorded(request.device, threads)
-    if request.runner is RunnerKind.NONE and request.target != NATIVE:
-        return Device.none(threads)
-    gpus = capabilities.gpus_for(request, worker)
-    if gpus:
-        return gpus[0].with_threads(threads)
-    return worker.device.with_threads(threads)

@@ -1,0 +1,96 @@
+"""From what a request says to what a host compiles for and measures on: one answer for the API and for workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from domain import errors
+from domain.jobs import JobRequest, RunnerKind
+from domain.targets import NATIVE, Device, Target, check_text, kind_of, machine_of, option_of
+
+_ELSEWHERE = "Measure on devices that can, with runner 'rpc', or only build for it, with runner 'none'."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """What a worker's host compiles for and measures on."""
+
+    native: str
+    """Target text of its own CPU."""
+    cpu: Device
+    """With as many threads as it has cores for."""
+    accelerators: tuple[Device, ...] = ()
+    foreign_cpus: tuple[str, ...] = ()
+    """Names for ``-mcpu`` that LLVM compiles for and whose code this CPU does not run."""
+
+    @property
+    def machine(self) -> str:
+        """As ``platform.machine()`` names it: ``x86_64``, ``aarch64``."""
+        return self.cpu.key.partition("/")[0]
+
+    def gpus_for(self, text: str) -> list[Device]:
+        """Those that run what is compiled for a cuda target: keys end in the compute capability, where it is known."""
+        wanted = (option_of(text, "-arch") or "").rstrip("a")
+        return [gpu for gpu in self.accelerators if gpu.key.endswith((f"/{wanted}", "/unknown"))]
+
+    def is_machine(self, text: str) -> bool:
+        """Whether it is of the machine that the target's triple names, if it names one."""
+        triple = option_of(text, "-mtriple")
+        return triple is None or machine_of(triple) == machine_of(self.machine)
+
+    def runs_cpu(self, text: str) -> bool:
+        """Whether its CPU has the instructions of the one that the target names, if it names one."""
+        return option_of(text, "-mcpu") not in self.foreign_cpus
+
+
+def resolve(request: JobRequest, host: Host) -> tuple[Target, Device]:
+    """Raises UnknownTarget, UnsupportedTarget for what the host cannot run, InvalidOption."""
+    text = check_text(request.target)
+    device = _device(request, text, host)
+    return Target(text=host.native if text == NATIVE else text, threads=device.threads), device
+
+
+def check_tracker(request: JobRequest) -> None:
+    """Raises InvalidOption and UnsupportedTarget for a request with runner 'rpc' that leaves out what that needs."""
+    if request.rpc is None:
+        raise errors.InvalidOption(
+            "runner 'rpc' needs the address of a tracker and a key",
+            hint='Give rpc: {"tracker": "HOST:PORT", "key": KEY}, on the command line --rpc-tracker and --rpc-key.',
+        )
+    if request.target == NATIVE:
+        raise errors.UnsupportedTarget(
+            "'native' is a worker's own CPU, not the device behind the tracker",
+            hint="Name the device's target, such as 'llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72'.",
+        )
+    if request.threads is None:
+        raise errors.InvalidOption(
+            "how many cores the devices behind a tracker have is not known here",
+            hint="Say with how many threads the model will run there: threads (--threads).",
+        )
+
+
+def _device(request: JobRequest, text: str, host: Host) -> Device:
+    threads = request.threads or host.cpu.threads
+    if request.runner is RunnerKind.RPC:
+        check_tracker(request)
+        assert request.rpc is not None  # noqa: S101 - checked
+        return Device.behind_tracker(request.rpc.tracker, request.rpc.key, threads)
+    if request.device is not None:
+        return Device.recorded(request.device, threads)
+    if request.runner is RunnerKind.NONE and text != NATIVE:
+        return Device.none(threads)
+    if kind_of(text) == "cuda":
+        gpus = host.gpus_for(text)
+        if not gpus:
+            raise errors.UnsupportedTarget(f"this worker has no GPU that runs {text!r}", hint=_ELSEWHERE)
+        return gpus[0].with_threads(threads)
+    if not host.is_machine(text):
+        raise errors.UnsupportedTarget(
+            f"this worker is a {host.machine} and cannot run code for {text!r}", hint=_ELSEWHERE
+        )
+    if not host.runs_cpu(text):
+        raise errors.UnsupportedTarget(
+            f"this worker's CPU lacks instructions of {option_of(text, '-mcpu')!r} and cannot run code for {text!r}",
+            hint=_ELSEWHERE,
+        )
+    return host.cpu.with_threads(threads)

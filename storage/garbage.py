@@ -1,7 +1,7 @@
 """Bytes that nothing names any more, and how they go without taking any that somebody is just putting.
 
-Who adds a row locks its digest and looks whether the bytes are there; who removes bytes locks the digest and looks
-whether a row names them. And nothing goes that was put, or whose last row was deleted, within the grace time.
+Nothing goes that a row names, or that was put, or whose last row was deleted, within the grace time. Whoever adds a row
+puts its bytes just before, which makes those there already count as put now: the store itself then keeps them.
 
 Nothing goes by the word of a database that the store does not belong to, nor of one that never knew a model or an
 artifact.
@@ -101,5 +101,7 @@ def _unnamed(database: Database, found: Iterator[Blob], before: datetime) -> Ite
 
 def _removed(database: Database, blobs: BlobStore, digest: str, before: datetime) -> bool:
     with database.transaction() as session:
+        # Whoever is naming the bytes just now is waited for.
         statements.lock_digest(session, digest)
-        return not named(session, [digest], before) and blobs.delete(digest, put_before=before)
+        kept = named(session, [digest], before)
+    return not kept and blobs.delete(digest, put_before=before)

@@ -29,8 +29,9 @@ def tasks(work: Work) -> list[ExtractedTask]:
 
 def known(work: Work) -> list[ExtractedTask] | None:
     """Of the leading tuner, if anybody has extracted them."""
+    key = _key(work, _digest(work.build_params(work.tuner)["model"]))
     with work.database.reading() as session:
-        return extractions.get(session, _key(work, _digest(work.build_params(work.tuner)["model"])))
+        return extractions.get(session, key)
 
 
 def _digest(path: str) -> str:
@@ -72,11 +73,12 @@ def _extract(work: Work) -> list[ExtractedTask]:
     answer = work.ask(work.compiler(), "extract", params, timeout=_EXTRACT_SECONDS)
     found = [ExtractedTask(**task) for task in answer["tasks"]]
     texts = {task.workload_key: (folder / task.definition).read_text() for task in found if task.definition}
+    keys = [_key(work, digest) for digest in (work.model.digest, _digest(params["model"]))]
     with work.database.transaction() as session:
         work.keeper.require(jobs.holds(session, work.job.id, work.lease))
         workloads.put_many(session, texts, tuner=str(work.tuner))
-        for digest in (work.model.digest, _digest(params["model"])):
-            extractions.put(session, _key(work, digest), found, now=clock.now())
+        for key in keys:
+            extractions.put(session, key, found, now=clock.now())
     return found
 
 

@@ -1,9 +1,10 @@
 """How the service bears files that mean no good: ``./run bench hostile --inputs 1000 --json``.
 
-Every file of ``tests/hostile/corpus.py`` and any number of spoiled models (``tests/hostile/mutations.py``) are uploaded
-to a service on a home folder of its own; each is read by a process of its own, as always. Of those that are taken, some
-are given to a job with one trial. Further spoiled models are read and run by one engine under the same limits, which is
-some fifty times faster. Everything must end in a typed answer, and the service must be as it was.
+Every file of ``tests/support/hostile/corpus.py`` and any number of spoiled models
+(``tests/support/hostile/mutations.py``) are uploaded to a service on a home folder of its own; each is read by a
+process of its own, as always. Of those that are taken, some are given to a job with one trial. Further spoiled models
+are read and run by one engine under the same limits, which is some fifty times faster. Everything must end in a typed
+answer, and the service must be as it was.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ import httpx
 import psutil
 
 from bench import hosting
-from tests.hostile import corpus, mutations
-from tests.hostile.reader import Reader
+from tests.support.hostile import corpus, mutations
+from tests.support.hostile.reader import Reader
 from tuner import catalogue, environments
 from tunesmith import connection
 

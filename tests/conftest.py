@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from domain import errors, logs
-from tests.servers import postgresql, proxy, redis, s3
-from tests.servers.processes import Missing
-from tests.storage.buckets import Bucket
+from tests.support.servers import postgresql, proxy, redis, s3
+from tests.support.servers.processes import Missing
+from tests.support.storage.buckets import Bucket
 
-pytest_plugins = ["tests.support.running"]
+pytest_plugins = ["tests.support.tiers"]
 _UMASK = os.umask(0)
 os.umask(_UMASK)
 

@@ -2,7 +2,7 @@
 
 Version 1. A session opens with ``hello`` from the engine, then the host sends one request at a time; the engine answers
 each with any number of ``progress``, ``log`` or method-specific events and exactly one ``result`` or ``error``.
-``heartbeat`` may come at any time. Golden transcripts: ``tests/tuner/engines/protocol/transcripts``.
+``heartbeat`` may come at any time. Golden transcripts: ``tests/unit/tuner/engines/protocol/transcripts``.
 """
 
 from __future__ import annotations

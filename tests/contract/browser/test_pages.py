@@ -1,0 +1,107 @@
+"""Every page in a real browser: nothing in the console, nothing asked of others, no serious accessibility fault, in
+light and dark, and no scrolling sideways on a phone."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Browser
+
+from storage import jobs
+from tests.support.browser.fixtures import Site
+from tests.support.browser.visit import Scheme, Visit, visiting
+from tests.support.dashboard.seeding import Seeded
+from tests.support.dashboard.variety import Various
+
+pytestmark = pytest.mark.browser
+
+_PAGES = ("/", "/new", "/models", "/compare", "/records", "/fleet")
+_SAME_FOR_ALL = "/docs"
+_LOOKS: list[tuple[Scheme, bool]] = [("light", False), ("dark", False), ("light", True)]
+
+
+def look(visit: Visit, path: str, name: str, scheme: Scheme, phone: bool) -> None:
+    visit.go(path)
+    if phone:
+        visit.require_no_sideways_scrolling()
+    elif scheme == "light":
+        visit.require_accessible()
+    else:
+        # All that the other colours can change.
+        visit.require_accessible("color-contrast")
+    visit.keep(f"{name}-{'phone' if phone else scheme}")
+
+
+@pytest.mark.parametrize(("scheme", "phone"), _LOOKS)
+def test_pages_of_an_empty_service(browser: Browser, empty: Site, scheme: Scheme, phone: bool) -> None:
+    with visiting(browser, empty.url, empty.token, scheme=scheme, phone=phone) as visit:
+        for path in (*_PAGES, _SAME_FOR_ALL):
+            look(visit, path, f"empty-{path.strip('/') or 'jobs'}", scheme, phone)
+
+
+@pytest.mark.parametrize(("scheme", "phone"), _LOOKS)
+def test_pages_of_a_service_in_use(browser: Browser, full: tuple[Site, Seeded], scheme: Scheme, phone: bool) -> None:
+    site, seeded = full
+    with site.service.database.reading() as session:
+        model = jobs.get(session, seeded.succeeded).request.model_digest
+        hostile = jobs.get(session, seeded.hostile).request.model_digest
+    with visiting(browser, site.url, site.token, scheme=scheme, phone=phone) as visit:
+        for path in _PAGES:
+            look(visit, path, f"full-{path.strip('/') or 'jobs'}", scheme, phone)
+        for name, path in (
+            ("model", f"/models/{model}"),
+            ("model-hostile", f"/models/{hostile}"),
+            ("new-filled", f"/new?like={seeded.succeeded}"),
+            ("jobs-none", "/?state=failed&label=no%3Dsuch"),
+        ):
+            look(visit, path, name, scheme, phone)
+
+
+@pytest.mark.parametrize(("scheme", "phone"), _LOOKS)
+def test_jobs_in_every_state(browser: Browser, full: tuple[Site, Seeded], scheme: Scheme, phone: bool) -> None:
+    site, seeded = full
+    with visiting(browser, site.url, site.token, scheme=scheme, phone=phone) as visit:
+        for state, job in seeded.all.items():
+            look(visit, f"/jobs/{job}", f"job-{state}", scheme, phone)
+
+
+def test_a_name_of_an_output_has_room_on_a_phone(browser: Browser, full: tuple[Site, Seeded]) -> None:
+    site, seeded = full
+    with visiting(browser, site.url, site.token, phone=True) as visit:
+        visit.go(f"/jobs/{seeded.gained_nothing}")
+        name = visit.page.get_by_role("region", name="Errors against the reference").locator("td.break").first
+        assert "save_infer_model/scale_0.tmp_1" in name.inner_text()
+        box = name.bounding_box()
+        assert box is not None
+        assert box["width"] >= 150
+        visit.require_no_sideways_scrolling()
+
+
+@pytest.mark.parametrize(("scheme", "phone"), _LOOKS)
+def test_jobs_side_by_side(browser: Browser, varied: tuple[Site, Various], scheme: Scheme, phone: bool) -> None:
+    site, various = varied
+    compared = f"/compare?job={various.auto}&job={various.ansor}&job={various.quantized}"
+    with visiting(browser, site.url, site.token, scheme=scheme, phone=phone) as visit:
+        for name, path in (("compare", compared), ("records-varied", "/records"), ("fleet-varied", "/fleet")):
+            look(visit, path, name, scheme, phone)
+
+
+@pytest.mark.parametrize(("scheme", "phone"), _LOOKS)
+def test_pages_that_say_no(browser: Browser, full: tuple[Site, Seeded], scheme: Scheme, phone: bool) -> None:
+    site, _ = full
+    with visiting(browser, site.url, None, scheme=scheme, phone=phone) as visit:
+        visit.expected = ["401 (Unauthorized)"]
+        look(visit, "/", "login", scheme, phone)
+    with visiting(browser, site.url, site.token, scheme=scheme, phone=phone) as visit:
+        visit.expected = ["404 (Not Found)"]
+        look(visit, "/jobs/j-none", "missing", scheme, phone)
+
+
+def test_the_theme_can_be_switched(browser: Browser, empty: Site) -> None:
+    with visiting(browser, empty.url, empty.token) as visit:
+        visit.go("/")
+        background = "getComputedStyle(document.body).backgroundColor"
+        light = visit.page.evaluate(background)
+        visit.page.get_by_role("button", name="Switch between light and dark").click()
+        assert visit.page.evaluate(background) != light
+        visit.go("/fleet")
+        assert visit.page.evaluate(background) != light, "the choice is forgotten"

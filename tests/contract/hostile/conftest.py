@@ -1,0 +1,3 @@
+from tests.support.hostile.fixtures import reader
+
+__all__ = ["reader"]

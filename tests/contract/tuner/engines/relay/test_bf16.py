@@ -1,0 +1,167 @@
+"""Products of bfloat16 numbers: what they compute, who gets them, and who is told that there are none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domain import errors
+from tests.contract.tuner.engines.relay.test_mixed_precision import _trials
+from tests.contract.tuner.engines.relay.test_searching import inside
+from tuner import hostinfo
+from tuner.session import EngineSession
+
+pytestmark = pytest.mark.engine
+
+has_instructions = pytest.mark.skipif(
+    "avx512bf16" not in hostinfo.device().key, reason="this processor has no AVX512-BF16"
+)
+OPERATORS = """
+import numpy as np
+from tuner.engines.relay import speedups
+from tuner.engines.relay.templates import bf16_narrowing, installing
+from tvm import relay
+from tvm.contrib import graph_executor
+speedups.install()
+installing.install()
+RANDOM = np.random.default_rng(0)
+TARGET = targets.resolve(f"llvm -mcpu={targets.native_cpu()}", 1)
+
+def constant(*shape):
+    return relay.const(RANDOM.uniform(-1, 1, shape).astype("float32"))
+
+def convolved(data, channels, filters, size, **how):
+    kernel = constant(filters, channels, *size)
+    product = relay.nn.conv2d(data, kernel, channels=filters, kernel_size=size, **how)
+    return relay.nn.relu(relay.nn.bias_add(product, constant(filters)))
+
+image, rows = relay.var("image", shape=(1, 3, 14, 13)), relay.var("rows", shape=(6, 34))
+stacked = relay.reshape(relay.concatenate([rows] * 4, 0), (3, 8, 34))
+first = convolved(image, 3, 32, (3, 3), padding=(1, 1))
+pooled = relay.nn.max_pool2d(first, (2, 2), strides=(2, 2))
+outputs = {
+    "odd channels": first,
+    "1x1": convolved(first, 32, 40, (1, 1)),
+    "strided, padded on two sides": convolved(pooled, 32, 24, (3, 3), strides=(2, 2), padding=(0, 1, 2, 0)),
+    "dilated": convolved(pooled, 32, 48, (3, 2), padding=(2, 1), dilation=(2, 2)),
+    "concatenated": convolved(relay.concatenate([pooled, convolved(pooled, 32, 8, (1, 1))], 1), 40, 8, (1, 1)),
+    "added to what a product takes": relay.add(first, convolved(first, 32, 32, (3, 3), padding=(1, 1))),
+    "dense": relay.nn.bias_add(relay.nn.dense(rows, constant(24, 34)), constant(24)),
+    "matrices, one by another": relay.nn.batch_matmul(stacked, relay.tile(stacked, (1, 3, 1))),
+    "one row": relay.nn.dense(relay.nn.batch_flatten(pooled), constant(80, 32 * 7 * 6)),
+    "other dense": relay.nn.dense(rows, constant(7, 34)),
+}
+body = relay.Tuple(list(outputs.values()))
+plain = relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([image, rows], body)))
+taken = {"image": (1, 3, 14, 13), "rows": (6, 34)}
+values = {name: RANDOM.uniform(-1, 1, shape).astype("float32") for name, shape in taken.items()}
+
+def run(module):
+    with tvm.transform.PassContext(opt_level=3):
+        library = relay.build(module, target=TARGET)
+    executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    executor.run(**values)
+    found = [executor.get_output(place).numpy() for place in range(len(outputs))]
+    return found, library.get_lib().get_source("asm").count("vdpbf16ps")
+
+expected, none = run(plain)
+actual, some = run(bf16_narrowing.narrow(plain))
+apart = {
+    name: float(abs(wanted - found).max() / abs(wanted).max())
+    for name, wanted, found in zip(outputs, expected, actual)
+}
+print(json.dumps({"apart": apart, "instructions": [none, some]}))
+"""
+SCHEDULES = """
+from tuner.engines.relay import comparing
+from tvm.autotvm.measure import MeasureInput, MeasureResult
+comparing.set_up()
+PLACE = f"llvm -mcpu={targets.native_cpu()}"
+TARGET = targets.resolve(PLACE, 1)
+
+def tensors(*shapes):
+    return tuple(("TENSOR", shape, "bfloat16") for shape in shapes)
+
+told = []
+for name, arguments in (
+    (
+        "conv2d_NCHWc_bf16.x86",
+        (*tensors((1, 24, 9, 8), (48, 24, 3, 3)), (1, 1), (1, 1, 1, 1), (1, 1), "NCHW", "NCHW", "float32"),
+    ),
+    ("dense_pack_bf16.x86", (*tensors((12, 34), (48, 34)), None, "float32")),
+    ("batch_matmul_bf16.x86", tensors((3, 12, 34), (3, 48, 34))),
+):
+    own = workloads.create(name, arguments, TARGET)
+    for index in (1, len(own.config_space) - 1):
+        pair = MeasureInput(TARGET, own, own.config_space.get(index)), MeasureResult((1e-6,), 0, 0.0, 0.0)
+        told.append(comparing.compare_autotvm(autotvm.record.encode(*pair), PLACE, 1))
+print(json.dumps(told))
+"""
+
+
+@has_instructions
+def test_products_agree_with_float32_within_their_precision(tmp_path: Path) -> None:
+    told = inside(OPERATORS, tmp_path)
+    others = told["apart"].pop("other dense")
+    assert others == 0.0  # Seven columns fill no lanes: left as they were.
+    assert all(1e-6 < share < 2e-2 for share in told["apart"].values()), told["apart"]
+    none, some = told["instructions"]
+    assert none == 0
+    assert some > 0
+
+
+@has_instructions
+def test_schedules_compute_what_the_default_one_computes(tmp_path: Path) -> None:
+    told = inside(SCHEDULES, tmp_path)
+    assert len(told) == 6
+    assert all(comparison["wrong"] is False for comparison in told), told
+
+
+@has_instructions
+def test_a_build_takes_records_of_bfloat16(
+    relay: EngineSession,
+    reference: EngineSession,
+    place: dict[str, Any],
+    inputs: list[Path],
+    tmp_path: Path,
+) -> None:
+    narrow = {**place, "tuner": "autotvm", "precision": "bf16", "options": {}}
+    lines = _trials(relay, narrow, tmp_path)
+    names = {json.loads(line)["input"][1] for line in lines}
+    assert "conv2d_NCHWc_bf16.x86" in names
+    (tmp_path / "records").write_text("".join(f"{line}\n" for line in lines))
+    params = {**narrow, "records": str(tmp_path / "records")}
+    built = relay.request("compile", {**params, "out_dir": str(tmp_path / "bundle")}, timeout=120)
+    assert {json.loads(line)["input"][1] for line in built["records"]} == names
+    audited = relay.request("audit", {**params, "runner": None}, timeout=120)
+    assert (audited["checked"], audited["wrong"], audited["failed"]) == (len(built["records"]), [], [])
+    run = {"bundle": str(tmp_path / "bundle"), "inputs": str(inputs[0]), "outputs": str(tmp_path / "a.npz")}
+    answer = relay.request("run", {**run, "threads": 1}, timeout=60)
+    assert answer["outputs"] == [{"name": "scores", "dtype": "float32", "shape": [1, 5]}]
+    expected = {"path": place["model"], "inputs": str(inputs[0]), "outputs": str(tmp_path / "e.npz"), "threads": 1}
+    reference.request("run", expected, timeout=60)
+    pair = {"expected": str(tmp_path / "e.npz"), "actual": str(tmp_path / "a.npz"), "precision": "bf16"}
+    [output] = reference.request("compare", pair, timeout=60)["outputs"]
+    assert output["passed"], output
+    assert output["max_abs"] > 1e-6
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"target": "llvm -mcpu=znver3"}, "no instructions for bfloat16"),
+        ({"target": "llvm -mcpu=znver4", "tuner": "ansor"}, "ansor tuner has no schedules for b"),
+    ],
+)
+def test_bfloat16_is_refused_where_nothing_multiplies_it(
+    relay: EngineSession, place: dict[str, Any], tmp_path: Path, changed: dict[str, str], told: str
+) -> None:
+    for method in ("extract", "compile"):
+        params = {**place, "precision": "bf16", "out_dir": str(tmp_path), "records": None, **changed}
+        with pytest.raises(errors.EngineRequestFailed, match=told) as caught:
+            relay.request(method, params, timeout=60)
+        assert caught.value.engine_code == "unsupported_dtype"
+        assert caught.value.hint

@@ -1,0 +1,119 @@
+"""Every option of LocalBuilder and LocalRunner that a job can give reaches the measurement."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.tuner.engines.fixtures import home, start
+from tuner import catalogue, environments
+from tuner.session import EngineSession
+
+pytestmark = pytest.mark.engine
+
+EVALUATED = """
+import json
+from tuner.engines.relay import environment
+environment.apply()
+import tvm
+from tuner.engines.relay import candidates
+
+told = []
+
+class Library:
+    entry_name = "f"
+
+    def time_evaluator(self, name, device, **options):
+        told.append(options)
+        return lambda *arrays: type("Answer", (), {"results": [3.0, 1.0, 2.0, 9.0][: options["repeat"]]})
+
+costs = [candidates.sample(Library(), tvm.cpu(0), lambda array: None, [], 7, repeat, 40, flush)
+         for repeat, flush in ((4, True), (2, False))]
+print(json.dumps({"told": told, "costs": costs}))
+"""
+
+
+def test_number_repeat_length_and_flush_reach_tvms_evaluator() -> None:
+    python = environments.interpreter(catalogue.get("relay"), home())
+    done = subprocess.run(
+        [str(python), "-c", EVALUATED], cwd=catalogue.ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout.splitlines()[-1])
+    common = {"number": 7, "min_repeat_ms": 40}
+    assert answer["told"] == [
+        {**common, "repeat": 4, "f_preproc": "cache_flush_cpu_non_first_arg"},
+        {**common, "repeat": 2, "f_preproc": ""},
+    ]
+    # Of three repeats and more the extremes are left out, as TVM's own runner does.
+    assert answer["costs"] == [[2.0, 3.0], [1.0, 3.0]]
+
+
+@pytest.fixture(scope="module")
+def engine(engine_logs: Path) -> Iterator[EngineSession]:
+    """One whose processes nobody else starts."""
+    with start("relay", engine_logs / "relay-measuring.log") as session:
+        yield session
+
+
+def _round(
+    engine: EngineSession, place: dict[str, Any], key: str, folder: Path, trials: int, **options: Any
+) -> tuple[list[dict[str, Any]], float]:
+    """The trials of a round, and the seconds it took."""
+    told: list[dict[str, Any]] = []
+    measure = {"number": 1, "repeat": 1, "min_repeat_ms": 0, "timeout": 20.0, **options}
+    params = {
+        **place, "workload_key": key, "trials": trials, "first_trial": 0, "measure": measure, "options": {},
+        "history": None, "journal": str(folder / "journal"), "seconds": None,
+    }  # fmt: skip
+    started = time.monotonic()
+    engine.request("tune", params, timeout=120, on_event=lambda kind, data: told.append(data) if kind == "trial" else 0)
+    assert all(trial["error"] is None for trial in told)
+    return told, time.monotonic() - started
+
+
+def test_options_shape_a_round(
+    engine: EngineSession, place: dict[str, Any], tasks: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    key = tasks[0]["workload_key"]
+    # The first round starts the processes.
+    [trial], _ = _round(engine, place, key, tmp_path, 1, repeat=5, n_parallel=1)
+    assert len(trial["latencies"]) == 3
+    # One builder and one that measures.
+    assert _children(engine) == 2
+    _, seconds = _round(engine, place, key, tmp_path, 2, n_parallel=1, cooldown_interval=0.6)
+    assert seconds > 1.2
+    # A task of which no best is known yet, so that its first candidate is measured as long as was asked for.
+    _, seconds = _round(engine, place, tasks[1]["workload_key"], tmp_path, 1, n_parallel=1, min_repeat_ms=400)
+    assert seconds > 0.4
+    _round(engine, place, key, tmp_path, 1, n_parallel=3)
+    assert _children(engine) == 4
+
+
+def _children(engine: EngineSession) -> int:
+    """Processes of the engine that build and measure."""
+    nurseries = [
+        path for path in _children_of(engine._process.pid) if "tuner.engines.protocol.nursery" in _command(path)
+    ]
+    return sum(len(_children_of(int(path.name))) for path in nurseries)
+
+
+def _children_of(parent: int) -> list[Path]:
+    return [path for path in Path("/proc").iterdir() if path.name.isdigit() and _parent(path) == parent]
+
+
+def _command(process: Path) -> list[str]:
+    return (process / "cmdline").read_text().split("\0")
+
+
+def _parent(process: Path) -> int | None:
+    try:
+        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return None

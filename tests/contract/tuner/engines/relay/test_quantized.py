@@ -1,0 +1,144 @@
+"""Quantized networks in relay: what they compute, with which instructions, and what may be tuned of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domain import errors
+from tests.contract.tuner.engines.relay.test_mixed_precision import _trials
+from tests.support import models
+from tuner import hostinfo
+from tuner.session import EngineSession
+
+pytestmark = pytest.mark.engine
+
+has_instructions = pytest.mark.skipif(
+    "avx512vnni" not in hostinfo.device().key, reason="this processor has no AVX512-VNNI"
+)
+SERVER = "llvm -mcpu=cascadelake"
+"""Has VNNI, whatever this machine has."""
+
+
+@pytest.fixture(scope="module")
+def quantized(
+    reference: EngineSession, prepared: Path, inputs: list[Path], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    path = tmp_path_factory.mktemp("quantized") / "quantized.onnx"
+    params = {"path": str(prepared), "inputs": [str(each) for each in inputs], "out_path": str(path)}
+    reference.request("quantize", params, timeout=120)
+    return path
+
+
+def _run(engine: EngineSession, params: dict[str, Any]) -> Path:
+    engine.request("run", {"threads": 1, **params}, timeout=60)
+    return Path(params["outputs"])
+
+
+@has_instructions
+@pytest.mark.parametrize("tuner", [None, "autotvm"])
+def test_int8_computes_what_onnx_runtime_computes_in_int8(
+    relay: EngineSession,
+    reference: EngineSession,
+    place: dict[str, Any],
+    prepared: Path,
+    quantized: Path,
+    inputs: list[Path],
+    tmp_path: Path,
+    tuner: str | None,
+) -> None:
+    build = {**place, "model": str(quantized), "tuner": tuner, "precision": "int8", "options": {}}
+    lines = _trials(relay, build, tmp_path) if tuner else []
+    (tmp_path / "records").write_text("".join(f"{line}\n" for line in lines))
+    params = {**build, "records": str(tmp_path / "records"), "out_dir": str(tmp_path / "bundle")}
+    built = relay.request("compile", params, timeout=120)
+    assert bool(built["records"]) == bool(tuner)
+    if tuner:
+        assert {json.loads(line)["input"][1] for line in lines} >= {"conv2d_NCHWc_int8.x86"}
+    actual = _run(
+        relay, {"bundle": str(tmp_path / "bundle"), "inputs": str(inputs[0]), "outputs": str(tmp_path / "a.npz")}
+    )
+    found = []
+    for model in (quantized, prepared):
+        outputs = str(tmp_path / f"{model.stem}.npz")
+        expected = _run(reference, {"path": str(model), "inputs": str(inputs[0]), "outputs": outputs})
+        pair = {"expected": str(expected), "actual": str(actual), "precision": "int8", "model": str(prepared)}
+        [output] = reference.request("compare", pair, timeout=60)["outputs"]
+        found.append(output)
+    # Of integers both make the same, but for roundings of halves.
+    assert found[0]["max_rel"] < 0.02
+    assert found[1]["passed"]
+    assert found[1]["agreed"] == found[1]["rows"] == 1
+
+
+@has_instructions
+def test_products_of_more_dimensions_are_integer_too(
+    relay: EngineSession, reference: EngineSession, place: dict[str, Any], tmp_path: Path
+) -> None:
+    plain, path = tmp_path / "plain.onnx", tmp_path / "quantized.onnx"
+    plain.write_bytes(models.dense_network())
+    spec = {"name": "x", "dtype": "float32", "shape": [2, 8, 32]}
+    request = {"inputs": [spec], "seeds": [0, 1], "out_dir": str(tmp_path / "inputs")}
+    given = reference.request("make_inputs", request, timeout=60)["paths"]
+    params = {"path": str(plain), "inputs": given, "out_path": str(path)}
+    assert reference.request("quantize", params, timeout=120)["quantized"]
+    build = {**place, "model": str(path), "tuner": None, "precision": "int8", "options": {}, "records": None}
+    relay.request("compile", {**build, "out_dir": str(tmp_path / "bundle")}, timeout=120)
+    run = {"inputs": given[0]}
+    actual = _run(relay, {**run, "bundle": str(tmp_path / "bundle"), "outputs": str(tmp_path / "a.npz")})
+    expected = _run(reference, {**run, "path": str(path), "outputs": str(tmp_path / "e.npz")})
+    pair = {"expected": str(expected), "actual": str(actual), "precision": "int8"}
+    [output] = reference.request("compare", pair, timeout=60)["outputs"]
+    assert output["max_rel"] < 0.02
+
+
+def test_byte_products_are_in_the_code(
+    relay: EngineSession, place: dict[str, Any], quantized: Path, tmp_path: Path
+) -> None:
+    build = {**place, "target": SERVER, "model": str(quantized), "tuner": None, "precision": "int8", "options": {}}
+    relay.request("compile", {**build, "records": None, "out_dir": str(tmp_path)}, timeout=120)
+    # EVEX.512.66.0F38.W0 50 /r: vpdpbusd on 512 bits, whichever registers.
+    code = (tmp_path / "mod.so").read_bytes()
+    assert any(
+        code[place] == 0x62 and code[place + 1] & 0x07 == 0x02 and code[place + 2] & 0x83 == 0x01
+        and code[place + 3] & 0x60 == 0x40 and code[place + 4] == 0x50
+        for place in range(len(code) - 5)
+    )  # fmt: skip
+
+
+def test_engines_say_which_precisions_a_target_has(relay: EngineSession, prepared: Path) -> None:
+    def precisions(target: str) -> list[str]:
+        params = {"model": str(prepared), "target": target, "threads": 1}
+        found: list[str] = relay.request("check", params, timeout=60)["precisions"]
+        return found
+
+    assert precisions("llvm -mcpu=skylake-avx512") == ["f32"]
+    assert precisions(SERVER) == ["f32", "int8"]
+    assert precisions("llvm -mcpu=sapphirerapids") == ["f32", "bf16", "fp16", "int8"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"target": "llvm -mcpu=skylake-avx512"}, "no instructions for products of bytes"),
+        ({"tuner": "ansor"}, "ansor tuner has no schedules for int8"),
+    ],
+)
+def test_what_int8_is_not_for(
+    relay: EngineSession, place: dict[str, Any], quantized: Path, tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    build = {**place, "target": SERVER, "model": str(quantized), "precision": "int8", "options": {}, **change}
+    with pytest.raises(errors.EngineRequestFailed, match=said) as caught:
+        relay.request("extract", {"tuner": "autotvm", **build, "out_dir": str(tmp_path)}, timeout=60)
+    assert (caught.value.engine_code, bool(caught.value.hint)) == ("unsupported_dtype", True)
+
+
+def test_a_model_that_is_not_quantized_is_refused(
+    relay: EngineSession, place: dict[str, Any], prepared: Path, tmp_path: Path
+) -> None:
+    build = {**place, "target": SERVER, "model": str(prepared), "tuner": None, "precision": "int8", "options": {}}
+    with pytest.raises(errors.EngineRequestFailed, match="is not quantized"):
+        relay.request("compile", {**build, "records": None, "out_dir": str(tmp_path)}, timeout=60)

@@ -1,0 +1,106 @@
+"""Every kind of failure that a trial can have on this machine, produced by real engines and told as data."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domain.jobs import Tuner
+from tests.contract.tuner.engines.test_native_records import in_plain_tvm
+from tests.support.tuner.engines.fixtures import start
+from tuner.catalogue import ROOT
+from tuner.session import EngineSession
+
+pytestmark = pytest.mark.engine
+
+QUICK = {"number": 1, "repeat": 1, "min_repeat_ms": 0, "timeout": 20.0, "n_parallel": 2}
+LINKERS = ("ld", "ld.lld", "cc", "gcc", "g++", "c++", "clang", "clang++")
+MISFIT = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import json
+from tuner.engines.relax import candidates
+candidates.set_up()
+print(json.dumps(candidates.build(*sys.argv[2:5], 1, sys.argv[5])))
+"""
+
+
+@pytest.fixture(scope="module", params=["autotvm", "ansor", "metaschedule"])
+def tuner(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def unlinked(tuner: str, engine_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineSession]:
+    """An engine on a machine whose linkers all fail."""
+    folder = tmp_path_factory.mktemp("bin")
+    for name in LINKERS:
+        (folder / name).write_text("#!/bin/sh\necho cannot find -lc >&2\nexit 1\n")
+        (folder / name).chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+        patch.delenv("CXX", raising=False)
+        started = start(Tuner(tuner).engine, engine_logs / f"{tuner}-unlinked.log")
+    with started as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def round_(
+    tuner: str, unlinked: EngineSession, prepared: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    """The params of a round for the network's first task."""
+    folder = tmp_path_factory.mktemp("round")
+    target = f"llvm -mcpu={unlinked.hello['mcpu']}"
+    place = {"model": str(prepared), "target": target, "threads": 1, "tuner": tuner, "options": {}}
+    task = unlinked.request("extract", {**place, "out_dir": str(folder)}, timeout=200)["tasks"][0]
+    definition = str(folder / task["definition"]) if task.get("definition") else None
+    rest = {"first_trial": 0, "history": None, "seconds": None, "journal": str(folder / "journal")}
+    return {**place, **rest, "workload_key": task["workload_key"], "task": definition}
+
+
+def tune(engine: EngineSession, params: dict[str, Any]) -> list[dict[str, Any]]:
+    trials: list[dict[str, Any]] = []
+    keep = {"trial": trials.append}
+    engine.request("tune", params, timeout=200, on_event=lambda kind, data: keep.get(kind, lambda _: None)(data))
+    return trials
+
+
+def test_what_cannot_be_linked_is_a_build_error(unlinked: EngineSession, round_: dict[str, Any]) -> None:
+    trials = tune(unlinked, {**round_, "trials": 3, "measure": QUICK})
+    assert [(trial["error"], trial["latencies"]) for trial in trials] == [("build_error", [])] * 3
+    assert all("cannot find -lc" in trial["error_message"] for trial in trials)
+
+
+def test_what_is_not_built_in_time_is_told(unlinked: EngineSession, round_: dict[str, Any]) -> None:
+    trials = tune(unlinked, {**round_, "trials": 2, "measure": {**QUICK, "timeout": 0.001}})
+    assert [trial["error"] for trial in trials] == ["build_timeout"] * 2
+
+
+@pytest.mark.parametrize("tuner", ["autotvm", "metaschedule"], indirect=True)
+def test_what_is_not_measured_in_time_is_told(tuner: str, round_: dict[str, Any], engine_logs: Path) -> None:
+    measure = {**QUICK, "min_repeat_ms": 30_000, "timeout": 5.0}
+    with start(Tuner(tuner).engine, engine_logs / f"{tuner}-slow.log") as engine:
+        (trial,) = tune(engine, {**round_, "trials": 1, "measure": measure})
+        assert (trial["error"], trial["latencies"]) == ("run_timeout", [])
+        assert "5 s" in trial["error_message"]
+        (fine,) = tune(engine, {**round_, "trials": 1, "first_trial": 1, "measure": QUICK})
+        assert fine["error"] is None, "the process that measures is there again"
+
+
+@pytest.mark.parametrize("tuner", ["metaschedule"], indirect=True)
+def test_a_trace_of_another_workload_is_an_invalid_schedule(round_: dict[str, Any], tmp_path: Path) -> None:
+    line = json.loads(Path(round_["journal"]).read_text().splitlines()[-1])["schedule"]
+    body = json.loads(line)
+    trace = body[1][0]
+    block = next(step for step in trace[0] if step[0] == "GetSBlock" or step[0] == "GetBlock")
+    block[2][0] = "nowhere"
+    arguments = (ROOT, Path(round_["task"]).read_text(), json.dumps(body), round_["target"], tmp_path / "c.so")
+    kind, message = in_plain_tvm("relax", MISFIT, *arguments)
+    assert kind == "invalid_schedule", message

@@ -1,0 +1,159 @@
+"""The host's side of verifying, benchmarking, bundling and inspecting, with the real engines."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from domain import errors
+from domain.artifacts import Variant
+from domain.tensors import TensorSpec
+from tests.support import models
+from tests.support.tuner.engines.fixtures import home
+from tuner import benchmark, bundle, catalogue, environments, timing, verification
+from tuner.bundle import Manifest
+from tuner.inspection import Inspector
+from tuner.session import EngineSession
+
+pytestmark = pytest.mark.engine
+
+IMAGE = TensorSpec(name="image", dtype="float32", shape=(1, 3, 16, 16))
+
+
+@pytest.fixture(scope="module")
+def compiled(relay: EngineSession, prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("compiled")
+    target = f"llvm -mcpu={relay.hello['mcpu']}"
+    params = {"model": str(prepared), "target": target, "threads": 1, "records": None, "out_dir": str(folder)}
+    relay.request("compile", params, timeout=300)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def inspector() -> Inspector:
+    spec = catalogue.get("reference")
+    return Inspector(spec=spec, python=environments.interpreter(spec, home()))
+
+
+def test_a_compiled_model_is_verified_timed_bundled_and_runs_on_its_own(
+    relay: EngineSession, reference: EngineSession, prepared: Path, compiled: Path, tmp_path: Path
+) -> None:
+    inputs = verification.seed_inputs(reference, [IMAGE], tmp_path / "inputs").paths
+    expected = verification.run_reference(reference, prepared, inputs, tmp_path / "out", threads=1)
+    verified = verification.verify(
+        reference, relay,
+        variant=Variant.UNTUNED, bundle=compiled, inputs=inputs, expected=expected, folder=tmp_path / "out",
+        place={"threads": 1},
+    )  # fmt: skip
+    assert verified.passed
+    assert all(error.max_rel < 1e-4 for error in verified.outputs)
+    timings = timing.interleave(
+        [
+            timing.reference(reference, prepared, inputs[0], threads=1),
+            timing.compiled(Variant.UNTUNED, relay, compiled, inputs[0], place={"threads": 1}),
+        ],
+        rounds=4,
+    )
+    report = benchmark.judge(timings, {Variant.UNTUNED: verified})
+    assert report.published is Variant.UNTUNED
+    assert 1e-7 < timings[Variant.UNTUNED].median < 0.1
+    outputs = relay.request(
+        "run",
+        {"bundle": str(compiled), "inputs": None, "outputs": None, "threads": 1, "number": 1, "repeat": 0},
+        timeout=60,
+    )["outputs"]
+    manifest = Manifest(
+        model_digest="0" * 64,
+        model_name="small network",
+        variant="untuned",
+        target="llvm",
+        threads=1,
+        device_key="here",
+        toolchain=relay.hello["toolchain"],
+        precision="f32",
+        inputs=(IMAGE,),
+        outputs=tuple(TensorSpec(name=o["name"], dtype=o["dtype"], shape=tuple(o["shape"])) for o in outputs),
+        created_by="tests",
+    )
+    bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=manifest, report=report)
+    assert bundle.open_bundle(tmp_path / "b.tar", tmp_path / "opened").outputs == manifest.outputs
+    compare_example(reference, tmp_path, inputs[0], expected[0])
+
+
+def compare_example(reference: EngineSession, folder: Path, given: Path, expected: Path) -> None:
+    """The example, run by plain TVM without any of our packages, gives ONNX Runtime's numbers."""
+    python = environments.interpreter(catalogue.get("relay"), home())
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    answer = subprocess.run(
+        [python, folder / "opened" / "example.py", given, folder / "example.npz"],
+        cwd=folder, env=clean, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert answer.returncode == 0, answer.stderr
+    assert "median of a run" in answer.stdout
+    params = {"expected": str(expected), "actual": str(folder / "example.npz")}
+    assert all(error["passed"] for error in reference.request("compare", params, timeout=60)["outputs"])
+
+
+def test_wrong_outputs_fail_verification(
+    relay: EngineSession, reference: EngineSession, prepared: Path, compiled: Path, tmp_path: Path
+) -> None:
+    inputs = verification.seed_inputs(reference, [IMAGE], tmp_path / "inputs", seeds=(0, 1)).paths
+    expected = verification.run_reference(reference, prepared, inputs, tmp_path / "out", threads=1)
+    verified = verification.verify(
+        reference, relay,
+        variant=Variant.TUNED, bundle=compiled, inputs=inputs, expected=expected[::-1], folder=tmp_path / "out",
+        place={"threads": 1}, seeds=(0, 1),
+    )  # fmt: skip
+    assert not verified.passed
+
+
+def test_a_model_is_inspected_and_prepared_under_limits(inspector: Inspector, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(models.small_network())
+    facts = inspector.inspect(path)
+    assert [spec.name for spec in facts.inputs] == ["image"]
+    assert facts.operators["Conv"] >= 1
+    ready = inspector.prepare(path, {"image": [1, 3, 16, 16]}, tmp_path / "prepared.onnx")
+    assert ready.inputs == (IMAGE,)
+    assert all(isinstance(size, int) for spec in ready.outputs for size in spec.shape)
+    with pytest.raises(errors.ShapeRequired):
+        inspector.prepare(path, {}, tmp_path / "x.onnx")
+    with pytest.raises(errors.ShapeMismatch):
+        inspector.prepare(path, {"image": [1, 3]}, tmp_path / "x.onnx")
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", bytes(1000)], ids=["empty", "text", "zeros"])
+def test_what_is_no_model_is_told(inspector: Inspector, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content)
+    with pytest.raises(errors.InvalidModel):
+        inspector.inspect(path)
+
+
+def test_a_truncated_model_is_told(inspector: Inspector, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(models.small_network()[:-20])
+    with pytest.raises(errors.InvalidModel):
+        inspector.inspect(path)
+
+
+def test_a_small_file_that_wants_40_gb_is_told_and_gets_none(inspector: Inspector, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(models.memory_hog())
+    modest = dataclasses.replace(inspector, memory_bytes=2 * 1024**3)
+    for ask in (modest.inspect, lambda path: modest.prepare(path, {}, tmp_path / "x.onnx")):
+        with pytest.raises(errors.InvalidModel, match="40 GB"):
+            ask(path)
+
+
+def test_the_doctor_finds_the_shipped_engines_healthy() -> None:
+    for spec in catalogue.ENGINES.values():
+        health = environments.doctor(spec, home())
+        assert health.problems == ()
+        assert health.toolchain["engine"] == spec.name
+        json.dumps(health.hello)

@@ -1,0 +1,135 @@
+"""``tunesmith run`` on a bundle that an engine compiled a moment ago."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from domain.artifacts import Conditions, Variant
+from domain.tensors import TensorSpec
+from tests.support import models
+from tests.support.tuner.engines.fixtures import NOTHING_TUNED, home, start
+from tests.unit.tunesmith.test_cli import parsed, run
+from tuner import bundle, hostinfo, manifest, timing
+from tuner.timing import Timed
+from tunesmith.cli import arrays
+
+pytestmark = pytest.mark.engine
+
+IMAGE = TensorSpec(name="image", dtype="float32", shape=(1, 3, 16, 16))
+HERE = hostinfo.device(1)
+NAMES = ["cat", "dog", "fish", "bird", "tree"]
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("built")
+    (folder / "model.onnx").write_bytes(models.small_network())
+    shapes = {"image": list(IMAGE.shape)}
+    prepare = {"path": str(folder / "model.onnx"), "input_shapes": shapes, "out_path": str(folder / "prepared.onnx")}
+    with start("reference", folder / "reference.log") as reference:
+        reference.request("prepare", prepare, timeout=60)
+    with start("relay", folder / "relay.log") as relay:
+        target, toolchain = f"llvm -mcpu={relay.hello['mcpu']}", relay.hello["toolchain"]
+        params = {"model": str(folder / "prepared.onnx"), "target": target, "threads": 1, "records": None}
+        relay.request("compile", {**params, "format": "shared", "out_dir": str(folder / "compiled")}, timeout=200)
+        place = {"bundle": str(folder / "compiled"), "inputs": None, "threads": 1}
+        timings = timing.interleave([Timed(name=Variant.UNTUNED, engine=relay, params=place)], rounds=3)
+    facts = manifest.Manifest(
+        model_digest="0" * 64, model_name="small", variant="untuned", target=target, threads=1, device_key=HERE.key,
+        toolchain=toolchain, precision="f32", created_by="a test", inputs=(IMAGE,),
+        outputs=(TensorSpec(name="scores", dtype="float32", shape=(1, 5)),), format="shared",
+    )  # fmt: skip
+    bundle.write(folder / "b.tar", compiled=folder / "compiled", manifest=facts, report=NOTHING_TUNED)
+    measured = replace(NOTHING_TUNED, timings=timings, conditions=Conditions(device=HERE.name, threads=1))
+    bundle.write(folder / "measured.tar", compiled=folder / "compiled", manifest=facts, report=measured)
+    return folder / "b.tar"
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TUNESMITH_HOME", str(home()))
+    monkeypatch.chdir(tmp_path)
+    return
+
+
+def test_npz_in_npz_out_classes_and_times(capsys: Capture, built: Path) -> None:
+    arrays.write_constant(Path("x.npz"), [IMAGE], 1)
+    Path("labels.txt").write_text("\n".join(NAMES))
+    status, out, err = run(
+        capsys, "run", built, "--inputs", "x.npz", "-o", "y.npz", "--labels", "labels.txt", "--top-k", 2,
+        "--dump-outputs", "scores", "--print-time", "--repeat", 3, "--number", 2,
+    )  # fmt: skip
+    assert status == 0, err
+    scores = arrays.read(Path("y.npz"), "scores")
+    best = max(range(5), key=lambda index: scores.values[index])
+    assert re.search(rf"^ +{best} +{scores.values[best]:.6g} +{NAMES[best]}$", out, re.MULTILINE), out
+    assert out.count("\n") >= 5
+    assert "Execution time summary" in out
+    with zipfile.ZipFile("y.npz") as archive:
+        assert archive.namelist() == ["scores.npy"]
+    told = parsed(capsys, "run", built, "--inputs", "x.npz", "--top-k", 5, "--repeat", 2)
+    assert len(told["samples"]) == 2
+    (row,) = told["top"]["scores"]
+    assert [answer["value"] for answer in row] == sorted(scores.values, reverse=True)
+    assert row[0] == {"index": best, "value": scores.values[best], "label": None}
+
+
+def test_times_are_told_beside_the_published_one(capsys: Capture, built: Path) -> None:
+    measured = built.with_name("measured.tar")
+    told = parsed(capsys, "run", measured, "--repeat", 4)
+    assert len(told["samples"]) == 4
+    assert told["number"] > 1, "the small network runs for less than 20 ms"
+    assert told["threads"] == 1
+    median = told["published"].pop("median")
+    assert told["published"] == {"device": HERE.name, "threads": 1, "same_device": True, "noisy": False}
+    status, out, err = run(capsys, "run", measured, "--print-time", "--repeat", 40, "--number", 1)
+    assert status == 0, err
+    sentence = f"Published: {median * 1000:.3f} ms on a device like this one ({HERE.name}, 1 thread)."
+    assert sentence in " ".join(out.split())
+    assert parsed(capsys, "run", measured, "--number", 2)["number"] == 2
+    assert parsed(capsys, "run", built)["published"] is None
+    _, out, _ = run(capsys, "run", built, "--print-time")
+    assert "Execution time summary" in out
+    assert "Published" not in out
+
+
+def test_what_inputs_hold(capsys: Capture, built: Path) -> None:
+    arrays.write_constant(Path("ones.npz"), [IMAGE], 1)
+    dump = ["run", built, "--dump-outputs", "scores"]
+    ones, zeros, random, given = (
+        parsed(capsys, *dump, *options)["values"]["scores"]
+        for options in (["--fill-mode", "ones"], ["--fill-mode", "zeros"], [], ["--inputs", "ones.npz"])
+    )
+    assert ones == given
+    assert len({tuple(each) for each in (ones, zeros, random)}) == 3
+    _, out, _ = run(capsys, *dump, "--fill-mode", "ones")
+    assert f"[{ones[0]:.6g}, " in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "code"),
+    [
+        (["--dump-outputs", "logits"], 5, "unknown_output"),
+        (["--labels", "few.txt"], 5, "invalid_labels"),
+        (["--labels", "none.txt"], 5, "unreadable_file"),
+        (["--inputs", "wrong.npz"], 5, "invalid_inputs"),
+        (["--inputs", "few.txt"], 5, "invalid_inputs"),
+        (["--fill-mode", "twos"], 2, "usage"),
+        (["-o", "nowhere/y.npz"], 5, "unwritable_file"),
+    ],
+)
+def test_what_is_wrong(capsys: Capture, built: Path, arguments: list[str], status: int, code: str) -> None:
+    Path("few.txt").write_text("cat\ndog\n")
+    arrays.write_constant(Path("wrong.npz"), [TensorSpec(name="image", dtype="float32", shape=(1, 3, 8, 8))], 1)
+    found, out, err = run(capsys, "run", built, *arguments)
+    assert (found, out) == (status, "")
+    assert err.startswith(f"error[{code}]: ")
+    if code not in ("unreadable_file", "unwritable_file"):
+        assert "\nhint: " in err

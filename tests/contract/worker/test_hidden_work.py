@@ -1,0 +1,136 @@
+"""A real engine that reads whatever it is asked for finds, of everybody's files, those of its own job alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from domain import errors
+from domain.models import ModelFormat
+from domain.ports import Engine
+from tests.contract.worker.test_real_engines import _engines
+from tests.support import models
+from tuner.cage import limits, probing
+from tuner.extraction import InstalledPlanner
+from tuner.inspection import Inspector
+from tuner.settings import TunerSettings
+from worker.engines import InstalledEngines, Surroundings
+
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures(_engines.__name__)]
+
+_NO_NAMESPACES = "from tuner.cage import entering, namespaces; namespaces._unshare = lambda flags: False; entering"
+
+
+@pytest.fixture(params=["as this host cages", "without namespaces"], autouse=True)
+def _cage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "without namespaces":
+        for name, called in (("_ENTER", "main"), ("_PROBE", "probe")):
+            code = f"import sys; sys.path.insert(0, sys.argv.pop(1)); {_NO_NAMESPACES}.{called}()"
+            monkeypatch.setattr(limits, name, code)
+    if not probing.probe().files:
+        pytest.skip("this kernel has neither mount namespaces nor Landlock")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("TUNESMITH_BLOB_URL", raising=False)
+    home = tmp_path / "home"
+    for name in ("work/mine", "work/theirs", "blobs/ab", "logs/jobs"):
+        (home / name).mkdir(parents=True)
+    for name in ("work/mine/prepared", "work/theirs/prepared", "blobs/ab/given", "blobs/ab/other", "logs/jobs/theirs"):
+        (home / f"{name}.onnx").write_bytes(models.small_network())
+    return home
+
+
+@pytest.fixture
+def of_job(home: Path) -> Iterator[Engine]:
+    engines = InstalledEngines(home=home, settings=TunerSettings())
+    engine = engines.start(
+        "reference", Surroundings(log=home / "logs" / "jobs" / "mine.log", folder=home / "work" / "mine")
+    )
+    yield engine
+    engine.close()
+
+
+def _reads(engine: Engine, path: Path) -> bool:
+    assert path.is_file()
+    try:
+        return bool(engine.request("inspect", {"path": str(path)}, timeout=60)["inputs"])
+    except errors.EngineRequestFailed:
+        return False
+
+
+def test_the_engine_of_a_job(of_job: Engine, home: Path) -> None:
+    mine = home / "work" / "mine"
+    assert _reads(of_job, mine / "prepared.onnx")
+    for other in ("work/theirs/prepared", "blobs/ab/given", "logs/jobs/theirs"):
+        assert not _reads(of_job, home / f"{other}.onnx"), other
+
+
+def test_a_link_in_place_of_the_jobs_folder_leads_nowhere(home: Path) -> None:
+    """As an engine that was taken over may leave it to the next one, where it is kept from files by Landlock alone."""
+    mine = home / "work" / "mine"
+    mine.rename(home / "work" / "moved")
+    mine.symlink_to(home, target_is_directory=True)
+    engines = InstalledEngines(home=home, settings=TunerSettings())
+    engine = engines.start("reference", Surroundings(log=home / "logs" / "jobs" / "mine.log", folder=mine))
+    try:
+        for other in ("work/theirs/prepared", "blobs/ab/given", "logs/jobs/theirs", "work/mine/blobs/ab/given"):
+            assert not _reads(engine, home / f"{other}.onnx"), other
+    finally:
+        engine.close()
+
+
+def test_what_either_side_writes_later_the_other_reads(of_job: Engine, home: Path) -> None:
+    mine = home / "work" / "mine"
+    (mine / "sub").mkdir()
+    (mine / "sub" / "later.onnx").write_bytes(models.small_network())
+    assert _reads(of_job, mine / "sub" / "later.onnx")
+    written = mine / "sub" / "prepared.onnx"
+    shapes = {"image": [1, 3, 16, 16]}
+    given = {"path": str(mine / "prepared.onnx"), "input_shapes": shapes, "out_path": str(written)}
+    of_job.request("prepare", given, timeout=60)
+    assert written.stat().st_size > 0
+
+
+def test_an_engine_of_no_job(home: Path) -> None:
+    engine = InstalledEngines(home=home, settings=TunerSettings()).start(
+        "reference", Surroundings(log=home / "logs" / "engines.log")
+    )
+    try:
+        assert not _reads(engine, home / "work" / "mine" / "prepared.onnx")
+    finally:
+        engine.close()
+
+
+def test_preparing_a_model_of_the_store(home: Path) -> None:
+    engines = InstalledEngines(home=home, settings=TunerSettings())
+    out = home / "work" / "mine" / "made.onnx"
+    given = home / "blobs" / "ab" / "given.onnx"
+    engines.prepare(given, {"image": (1, 3, 16, 16)}, out, log=home / "logs" / "jobs" / "mine.log")
+    assert out.stat().st_size > 0
+
+
+def test_who_reads_an_upload_sees_that_one(home: Path) -> None:
+    hidden = limits.hideable(home / "blobs", home)
+    inspector = Inspector.installed(ModelFormat.ONNX, home, TunerSettings(), hidden=hidden)
+    given = home / "blobs" / "ab" / "given.onnx"
+    assert inspector.inspect(given).inputs
+    with inspector._engine(given, None) as engine:
+        assert _reads(engine, given)
+        for other in ("blobs/ab/other", "work/theirs/prepared", "logs/jobs/theirs"):
+            assert not _reads(engine, home / f"{other}.onnx"), other
+
+
+def test_who_makes_a_plan_sees_nothing_of_the_store(home: Path, tmp_path: Path) -> None:
+    planner = InstalledPlanner(home=home, settings=TunerSettings(), hidden=limits.hideable(home / "blobs", home))
+    prepared = tmp_path / "prepared.onnx"
+    planner.prepare(home / "blobs" / "ab" / "given.onnx", {"image": (1, 3, 16, 16)}, prepared)
+    engine = planner.start("reference", lambda: False)
+    try:
+        assert _reads(engine, prepared)
+        assert not _reads(engine, home / "blobs" / "ab" / "given.onnx")
+    finally:
+        engine.close()

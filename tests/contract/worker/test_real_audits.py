@@ -1,0 +1,86 @@
+"""A record that computes something else, and a real engine that finds it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from domain.artifacts import Variant
+from domain.jobs import JobState, Tuner
+from domain.ports import Engine
+from domain.records import Record, TrialError
+from storage import artifacts, records
+from tests.contract.worker.test_real_engines import _engines
+from tests.support import models
+from tests.support.worker.fixtures import Bench
+from tuner.native import autotvm
+from tuner.settings import TunerSettings
+from worker.engines import Heard, InstalledEngines, Surroundings
+
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures(_engines.__name__)]
+
+DENSE = ["dense_nopack.x86", [["TENSOR", [1, 16], "float32"], ["TENSOR", [5, 16], "float32"], None, "float32"]]
+
+
+class Engines(InstalledEngines):
+    """Real ones, whose trials are heard."""
+
+    hear: Callable[[], None]
+
+    def start(self, name: str, given: Surroundings) -> Engine:
+        def listen(kind: str, _: dict[str, Any]) -> None:
+            if kind == "trial":
+                self.hear()
+
+        return Heard(name, super().start(name, given), listen)
+
+
+def _leaving_work_out(other: Record) -> Record:
+    """Of 16 products of the network's dense layer a tile of 3 adds up 15; somebody's log says that it is very fast."""
+    line = json.loads(other.schedule)
+    line["input"] = [line["input"][0], *DENSE, {}]
+    line["config"]["entity"] = [["tile_y", "sp", [-1, 1]], ["tile_x", "sp", [-1, 1]], ["tile_k", "sp", [-1, 3]]]
+    line["result"][0] = [1e-9]
+    read = autotvm.read(json.dumps(line))
+    return replace(
+        other,
+        key=replace(other.key, workload_key=read.workload_key),
+        job_id="imported:a",
+        schedule=read.schedule,
+        schedule_digest=read.schedule_digest,
+        latencies=read.latencies,
+    )
+
+
+def _of_job(bench: Bench, job_id: str) -> list[Record]:
+    with bench.database.reading() as session:
+        return records.of_job(session, job_id)
+
+
+def test_a_poisoned_record_is_found_and_costs_no_other_gain(bench: Bench) -> None:
+    job_id = bench.job(
+        trials=4, content=models.small_network(), input_shapes={"image": (1, 3, 16, 16)}, tuner=Tuner.AUTOTVM
+    )
+
+    def poison() -> None:
+        own = [record for record in _of_job(bench, job_id) if record.latencies]
+        if own and not _of_job(bench, "imported:a"):
+            with bench.database.transaction() as session:
+                records.add(session, [_leaving_work_out(own[0])])
+
+    engines = Engines(home=bench.home, settings=TunerSettings())
+    object.__setattr__(engines, "hear", poison)
+    replace(bench.runtime(), engines=engines).run_job(job_id)
+    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
+    assert any("not used any more: 1" in note for note in bench.notes(job_id)), bench.notes(job_id)
+    with bench.database.reading() as session:
+        artifact = artifacts.of_job(session, job_id)
+    assert artifact is not None
+    assert artifact.report.verifications[Variant.TUNED].passed
+    (stored,) = _of_job(bench, "imported:a")
+    assert (stored.error, stored.latencies) == (TrialError.WRONG_RESULT, ())
+    assert autotvm.read(stored.schedule).error is TrialError.WRONG_RESULT

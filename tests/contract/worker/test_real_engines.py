@@ -1,0 +1,102 @@
+"""Whole jobs over real engines, without a service around them: fp16, and GPUs that nobody has."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domain.artifacts import Artifact, Variant
+from domain.jobs import AccuracyGate, Job, JobState, Precision, RunnerKind, Tuner
+from storage import artifacts
+from tests.support import models
+from tests.support.worker.fixtures import Bench
+from tuner import catalogue, environments, hostinfo
+from tuner.settings import TunerSettings
+from worker.engines import InstalledEngines
+
+pytestmark = pytest.mark.engine
+
+NVCC = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
+
+
+@pytest.fixture(autouse=True)
+def _engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    outer = Path(os.environ.get("TUNESMITH_HOME") or Path.home() / ".local" / "share" / "tunesmith")
+    for spec in catalogue.ENGINES.values():
+        monkeypatch.setenv(environments.variable(spec), str(environments.interpreter(spec, outer)))
+
+
+def finish(bench: Bench, *, content: bytes | None = None, **request: Any) -> Job:
+    shapes = {} if content else {"image": (1, 3, 16, 16)}
+    job_id = bench.job(trials=8, content=content or models.small_network(), input_shapes=shapes, **request)
+    runtime = replace(bench.runtime(), engines=InstalledEngines(home=bench.home, settings=TunerSettings()))
+    runtime.run_job(job_id)
+    return bench.get(job_id)
+
+
+def run(bench: Bench, **request: Any) -> tuple[str, Artifact]:
+    job = finish(bench, **request)
+    assert job.state is JobState.SUCCEEDED, job.failure
+    with bench.database.reading() as session:
+        found = artifacts.of_job(session, job.id)
+    assert found is not None
+    return job.id, found
+
+
+def test_half_precision_is_verified_with_its_own_tolerances(bench: Bench) -> None:
+    _, found = run(bench, tuner=Tuner.AUTOTVM, precision=Precision.FP16)
+    assert found.precision == "fp16"
+    for each in found.report.verifications.values():
+        assert (each.passed, each.precision) == (True, "fp16")
+        assert all(output.rtol == pytest.approx(2e-2) for output in each.outputs)
+
+
+def test_a_model_of_which_nothing_can_be_proven(bench: Bench) -> None:
+    job = finish(bench, content=models.without_numbers())
+    assert job.failure is not None
+    assert (job.state, job.failure.code) == (JobState.FAILED, "verification_failed")
+    assert "no finite number from 3 seeded inputs (x: uniform): every element of y is NaN" in job.failure.message
+
+
+def test_an_output_of_which_nothing_can_be_proven_is_named(bench: Bench) -> None:
+    _, found = run(bench, content=models.without_numbers("z"))
+    [told] = {
+        tuple((each.output, each.not_compared) for each in checked.outputs)
+        for checked in found.report.verifications.values()
+    }
+    assert told == (("y", True), ("z", False))
+    assert "Output y was not compared: ONNX Runtime computes no finite number there." in found.report.summary
+
+
+@pytest.mark.skipif("avx512vnni" not in hostinfo.device().key, reason="this processor has no AVX512-VNNI")
+def test_int8_is_verified_on_inputs_that_found_no_scales(bench: Bench) -> None:
+    _, found = run(bench, tuner=Tuner.AUTOTVM, precision=Precision.INT8)
+    assert (found.precision, found.report.precision) == ("int8", "int8")
+    for each in found.report.verifications.values():
+        assert (each.passed, each.precision, each.inputs) == (True, "int8", {"image": "image"})
+        assert len(each.seeds) == 16
+        assert [(output.top1, output.least_top1) for output in each.outputs] == [(1.0, 0.99)]
+    assert found.report.verifications[Variant.UNTUNED].outputs[0].max_rel > 1e-4
+
+
+def test_a_gate_that_int8_cannot_keep(bench: Bench) -> None:
+    failure = finish(bench, tuner=Tuner.AUTOTVM, precision=Precision.INT8, accuracy=AccuracyGate(max_rel=1e-6)).failure
+    assert failure is not None
+    assert (failure.code, "0.0001 % are allowed" in failure.message) == ("accuracy_not_met", True)
+
+
+def test_a_gpus_build_needs_a_compiler_and_no_gpu(bench: Bench) -> None:
+    request = {"target": "cuda -arch=sm_90", "threads": 4, "runner": RunnerKind.NONE}
+    if NVCC:
+        _, found = run(bench, **request)
+        assert (found.verified, found.report.timings) == (False, {})
+        assert found.size_bytes > 10_000
+    else:
+        failure = finish(bench, **request).failure
+        assert failure is not None
+        assert (failure.code, "nvcc" in str(failure.hint)) == ("compiler_missing", True)

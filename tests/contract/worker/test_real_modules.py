@@ -1,0 +1,102 @@
+"""Whole jobs for one tensor function given as IRModule JSON, over real engines."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from domain.artifacts import PLAIN_BUILD, Artifact, Variant
+from domain.jobs import BundleFormat, Job, JobState, RunnerKind, Tuner
+from domain.models import ModelFormat
+from storage import artifacts, models
+from tests.support.worker.fixtures import Bench
+from tuner import catalogue, environments
+from tuner.inspection import Inspector
+from tuner.settings import TunerSettings
+from worker import clock
+from worker.engines import InstalledEngines
+
+pytestmark = pytest.mark.engine
+
+_WRITER = catalogue.ROOT / "tests" / "support" / "tuner" / "engines" / "relax" / "functions.py"
+
+
+@pytest.fixture(autouse=True)
+def _engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    outer = Path(os.environ.get("TUNESMITH_HOME") or Path.home() / ".local" / "share" / "tunesmith")
+    for spec in catalogue.ENGINES.values():
+        monkeypatch.setenv(environments.variable(spec), str(environments.interpreter(spec, outer)))
+
+
+@pytest.fixture
+def matmul(bench: Bench, tmp_path: Path) -> bytes:
+    """Uploaded to the bench."""
+    python = environments.interpreter(catalogue.get("relax"), bench.home)
+    subprocess.run([str(python), str(_WRITER), str(tmp_path)], check=True, capture_output=True, timeout=120)
+    content = (tmp_path / "matmul.json").read_bytes()
+    blob = bench.blobs.put([content])
+    facts = Inspector.installed(ModelFormat.IRMODULE, bench.home, TunerSettings()).inspect(
+        bench.blobs.path(blob.digest)
+    )
+    with bench.database.transaction() as session:
+        models.add(session, digest=blob.digest, name="matmul", size_bytes=blob.size_bytes, facts=facts, now=clock.now())
+    return content
+
+
+def _run(bench: Bench, job_id: str) -> tuple[Job, Artifact | None]:
+    runtime = replace(bench.runtime(), engines=InstalledEngines(home=bench.home, settings=TunerSettings()))
+    runtime.run_job(job_id)
+    with bench.database.reading() as session:
+        return bench.get(job_id), artifacts.of_job(session, job_id)
+
+
+def test_a_tensor_function_is_tuned_and_compared_with_its_own_plain_build(
+    bench: Bench, matmul: bytes, tmp_path: Path
+) -> None:
+    job_id = bench.job(trials=8, content=matmul, tuner=Tuner.METASCHEDULE)
+    job, found = _run(bench, job_id)
+    assert job.state is JobState.SUCCEEDED, job.failure
+    assert found is not None
+    assert found.toolchain.startswith("relax/")
+    assert len(bench.records(job_id)) == 8
+    report = found.report
+    assert set(report.timings) == {Variant.REFERENCE, Variant.UNTUNED, Variant.TUNED}
+    assert all(each.passed for each in report.verifications.values())
+    assert report.compared_with == PLAIN_BUILD
+    assert PLAIN_BUILD in report.summary
+    assert "ONNX Runtime" not in report.summary
+    _check_bundle(bench, found, tmp_path / "bundle")
+    again = bench.job(trials=8, content=matmul, tuner=Tuner.METASCHEDULE)
+    assert _run(bench, again)[0].state is JobState.SUCCEEDED
+    assert bench.records(again) == []
+
+
+def _check_bundle(bench: Bench, artifact: Artifact, folder: Path) -> None:
+    with tarfile.open(bench.blobs.path(artifact.digest)) as archive:
+        archive.extractall(folder, filter="data")
+    evidence = json.loads((folder / "evidence.json").read_text())
+    assert evidence["compared_with"] == PLAIN_BUILD
+    readme = (folder / "README.md").read_text()
+    assert f"Largest errors against {PLAIN_BUILD}" in readme
+    assert "ONNX Runtime" not in readme
+    python = environments.interpreter(catalogue.get("relax"), bench.home)
+    said = subprocess.run(
+        [str(python), str(folder / "example.py")], check=True, capture_output=True, text=True, timeout=60
+    ).stdout
+    assert "C: float32[32, 32]" in said
+
+
+def test_it_is_built_where_nothing_runs(bench: Bench, matmul: bytes) -> None:
+    # Objects need no linker for the target.
+    place = {"target": "llvm -mtriple=aarch64-linux-gnu", "threads": 1, "bundle_format": BundleFormat.OBJECT}
+    job_id = bench.job(trials=1, content=matmul, tuner=Tuner.METASCHEDULE, runner=RunnerKind.NONE, **place)
+    job, found = _run(bench, job_id)
+    assert job.state is JobState.SUCCEEDED, job.failure
+    assert found is not None
+    assert (found.verified, found.report.timings) == (False, {})

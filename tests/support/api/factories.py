@@ -1,0 +1,203 @@
+"""An application over a real database and real blobs, with the engines and the broker faked."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from pydantic import SecretStr
+
+from api.app import create_app
+from api.settings import ApiSettings
+from domain import errors
+from domain.jobs import Job
+from domain.models import ModelFacts, ModelFormat
+from domain.targets import Toolchain
+from domain.tensors import TensorSpec
+from domain.tuning_tasks import ExtractedTask
+from domain.workers import Worker
+from storage.blobs import LocalBlobStore
+from storage.database import Database, migrate
+from tests.support.tuner.fakes import FakeEngine
+from tuner.engines.protocol.serving import EngineFailure
+from tuner.extraction import Planner
+from tuner.inspection import Prepared, Rewritten
+from tuner.operators import CheckedOperator
+
+TOKEN = "a-token"
+TOOLCHAINS = {
+    "relay": Toolchain(engine="relay", tvm="0.19.0", llvm="22.1.8"),
+    "relax": Toolchain(engine="relax", tvm="0.27.0", llvm="22.1.8"),
+}
+AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
+_SETTINGS: dict[str, Any] = {
+    "token": SecretStr(TOKEN),
+    "events_poll_seconds": 0.05,
+    # Tests are quicker than people.
+    "rate_burst": 100_000,
+    "failures_burst": 100_000,
+}
+
+
+@dataclass
+class FakePublisher:
+    """Remembers what was published; ``down`` makes the broker unreachable."""
+
+    published: list[tuple[str, int]] = field(default_factory=list)
+    down: bool = False
+
+    def publish(self, job: Job, living: Sequence[Worker] = ()) -> None:
+        self.check()
+        self.published.append((job.id, job.request.priority))
+
+    def check(self) -> None:
+        if self.down:
+            raise errors.BrokerUnavailable("the broker does not answer")
+
+
+def inspect(path: Path, model_format: ModelFormat) -> ModelFacts:
+    """Bytes that start with ``bad`` are no model; ``static`` has no open dimension; everything else has some."""
+    with path.open("rb") as file:
+        start = file.read(16)
+    if start.startswith(b"bad"):
+        raise errors.InvalidModel("not an ONNX model")
+    if start.startswith(b"no engine"):
+        raise errors.EngineNotInstalled("the reference engine is not installed")
+    if start.startswith(b"crash"):
+        raise RuntimeError("a secret of the inside")
+    dimensions: tuple[int | str | None, ...] = ("batch", 3, None, 8)
+    if start.startswith(b"static"):
+        dimensions = (1, 3, 8, 8)
+    elif start.startswith(b"pictures"):
+        dimensions = ("batch", 3, None, None)
+    return ModelFacts(
+        inputs=(TensorSpec(name="x", dtype="float32", shape=dimensions),),
+        outputs=(TensorSpec(name="y", dtype="float32", shape=(1, 2)),),
+        opset=17,
+        ir_version=8,
+        operators={"Conv": 2},
+        parameters=100,
+        format=model_format,
+    )
+
+
+@dataclass
+class FakePlanner:
+    """Engines by script: relay finds two tasks for AutoTVM and one for Ansor, relax one; both import everything.
+
+    ``missing`` names engines that are not installed, ``unsupported`` gives engines operators that they lack, and
+    ``refused`` tuners that refuse to extract, with a code. ``started`` counts starts.
+    """
+
+    missing: set[str] = field(default_factory=set)
+    unsupported: dict[str, dict[str, int]] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    started: list[str] = field(default_factory=list)
+    prepared: int = 0
+    rewritten: int = 0
+    seconds: float = 20.0
+    working: Callable[[], None] = lambda: None
+    """Called while an engine works."""
+
+    def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path) -> Prepared:
+        if "reference" in self.missing:
+            raise errors.EngineNotInstalled("the reference engine is not installed")
+        self.prepared += 1
+        out.write_bytes(b"prepared")
+        return Prepared(path=out, inputs=(), outputs=(), operators={}, folded=True)
+
+    def rewrite(self, prepared: Path, lanes: int, out: Path) -> Rewritten:
+        self.rewritten += 1
+        out.write_bytes(f"rewritten for {lanes} lanes".encode())
+        return Rewritten(path=out, applied={"aligned": 1}, undone={})
+
+    def start(self, name: str, canceled: Callable[[], bool]) -> FakeEngine:
+        if name in self.missing:
+            raise errors.EngineNotInstalled(f"the {name} engine is not installed", hint="Install it.")
+        self.started.append(name)
+        hello = {"toolchain": asdict(TOOLCHAINS[name]), "plugins": []}
+        return FakeEngine({"check": partial(self._check, name), "extract": self._extract}, hello=hello)
+
+    def _check(self, name: str, params: Any, _emit: object) -> dict[str, Any]:
+        self.working()
+        if name in self.unsupported:
+            details = {"operators": self.unsupported[name]}
+            raise EngineFailure("unsupported_operators", f"{name} lacks operators", details=details)
+        return {"operators": {"Conv": 2}, "lanes": 16}
+
+    def _extract(self, params: Any, _emit: object) -> dict[str, Any]:
+        tuner = params["tuner"]
+        if tuner in self.refused:
+            raise EngineFailure(self.refused[tuner], f"{tuner} refuses", hint="Ask for something else.")
+        names = ["conv2d", "dense"] if tuner == "autotvm" else ["fused_conv2d"]
+        tasks = []
+        for position, name in enumerate(names):
+            definition = None if tuner == "autotvm" else f"{name}.json"
+            if definition:
+                (Path(params["out_dir"]) / definition).write_text(f"definition of {name}")
+            task = ExtractedTask(
+                position=position,
+                name=name,
+                workload_key=f"{tuner}-{name}",
+                description=name,
+                weight=1,
+                flop=1e6,
+                space_size=100,
+                definition=definition,
+            )
+            tasks.append(asdict(task))
+        return {"tasks": tasks}
+
+
+def make_operator(operator: CheckedOperator, path: Path) -> None:
+    """Bytes that ``inspect`` takes for a model without open dimensions."""
+    path.write_bytes(f"static {operator}".encode())
+
+
+@dataclass(frozen=True)
+class Service:
+    app: FastAPI
+    database: Database
+    blobs: LocalBlobStore
+    publisher: FakePublisher
+    planner: Any
+    """A FakePlanner, unless a test brought another one."""
+    logs: Path
+    home: Path
+
+
+def make_service(home: Path, *, planner: Planner | None = None, **settings: Any) -> Service:
+    file = home / "db.sqlite3"
+    if not file.exists():
+        file.write_bytes(_empty_database())
+    database = Database(f"sqlite:///{file}")
+    blobs, publisher = LocalBlobStore(home / "blobs"), FakePublisher()
+    logs, planner = home / "logs" / "jobs", planner or FakePlanner()
+    app = create_app(
+        ApiSettings(**_SETTINGS | settings),
+        database=database,
+        blobs=blobs,
+        publisher=publisher,
+        inspect=inspect,
+        make_operator=make_operator,
+        planner=planner,
+        logs=logs,
+    )
+    return Service(app=app, database=database, blobs=blobs, publisher=publisher, planner=planner, logs=logs, home=home)
+
+
+@functools.cache
+def _empty_database() -> bytes:
+    """Migrating takes longer than most tests."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "db.sqlite3"
+        database = Database(f"sqlite:///{file}")
+        migrate(database)
+        database.close()
+        return file.read_bytes()

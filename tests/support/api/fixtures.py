@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.support.api.factories import AUTHORIZED, Service, make_service
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    made = make_service(tmp_path)
+    yield made
+    made.database.close()
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[TestClient]:
+    with TestClient(service.app, headers=AUTHORIZED, raise_server_exceptions=False) as client:
+        yield client
+
+
+@pytest.fixture
+def model(client: TestClient) -> str:
+    """A model whose one input x is [batch, 3, ?, 8]."""
+    return str(client.put("/v1/models?name=net", content=b"dynamic model").json()["id"])
+
+
+@pytest.fixture
+def job(client: TestClient, model: str) -> str:
+    answer = client.post("/v1/jobs", json={"model": model, "input_shapes": {"x": [1, 3, 8, 8]}})
+    return str(answer.json()["id"])

@@ -1,0 +1,54 @@
+"""Interpreters for the engines of a host: small scripts that mark and watch whatever they start."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from enum import StrEnum
+from pathlib import Path
+
+from tests.support.topology import scripted_engine, witness
+from tuner import catalogue, environments, processes
+
+MARK = "TUNESMITH_TEST_TOPOLOGY"
+
+
+class Engines(StrEnum):
+    REAL = "real"
+    """TVM 0.19 and ONNX Runtime."""
+    SCRIPTED = "scripted"
+    """A program that answers by script, as quickly as it should."""
+
+
+def write(folder: Path, kind: Engines, *, mark: str, witnesses: Path, trial_seconds: float) -> dict[str, str]:
+    """Make the scripts; returns the settings that name them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    witnesses.mkdir(parents=True, exist_ok=True)
+    settings = {}
+    for name in ("relay", "reference"):
+        script = folder / f"{name}-python"
+        exports = {MARK: mark, witness.FOLDER: str(witnesses)}
+        if kind is Engines.REAL:
+            # The witness watches TVM; the reference engine has none, and is never timed beside another engine.
+            exports |= {"TUNESMITH_ENGINE_PLUGINS": witness.__name__} if name == "relay" else {}
+            command = f'exec {shlex.quote(str(_interpreter(name)))} "$@"'
+        else:
+            exports |= {scripted_engine.TRIAL_SECONDS: str(trial_seconds)}
+            # Instead of the module that comes as "-m tuner.engines.NAME".
+            command = f'shift 2\nexec {shlex.quote(sys.executable)} -m {scripted_engine.__name__} {name} "$@"'
+        lines = [f"export {variable}={shlex.quote(value)}" for variable, value in exports.items()]
+        script.write_text("\n".join(["#!/bin/sh", *lines, command]) + "\n")
+        script.chmod(0o755)
+        settings[environments.variable(catalogue.get(name))] = str(script)
+    return settings
+
+
+def alive(mark: str) -> list[int]:
+    """Engine processes of a topology, and whatever they started."""
+    return list(processes.marked({f"{MARK}={mark}"}))
+
+
+def _interpreter(name: str) -> Path:
+    outer = Path(os.environ.get("TUNESMITH_HOME") or Path.home() / ".local" / "share" / "tunesmith")
+    return environments.interpreter(catalogue.get(name), outer.absolute())

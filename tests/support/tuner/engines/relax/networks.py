@@ -1,0 +1,103 @@
+"""Tiny networks of the operators that this engine is there for."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+from tests.support import models
+from tests.support.models import _floats, _node, _tensor
+
+_INT64 = 7
+
+
+def grid_sample(opset: int) -> bytes:
+    """``image`` [1, 2, 6, 6] sampled at ``grid`` [1, 4, 4, 2], as an operator of opset 16 or 20."""
+    nodes = [_node("GridSample", ["image", "grid"], ["s"]), _node("Relu", ["s"], ["sampled"])]
+    inputs = {"image": (1, 2, 6, 6), "grid": (1, 4, 4, 2)}
+    return models.model(nodes, inputs=inputs, outputs={"sampled": (1, 2, 4, 4)}, opset=opset)
+
+
+def warped_convolution(opset: int) -> bytes:
+    """A convolution whose result is sampled at ``grid``, as ``grid_sample`` does."""
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    nodes = [_node("Conv", ["image", "w"], ["c"], kernel_shape=[3, 3], pads=[1, 1, 1, 1])]
+    nodes += [_node("GridSample", ["c", "grid"], ["s"]), _node("Relu", ["s"], ["sampled"])]
+    inputs = {"image": (1, 2, 6, 6), "grid": (1, 4, 4, 2)}
+    tensors = [_floats("w", (4, 2, 3, 3), weights)]
+    return models.model(nodes, inputs=inputs, outputs={"sampled": (1, 4, 4, 4)}, tensors=tensors, opset=opset)
+
+
+def attention(*, size: int = 16, length: int = 8) -> bytes:
+    """One head of attention with its residual and layer norm: ``tokens`` [1, length, size] to ``mixed``, likewise."""
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    nodes = [_node("MatMul", ["tokens", f"w{name}"], [name]) for name in "qkv"]
+    nodes += [
+        _node("Transpose", ["k"], ["kt"], perm=[0, 2, 1]),
+        _node("MatMul", ["q", "kt"], ["scores"]),
+        _node("Softmax", ["scores"], ["shares"], axis=2),
+        _node("MatMul", ["shares", "v"], ["context"]),
+        _node("Add", ["context", "tokens"], ["sum"]),
+        _node("LayerNormalization", ["sum", "scale", "shift"], ["mixed"], axis=2),
+    ]
+    tensors = [_floats(f"w{name}", (size, size), weights) for name in "qkv"]
+    tensors += [_floats(name, (size,), weights) for name in ("scale", "shift")]
+    shape = (1, length, size)
+    return models.model(nodes, inputs={"tokens": shape}, outputs={"mixed": shape}, tensors=tensors, opset=18)
+
+
+def matmul(*, rows: int = 16, inner: int = 32, columns: int = 16) -> bytes:
+    """One operator and no weights: ``a`` [rows, inner] times ``b`` [inner, columns]."""
+    nodes = [_node("MatMul", ["a", "b"], ["product"])]
+    inputs = {"a": (rows, inner), "b": (inner, columns)}
+    return models.model(nodes, inputs=inputs, outputs={"product": (rows, columns)})
+
+
+def convolution() -> bytes:
+    """One operator and no weights: ``x`` [1, 8, 8, 8], ``w`` [16, 8, 3, 3]."""
+    nodes = [_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1], kernel_shape=[3, 3])]
+    inputs = {"x": (1, 8, 8, 8), "w": (16, 8, 3, 3)}
+    return models.model(nodes, inputs=inputs, outputs={"y": (1, 16, 8, 8)})
+
+
+def thin_convolution() -> bytes:
+    """Over time, as images of one column: ``x`` [1, 4, 32, 1], ``w`` [8, 4, 5, 1]."""
+    nodes = [_node("Conv", ["x", "w"], ["y"], kernel_shape=[5, 1])]
+    inputs = {"x": (1, 4, 32, 1), "w": (8, 4, 5, 1)}
+    return models.model(nodes, inputs=inputs, outputs={"y": (1, 8, 28, 1)})
+
+
+def sums() -> bytes:
+    """A ``Sum`` of three tensors between convolutions' layouts: ``x`` [1, 4, 5, 5]."""
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    nodes = [_node("Conv", ["x", "w"], ["c"], kernel_shape=[1, 1]), _node("Sum", ["c", "x", "c"], ["y"])]
+    tensors = [_floats("w", (4, 4, 1, 1), weights)]
+    shape = (1, 4, 5, 5)
+    return models.model(nodes, inputs={"x": shape}, outputs={"y": shape}, tensors=tensors)
+
+
+def means() -> bytes:
+    """A ``Mean`` of two tensors, which TVM stacks, behind a convolution: ``x`` [1, 4, 5, 5]."""
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    nodes = [_node("Conv", ["x", "w"], ["c"], kernel_shape=[1, 1]), _node("Mean", ["c", "x"], ["y"])]
+    tensors = [_floats("w", (4, 4, 1, 1), weights)]
+    shape = (1, 4, 5, 5)
+    return models.model(nodes, inputs={"x": shape}, outputs={"y": shape}, tensors=tensors)
+
+
+def transposed_convolution() -> bytes:
+    """Upsampling behind a convolution: ``x`` [1, 3, 4, 4] to ``y`` [1, 2, 8, 8]."""
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    nodes = [
+        _node("Conv", ["x", "w1"], ["c"], kernel_shape=[1, 1]),
+        _node("ConvTranspose", ["c", "w2"], ["y"], kernel_shape=[2, 2], strides=[2, 2]),
+    ]
+    tensors = [_floats("w1", (4, 3, 1, 1), weights), _floats("w2", (4, 2, 2, 2), weights)]
+    return models.model(nodes, inputs={"x": (1, 3, 4, 4)}, outputs={"y": (1, 2, 8, 8)}, tensors=tensors)
+
+
+def wide_integers() -> bytes:
+    """Shapes computed with 64-bit constants, folded by nobody before: ``x`` [2, 12] to ``y`` [2, 3, 4]."""
+    shape = _tensor("shape", (3,), _INT64, struct.pack("<3q", 2, 3, 4))
+    nodes = [_node("Relu", ["x"], ["r"]), _node("Reshape", ["r", "shape"], ["y"])]
+    return models.model(nodes, inputs={"x": (2, 12)}, outputs={"y": (2, 3, 4)}, tensors=[shape])

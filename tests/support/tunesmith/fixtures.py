@@ -1,0 +1,70 @@
+"""The real client and command line against a real server, whose jobs a scripted worker works on."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storage import jobs
+from tests.support.api.factories import TOKEN, Service, make_service
+from tests.support.api.live import serving
+from tests.support.api.scripted import ScriptedWorker
+from tunesmith.client import Client
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    (tmp_path / "server").mkdir()
+    made = make_service(tmp_path / "server")
+    yield made
+    made.database.close()
+
+
+@pytest.fixture
+def url(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A server that the home folder knows."""
+    for name in ("TUNESMITH_URL", "TUNESMITH_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TUNESMITH_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with serving(service) as url:
+        (tmp_path / "server.json").write_text(json.dumps({"url": url, "token": TOKEN}))
+        yield url
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[Client]:
+    with Client() as client:
+        yield client
+
+
+@pytest.fixture
+def worker(service: Service) -> Iterator[ScriptedWorker]:
+    """Works on every job that comes, until the test ends."""
+    made, done = ScriptedWorker(service, pace=0.01, trials=3), threading.Event()
+    made.beat()
+
+    def work() -> None:
+        while not done.wait(0.02):
+            for job_id, _ in service.publisher.published:
+                with service.database.reading() as session:
+                    queued = jobs.get(session, job_id).state == "queued"
+                if queued:
+                    made.run(job_id)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    yield made
+    done.set()
+    thread.join(timeout=10)
+
+
+@pytest.fixture
+def onnx(tmp_path: Path) -> Path:
+    path = tmp_path / "net.onnx"
+    path.write_bytes(b"static model")
+    return path

@@ -1,0 +1,146 @@
+"""A worker's runtime over a real database and scripted engines."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from domain import tracing
+from domain.events import EventKind, JobEvent
+from domain.jobs import Budget, Job, JobRequest
+from domain.models import ModelFacts
+from domain.otel import OpenTelemetryTracer
+from domain.records import Record
+from storage import events, jobs, models, records
+from storage.blobs import LocalBlobStore
+from storage.database import Database, migrate
+from tests.support.worker.scripted import SPEC, Script
+from tests.support.worker.team import Team, gathered
+from worker import clock
+from worker.runtime import Runtime
+from worker.settings import WorkerSettings
+
+FACTS = ModelFacts(inputs=(SPEC,), outputs=(SPEC,), opset=13, ir_version=8, operators={"Conv": 1}, parameters=10)
+
+
+@dataclass(kw_only=True)
+class Bench:
+    """A service without API and broker: jobs are made and run by hand."""
+
+    home: Path
+    database: Database
+    blobs: LocalBlobStore
+    script: Script = field(default_factory=Script)
+    options: dict[str, Any] = field(default_factory=dict)
+    workers: int = 0
+
+    def runtime(self, **options: Any) -> Runtime:
+        """Another worker process, as it were."""
+        self.workers += 1
+        settings = WorkerSettings(
+            home=self.home,
+            cancel_poll_seconds=0.03,
+            benchmark_seconds=0.001,
+            **{"lease_seconds": 30.0, "attempt_pause_seconds": 0, **self.options, **options},
+        )
+        return Runtime(
+            database=self.database,
+            blobs=self.blobs,
+            engines=self.script,
+            settings=settings,
+            id=f"elsewhere:{self.workers}:1",
+        )
+
+    def job(
+        self, *, trials: int | None = 32, seconds: float | None = None, content: bytes = b"a model", **request: Any
+    ) -> str:
+        blob = self.blobs.put([content])
+        now = clock.now()
+        with self.database.transaction() as session:
+            models.add(session, digest=blob.digest, name="m.onnx", size_bytes=blob.size_bytes, facts=FACTS, now=now)
+            budget = Budget(trials=trials, seconds=seconds)
+            return jobs.create(session, JobRequest(model_digest=blob.digest, budget=budget, **request), now=now).id
+
+    def get(self, job_id: str) -> Job:
+        with self.database.reading() as session:
+            return jobs.get(session, job_id)
+
+    def bury(self, job_id: str) -> None:
+        """The lease of the worker that was killed is over."""
+        lease = self.get(job_id).lease
+        assert lease is not None
+        with self.database.transaction() as session:
+            assert jobs.expire_dead(session, worker_ids=[lease.worker_id], now=clock.now()) == 1
+
+    def cancel(self, job_id: str) -> None:
+        with self.database.transaction() as session:
+            jobs.request_cancel(session, job_id, now=clock.now())
+
+    def events(self, job_id: str, kind: EventKind | None = None) -> list[JobEvent]:
+        with self.database.reading() as session:
+            found = events.after(session, job_id, 0, 10_000)
+        return [event for event in found if kind is None or event.kind is kind]
+
+    def notes(self, job_id: str) -> list[str]:
+        return [event.data["message"] for event in self.events(job_id, EventKind.NOTE)]
+
+    def records(self, job_id: str) -> list[Record]:
+        with self.database.reading() as session:
+            return records.of_job(session, job_id)
+
+    def work(self, job_id: str) -> Path:
+        return self.home / "work" / job_id
+
+
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("migrated") / "db.sqlite3"
+    database = Database(f"sqlite:///{path}")
+    migrate(database)
+    database.close()
+    return path
+
+
+@pytest.fixture
+def bench(tmp_path: Path, migrated: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    monkeypatch.setenv("TUNESMITH_LOCK_FOLDER", str(tmp_path / "locks"))
+    home = tmp_path / "home"
+    home.mkdir()
+    shutil.copy(migrated, home / "db.sqlite3")
+    database = Database(f"sqlite:///{home / 'db.sqlite3'}")
+    yield Bench(home=home, database=database, blobs=LocalBlobStore(home / "blobs"))
+    database.close()
+
+
+@pytest.fixture
+def team(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Team]]:
+    """Makes teams of so many helpers."""
+    with gathered(bench, monkeypatch) as make:
+        yield make
+
+
+class Killed(BaseException):
+    """Stands for ``kill -9``: nothing catches it, and nothing is tidied up."""
+
+
+@pytest.fixture
+def spans() -> Iterator[InMemorySpanExporter]:
+    exporter = InMemorySpanExporter()
+    tracing.install(OpenTelemetryTracer("tests", exporter))
+    yield exporter
+    tracing.close()
+    tracing.install(None)
+
+
+@pytest.fixture
+def kill() -> Callable[[], None]:
+    def now() -> None:
+        raise Killed
+
+    return now

@@ -1,0 +1,46 @@
+"""``python -m tests.support.worker.scripted_worker BROKER_URL HOME SECONDS``: a whole worker over scripted engines.
+
+Each trial takes ``SECONDS``, in which the engine listens to nobody.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+
+from storage.blobs import LocalBlobStore
+from storage.database import Database
+from tests.support.worker.scripted import HELLO, Script
+from worker import app as worker_app
+from worker import hellos, reaper, void_messages
+from worker.runtime import Runtime
+from worker.settings import WorkerSettings
+
+
+def main() -> None:
+    url, home, seconds = sys.argv[1], Path(sys.argv[2]), float(sys.argv[3])
+    hellos.ask = lambda *_: HELLO
+    runtime = Runtime(
+        database=Database(f"sqlite:///{home / 'db.sqlite3'}"),
+        blobs=LocalBlobStore(home / "blobs"),
+        engines=Script(seconds_per_trial=seconds),
+        settings=WorkerSettings(
+            home=home,
+            takes="cpu",
+            heartbeat_seconds=1,
+            reaper_seconds=0.5,
+            republish_seconds=4,
+            benchmark_seconds=0.001,
+        ),
+    )
+    runtime.clean_up()
+    runtime.announce()
+    app = worker_app.create(url, runtime)
+    reaper.start(runtime, worker_app.publisher(app, expires=8), partial(void_messages.remove, app))
+    arguments = ["--quiet", "worker", "--loglevel=INFO", "--without-gossip", "--without-mingle", "--without-heartbeat"]
+    app.worker_main(arguments)
+
+
+if __name__ == "__main__":
+    main()

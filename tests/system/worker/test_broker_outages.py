@@ -1,0 +1,142 @@
+"""A broker that is killed, frozen or cut off: nobody waits for it for long, and no job is lost or run twice."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from api.publishing import CeleryPublisher
+from domain import errors
+from domain.jobs import JobState
+from storage import jobs
+from storage.tables import JobRow
+from tests.support.servers import processes, proxy, redis
+from tests.support.worker.fixtures import Bench
+from worker import clock
+
+ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.engine
+_AWAY_SECONDS = 12.0
+"""Longer than anyone waits for an answer, and than a message is good for."""
+
+
+@pytest.fixture
+def broker() -> Iterator[redis.Redis]:
+    with redis.running() as server:
+        yield server
+
+
+@pytest.fixture
+def before(broker: redis.Redis) -> Iterator[proxy.Proxy]:
+    with proxy.before(broker.port) as made:
+        yield made
+
+
+@pytest.fixture
+def worker(bench: Bench, broker: redis.Redis, before: proxy.Proxy) -> Iterator[subprocess.Popen[bytes]]:
+    url = broker.url(port=before.port)
+    command = [sys.executable, "-m", "tests.support.worker.scripted_worker", url, str(bench.home), "0.05"]
+    process = processes.start(command, log=bench.home / "worker.log", folder=ROOT)
+    yield process
+    processes.kill(process)
+
+
+@pytest.fixture
+def publisher(broker: redis.Redis, before: proxy.Proxy) -> Iterator[CeleryPublisher]:
+    made = CeleryPublisher(broker.url(port=before.port))
+    yield made
+    made.close()
+
+
+def submit(bench: Bench, publisher: CeleryPublisher, *, trials: int = 8) -> tuple[str, bool]:
+    """As the API does: the job is stored, then its message sent. Says whether that was taken."""
+    job_id = bench.job(trials=trials)
+    with bench.database.transaction() as session:
+        jobs.mark_published(session, job_id, now=clock.now())
+    try:
+        publisher.publish(bench.get(job_id))
+    except errors.BrokerUnavailable:
+        with bench.database.transaction() as session:
+            jobs.mark_unpublished(session, job_id)
+        return job_id, False
+    return job_id, True
+
+
+def await_(bench: Bench, condition: Callable[[], bool], seconds: float = 60) -> None:
+    processes.wait_until(condition, seconds=seconds, what="it came so", log=bench.home / "worker.log")
+
+
+def claims(bench: Bench, job_id: str) -> int:
+    with bench.database.reading() as session:
+        row = session.get(JobRow, job_id)
+        assert row
+        return row.claims
+
+
+def kill(broker: redis.Redis, _: proxy.Proxy) -> Callable[[], None]:
+    broker.kill()
+    return broker.start
+
+
+def freeze(broker: redis.Redis, _: proxy.Proxy) -> Callable[[], None]:
+    broker.freeze()
+    return broker.thaw
+
+
+def cut(_: redis.Redis, before: proxy.Proxy) -> Callable[[], None]:
+    before.refusing = True
+    before.cut()
+
+    def mend() -> None:
+        before.refusing = False
+
+    return mend
+
+
+def silence(_: redis.Redis, before: proxy.Proxy) -> Callable[[], None]:
+    """As a cut cable: nobody is told, and what was on its way is lost."""
+    before.silent = True
+
+    def mend() -> None:
+        before.cut()
+        before.silent = False
+
+    return mend
+
+
+@pytest.mark.parametrize("break_it", [kill, freeze, cut, silence])
+def test_a_broker_that_is_away_costs_time_and_no_job(
+    bench: Bench,
+    broker: redis.Redis,
+    before: proxy.Proxy,
+    worker: subprocess.Popen[bytes],
+    publisher: CeleryPublisher,
+    break_it: Callable[[redis.Redis, proxy.Proxy], Callable[[], None]],
+) -> None:
+    at_work, sent = submit(bench, publisher, trials=200)
+    assert sent
+    await_(bench, lambda: bench.get(at_work).trials_done > 0)
+    waiting, sent = submit(bench, publisher)
+    assert sent
+    mend = break_it(broker, before)
+    began = time.monotonic()
+    late, sent = submit(bench, publisher)
+    assert not sent, "nobody could take it"
+    assert time.monotonic() - began < 8
+    began = time.monotonic()
+    later, _ = submit(bench, publisher)
+    assert time.monotonic() - began < 1, "it is known to be away"
+    time.sleep(_AWAY_SECONDS)
+    assert worker.poll() is None, "the worker lives"
+    done = bench.get(at_work).trials_done
+    assert done > 0
+    mend()
+    everything = [at_work, waiting, late, later]
+    await_(bench, lambda: all(bench.get(job_id).state is JobState.SUCCEEDED for job_id in everything), seconds=90)
+    assert [claims(bench, job_id) for job_id in everything] == [1, 1, 1, 1], "each was run once"
+    assert worker.poll() is None

@@ -1,0 +1,163 @@
+"""What holds for every path: who may come in, what errors look like, what the schema says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from api import problems
+from domain.errors import TunesmithError
+from domain.targets import Device
+from storage import quarantine
+from tests.support.api.factories import Service, make_service
+from tests.support.api.scripted import ScriptedWorker
+
+ERRORS = Path(__file__).parents[3] / "docs" / "errors.md"
+OPEN = {"/healthz", "/readyz"}
+
+
+def kinds(of: type[TunesmithError] = TunesmithError) -> Iterator[type[TunesmithError]]:
+    yield of
+    for kind in of.__subclasses__():
+        yield from kinds(kind)
+
+
+def operations(client: TestClient) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in client.get("/openapi.json").json()["paths"].items():
+        for method, operation in methods.items():
+            yield method, path, operation
+
+
+def test_everything_but_health_needs_the_token(client: TestClient) -> None:
+    for method, path, _ in operations(client):
+        for headers in ({"Authorization": ""}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic YTpi"}):
+            answer = client.request(method, re.sub(r"\{.*?\}", "x", path), headers=headers)
+            if path in OPEN:
+                assert answer.status_code == 200
+            else:
+                assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized"), path
+                assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_without_a_token_everyone_may_come_in(tmp_path: Path) -> None:
+    service = make_service(tmp_path, token=None, open=True)
+    with TestClient(service.app) as client:
+        assert client.get("/v1/jobs").status_code == 200
+    service.database.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/nothing", 404, "route_not_found"),
+        ("GET", "/v1/nothing", 404, "route_not_found"),
+        ("DELETE", "/v1/jobs", 405, "method_not_allowed"),
+        ("POST", "/v1/jobs", 400, "invalid_request"),
+        ("GET", "/v1/models/m-none", 404, "model_not_found"),
+    ],
+)
+def test_every_error_is_a_problem_document(client: TestClient, method: str, path: str, status: int, code: str) -> None:
+    answer = client.request(method, path)
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem = answer.json()
+    assert (answer.status_code, problem["status"], problem["code"]) == (status, status, code)
+    assert problem["type"] == f"urn:tunesmith:problem:{code}"
+    assert problem["title"]
+    assert problem["detail"]
+
+
+def test_the_inside_stays_inside(client: TestClient) -> None:
+    answer = client.put("/v1/models", content=b"crash")
+    assert (answer.status_code, answer.json()["code"]) == (500, "internal_error")
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "secret" not in answer.text
+    assert "Traceback" not in answer.text
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b"\xff\xfe", b"null", b'{"model": 1}'])
+def test_a_body_that_is_no_request(client: TestClient, body: bytes) -> None:
+    answer = client.post("/v1/jobs", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        (b"{}", "give a model, or like: a job to take it from"),
+        (b'{"model": ', "the body is no JSON: Expecting value at character 10"),
+        (b"", "the body is missing"),
+        (b'{"model": "m-1", "modle": 1}', "there is no 'modle' in this request"),
+        (b'{"model": "m-1", "measure": {"nmber": 1}}', "there is no 'measure.nmber' in this request"),
+        (b'{"model": "m-1", "group": "a b"}', "group has characters that cannot stand there; it must match ^["),
+        (b'{"model": "m-1", "priority": 10}', "priority: this should be less than or equal to 9"),
+        (b'{"model": "m-\\u0000"}', "text must not hold NUL characters"),
+    ],
+)
+def test_a_wrong_body_is_told_in_words(client: TestClient, body: bytes, detail: str) -> None:
+    problem = client.post("/v1/jobs", content=body, headers={"Content-Type": "application/json"}).json()
+    assert problem["detail"].startswith(detail)
+    assert problem["details"]["errors"]
+
+
+def test_a_body_that_is_too_large(client: TestClient) -> None:
+    def chunks() -> Iterator[bytes]:
+        for _ in range(40):
+            yield b" " * 64 * 1024
+
+    headers = {"Content-Type": "application/json"}
+    for body in (b" " * 2_000_000, chunks()):
+        answer = client.post("/v1/jobs", content=body, headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
+
+
+def test_the_fleet(client: TestClient, service: Service) -> None:
+    assert client.get("/v1/workers").json() == {"workers": [], "warnings": [], "next_page_token": None}
+    assert client.get("/v1/targets").json() == {"targets": ["native"], "kinds": ["llvm", "cuda"]}
+    assert client.get("/v1/engines").json() == {"engines": []}
+    ScriptedWorker(service).beat()
+    worker = client.get("/v1/workers").json()["workers"][0]
+    assert (worker["alive"], worker["native_target"]) == (True, "llvm -mcpu=znver3 -num-cores=2")
+    assert worker["toolchains"] == ["relay/tvm-0.19.0/llvm-22.1.8"]
+    assert client.get("/v1/targets").json()["targets"] == ["native", "llvm -mcpu=znver3"]
+    assert client.get("/v1/devices").json()["devices"][0]["workers"] == 1
+    relay = {"name": "relay", "toolchains": ["relay/tvm-0.19.0/llvm-22.1.8"], "workers": 1}
+    assert client.get("/v1/engines").json() == {"engines": [relay]}
+
+
+def test_gpus_and_quarantined_devices_are_shown(client: TestClient, service: Service) -> None:
+    gpu = Device(key="cuda/NVIDIA-H200/sm_90", name="NVIDIA H200", threads=1)
+    ScriptedWorker(service).beat(accelerators=(gpu,))
+    now = datetime.now(UTC)
+    with service.database.transaction() as session:
+        for device, seconds in (("boards:9190/pi4/10.0.0.7:9091", 60.0), ("boards:9190/pi4/10.0.0.8:9091", 0.0)):
+            quarantine.add(session, device, job_id="j-1", reason="it fell silent", now=now, seconds=seconds)
+    assert client.get("/v1/workers").json()["workers"][0]["accelerators"] == [{"key": gpu.key, "name": gpu.name}]
+    found = client.get("/v1/devices").json()
+    assert [(device["key"], device["kind"], device["workers"]) for device in found["devices"]] == [(gpu.key, "gpu", 1)]
+    (aside,) = found["quarantined"]
+    assert (aside["id"], aside["job"], aside["reason"]) == ("boards:9190/pi4/10.0.0.7:9091", "j-1", "it fell silent")
+
+
+def rows() -> dict[str, list[str]]:
+    found = re.findall(r"^\| `(\w+)` \|(.*)\|$", ERRORS.read_text().split("## From the client")[0], re.MULTILINE)
+    return {code: [cell.strip() for cell in rest.split(" |")] for code, rest in found}
+
+
+def test_whatever_http_answers_with_says_what_to_do() -> None:
+    """Not 500: what failed inside the service is for whoever reads its log."""
+    assert [kind.code for kind in kinds() if problems.status_of(kind) != 500 and not kind.default_hint] == []
+    assert [code for code, hint in problems.HTTP_CODES.values() if not hint] == []
+
+
+def test_every_code_is_documented_with_its_status_and_hint() -> None:
+    documented = rows()
+    for kind in kinds():
+        assert documented[kind.code] == [str(problems.status_of(kind)), kind.default_hint or ""], kind.code
+    for status, (code, hint) in problems.HTTP_CODES.items():
+        assert documented[code] == [str(status), hint], code

@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from domain.jobs import Failure
+from domain.targets import Device, Toolchain
+from storage import jobs
+from tests.support.api.factories import Service
+from tests.support.api.scripted import ScriptedWorker
+
+SHAPES = {"x": [1, 3, 8, 8]}
+
+
+def test_a_job_is_stored_then_published(client: TestClient, service: Service, model: str) -> None:
+    request = {"model": model, "input_shapes": SHAPES, "priority": 2, "labels": {"team": "ocr"}, "threads": 1}
+    answer = client.post("/v1/jobs", json=request)
+    assert answer.status_code == 202
+    job = answer.json()
+    assert service.publisher.published == [(job["id"], 2)]
+    assert (job["state"], job["model"], job["model_name"], job["target"]) == ("queued", model, "net", "native")
+    assert (job["labels"], job["threads"], job["input_shapes"]) == ({"team": "ocr"}, 1, SHAPES)
+    assert job["budget"] == {"trials": None, "seconds": 600.0}
+
+
+def test_a_lost_message_loses_no_job(client: TestClient, service: Service, model: str) -> None:
+    service.publisher.down = True
+    answer = client.post("/v1/jobs", json={"model": model, "input_shapes": SHAPES})
+    assert answer.status_code == 202
+    assert client.get(f"/v1/jobs/{answer.json()['id']}").json()["state"] == "queued"
+
+
+def test_options_reach_the_worker(client: TestClient, service: Service, model: str) -> None:
+    answer = client.post(
+        "/v1/jobs",
+        json={
+            "model": model,
+            "input_shapes": SHAPES,
+            "target": "llvm   -mcpu=znver3",
+            "tuner": "autotvm",
+            "budget": {"trials": 64, "seconds": 30},
+            "measure": {"number": 4, "timeout": 3.5},
+            "tuner_options": {"early_stopping": 10},
+        },
+    )
+    with service.database.reading() as session:
+        request = jobs.get(session, answer.json()["id"]).request
+    assert request.target == "llvm -mcpu=znver3"
+    assert (request.budget.trials, request.budget.seconds) == (64, 30)
+    assert (request.measure.number, request.measure.timeout, request.measure.repeat) == (4, 3.5, 3)
+    assert request.tuner_options.early_stopping == 10
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "code"),
+    [
+        ({"model": "m-none"}, 404, "model_not_found"),
+        ({"target": "lvm -mcpu=x"}, 400, "unknown_target"),
+        ({"target": "llvm; rm -rf"}, 400, "unknown_target"),
+        ({"tuner": "autotvn"}, 400, "unknown_tuner"),
+        ({"runner": "remote"}, 400, "unknown_runner"),
+        ({"precision": "f31"}, 400, "unknown_precision"),
+        ({"budget": {"trials": 0}}, 400, "invalid_budget"),
+        ({"budget": {"trials": -5}}, 400, "invalid_budget"),
+        ({"budget": {"seconds": -1}}, 400, "invalid_budget"),
+        ({"budget": {"trials": 10**30}}, 400, "invalid_budget"),
+        ({"budget": {}}, 400, "invalid_budget"),
+        ({"budget": {"trials": "many"}}, 400, "invalid_request"),
+        ({"input_shapes": {}}, 400, "shape_required"),
+        ({"input_shapes": {"y": [1]}}, 400, "shape_mismatch"),
+        ({"input_shapes": {"x": [1, 3, 8]}}, 400, "shape_mismatch"),
+        ({"input_shapes": {"x": [1, 4, 8, 8]}}, 400, "shape_mismatch"),
+        ({"input_shapes": {"x": [0, 3, 8, 8]}}, 400, "shape_mismatch"),
+        ({"input_shapes": {"x": [2**40, 3, 8, 8]}}, 400, "shape_mismatch"),
+        ({"input_shapes": {"x": [2**30, 3, 8, 8]}}, 400, "shape_mismatch"),
+        ({"priority": 10}, 400, "invalid_request"),
+        ({"labels": {"": "x"}}, 400, "invalid_request"),
+        ({"threads": 0}, 400, "invalid_request"),
+        ({"measure": {"repeat": 0}}, 400, "invalid_request"),
+        ({"misspelled": 1}, 400, "invalid_request"),
+    ],
+)
+def test_what_is_wrong_with_a_request(
+    client: TestClient, service: Service, model: str, changes: dict[str, Any], status: int, code: str
+) -> None:
+    answer = client.post("/v1/jobs", json={"model": model, "input_shapes": SHAPES, **changes})
+    problem = answer.json()
+    assert (answer.status_code, problem["code"], problem["status"]) == (status, code, status)
+    assert problem["detail"]
+    assert problem["hint"]
+    assert service.publisher.published == []
+    assert client.get("/v1/jobs").json()["jobs"] == []
+
+
+def test_near_matches_are_named(client: TestClient, model: str) -> None:
+    tuner = client.post("/v1/jobs", json={"model": model, "input_shapes": SHAPES, "tuner": "autotvn"}).json()
+    assert tuner["details"]["near_matches"][0] == "autotvm"
+    shape = client.post("/v1/jobs", json={"model": model, "input_shapes": {"X": [1]}}).json()
+    assert shape["details"]["inputs"] == ["x"]
+
+
+def test_open_dimensions_are_named_with_an_example(client: TestClient, model: str) -> None:
+    problem = client.post("/v1/jobs", json={"model": model}).json()
+    assert problem["details"]["dimensions"] == [
+        {"input": "x", "axis": 0, "symbol": "batch"},
+        {"input": "x", "axis": 2, "symbol": None},
+    ]
+    assert "--input-shape x:N,3,M,8" in problem["hint"]
+
+
+def test_a_static_model_needs_no_shapes(client: TestClient) -> None:
+    model = client.put("/v1/models", content=b"static model").json()["id"]
+    assert client.post("/v1/jobs", json={"model": model}).status_code == 202
+
+
+def test_an_idempotency_key_makes_one_job(client: TestClient, service: Service, model: str) -> None:
+    request, key = {"model": model, "input_shapes": SHAPES}, {"Idempotency-Key": "k-1"}
+    first = client.post("/v1/jobs", json=request, headers=key).json()
+    again = client.post("/v1/jobs", json=request, headers=key)
+    assert (again.status_code, again.json()["id"]) == (202, first["id"])
+    assert len(service.publisher.published) == 1
+    other = client.post("/v1/jobs", json={**request, "tuner": "autotvm"}, headers=key)
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
+
+
+def test_jobs_are_listed_by_state_model_and_label(client: TestClient, service: Service, model: str) -> None:
+    other = client.put("/v1/models", content=b"static other").json()
+    one = client.post("/v1/jobs", json={"model": model, "input_shapes": SHAPES, "labels": {"a": "b=c"}}).json()["id"]
+    two = client.post("/v1/jobs", json={"model": other["id"]}).json()["id"]
+    client.post(f"/v1/jobs/{two}:cancel")
+
+    def listed(**params: str) -> list[str]:
+        return [job["id"] for job in client.get("/v1/jobs", params=params).json()["jobs"]]
+
+    assert listed() == [two, one]
+    assert listed(state="canceled") == [two]
+    assert listed(model=model) == [one]
+    assert listed(model=other["digest"]) == [two]
+    assert listed(label="a=b=c") == [one]
+    assert listed(label="a=x") == []
+    first = client.get("/v1/jobs?limit=1").json()
+    assert client.get("/v1/jobs", params={"page_token": first["next_page_token"]}).json()["jobs"][0]["id"] == one
+
+
+@pytest.mark.parametrize("query", ["state=done", "label=x", "limit=0", "page_token=x", "limit=1000"])
+def test_a_listing_refuses_what_it_cannot_filter_by(client: TestClient, query: str) -> None:
+    answer = client.get(f"/v1/jobs?{query}")
+    assert answer.status_code == 400
+    assert answer.json()["code"] in ("invalid_request", "invalid_page_token")
+
+
+def test_a_job_tells_how_far_it_is(client: TestClient, service: Service, job: str) -> None:
+    ScriptedWorker(service, trials=3).begin(job)
+    found = client.get(f"/v1/jobs/{job}").json()
+    assert (found["state"], found["stage"]) == ("running", "tune")
+    assert (found["trials_done"], found["trials_planned"]) == (12, 12)
+    assert [stage["stage"] for stage in found["timeline"]] == ["import", "baseline", "plan"]
+    assert found["failures"] == {"run_timeout": 4}
+    assert found["planned"] == {
+        "tuner": "autotvm",
+        "tasks": 4,
+        "tasks_covered": 1,
+        "trials_on_record": 32,
+        "records_passed_over": {"toolchain": 5},
+        "elsewhere": {},
+    }
+    assert found["choice"] == ["relax is slower untuned.", "autotvm promises most."]
+    assert found["placement"]["target"] == "llvm -mcpu=znver3 -num-cores=2"
+    task = found["tasks"][0]
+    assert (task["trials_done"], task["trials_planned"], task["failures"]) == (3, 3, {"run_timeout": 1})
+    assert task["best_gflops"] == pytest.approx(30.0)
+    assert found["run_seconds"] > 0
+
+
+def test_a_queued_job_is_canceled_at_once_and_only_once(client: TestClient, job: str) -> None:
+    answer = client.post(f"/v1/jobs/{job}:cancel")
+    assert (answer.status_code, answer.json()["state"]) == (202, "canceled")
+    again = client.post(f"/v1/jobs/{job}:cancel")
+    assert (again.status_code, again.json()["code"]) == (409, "job_already_finished")
+
+
+def test_a_running_job_is_canceling_until_its_worker_stopped(client: TestClient, service: Service, job: str) -> None:
+    ScriptedWorker(service).claim(job)
+    for _ in range(2):
+        assert client.post(f"/v1/jobs/{job}:cancel").json()["state"] == "canceling"
+
+
+def test_a_retry_is_a_new_job_for_the_same_request(client: TestClient, service: Service, job: str) -> None:
+    early = client.post(f"/v1/jobs/{job}:retry")
+    assert (early.status_code, early.json()["code"]) == (409, "job_not_finished")
+    failure = Failure(code="engine_crashed", message="it crashed", hint="look", details={"signal": "SIGSEGV"})
+    ScriptedWorker(service).fail(job, failure)
+    failed = client.get(f"/v1/jobs/{job}").json()
+    assert failed["failure"] == {
+        "code": "engine_crashed",
+        "message": "it crashed",
+        "hint": "look",
+        "details": {"signal": "SIGSEGV"},
+    }
+    new = client.post(f"/v1/jobs/{job}:retry").json()
+    assert new["id"] != job
+    assert new["input_shapes"] == failed["input_shapes"]
+    assert service.publisher.published[-1] == (new["id"], 5)
+
+
+def test_a_job_that_succeeded_is_not_retried(client: TestClient, service: Service, job: str) -> None:
+    ScriptedWorker(service).run(job)
+    answer = client.post(f"/v1/jobs/{job}:retry")
+    assert (answer.status_code, answer.json()["code"]) == (409, "job_already_finished")
+
+
+@pytest.mark.parametrize("path", ["", "/log", "/records", "/report", "/events"])
+def test_an_unknown_job_has_nothing(client: TestClient, path: str) -> None:
+    answer = client.get(f"/v1/jobs/j-none{path}")
+    assert (answer.status_code, answer.json()["code"]) == (404, "job_not_found")
+
+
+@pytest.mark.parametrize("action", ["cancel", "retry"])
+def test_nothing_can_be_done_with_an_unknown_job(client: TestClient, action: str) -> None:
+    assert client.post(f"/v1/jobs/j-none:{action}").json()["code"] == "job_not_found"
+
+
+def test_a_queued_job_says_what_no_living_worker_has(client: TestClient, service: Service, model: str) -> None:
+    def ask(**request: object) -> dict[str, object]:
+        body = {"model": model, "input_shapes": {"x": [1, 3, 8, 8]}, **request}
+        made: dict[str, object] = client.post("/v1/jobs", json=body).json()
+        assert client.get(f"/v1/jobs/{made['id']}").json()["waits_for"] == made["waits_for"]
+        return made
+
+    assert ask()["waits_for"] == "a worker: none is alive"
+    ScriptedWorker(service).beat()
+    assert ask()["waits_for"] is None
+    gpu = {"target": "cuda -arch=sm_90"}
+    assert ask(**gpu)["waits_for"] == "a worker with a GPU for 'cuda -arch=sm_90': those alive have none"
+    building = ask(**gpu, runner="none")
+    assert building["waits_for"] == "a worker with the relax engine: those that could measure it have relay"
+    assert [(one["code"], one["details"]) for one in building["warnings"]] == [("no_worker", {"missing": "engine"})]
+    relax = Toolchain(engine="relax", tvm="0.27.0", llvm="22")
+    ScriptedWorker(service).beat(toolchains=(relax,))
+    assert ask(**gpu, runner="none")["warnings"] == [], "building needs no GPU"
+    ScriptedWorker(service).beat(
+        accelerators=(Device(key="cuda/a100/sm_80", name="NVIDIA A100", threads=2),), toolchains=(relax,)
+    )
+    assert "NVIDIA A100" in str(ask(**gpu)["waits_for"])
+    assert "take CUDA jobs only" in str(ask()["waits_for"])
+    job = ask(target="cuda -arch=sm_80")
+    assert job["waits_for"] is None
+    client.post(f"/v1/jobs/{job['id']}:cancel")
+    assert client.get(f"/v1/jobs/{job['id']}").json()["waits_for"] is None

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from fastapi.testclient import TestClient
+
+from domain.models import ModelFacts, ModelFormat
+from tests.support.api.factories import AUTHORIZED, Service, make_service
+
+
+def stored(service: Service) -> list[str]:
+    return [path.name for path in service.home.glob("blobs/*/*") if path.parent.name != "incoming"]
+
+
+def test_an_upload_answers_with_what_the_model_is(client: TestClient, service: Service) -> None:
+    answer = client.put("/v1/models?name=net", content=b"some bytes")
+    assert answer.status_code == 201
+    model = answer.json()
+    assert model["digest"] == hashlib.sha256(b"some bytes").hexdigest()
+    assert (model["name"], model["bytes"], model["opset"], model["operators"]) == ("net", 10, 17, {"Conv": 2})
+    assert model["inputs"] == [{"name": "x", "dtype": "float32", "shape": ["batch", 3, None, 8]}]
+    assert service.blobs.path(model["digest"]).read_bytes() == b"some bytes"
+
+
+def test_the_same_bytes_again_are_the_same_model(client: TestClient) -> None:
+    first = client.put("/v1/models?name=one", content=b"bytes").json()
+    again = client.put("/v1/models?name=two", content=b"bytes")
+    assert again.status_code == 200
+    assert again.json() == first
+    assert len(client.get("/v1/models").json()["models"]) == 1
+
+
+def test_a_model_is_found_by_id_and_by_digest(client: TestClient) -> None:
+    model = client.put("/v1/models", content=b"bytes").json()
+    assert client.get(f"/v1/models/{model['id']}").json() == model
+    assert client.get(f"/v1/models/{model['digest']}").json() == model
+
+
+def test_models_are_listed_in_pages(client: TestClient) -> None:
+    for number in range(5):
+        client.put(f"/v1/models?name=n{number}", content=f"model {number}".encode())
+    first = client.get("/v1/models?limit=3").json()
+    rest = client.get("/v1/models", params={"limit": 3, "page_token": first["next_page_token"]}).json()
+    assert [model["name"] for model in first["models"] + rest["models"]] == ["n4", "n3", "n2", "n1", "n0"]
+    assert rest["next_page_token"] is None
+
+
+def test_rejected_bytes_are_not_kept(client: TestClient, service: Service) -> None:
+    answer = client.put("/v1/models", content=b"bad bytes")
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_model")
+    assert answer.json()["hint"]
+    assert stored(service) == []
+
+
+def test_rejected_bytes_stay_that_may_be_another_services(client: TestClient, service: Service) -> None:
+    service.blobs.claim("d-another")
+    assert client.put("/v1/models", content=b"bad bytes").status_code == 422
+    assert stored(service) != []
+
+
+def test_bytes_that_a_failed_upload_removed_are_no_model(client: TestClient, service: Service) -> None:
+    state = service.app.state
+    known, inspect = state.services, state.services.inspect
+
+    def remove(path: Path, model_format: ModelFormat) -> ModelFacts:
+        facts: ModelFacts = inspect(path, model_format)
+        path.unlink()
+        return facts
+
+    state.services = dataclasses.replace(known, inspect=remove)
+    answer = client.put("/v1/models", content=b"some bytes")
+    assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+    assert client.get("/v1/models").json()["models"] == []
+    state.services = known
+    assert client.put("/v1/models", content=b"some bytes").status_code == 201
+
+
+def test_an_empty_upload_is_no_model(client: TestClient, service: Service) -> None:
+    answer = client.put("/v1/models", content=b"")
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_model")
+    assert stored(service) == []
+
+
+def test_a_missing_engine_is_not_the_uploaders_fault(client: TestClient, service: Service) -> None:
+    answer = client.put("/v1/models", content=b"no engine")
+    assert (answer.status_code, answer.json()["code"]) == (503, "engine_not_installed")
+    assert stored(service) == []
+
+
+def test_too_many_bytes_are_refused_announced_or_not(service: Service, client: TestClient) -> None:
+    small = make_service(service.home, max_model_bytes=1000)
+
+    def chunks() -> Iterator[bytes]:
+        for _ in range(20):
+            yield b"x" * 100
+
+    with TestClient(small.app, headers=AUTHORIZED) as client:
+        announced = client.put("/v1/models", content=b"x" * 1001)
+        streamed = client.put("/v1/models", content=chunks())
+        fits = client.put("/v1/models", content=b"x" * 1000)
+    small.database.close()
+    for answer in (announced, streamed):
+        assert (answer.status_code, answer.json()["code"]) == (413, "blob_too_large")
+        assert answer.json()["details"] == {"limit_bytes": 1000}
+    assert fits.status_code == 201
+    assert len(stored(service)) == 1
+    assert list(service.home.glob("blobs/incoming/*")) == []
+
+
+def test_a_name_is_text_for_people(client: TestClient) -> None:
+    for name in ("", "a\nb", "x" * 201):
+        answer = client.put("/v1/models", params={"name": name}, content=b"bytes")
+        assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request"), name
+
+
+def test_an_unknown_model(client: TestClient) -> None:
+    answer = client.get("/v1/models/m-none")
+    assert (answer.status_code, answer.json()["code"]) == (404, "model_not_found")

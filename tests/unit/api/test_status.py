@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import event
+
+from api.live.status import StatusCache
+from api.services import Services
+from domain.jobs import JobState
+from storage.glances import Glance
+from tests.support.api.factories import Service
+from tests.support.api.scripted import ScriptedWorker
+
+RUNNING = Glance("local", JobState.RUNNING, "tune", 1, 1, None)
+
+
+@pytest.fixture
+def statements(service: Service) -> list[str]:
+    """What is asked of the database."""
+    seen: list[str] = []
+    reader = service.database._reader
+
+    @event.listens_for(reader, "before_cursor_execute")
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if statement.startswith("SELECT"):
+            seen.append(statement)
+
+    return seen
+
+
+def test_many_who_ask_at_once_cost_one_look_each(
+    client: TestClient, service: Service, job: str, statements: list[str]
+) -> None:
+    ScriptedWorker(service, trials=3).begin(job)
+    first = client.get(f"/v1/jobs/{job}").json()
+    assert len(first["tasks"]) == 4
+    statements.clear()
+    for _ in range(5):
+        assert client.get(f"/v1/jobs/{job}").json() == first
+    assert not statements
+
+
+def test_a_change_of_state_is_told_at_once(client: TestClient, service: Service, job: str) -> None:
+    worker = ScriptedWorker(service, trials=2)
+    lease = worker.begin(job)
+    assert lease is not None
+    assert client.get(f"/v1/jobs/{job}").json()["state"] == "running"
+    assert client.post(f"/v1/jobs/{job}:cancel").status_code == 202
+    assert client.get(f"/v1/jobs/{job}").json()["state"] == "canceling"
+    worker.finish(job, lease)
+    ended = client.get(f"/v1/jobs/{job}").json()
+    assert ended["state"] == "succeeded"
+    assert ended["artifact_id"]
+
+
+def test_progress_is_told_again_for_a_moment_only(client: TestClient, service: Service, job: str) -> None:
+    services: Services = service.app.state.services
+    now = [100.0]
+    services.statuses._kept._clock = lambda: now[0]
+    worker = ScriptedWorker(service, trials=2)
+    worker.begin(job)
+    assert client.get(f"/v1/jobs/{job}").json()["failures"] == {"run_timeout": 4}
+    with service.database.transaction() as session:
+        session.connection().exec_driver_sql("DELETE FROM records")
+    assert client.get(f"/v1/jobs/{job}").json()["failures"] == {"run_timeout": 4}
+    now[0] += 1.0
+    assert client.get(f"/v1/jobs/{job}").json()["failures"] == {}
+
+
+def test_what_a_queued_job_waits_for_is_always_looked_up(client: TestClient, service: Service, job: str) -> None:
+    assert client.get(f"/v1/jobs/{job}").json()["waits_for"]
+    ScriptedWorker(service).beat()
+    assert client.get(f"/v1/jobs/{job}").json()["waits_for"] is None
+
+
+def test_many_who_look_at_a_page_see_it_rendered_once(
+    client: TestClient, service: Service, job: str, statements: list[str]
+) -> None:
+    ScriptedWorker(service, trials=3).begin(job)
+    parts = {"HX-Request": "true", "Accept": "text/html"}
+    first = client.get(f"/jobs/{job}", headers=parts)
+    assert "depthwise" in first.text
+    statements.clear()
+    assert client.get(f"/jobs/{job}", headers=parts).text == first.text
+    assert not statements
+
+
+def test_only_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.live.status._MOST_JOBS", 2)
+    cache, status = StatusCache[str](seconds=1, clock=lambda: 0.0), "a status"
+    for name in ("a", "b", "c"):
+        cache.keep(name, RUNNING, status)
+    assert [cache.recall(name, RUNNING) for name in ("a", "b", "c")] == [None, status, status]
+    never = StatusCache[str](seconds=0)
+    never.keep("a", RUNNING, status)
+    assert never.recall("a", RUNNING) is None

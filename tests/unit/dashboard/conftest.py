@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.support.api.factories import AUTHORIZED, Service, make_service
+from tests.support.dashboard import seeding, variety
+from tests.support.dashboard.seeding import Seeded
+from tests.support.dashboard.variety import Various
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    made = make_service(tmp_path)
+    yield made
+    made.database.close()
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[TestClient]:
+    """A browser that is signed in."""
+    headers = {**AUTHORIZED, "Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    with TestClient(service.app, headers=headers, raise_server_exceptions=False) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Seeded]]:
+    """Jobs in every state, for tests that only look."""
+    service = make_service(tmp_path_factory.mktemp("full"), worker_alive_seconds=3600)
+    yield service, seeding.seed(service, trials=3)
+    service.database.close()
+
+
+@pytest.fixture
+def browser(full: tuple[Service, Seeded]) -> TestClient:
+    """Signed in, with jobs in every state to look at."""
+    return TestClient(full[0].app, headers={**AUTHORIZED, "Accept": "text/html"})
+
+
+@pytest.fixture(scope="session")
+def varied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Various]]:
+    """One model tuned in several ways on a fleet of several kinds, for tests that only look."""
+    service = make_service(tmp_path_factory.mktemp("varied"))
+    yield service, variety.add(service)
+    service.database.close()
+
+
+@pytest.fixture
+def various(varied: tuple[Service, Various]) -> Various:
+    return varied[1]
+
+
+@pytest.fixture
+def looking(varied: tuple[Service, Various]) -> TestClient:
+    """A signed-in browser that changes nothing."""
+    return TestClient(varied[0].app, headers={**AUTHORIZED, "Accept": "text/html"})

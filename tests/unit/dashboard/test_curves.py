@@ -1,0 +1,244 @@
+"""What the plots of a search are drawn from, against the records that it left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from api.dashboard import convergence
+from api.dashboard.convergence import Point, Search
+from api.dashboard.job_curves import Recent
+from api.dashboard.plots import Plot
+from domain.artifacts import Variant
+from domain.jobs import Stage
+from domain.tuning_tasks import ExtractedTask, TuningTask
+from storage import artifacts, jobs, records, tuning_tasks
+from storage.tables import digest_of
+from storage.trials import Trial
+from tests.support.api.factories import Service
+from tests.support.dashboard.networks import CLASSIFIER, MOBILENET, RESNET
+from tests.support.dashboard.seeding import Seeder
+
+_NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def curve(client: TestClient, job_id: str, after: int = 0, basis: str = "") -> dict[str, Any]:
+    answer = client.get(f"/jobs/{job_id}/curve.json?after={after}&basis={basis}")
+    assert answer.status_code == 200
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_the_estimate_is_what_the_records_say(service: Service, client: TestClient) -> None:
+    job_id = Seeder(service).succeeded(RESNET, age=timedelta(hours=1), trials=5)
+    with service.database.reading() as session:
+        found = records.of_job(session, job_id)
+        tasks = {task.extracted.workload_key: task.extracted for task in tuning_tasks.of_job(session, job_id)}
+    default: dict[str, float] = {}
+    best: dict[str, float] = {}
+    told = curve(client, job_id)
+    untuned = told["untuned"]
+    expected = [(0, untuned)]
+    for number, record in enumerate(found, 1):
+        key, latency = record.key.workload_key, record.latency
+        if latency is None:
+            continue
+        default.setdefault(key, latency)
+        best[key] = min(latency, best.get(key, latency))
+        gained = sum(tasks[each].weight * (default[each] - best[each]) for each in best)
+        if untuned - gained != pytest.approx(expected[-1][1], abs=1e-12):
+            expected.append((number, untuned - gained))
+    estimate = told["estimate"] if told["estimate"][-1][0] == expected[-1][0] else told["estimate"][:-1]
+    assert [trials for trials, _, _ in estimate] == [trials for trials, _ in expected]
+    assert [value for _, _, value in estimate] == pytest.approx([value for _, value in expected])
+    assert told["trials"] == len(found) == 60
+
+
+def test_levels_are_the_benchmarks_once_it_has_ended(service: Service, client: TestClient) -> None:
+    seeder = Seeder(service)
+    ended = seeder.succeeded(CLASSIFIER, age=timedelta(hours=1), trials=2)
+    with service.database.reading() as session:
+        artifact = artifacts.of_job(session, ended)
+    assert artifact is not None
+    timings = artifact.report.timings
+    told = curve(client, ended)
+    assert told["untuned"] == timings[Variant.UNTUNED].median != pytest.approx(CLASSIFIER.untuned, rel=1e-9)
+    assert told["reference"] == timings[Variant.REFERENCE].median
+    assert (told["reference_name"], told["is_final"]) == ("ONNX Runtime", True)
+    assert told["estimate"][0][2] == told["untuned"]
+
+
+def test_levels_are_the_baselines_before(service: Service, client: TestClient) -> None:
+    running = Seeder(service).running(MOBILENET, share=0.5, age=timedelta(minutes=1), trials=2)
+    told = curve(client, running)
+    assert told["untuned"] == pytest.approx(MOBILENET.untuned)
+    assert told["reference"] == pytest.approx(MOBILENET.reference)
+    assert (told["reference_name"], told["is_final"]) == ("Reference", False)
+
+
+def test_a_plot_from_before_the_end_is_told_anew(service: Service, client: TestClient) -> None:
+    with Seeder(service).story(CLASSIFIER, age=timedelta(hours=1), trials=2) as story:
+        lease = story.claim()
+        story.prepare(lease)
+        story.tune(lease)
+    before = curve(client, story.job_id)
+    with service.database.transaction() as session:
+        story.session = session
+        story.publish(lease, service.blobs)
+    after = curve(client, story.job_id, after=before["trials"], basis=before["basis"])
+    assert after["after"] == 0
+    assert after["is_final"]
+
+
+def test_tasks_have_their_best_gflops(service: Service, client: TestClient) -> None:
+    job_id = Seeder(service).succeeded(CLASSIFIER, age=timedelta(hours=1), trials=6)
+    told = curve(client, job_id)
+    with service.database.reading() as session:
+        tasks = tuning_tasks.of_job(session, job_id)
+    for task in tasks:
+        points = told["tasks"][str(task.extracted.position)]
+        values = [value for _, _, value in points]
+        assert values == sorted(values)
+        assert task.best_latency is not None
+        assert values[-1] == pytest.approx(task.extracted.flop / task.best_latency / 1e9)
+        assert told["names"][str(task.extracted.position)] == task.extracted.description
+
+
+def test_seconds_count_from_the_begin_of_tuning(service: Service, client: TestClient) -> None:
+    job_id = Seeder(service).succeeded(CLASSIFIER, age=timedelta(hours=1), trials=6)
+    times = [seconds for _, seconds, _ in curve(client, job_id)["estimate"]]
+    assert times[0] == 0
+    assert times == sorted(times)
+    tune = next(stage for stage in client.get(f"/v1/jobs/{job_id}").json()["timeline"] if stage["stage"] == "tune")
+    assert times[-1] == pytest.approx(tune["seconds"], abs=0.1)
+
+
+def test_what_comes_later_goes_on_where_the_plot_is(service: Service, client: TestClient) -> None:
+    job_id = Seeder(service).succeeded(CLASSIFIER, age=timedelta(hours=1), trials=8)
+    whole = curve(client, job_id)
+    for seen in (5, 17, 30):
+        news = curve(client, job_id, after=seen, basis=whole["basis"])
+        assert news["after"] == seen
+        assert news["estimate"] == [point for point in whole["estimate"] if point[0] > seen]
+        for position, points in whole["tasks"].items():
+            assert news["tasks"].get(position, []) == [point for point in points if point[0] > seen]
+    last = curve(client, job_id, after=whole["trials"], basis=whole["basis"])
+    assert (last["estimate"], last["tasks"], last["trials"]) == ([], {}, whole["trials"])
+
+
+def test_a_plot_on_another_basis_is_told_anew(service: Service, client: TestClient) -> None:
+    job_id = Seeder(service).succeeded(CLASSIFIER, age=timedelta(hours=1), trials=2)
+    assert curve(client, job_id, after=3, basis="4-1") == curve(client, job_id)
+
+
+def test_a_job_is_read_once_for_all_who_look_at_the_same_time(service: Service) -> None:
+    job_id = Seeder(service).running(CLASSIFIER, share=0.5, age=timedelta(hours=1), trials=2)
+    now = 0.0
+    recent = Recent(clock=lambda: now)
+    with service.database.reading() as session:
+        job = jobs.get(session, job_id)
+        first = recent.read(session, job)
+        assert recent.read(session, job) is first
+        assert recent.read(session, replace(job, stage=Stage.COMPILE)) is not first
+        now = 5.0
+        assert recent.read(session, job) is not first
+
+
+def test_what_others_found_before_counts_from_the_start(service: Service, client: TestClient) -> None:
+    seeder = Seeder(service)
+    earlier = seeder.succeeded(CLASSIFIER, age=timedelta(hours=2), trials=6)
+    later = seeder.succeeded(CLASSIFIER, age=timedelta(hours=1), trials=2)
+    first, second = curve(client, earlier), curve(client, later)
+    assert first["estimate"][0][2] == first["untuned"]
+    gained = first["untuned"] - first["estimate"][-1][2]
+    assert gained > 0
+    assert second["untuned"] - second["estimate"][0][2] == pytest.approx(gained)
+
+
+def test_a_job_without_trials_has_an_empty_curve(service: Service, client: TestClient) -> None:
+    with Seeder(service).story(MOBILENET, age=timedelta(minutes=1)) as story:
+        pass
+    told = curve(client, story.job_id)
+    assert (told["trials"], told["estimate"], told["tasks"]) == (0, [], {})
+
+
+def test_without_defaults_the_estimate_is_the_sum_of_the_best() -> None:
+    search = _search(untuned=10.0, flops=(3.0, 1.0))
+    found = search.follow([_trial(1, 0, 2.0), _trial(2, 1, None), _trial(3, 1, 4.0), _trial(4, 1, 1.0)])
+    # Task 1 is unknown at first: a quarter of the FLOPs, and so of the ten seconds. Then more than untuned is cut off.
+    assert found.estimate == [(0, 0.0, 10.0), (1, 1.0, 4.5), (3, 3.0, 6.0), (4, 4.0, 3.0)]
+
+
+def test_nothing_is_ever_slower_than_untuned() -> None:
+    found = _search(untuned=10.0, flops=(3.0, 1.0)).follow([_trial(1, 0, 50.0)])
+    assert found.estimate == [(0, 0.0, 10.0), (1, 1.0, 10.0)]
+
+
+def test_without_an_untuned_time_the_curve_begins_when_all_are_known() -> None:
+    found = _search(untuned=None, flops=(1.0, 1.0)).follow([_trial(1, 0, 2.0), _trial(2, 1, 4.0)])
+    assert found.estimate == [(2, 2.0, 6.0)]
+
+
+def test_alternatives_count_once_with_the_fastest() -> None:
+    search = _search(untuned=None, flops=(1.0, 1.0), alternatives=7)
+    assert search.follow([_trial(1, 0, 3.0), _trial(2, 1, 2.0)]).estimate[-1][2] == 2.0
+
+
+def test_trials_beside_the_plan_count_but_change_nothing() -> None:
+    found = _search(untuned=10.0, flops=(1.0,)).follow([_trial(1, 9, 0.1)])
+    assert (found.trials, found.estimate) == (1, [(0, 0.0, 10.0), (1, 1.0, 10.0)])
+
+
+def test_only_autotvms_first_trials_are_of_defaults() -> None:
+    firsts = {"a": _trial(1, 0, 2.0), "b": _trial(2, 1, None, "autotvm"), "c": _trial(3, 1, 4.0, "autotvm")}
+    assert convergence.defaults(firsts) == {"c": 4.0}
+
+
+def test_long_lines_keep_their_ends() -> None:
+    points: list[Point] = [(number, float(number), 1.0) for number in range(5000)]
+    thin = convergence.thinned(points)
+    assert len(thin) == convergence.MOST_POINTS
+    assert (thin[0], thin[-1]) == (points[0], points[-1])
+    assert thin == sorted(thin)
+
+
+def test_a_still_picture_has_the_curves_steps() -> None:
+    plot = Plot([(0, 0.0, 4.0), (5, 1.0, 2.0), (10, 2.0, 3.0)])
+    assert plot.line == "0.0,0.0 500.0,0.0 500.0,240.0 1000.0,240.0 1000.0,120.0"
+    assert Plot([(0, 0.0, 4.0)]).line == ""
+    assert len(Plot([(n, 0.0, 1.0) for n in range(100)]).rows) == 9
+
+
+def _search(untuned: float | None, flops: tuple[float, ...], alternatives: int | None = None) -> Search:
+    tasks = [
+        TuningTask(
+            job_id="j",
+            extracted=ExtractedTask(
+                position=position,
+                name="conv2d",
+                workload_key=f"key {position}",
+                description="",
+                weight=1,
+                flop=flop * 1e9,
+                space_size=10,
+                alternatives=alternatives,
+            ),
+            trials_planned=8,
+        )
+        for position, flop in enumerate(flops)
+    ]
+    return Search(tasks, untuned=untuned, known={}, defaults={}, began_at=_NOW)
+
+
+def _trial(record_id: int, position: int, latency: float | None, tuner: str = "ansor") -> Trial:
+    return Trial(
+        record_id=record_id,
+        workload_digest=digest_of(f"key {position}"),
+        tuner=tuner,
+        latency=latency,
+        at=_NOW + timedelta(seconds=record_id),
+    )

@@ -1,0 +1,298 @@
+"""Deleted models and artifacts: who still has them, what stays, and which bytes go."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from sqlalchemy.orm import Session
+
+from domain import errors
+from domain.jobs import Budget, Job, JobRequest, JobState
+from domain.models import Model
+from storage import artifacts, blob_owners, chores, deletion, garbage, jobs, models, owners, quotas, statements
+from storage.database import Database
+from storage.deletion import Prospect
+from tests.support.storage.factories import DIGEST, FACTS, NOW, add_model, artifact
+from tests.support.storage.memory_blobs import MemoryBlobStore
+
+DAY = timedelta(days=1)
+
+
+def job_for(session: Session, owner: str, digest: str = DIGEST) -> Job:
+    """Adds no model: that would undo a deletion."""
+    return jobs.create(session, JobRequest(model_digest=digest, budget=Budget(trials=1)), now=NOW, owner=owner)
+
+
+def owned(session: Session, *names: str, job_of: str = "ann") -> tuple[Model, str]:
+    """A model of these owners, and an artifact that a job of one of them made."""
+    model = add_model(session)
+    job = job_for(session, job_of)
+    for name in names:
+        owners.add_model(session, model.digest, name, now=NOW)
+    jobs.request_cancel(session, job.id, now=NOW)
+    made = artifacts.add(session, replace(artifact(job.id), model_digest=model.digest))
+    return model, made.id
+
+
+def test_the_last_owner_deletes_a_model_with_its_artifacts(session: Session) -> None:
+    model, made = owned(session, "ann")
+    assert deletion.delete_model(session, model, owner="ann", now=NOW)
+    assert models.get(session, model.digest).deleted_at == NOW
+    assert artifacts.get(session, made).deleted_at == NOW
+    assert models.page(session, limit=10) == ([], None)
+    assert artifacts.page(session, limit=10) == ([], None)
+    assert quotas.stored_bytes(session, "ann") == 0
+    with pytest.raises(errors.ArtifactNotFound):
+        artifacts.best(session, model_digest=model.digest)
+
+
+def test_others_keep_a_model_that_one_deletes(session: Session) -> None:
+    model, made = owned(session, "ann", "bob")
+    assert not deletion.delete_model(session, model, owner="ann", now=NOW)
+    assert models.get(session, model.digest).deleted_at is None
+    assert artifacts.get(session, made).deleted_at is None
+    assert not owners.owns_model(session, model.digest, "ann")
+    assert deletion.delete_model(session, model, owner="bob", now=NOW)
+
+
+def test_an_admin_deletes_for_everyone(session: Session) -> None:
+    model, _ = owned(session, "ann", "bob")
+    assert deletion.delete_model(session, model, owner=None, now=NOW)
+    assert not owners.owns_model(session, model.digest, "bob")
+
+
+@pytest.mark.parametrize("others", [[], ["bob"]])
+def test_a_model_at_work_is_not_deleted(session: Session, others: list[str]) -> None:
+    model = add_model(session)
+    job = job_for(session, "ann")
+    for name in ["ann", *others]:
+        owners.add_model(session, model.digest, name, now=NOW)
+    with pytest.raises(errors.ModelInUse) as raised:
+        deletion.delete_model(session, model, owner="ann", now=NOW)
+    assert raised.value.details == {"jobs": [job.id]}
+    assert owners.owns_model(session, model.digest, "ann")
+
+
+def test_jobs_of_others_hold_nobody_up(session: Session) -> None:
+    model = add_model(session)
+    job_for(session, "bob")
+    for name in ("ann", "bob"):
+        owners.add_model(session, model.digest, name, now=NOW)
+    assert not deletion.delete_model(session, model, owner="ann", now=NOW)
+    with pytest.raises(errors.ModelInUse):
+        deletion.delete_model(session, model, owner=None, now=NOW)
+
+
+def test_a_deleted_model_gets_no_jobs_until_it_is_uploaded_again(session: Session) -> None:
+    model, made = owned(session, "ann")
+    deletion.delete_model(session, model, owner="ann", now=NOW)
+    with pytest.raises(errors.ModelDeleted):
+        job_for(session, "ann")
+    again, is_new = models.add(
+        session, digest=model.digest, name="again", size_bytes=model.size_bytes, facts=FACTS, now=NOW
+    )
+    assert (again.name, again.deleted_at, is_new) == ("again", None, True)
+    assert artifacts.get(session, made).deleted_at == NOW  # tuned again, it comes back
+    assert job_for(session, "ann").state is JobState.QUEUED
+
+
+def test_publishing_again_undoes_a_deletion(session: Session) -> None:
+    _, made = owned(session, "ann")
+    found = artifacts.get(session, made)
+    deletion.delete_artifact(session, found, now=NOW)
+    assert artifacts.get(session, made).deleted_at == NOW
+    assert artifacts.add(session, found).deleted_at is None
+
+
+def test_bytes_go_that_nothing_names(database: Database) -> None:
+    blobs = kept_blobs()
+    model_bytes, bundle, left = (blobs.put([content]).digest for content in (b"model", b"bundle", b"left"))
+    with database.transaction() as session:
+        named(session, model_bytes, bundle)
+    later = NOW + 2 * DAY
+    assert garbage.collect(database, blobs, now=later, grace=DAY, dry_run=True) == garbage.Collected(
+        blobs=1, size_bytes=4
+    )
+    assert blobs.exists(left)
+    assert garbage.collect(database, blobs, now=later, grace=DAY) == garbage.Collected(blobs=1, size_bytes=4)
+    assert not blobs.exists(left)
+    with database.transaction() as session:
+        deletion.delete_artifact(session, artifacts.get(session, bundle), now=NOW)
+    assert garbage.collect(database, blobs, now=later, grace=DAY).blobs == 1
+    assert (blobs.exists(bundle), blobs.exists(model_bytes)) == (False, True)
+    with database.transaction() as session:
+        deletion.delete_model(session, models.get(session, model_bytes), owner=None, now=NOW)
+    assert garbage.collect(database, blobs, now=later, grace=DAY).blobs == 1
+    assert list(blobs.stored(put_before=later)) == []
+
+
+def test_nothing_goes_that_was_just_put(database: Database) -> None:
+    blobs = kept_blobs()
+    blob_owners.claim(database, blobs, now=NOW)
+    blobs.put([b"just put"])
+    assert garbage.collect(database, blobs, now=NOW + DAY / 2, grace=DAY) == garbage.Collected()
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_database_that_never_knew_anything_removes_nothing(database: Database, dry_run: bool) -> None:
+    blobs = kept_blobs()
+    assert garbage.collect(database, blobs, now=NOW + 2 * DAY, grace=DAY, dry_run=dry_run) == garbage.Collected()
+    digest = blobs.put([b"of another service"]).digest
+    with pytest.raises(errors.ConfigurationError, match="never knew a model"):
+        garbage.collect(database, blobs, now=NOW + 2 * DAY, grace=DAY, dry_run=dry_run)
+    assert blobs.exists(digest)
+
+
+def test_what_is_named_while_it_is_collected_stays(database: Database) -> None:
+    """The row comes after the first look and before the second, which counts."""
+    blobs = kept_blobs()
+    digest = blobs.put([b"bytes"]).digest
+
+    looked = garbage._unnamed(database, blobs.stored(put_before=NOW + DAY), NOW + DAY)
+    assert [blob.digest for blob in looked] == [digest]
+    with database.transaction() as session:
+        named(session, digest, hashlib.sha256(b"none").hexdigest())
+    assert not garbage._removed(database, blobs, digest, NOW + DAY)
+    assert blobs.exists(digest)
+
+
+def test_who_names_bytes_waits_for_who_removes_them(postgresql_database: Database) -> None:
+    """PostgreSQL lets in many transactions at a time: the lock of the digest orders these two."""
+    digest, order = "a" * 64, []
+    with postgresql_database.transaction() as session:
+        statements.lock_digest(session, digest)
+
+        def add() -> None:
+            with postgresql_database.transaction() as other:
+                models.add(other, digest=digest, name="m", size_bytes=1, facts=FACTS, now=NOW)
+                order.append("added")
+
+        thread = threading.Thread(target=add)
+        thread.start()
+        thread.join(timeout=0.5)
+        assert thread.is_alive()
+        order.append("removed")
+    thread.join(timeout=10)
+    assert order == ["removed", "added"]
+
+
+def test_one_of_many_takes_a_chore(database: Database) -> None:
+    taken = []
+
+    def take() -> None:
+        with database.transaction() as session:
+            taken.append(chores.take(session, "gc", every=DAY, now=NOW))
+
+    threads = [threading.Thread(target=take) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(taken) == [False] * 5 + [True]
+    with database.transaction() as session:
+        assert not chores.take(session, "gc", every=DAY, now=NOW + DAY / 2)
+        assert chores.take(session, "other", every=DAY, now=NOW + DAY / 2)
+        assert chores.take(session, "gc", every=DAY, now=NOW + DAY)
+
+
+def test_a_chore_may_wait_before_its_first_time(session: Session) -> None:
+    due = [chores.take(session, "gc", every=DAY, now=NOW + DAY * days, at_once=False) for days in (0, 0.9, 1, 1.5, 2)]
+    assert due == [False, False, True, False, True]
+
+
+def kept_blobs() -> MemoryBlobStore:
+    """A store whose clock stands still."""
+    return MemoryBlobStore(now=lambda: NOW)
+
+
+def named(session: Session, model_digest: str, bundle_digest: str) -> None:
+    """A model and an artifact with these bytes."""
+    models.add(session, digest=model_digest, name="m", size_bytes=5, facts=FACTS, now=NOW)
+    job = job_for(session, "ann", model_digest)
+    jobs.request_cancel(session, job.id, now=NOW)
+    made = artifact(job.id)
+    artifacts.add(session, replace(made, id="a-of-the-test", digest=bundle_digest, model_digest=model_digest))
+
+
+def test_what_a_deletion_would_do_is_known_before(session: Session) -> None:
+    model, made = owned(session, "ann", "bob")
+    assert deletion.foresee(session, model.digest, owner="ann") == Prospect(gone=False, artifacts=0, unfinished=[])
+    assert deletion.foresee(session, model.digest, owner=None) == Prospect(gone=True, artifacts=1, unfinished=[])
+    waiting = job_for(session, "bob").id
+    assert deletion.foresee(session, model.digest, owner="ann").unfinished == []
+    assert deletion.foresee(session, model.digest, owner="bob").unfinished == [waiting]
+    deletion.delete_artifact(session, artifacts.get(session, made), now=NOW)
+    assert deletion.foresee(session, model.digest, owner=None) == Prospect(gone=True, artifacts=0, unfinished=[waiting])
+
+
+def test_who_deletes_a_model_waits_for_who_uploads_the_same_bytes(postgresql_database: Database) -> None:
+    """Before the upload is seen to own them it may wait for long: for others of its owner, and for the store."""
+    with postgresql_database.transaction() as session:
+        model, made = owned(session, "ann")
+    answers = []
+
+    def delete() -> None:
+        with postgresql_database.transaction() as session:
+            answers.append(deletion.delete_model(session, model, owner="ann", now=NOW))
+
+    with postgresql_database.transaction() as session:
+        add_model(session)
+        thread = waiting(delete)
+        owners.add_model(session, model.digest, "bob", now=NOW)
+    thread.join(timeout=10)
+    assert answers == [False]
+    with postgresql_database.reading() as session:
+        assert owners.owns_model(session, model.digest, "bob")
+        assert not owners.owns_model(session, model.digest, "ann")
+        assert models.get(session, model.digest).deleted_at is None
+        assert artifacts.get(session, made).deleted_at is None
+
+
+def test_who_uploads_waits_for_who_deletes_the_model(postgresql_database: Database) -> None:
+    with postgresql_database.transaction() as session:
+        model, _ = owned(session, "ann")
+
+    def upload() -> None:
+        with postgresql_database.transaction() as session:
+            add_model(session)
+            owners.add_model(session, model.digest, "bob", now=NOW)
+
+    with postgresql_database.transaction() as session:
+        assert deletion.delete_model(session, model, owner="ann", now=NOW)
+        thread = waiting(upload)
+    thread.join(timeout=10)
+    with postgresql_database.reading() as session:
+        assert owners.owns_model(session, model.digest, "bob")
+        assert models.get(session, model.digest).deleted_at is None
+
+
+def test_who_deletes_an_artifact_waits_for_who_publishes_it_again(postgresql_database: Database) -> None:
+    with postgresql_database.transaction() as session:
+        _, made = owned(session, "ann")
+        found = artifacts.get(session, made)
+
+    def delete() -> None:
+        with postgresql_database.transaction() as session:
+            deletion.delete_artifact(session, found, now=NOW)
+
+    with postgresql_database.transaction() as session:
+        assert artifacts.add(session, found).deleted_at is None
+        thread = waiting(delete)
+        assert artifacts.get(session, made).deleted_at is None
+    thread.join(timeout=10)
+    with postgresql_database.reading() as session:
+        assert artifacts.get(session, made).deleted_at == NOW  # as if it was asked for after that
+
+
+def waiting(work: Callable[[], None]) -> threading.Thread:
+    """One that began the work, and goes on once a transaction ends."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(timeout=0.5)
+    assert thread.is_alive()
+    return thread

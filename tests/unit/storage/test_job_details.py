@@ -1,0 +1,160 @@
+"""Stages, events, workers and remembered requests."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy.orm import Session
+
+from domain import errors
+from domain.events import EventKind
+from domain.jobs import Lease, Stage
+from storage import events, idempotency, jobs, stages, workers
+from tests.support.storage.factories import NOW, add_job, worker
+
+LATER = NOW + timedelta(seconds=90)
+
+
+@pytest.fixture
+def held(session: Session) -> tuple[str, Lease]:
+    job = jobs.claim(session, add_job(session).id, worker_id="w", now=NOW, lease_seconds=60, max_attempts=3)
+    assert job
+    assert job.lease
+    return job.id, job.lease
+
+
+def test_a_stage_keeps_what_it_found(session: Session, held: tuple[str, Lease]) -> None:
+    job_id, lease = held
+    assert stages.outcome(session, job_id, Stage.IMPORT) is None
+    assert stages.save(session, job_id, lease, Stage.BASELINE, {"seconds": 1.5}, started_at=NOW, finished_at=LATER)
+    assert stages.save(session, job_id, lease, Stage.IMPORT, {"folded": True}, started_at=NOW, finished_at=NOW)
+    assert stages.outcome(session, job_id, Stage.IMPORT) == {"folded": True}
+    timeline = stages.timeline(session, job_id)
+    assert [finished.stage for finished in timeline] == [Stage.IMPORT, Stage.BASELINE]
+    assert [finished.seconds for finished in timeline] == [0, 90]
+    assert stages.outcomes(session, job_id) == {Stage.IMPORT: {"folded": True}, Stage.BASELINE: {"seconds": 1.5}}
+
+
+def test_a_stage_that_ran_again_keeps_the_last_outcome(session: Session, held: tuple[str, Lease]) -> None:
+    job_id, lease = held
+    for number in (1, 2):
+        assert stages.save(session, job_id, lease, Stage.PLAN, {"n": number}, started_at=NOW, finished_at=NOW)
+        assert stages.outcome(session, job_id, Stage.PLAN) == {"n": number}
+    assert len(stages.timeline(session, job_id)) == 1
+
+
+def test_a_stage_of_a_lost_lease_is_not_kept(session: Session, held: tuple[str, Lease]) -> None:
+    job_id, lease = held
+    assert jobs.claim(session, job_id, worker_id="w2", now=LATER, lease_seconds=60, max_attempts=3)
+    assert not stages.save(session, job_id, lease, Stage.IMPORT, {}, started_at=NOW, finished_at=NOW)
+    assert stages.timeline(session, job_id) == []
+
+
+def test_events_are_read_on_from_the_last_one_seen(session: Session, held: tuple[str, Lease]) -> None:
+    job_id, _ = held
+    other = add_job(session).id
+    numbers = [events.append(session, job_id, EventKind.NOTE, {"n": n}, now=NOW) for n in range(5)]
+    events.append(session, other, EventKind.NOTE, {"n": 99}, now=NOW)
+    assert numbers == sorted(numbers)
+    seen = events.after(session, job_id, numbers[1], 2)
+    assert [(event.id, event.data["n"]) for event in seen] == [(numbers[2], 2), (numbers[3], 3)]
+    assert (seen[0].kind, seen[0].job_id, seen[0].at) == (EventKind.NOTE, job_id, NOW)
+    assert events.after(session, job_id, numbers[-1], 10) == []
+
+
+def test_events_belong_to_a_job(session: Session) -> None:
+    with pytest.raises(errors.JobNotFound):
+        events.append(session, "j-nothing", EventKind.NOTE, {}, now=NOW)
+    assert events.after(session, "j-nothing", 0, 10) == []
+
+
+def test_a_worker_is_known_by_its_last_beat(session: Session) -> None:
+    workers.beat(session, worker())
+    workers.beat(session, worker(now=LATER, current_job="j-1"))
+    workers.beat(session, worker("host:2:2"))
+    assert workers.known(session) == [worker(now=LATER, current_job="j-1"), worker("host:2:2")]
+    assert workers.known(session, seen_since=LATER) == [worker(now=LATER, current_job="j-1")]
+
+
+def test_workers_that_are_gone_are_forgotten(session: Session) -> None:
+    workers.beat(session, worker("old"))
+    workers.beat(session, worker("new", now=LATER))
+    workers.beat(session, worker("stopped", now=LATER))
+    assert workers.forget_gone(session, seen_before=LATER) == ["old"]
+    assert workers.forget(session, ["stopped", "never was"]) == 1
+    assert [known.id for known in workers.known(session)] == ["new"]
+
+
+def test_a_repeated_request_gets_the_same_answer(session: Session) -> None:
+    assert idempotency.recall(session, "key", "request", now=NOW) is None
+    idempotency.remember(session, "key", "request", "j-1", now=NOW)
+    assert idempotency.recall(session, "key", "request", now=NOW) == "j-1"
+    assert idempotency.recall(session, "k" * 10_000, "request", now=NOW) is None
+    with pytest.raises(errors.IdempotencyMismatch):
+        idempotency.recall(session, "key", "another request", now=NOW)
+
+
+def test_of_two_requests_with_one_key_the_second_is_not_answered(session: Session) -> None:
+    idempotency.remember(session, "key", "request", "j-1", now=NOW)
+    with pytest.raises(errors.Conflict):
+        idempotency.remember(session, "key", "request", "j-2", now=NOW)
+    assert idempotency.recall(session, "key", "request", now=NOW) == "j-1"
+
+
+def test_answers_are_forgotten_in_time(session: Session) -> None:
+    idempotency.remember(session, "old", "request", "j-1", now=NOW)
+    idempotency.remember(session, "new", "request", "j-2", now=LATER)
+    late = LATER + idempotency.KEPT
+    assert idempotency.recall(session, "new", "request", now=late) == "j-2"
+    assert idempotency.forget(session, made_before=LATER) == 1
+    assert idempotency.recall(session, "old", "request", now=NOW) is None
+    assert idempotency.recall(session, "new", "request", now=NOW) == "j-2"
+
+
+def test_an_answer_that_nobody_forgot_yet_is_too_old_all_the_same(session: Session) -> None:
+    idempotency.remember(session, "key", "request", "j-1", now=NOW)
+    late = NOW + idempotency.KEPT + timedelta(seconds=1)
+    assert idempotency.recall(session, "key", "another request", now=late) is None
+    idempotency.remember(session, "key", "another request", "j-2", now=late)
+    assert idempotency.recall(session, "key", "another request", now=late) == "j-2"
+
+
+def test_events_of_many_jobs_are_read_at_once(session: Session) -> None:
+    first, second, third = (add_job(session).id for _ in range(3))
+    for number in range(4):
+        for job_id in (first, second, third):
+            events.append(session, job_id, EventKind.NOTE, {"n": number}, now=NOW)
+    seen = events.after(session, second, 0, 3)[-1].id
+    found = events.newer(session, {first: 0, second: seen, "j-none": 0}, 100)
+    assert [event.id for event in found] == sorted(event.id for event in found)
+    for job_id, last_id in ((first, 0), (second, seen)):
+        theirs = [event for event in found if event.job_id == job_id]
+        assert theirs == events.after(session, job_id, last_id, 100)
+    assert len(found) == 5 + 2
+    assert events.newer(session, {first: 0, second: seen}, 3) == found[:3]
+
+
+def test_the_last_events_of_a_job(session: Session, held: tuple[str, Lease]) -> None:
+    job_id, _ = held
+    every = events.after(session, job_id, 0, 100)
+    assert len(every) == 2
+    assert events.tail(session, job_id, 1) == every[1:]
+    assert events.tail(session, job_id, 5) == every
+    assert events.tail(session, "j-none", 5) == []
+
+
+def test_which_jobs_have_ended(session: Session, held: tuple[str, Lease]) -> None:
+    job_id, _ = held
+    canceled = jobs.request_cancel(session, add_job(session).id, now=NOW)
+    assert events.ended(session, [job_id, canceled.id, "j-none"]) == {canceled.id, "j-none"}
+
+
+def test_the_last_events_of_some_kinds(session: Session, held: tuple[str, Lease]) -> None:
+    job_id, _ = held
+    for number in range(4):
+        events.append(session, job_id, EventKind.PROGRESS, {"n": number}, now=NOW)
+        events.append(session, job_id, EventKind.NOTE, {"n": number}, now=NOW)
+    events.append(session, add_job(session).id, EventKind.NOTE, {"n": 99}, now=NOW)
+    found = events.of_kinds(session, job_id, [EventKind.NOTE, EventKind.TASK], 3)
+    assert [(event.kind, event.data["n"]) for event in found] == [(EventKind.NOTE, n) for n in (1, 2, 3)]

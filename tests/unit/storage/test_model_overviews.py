@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from domain.jobs import Budget, JobRequest
+from storage import artifacts, jobs, model_overviews
+from storage.tables import digest_of
+from tests.support.storage.factories import DIGEST, NOW, add_job, add_model, artifact, report
+
+OTHER = digest_of("another model")
+SLOW, FAST, FASTEST = (report(tuned=median) for median in (0.9e-3, 0.5e-3, 0.2e-3))
+
+
+def publish(session: Session, text: str, **changes: Any) -> str:
+    made = artifact(add_job(session).id, text, **changes)
+    return artifacts.add(session, made).id
+
+
+def test_models_without_jobs_have_nothing(session: Session) -> None:
+    add_model(session)
+    overview = model_overviews.of_models(session, [DIGEST])[DIGEST]
+    assert (overview.jobs, overview.fastest) == (0, None)
+    assert model_overviews.of_models(session, []) == {}
+    assert model_overviews.fastest(session, DIGEST) == []
+
+
+def test_jobs_are_counted_and_the_fastest_verified_artifact_is_told(session: Session) -> None:
+    publish(session, "slow", report=SLOW)
+    fast = publish(session, "fast", report=FAST, device_key="another")
+    publish(session, "unverified", report=FASTEST, verified=False)
+    add_model(session, OTHER)
+    found = model_overviews.of_models(session, [DIGEST, OTHER])
+    assert found[DIGEST].jobs == 3
+    assert found[DIGEST].fastest is not None
+    assert found[DIGEST].fastest.id == fast
+    assert (found[OTHER].jobs, found[OTHER].fastest) == (0, None)
+
+
+def test_an_owners_jobs_alone_are_counted(session: Session) -> None:
+    add_job(session)
+    jobs.create(session, JobRequest(model_digest=DIGEST, budget=Budget(trials=1)), now=NOW, owner="ada")
+    counts = [model_overviews.of_models(session, [DIGEST], owner=who)[DIGEST].jobs for who in ("ada", "bob", None)]
+    assert counts == [1, 0, 2]
+
+
+def test_of_each_place_and_toolchain_the_fastest_is_told(session: Session) -> None:
+    publish(session, "slow", report=SLOW)
+    best = publish(session, "fast", report=FAST, now=NOW + timedelta(hours=1))
+    publish(session, "as fast, later", report=FAST, now=NOW + timedelta(hours=2))
+    differing = [
+        publish(session, f"{changes}", report=SLOW, **changes)
+        for changes in (
+            {"target": "another"},
+            {"device_key": "another"},
+            {"precision": "int8"},
+            {"toolchain": "another"},
+            {"input_shapes": {"x": (8, 3, 48, 192)}},
+        )
+    ]
+    publish(session, "unverified", report=FASTEST, verified=False)
+    found = [one.id for one in model_overviews.fastest(session, DIGEST)]
+    assert found[0] == best
+    assert sorted(found[1:]) == sorted(differing)
+    assert len(model_overviews.fastest(session, DIGEST, most=3)) == 3

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import pytest
+from sqlalchemy.orm import Session
+
+from domain import errors
+from domain.records import TrialError
+from storage import record_pages, records
+from storage.database import Database
+from storage.record_pages import RecordFilter
+from tests.support.storage.factories import DEVICE, TARGET, TOOLCHAIN, key, record
+from tests.unit.storage.test_records import many_records, plans
+
+__all__ = ["many_records"]
+
+IDENTITIES = (TARGET.identity, DEVICE.key, TOOLCHAIN.identity)
+
+
+def test_counts_of_many_workloads(session: Session) -> None:
+    mine = [record("dense", 1e-3, schedule=str(number)) for number in range(3)]
+    failed = record("conv", schedule="f", error=TrialError.RUN_ERROR)
+    other = [record("dense", 1e-3, schedule="o", job_id="j-2"), record("dense", 1e-3, schedule="o", target="another")]
+    records.add(session, [*mine, failed, *other])
+    assert records.counts_of_many(session, ["dense", "conv", "pool"], *IDENTITIES) == {"dense": 4, "conv": 1}
+    assert records.counts_of_many(session, ["dense"], *IDENTITIES, excluding_job="j-1") == {"dense": 1}
+
+
+def test_stale_records_are_counted_by_what_sets_them_apart(session: Session) -> None:
+    elsewhere = [
+        {"target": "another"},
+        {"device_key": "another"},
+        {"device_key": "another", "target": "another"},
+        {"toolchain": "another"},
+        {"toolchain": "another", "device_key": "another", "target": "another"},
+        {"toolchain": "a third"},
+    ]
+    stale = [record("dense", 1e-3, schedule=str(place), **changes) for place, changes in enumerate(elsewhere)]
+    records.add(session, [*stale, record("dense", 1e-3, schedule="mine"), record("pool", 1e-3, target="another")])
+    assert records.passed_over(session, ["dense", "conv"], *IDENTITIES) == {"target": 1, "device": 2, "toolchain": 3}
+    assert records.passed_over(session, ["conv"], *IDENTITIES) == {}
+    assert records.best(session, key("dense")) == record("dense", 1e-3, schedule="mine")
+
+
+@pytest.fixture
+def stored(session: Session) -> Session:
+    found = [
+        record("dense", 1e-3 * (5 - number), schedule=str(number), job_id=f"j-{number % 2}", trial_number=number)
+        for number in range(5)
+    ]
+    records.add(session, [*found, record("dense", schedule="e", error=TrialError.RUN_ERROR, job_id="j-1")])
+    records.add(session, [record("conv", 1e-3, schedule="c", tuner="ansor", target="another")])
+    return session
+
+
+@pytest.mark.parametrize(
+    ("wanted", "schedules"),
+    [
+        (RecordFilter(), "01234ec"),
+        (RecordFilter(workload_key="dense"), "01234e"),
+        (RecordFilter(valid_only=True), "01234c"),
+        (RecordFilter(tuner="ansor"), "c"),
+        (RecordFilter(target="another"), "c"),
+        (RecordFilter(target=TARGET.identity, job_id="j-1"), "13e"),
+        (RecordFilter(device_key="another"), ""),
+        (RecordFilter(toolchain="another"), ""),
+    ],
+)
+def test_filters_hold_and_pages_join(stored: Session, wanted: RecordFilter, schedules: str) -> None:
+    for limit in (1, 2, 100):
+        found, token = record_pages.page(stored, wanted, limit=limit)
+        while token is not None:
+            assert len(found) % limit == 0
+            more, token = record_pages.page(stored, wanted, limit=limit, page_token=token)
+            found += more
+        assert "".join(each.schedule for each in found) == schedules
+
+
+def test_history_is_a_key_s_trials_in_order(stored: Session) -> None:
+    first, token = record_pages.history(stored, key("dense"), limit=4)
+    rest, end = record_pages.history(stored, key("dense"), limit=4, page_token=token)
+    assert first + rest == records.of_key(stored, key("dense"))
+    assert end is None
+
+
+@pytest.mark.parametrize("token", ["", "r", "r-1", "rx", "1", "r" + "9" * 19, "r1 OR 1=1"])
+def test_a_made_up_token_is_refused(session: Session, token: str) -> None:
+    with pytest.raises(errors.InvalidPageToken):
+        record_pages.page(session, RecordFilter(), limit=1, page_token=token)
+
+
+def test_a_stream_yields_all_in_chunks(database: Database) -> None:
+    with database.transaction() as session:
+        assert list(record_pages.stream(database, RecordFilter())) == []
+        records.add(session, [record("dense", 1e-3, schedule=str(number)) for number in range(2001)])
+    chunks = list(record_pages.stream(database, RecordFilter(tuner="autotvm")))
+    assert [len(chunk) for chunk in chunks] == [1000, 1000, 1]
+    assert [each.schedule for chunk in chunks for each in chunk] == [str(number) for number in range(2001)]
+
+
+def test_pages_counts_and_exports_use_an_index(many_records: Database) -> None:
+    identities = dict(zip(("target", "device_key", "toolchain"), IDENTITIES, strict=True))
+    workloads = [f"conv {number}" for number in range(43)]
+    asked = {
+        "ix_records_history (workload_digest=? AND target=? AND device_key=? AND toolchain=? AND id>?": (
+            lambda session: record_pages.history(session, key("conv 1"), limit=50, page_token="r5000")
+        ),
+        "ix_records_export (tuner=? AND target=? AND device_key=? AND toolchain=? AND id>?": lambda session: (
+            record_pages.page(session, RecordFilter(tuner="autotvm", **identities), limit=50, page_token="r9")
+        ),
+        "ix_records_job_id_id (job_id=? AND id>?": (
+            lambda session: record_pages.page(session, RecordFilter(job_id="j-1"), limit=50, page_token="r9")
+        ),
+        "(workload_digest=? AND target=? AND device_key=? AND toolchain=?": (
+            lambda session: records.counts_of_many(session, workloads, *IDENTITIES)
+        ),
+        "(workload_digest=?": lambda session: records.passed_over(session, workloads, *IDENTITIES),
+    }
+    for index, ask in asked.items():
+        steps = plans(many_records, ask)
+        assert any(index in step for step in steps), steps
+        assert not [step for step in steps if step.startswith("SCAN")], steps
+        ordered = "id>" in index
+        assert not (ordered and any("TEMP B-TREE FOR ORDER" in step for step in steps)), steps
+
+
+def test_what_to_learn_from_and_what_is_searched_use_an_index(many_records: Database) -> None:
+    identities = dict(zip(("target", "device_key", "toolchain"), IDENTITIES, strict=True))
+    steps = plans(
+        many_records,
+        lambda session: records.transfer_candidates(
+            session, "conv", excluding_workload="a", **identities, tuner="autotvm", limit=9
+        ),
+    )
+    assert any("ix_tuning_tasks_name_workload_digest (name=?" in step for step in steps), steps
+    assert not [step for step in steps if step.startswith("SCAN")], steps

@@ -1,0 +1,399 @@
+from __future__ import annotations
+
+import ast
+import dataclasses
+import io
+import json
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domain import errors
+from domain.artifacts import Conditions, Contender, FailedTask, OutputError, Report, Variant, Verification
+from domain.tensors import TensorSpec
+from tuner import bundle, bundle_texts, catalogue
+from tuner.bundle import Manifest
+from tuner.timing import of_samples
+
+MANIFEST = Manifest(
+    model_digest="ab" * 32,
+    model_name="ppocr-cls",
+    variant="tuned",
+    target="llvm -mcpu=znver3",
+    threads=2,
+    device_key="x86_64/amd/avx2/t2",
+    toolchain={"engine": "relay", "tvm": "0.19.0", "llvm": "22"},
+    precision="f32",
+    inputs=(TensorSpec(name="x", dtype="float32", shape=(1, 3, 48, 192)),),
+    outputs=(TensorSpec(name="y", dtype="float32", shape=(1, 2)),),
+    created_by="tunesmith 0.1.0",
+)
+ERROR = OutputError(output="y", dtype="float32", max_abs=1e-7, max_rel=2e-7, atol=1e-5, rtol=5e-4, passed=True)
+REPORT = Report(
+    timings={variant: of_samples([1e-3, 1.1e-3, 1.2e-3]) for variant in Variant},
+    verifications={Variant.TUNED: Verification(variant=Variant.TUNED, seeds=(0, 1, 2), outputs=(ERROR,))},
+    published=Variant.TUNED,
+    speedup_over_untuned=1.5,
+    speedup_over_reference=0.9,
+    summary="Tuning made it 1.50× as fast.",
+    engines={Variant.TUNED: "relay/tvm-0.19.0/llvm-22.1.8"},
+    choice=("autotvm leads.",),
+    portfolio=(
+        Contender(name="ansor", tuner="ansor", engine="relay", seconds=1e-3, trials=64, verdict="published"),
+        Contender(name="autotvm", tuner="autotvm", engine="relay", verdict="wrong results"),
+    ),
+    conditions=Conditions(
+        device="Zen", threads=2, governor="performance", megahertz=(3000.0, 3700.0), load=0.25, drift=0.08, noisy=True,
+        reasons=("the calibration loop varied by 8%",),
+    ),
+    failed_tasks=(FailedTask(position=3, name="conv2d.x86", failures={"build_error": 8}, hint="See the log."),),
+)  # fmt: skip
+SHARED = bundle.FILES - {"mod.tar", "mod.a"}
+"""What a bundle of one shared library for the graph executor holds."""
+RECORDS = ['{"input": ["llvm", "dense_nopack.x86"], "result": [[1e-05], 0, 0.1, 1.0]}']
+
+
+@pytest.fixture
+def compiled(tmp_path: Path) -> Path:
+    folder = tmp_path / "compiled"
+    folder.mkdir()
+    (folder / "mod.so").write_bytes(b"\x7fELF" + bytes(3_000_000))
+    (folder / "mod.json").write_text('{"nodes": []}')
+    (folder / "mod.params").write_bytes(b"\x01params")
+    return folder
+
+
+@pytest.fixture
+def tar(compiled: Path, tmp_path: Path) -> Path:
+    bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=MANIFEST, report=REPORT, records=RECORDS)
+    return tmp_path / "b.tar"
+
+
+def rewritten(tar: Path, change: Callable[[tarfile.TarInfo, bytes], list[tuple[tarfile.TarInfo, bytes]]]) -> Path:
+    """The bundle with each member replaced by what ``change`` makes of it."""
+    path = tar.with_name("changed.tar")
+    with tarfile.open(tar) as old, tarfile.open(path, "w") as new:
+        for member in old:
+            file = old.extractfile(member)
+            assert file
+            for info, data in change(member, file.read()):
+                info.size = len(data) if info.isreg() else 0
+                new.addfile(info, io.BytesIO(data))
+    return path
+
+
+def with_member(tar: Path, name: str, **attributes: object) -> Path:
+    """The bundle with one more member in front."""
+    path = tar.with_name("changed.tar")
+    with tarfile.open(tar) as old, tarfile.open(path, "w") as new:
+        extra = tarfile.TarInfo(name)
+        for attribute, value in attributes.items():
+            setattr(extra, attribute, value)
+        new.addfile(extra)
+        for member in old:
+            new.addfile(member, old.extractfile(member))
+    return path
+
+
+def test_a_bundle_comes_back_as_it_was_written(tar: Path, compiled: Path, tmp_path: Path) -> None:
+    manifest = bundle.open_bundle(tar, tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == SHARED
+    for name in ("mod.so", "mod.json", "mod.params"):
+        assert (tmp_path / "out" / name).read_bytes() == (compiled / name).read_bytes()
+    assert manifest.inputs == MANIFEST.inputs
+    assert manifest.toolchain == MANIFEST.toolchain
+    assert set(manifest.files) == SHARED - {"manifest.json"}
+    assert bundle.read_manifest(tmp_path / "out") == manifest
+
+
+def test_the_evidence_and_the_records_are_inside(tar: Path, tmp_path: Path) -> None:
+    bundle.open_bundle(tar, tmp_path / "out")
+    evidence = json.loads((tmp_path / "out" / "evidence.json").read_text())
+    assert evidence["benchmark"]["reference"]["samples"] == [1e-3, 1.1e-3, 1.2e-3]
+    assert evidence["verification"]["tuned"]["outputs"][0]["max_abs"] == 1e-7
+    assert evidence["verification"]["tuned"]["passed"] is True
+    assert evidence["published"] == "tuned"
+    assert evidence["engines"] == {"tuned": "relay/tvm-0.19.0/llvm-22.1.8"}
+    assert evidence["choice"] == ["autotvm leads."]
+    assert [(each["name"], each["seconds"], each["verdict"]) for each in evidence["portfolio"]] == [
+        ("ansor", 1e-3, "published"),
+        ("autotvm", None, "wrong results"),
+    ]
+    assert (evidence["conditions"]["load"], evidence["conditions"]["noisy"]) == (0.25, True)
+    assert evidence["benchmark"]["tuned"].keys() >= {"ci_low", "ci_high"}
+    (failed,) = evidence["failed_tasks"]
+    assert (failed["name"], failed["failures"]) == ("conv2d.x86", {"build_error": 8})
+    assert json.loads((tmp_path / "out" / "records.json").read_text()) == {"tuner": "autotvm", "records": RECORDS}
+    readme = (tmp_path / "out" / "README.md").read_text()
+    assert REPORT.summary in readme
+    assert "| ansor | 1.0000 | 64 | published |\n| autotvm |  | 0 | wrong results |" in readme
+    assert "`x` float32[1, 3, 48, 192]" in readme
+    assert (
+        "On Zen, 2 thread(s), governor performance, 3000 to 3700 MHz, 0.2 other programs at work, "
+        "a calibration loop varied by 8.0%. The machine was busy (the calibration loop varied by 8%)"
+    ) in readme
+    ast.parse((tmp_path / "out" / "example.py").read_text())
+
+
+def test_the_same_content_gives_the_same_bytes(compiled: Path, tar: Path, tmp_path: Path) -> None:
+    time.sleep(0.01)
+    for path in compiled.iterdir():
+        path.touch()
+        path.chmod(0o600)
+    bundle.write(tmp_path / "again.tar", compiled=compiled, manifest=MANIFEST, report=REPORT, records=RECORDS)
+    assert (tmp_path / "again.tar").read_bytes() == tar.read_bytes()
+
+
+def test_nobodys_name_or_time_is_in_a_bundle(tar: Path) -> None:
+    with tarfile.open(tar) as archive:
+        members = archive.getmembers()
+    assert [member.name for member in members] == sorted(SHARED)
+    assert {(member.uid, member.uname, member.mtime) for member in members} == {(0, "", 0)}
+
+
+def test_a_missing_compiled_file_is_told(compiled: Path, tmp_path: Path) -> None:
+    (compiled / "mod.params").unlink()
+    with pytest.raises(FileNotFoundError):
+        bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=MANIFEST, report=REPORT)
+
+
+@pytest.mark.parametrize("name", sorted(SHARED))
+def test_a_changed_file_is_noticed(tar: Path, tmp_path: Path, name: str) -> None:
+    changed = rewritten(tar, lambda info, data: [(info, data[:-2] + b"?" + data[-1:] if info.name == name else data)])
+    with pytest.raises(errors.InvalidBundle, match="manifest"):
+        bundle.open_bundle(changed, tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", sorted(SHARED))
+def test_a_missing_file_is_noticed(tar: Path, tmp_path: Path, name: str) -> None:
+    changed = rewritten(tar, lambda info, data: [] if info.name == name else [(info, data)])
+    with pytest.raises(errors.InvalidBundle, match=name):
+        bundle.open_bundle(changed, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes"),
+    [
+        ("../evil", {}),
+        ("/evil", {}),
+        ("sub/mod.so", {}),
+        ("./mod.so", {}),
+        ("stranger.txt", {}),
+        ("mod.so", {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}),
+        ("mod.so", {"type": tarfile.LNKTYPE, "linkname": "mod.json"}),
+        ("mod.so", {"type": tarfile.DIRTYPE}),
+        ("mod.so", {"type": tarfile.FIFOTYPE}),
+        ("mod.so", {"type": tarfile.CHRTYPE}),
+        ("mod.so", {}),
+    ],
+)
+def test_tricks_are_refused(tar: Path, tmp_path: Path, name: str, attributes: dict[str, object]) -> None:
+    with pytest.raises(errors.InvalidBundle):
+        bundle.open_bundle(with_member(tar, name, **attributes), tmp_path / "in" / "out")
+    assert not (tmp_path / "in" / "evil").exists()
+    assert not Path("/evil").exists()
+
+
+def test_a_link_that_waits_in_the_folder_is_not_followed(tar: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "victim").write_text("untouched")
+    (tmp_path / "out" / "mod.so").symlink_to(tmp_path / "victim")
+    bundle.open_bundle(tar, tmp_path / "out")
+    assert (tmp_path / "victim").read_text() == "untouched"
+
+
+def test_a_size_beyond_all_measure_is_refused(tar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundle, "MAX_BYTES", 1_000_000)
+    with pytest.raises(errors.InvalidBundle, match="too large"):
+        bundle.open_bundle(tar, tmp_path / "out")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a tar at all" * 100, bytes(10240)], ids=["empty", "text", "zeros"])
+def test_what_is_no_tar_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "b.tar").write_bytes(content)
+    with pytest.raises(errors.InvalidBundle):
+        bundle.open_bundle(tmp_path / "b.tar", tmp_path / "out")
+    with pytest.raises(errors.InvalidBundle):
+        bundle.open_bundle(tmp_path / "missing.tar", tmp_path / "out")
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_a_truncated_bundle_is_refused(tar: Path, tmp_path: Path, share: float) -> None:
+    data = tar.read_bytes()
+    tar.write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(errors.InvalidBundle):
+        bundle.open_bundle(tar, tmp_path / "out")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format_version": 2}', '{"format_version": 1}', "[" * 100_000])
+def test_a_manifest_that_makes_no_sense_is_refused(tar: Path, tmp_path: Path, text: str) -> None:
+    changed = rewritten(tar, lambda info, data: [(info, text.encode() if info.name == "manifest.json" else data)])
+    with pytest.raises(errors.InvalidBundle):
+        bundle.open_bundle(changed, tmp_path / "out")
+
+
+def test_facts_that_a_later_release_adds_are_left_out(tar: Path, tmp_path: Path) -> None:
+    def add(info: tarfile.TarInfo, data: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
+        if info.name == "manifest.json":
+            data = json.dumps({**json.loads(data), "something_new": 1}).encode()
+        return [(info, data)]
+
+    assert bundle.open_bundle(rewritten(tar, add), tmp_path / "out").model_name == "ppocr-cls"
+
+
+def with_manifest(tar: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """The bundle with facts of its manifest changed."""
+
+    def changed(info: tarfile.TarInfo, data: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
+        if info.name == "manifest.json":
+            facts = json.loads(data)
+            change(facts)
+            data = json.dumps(facts).encode()
+        return [(info, data)]
+
+    return rewritten(tar, changed)
+
+
+def test_bundles_of_earlier_releases_open(tar: Path, tmp_path: Path) -> None:
+    def forget(facts: dict[str, Any]) -> None:
+        for name in ("executor", "format", "tuner"):
+            del facts[name]
+
+    manifest = bundle.open_bundle(with_manifest(tar, forget), tmp_path / "out")
+    assert (manifest.executor, manifest.format, manifest.tuner) == ("graph", "shared", "autotvm")
+
+
+@pytest.mark.parametrize("linked", [True, False])
+@pytest.mark.parametrize("executor", ["graph", "vm"])
+@pytest.mark.parametrize(("form", "added"), [("shared", None), ("object", "mod.tar"), ("system-lib", "mod.a")])
+def test_a_bundle_holds_what_its_executor_and_format_need(
+    compiled: Path, tmp_path: Path, executor: str, form: str, added: str | None, linked: bool
+) -> None:
+    if added:
+        (compiled / added).write_bytes(b"objects")
+    if not linked:
+        (compiled / "mod.so").unlink()
+    facts = dataclasses.replace(MANIFEST, executor=executor, format=form)
+    if form == "shared" and not linked:
+        with pytest.raises(FileNotFoundError):
+            bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=facts, report=REPORT)
+        return
+    written = bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=facts, report=REPORT)
+    params = {"mod.params"} if executor == "graph" else set()
+    binaries = {"mod.json"} | params | ({"mod.so"} if linked else set()) | ({added} if added else set())
+    assert {name for name in written.files if name.startswith("mod.")} == binaries
+    assert bundle.open_bundle(tmp_path / "b.tar", tmp_path / "out") == written
+    readme = (tmp_path / "out" / "README.md").read_text()
+    assert all(f"* `{name}`: " in readme for name in binaries)
+    example = (tmp_path / "out" / "example.py").read_text()
+    assert ("VirtualMachine" in example) == (executor == "vm")
+    ast.parse(example)
+
+
+@pytest.mark.parametrize("facts", [{"executor": "gpu"}, {"format": "zip"}, {"format": "object"}])
+def test_a_manifest_that_does_not_fit_its_files_is_refused(tar: Path, tmp_path: Path, facts: dict[str, str]) -> None:
+    changed = with_manifest(tar, lambda known: known.update(facts))
+    with pytest.raises(errors.InvalidBundle):
+        bundle.open_bundle(changed, tmp_path / "out")
+
+
+def test_a_file_that_the_manifest_does_not_describe_is_refused(tar: Path, tmp_path: Path) -> None:
+    with pytest.raises(errors.InvalidBundle, match=r"mod\.tar"):
+        bundle.open_bundle(with_member(tar, "mod.tar"), tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("engine", "tuner", "named"),
+    [("relay", None, "autotvm"), ("relax", None, "metaschedule"), ("relay", "ansor", "ansor"), ("relay", "", "")],
+)
+def test_the_records_name_their_tuner(
+    compiled: Path, tmp_path: Path, engine: str, tuner: str | None, named: str
+) -> None:
+    made_by = {**MANIFEST.toolchain, "engine": engine}
+    facts = dataclasses.replace(MANIFEST, tuner=tuner, executor="", toolchain=made_by)
+    assert facts.executor == {"relay": "graph", "relax": "vm"}[engine]
+    bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=facts, report=REPORT, records=RECORDS)
+    bundle.open_bundle(tmp_path / "b.tar", tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "records.json").read_text())["tuner"] == named
+
+
+def test_what_runs_a_bundle_needs_no_plugins(compiled: Path, tmp_path: Path) -> None:
+    facts = dataclasses.replace(MANIFEST, toolchain={**MANIFEST.toolchain, "tvm": "0.19.0+plugins.1f2e3d4c"})
+    written = bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=facts, report=REPORT)
+    bundle.open_bundle(tmp_path / "b.tar", tmp_path / "out")
+    assert written.toolchain["tvm"] == "0.19.0+plugins.1f2e3d4c"
+    assert "plain TVM 0.19.0 and numpy" in (tmp_path / "out" / "example.py").read_text()
+    assert "It needs numpy and TVM 0.19.0." in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_a_bundle_that_nothing_was_run_of_says_so(compiled: Path, tmp_path: Path) -> None:
+    unproven = dataclasses.replace(REPORT, timings={}, verifications={})
+    bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=MANIFEST, report=unproven)
+    bundle.open_bundle(tmp_path / "b.tar", tmp_path / "out")
+    readme = (tmp_path / "out" / "README.md").read_text()
+    assert "Nothing: it was built without being run" in readme
+    assert "| measured on | nothing |" in readme
+    assert "| variant | mean |" not in readme
+
+
+def pins(engine: str) -> set[str]:
+    return set(catalogue.get(engine).requirements.with_suffix(".in").read_text().split())
+
+
+def test_what_to_install_is_what_the_engines_have() -> None:
+    for release, engine in (("0.19.0", "relay"), ("0.27.0.post1", "relax")):
+        assert set(bundle_texts.WHEELS[release].split()) <= pins(engine)
+    assert len(bundle_texts.WHEELS) == 2
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize(
+    ("engine", "tvm", "line"),
+    [
+        ("relay", "0.19.0", f"pip install numpy {bundle_texts.WHEELS['0.19.0']}"),
+        ("relay", "0.19.0+plugins.1f2e3d4c", f"pip install numpy {bundle_texts.WHEELS['0.19.0']}"),
+        ("relax", "0.27.0.post1", "pip install numpy apache-tvm==0.27.0.post1"),
+        ("relax", "0.28.dev0", None),
+    ],
+)
+def test_without_tvm_the_example_says_what_to_install(tmp_path: Path, engine: str, tvm: str, line: str | None) -> None:
+    toolchain = {"engine": engine, "tvm": tvm, "llvm": "22"}
+    manifest = dataclasses.replace(MANIFEST, toolchain=toolchain, executor="")
+    program = bundle_texts.example(manifest)
+    ast.parse(program)
+    (tmp_path / "example.py").write_text(program)
+    (tmp_path / "manifest.json").write_text('{"threads": 1}')
+    # Without site-packages there is neither numpy nor TVM.
+    command = [sys.executable, "-I", "-S", tmp_path / "example.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    release = tvm.partition("+")[0]
+    told = f"No module named 'numpy': this program needs numpy and TVM {release}"
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (f"{told}, for example: {line}\n" if line else f"{told}\n")
+    assert ("pip install" in bundle_texts.readme(manifest, REPORT, [])) == bool(line)
+    assert not line or f"    {line}\n    python example.py\n" in bundle_texts.readme(manifest, REPORT, [])
+
+
+def test_a_readme_tells_the_limits_and_what_was_fed() -> None:
+    error = dataclasses.replace(ERROR, max_rel=0.04, rtol=0.1, top1=0.9375, least_top1=0.9)
+    checked = Verification(
+        variant=Variant.TUNED, seeds=tuple(range(16)), outputs=(error,), precision="int8", inputs={"x": "image"}
+    )
+    broken = dataclasses.replace(
+        checked, variant=Variant.UNTUNED, outputs=(dataclasses.replace(error, not_finite=2, passed=False),)
+    )
+    report = dataclasses.replace(REPORT, verifications={Variant.TUNED: checked, Variant.UNTUNED: broken})
+    text = bundle_texts.readme(MANIFEST, report, ["mod.so"])
+    assert "on 16 seeded inputs (`x` image)" in text
+    assert "| TVM, tuned | int8 | `y` | 1e-07 | 0.04 | 1e-05 + 0.1 × | 93.8% (at least 90.0%) | passed |" in text
+    assert "FAILED: 2 not finite" in text
+    nothing = dataclasses.replace(checked, outputs=(error, dataclasses.replace(error, output="z", not_compared=True)))
+    text = bundle_texts.readme(MANIFEST, dataclasses.replace(report, verifications={Variant.TUNED: nothing}), [])
+    assert "(at least 90.0%) | not compared: no finite number in the reference |" in text
+    assert bundle.evidence(report)["verification"]["tuned"]["outputs"][0]["top1"] == 0.9375

@@ -1,0 +1,20 @@
+"""What a bundle's README says of how it was measured."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tests.unit.tuner.test_bundle import MANIFEST, REPORT
+from tuner import bundle_texts
+
+
+@pytest.mark.parametrize(
+    ("megahertz", "told"), [((3000.0, 3700.0), ", 3000 to 3700 MHz,"), ((2595.9, 2596.2), ", 2596 MHz,")]
+)
+def test_one_frequency_is_no_range(megahertz: tuple[float, float], told: str) -> None:
+    assert REPORT.conditions is not None
+    conditions = dataclasses.replace(REPORT.conditions, megahertz=megahertz)
+    report = dataclasses.replace(REPORT, conditions=conditions)
+    assert told in bundle_texts.readme(MANIFEST, report, [])

@@ -1,0 +1,49 @@
+"""Codes of engines: each is documented, and what is the caller's own becomes the caller's error."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from domain import errors
+from tuner import failures
+
+ROOT = Path(__file__).parents[3]
+OWN = {
+    "child_not_started",
+    "compile_failed",
+    "disk_full",
+    "engine_internal_error",
+    "plugin_failed",
+    "unknown_method",
+    "unknown_workload",
+    "wrong_rewriting",
+}
+"""What is an engine's failure, whoever asked."""
+
+
+def codes() -> set[str]:
+    pattern = re.compile(r"(?:EngineFailure|faults\.failure)\(\s*\"([a-z_]+)\"")
+    sources = (ROOT / "tuner" / "engines").rglob("*.py")
+    return {code for source in sources for code in pattern.findall(source.read_text())}
+
+
+def test_every_code_of_an_engine_has_a_meaning() -> None:
+    assert "compiler_missing" in codes()
+    assert codes() - OWN <= set(failures.CODES)
+
+
+@pytest.mark.parametrize("code", sorted(set(failures.CODES) - {"shape_required", "shape_mismatch"}))
+def test_every_code_is_documented(code: str) -> None:
+    text = (ROOT / "docs" / "engine-protocol.md").read_text()
+    assert f"`{code}`" in text.partition("## Codes of failure")[2]
+
+
+def test_the_callers_error_keeps_what_the_engine_said() -> None:
+    failed = errors.EngineRequestFailed("compiler_missing", "no nvcc", hint="Install it.", details={"a": 1})
+    explained = failures.explain(failed)
+    assert isinstance(explained, errors.CompilerMissing)
+    assert (explained.message, explained.hint, explained.details) == ("no nvcc", "Install it.", {"a": 1})
+    assert failures.explain(errors.EngineRequestFailed("compile_failed", "no")).code == "engine_request_failed"

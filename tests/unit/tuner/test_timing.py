@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from domain.artifacts import Timing, Variant
+from domain.ports import Canceled, OnEvent
+from tests.support.tuner.fakes import FakeEngine
+from tuner.timing import ROUNDS, SAMPLES_PER_ROUND, Timed, alone, interleave, of_samples, percentile
+
+Json = dict[str, Any]
+
+
+def engine(seconds: Callable[[], float], log: list[str], name: str) -> FakeEngine:
+    def take_time(params: Json, _: OnEvent) -> Json:
+        log.append(name)
+        return {"samples": [seconds() for _ in range(params["repeat"])]}
+
+    return FakeEngine({"time": take_time})
+
+
+def timed(log: list[str], **seconds: float) -> list[Timed[Variant]]:
+    return [
+        Timed(name=Variant(name), engine=engine(lambda value=value: value, log, name), params={"bundle": "/b"})
+        for name, value in seconds.items()
+    ]
+
+
+def run(parties: list[Timed[Variant]], **options: Any) -> dict[Variant, Timing]:
+    return interleave(parties, pause=lambda _: None, **options)
+
+
+# taking turns
+
+
+def test_every_variant_is_timed_in_every_round_in_changing_order() -> None:
+    log: list[str] = []
+    timings = run(timed(log, reference=1e-3, untuned=2e-3, tuned=1.5e-3), rounds=10, samples=3, seed=1)
+    assert [len(timings[variant].samples) for variant in Variant] == [30, 30, 30]
+    turns = [tuple(log[start : start + 3]) for start in range(6, len(log), 3)]
+    assert len(turns) == 10
+    assert all(sorted(turn) == ["reference", "tuned", "untuned"] for turn in turns)
+    assert len(set(turns)) > 2
+    again: list[str] = []
+    run(timed(again, reference=1e-3, untuned=2e-3, tuned=1.5e-3), rounds=10, samples=3, seed=1)
+    assert again == log
+
+
+@pytest.mark.parametrize(("seconds", "number"), [(5.0, 1), (1e-2, 2), (1e-3, 20), (1e-5, 2000), (0.0, 10_000)])
+def test_a_sample_lasts_long_enough(seconds: float, number: int) -> None:
+    party = timed([], untuned=seconds)[0]
+    run([party], rounds=1)
+    assert isinstance(party.engine, FakeEngine)
+    asked = [params for _, params in party.engine.requests]
+    assert asked[0]["number"] == 1
+    assert asked[-1] == {"bundle": "/b", "number": number, "repeat": SAMPLES_PER_ROUND + 1}
+
+
+def test_a_benchmark_can_be_canceled() -> None:
+    with pytest.raises(Canceled):
+        run(timed([], untuned=1e-3), canceled=lambda: True)
+
+
+def test_time_can_cut_a_benchmark_short_but_not_below_three_rounds() -> None:
+    timings = run(timed([], untuned=1e-3), rounds=50, samples=2, seconds=0.0)
+    assert len(timings[Variant.UNTUNED].samples) == 6
+
+
+# one by itself
+
+
+def waking(seconds: float, asleep: float) -> Timed[Variant]:
+    """A build whose threads share a core in the first seconds of each request, and so take twice as long."""
+
+    def take_time(params: Json, _: OnEvent) -> Json:
+        samples, passed = [], 0.0
+        for _sample in range(params["repeat"]):
+            started = passed
+            for _run in range(params["number"]):
+                passed += seconds * (2 if passed < asleep else 1)
+            samples.append((passed - started) / params["number"])
+        return {"samples": samples}
+
+    return Timed(name=Variant.TUNED, engine=FakeEngine({"time": take_time}), params={"bundle": "/b"})
+
+
+@pytest.mark.parametrize("number", [None, 1, 7, 500])
+def test_a_build_by_itself_takes_as_long_as_among_others(number: int | None) -> None:
+    compared = run([waking(3e-4, 0.015)])[Variant.TUNED]
+    counted, samples = alone(waking(3e-4, 0.015), samples=50, number=number, pause=lambda _: None)
+    assert counted == (number or 67)
+    assert len(samples) == 50
+    assert samples == pytest.approx([compared.median] * 50)
+    assert compared.median == pytest.approx(3e-4)
+
+
+@pytest.mark.parametrize(
+    ("samples", "slices"), [(1, [1]), (10, [3, 3, 3, 1]), (60, [3] * ROUNDS), (200, [10] * ROUNDS)]
+)
+def test_samples_of_one_build_are_spread_over_slices(samples: int, slices: list[int]) -> None:
+    party, pauses = timed([], tuned=1e-3)[0], list[float]()
+    assert alone(party, samples=samples, pause=pauses.append) == (20, [1e-3] * samples)
+    assert isinstance(party.engine, FakeEngine)
+    assert [params["repeat"] - 1 for _, params in party.engine.requests[2:]] == slices
+    assert len(pauses) == len(slices)
+
+
+def test_a_slow_build_is_run_few_times() -> None:
+    party = timed([], tuned=5.0)[0]
+    assert alone(party, samples=3, pause=lambda _: None) == (1, [5.0] * 3)
+    assert isinstance(party.engine, FakeEngine)
+    assert sum(params["repeat"] for _, params in party.engine.requests) == 8
+
+
+# statistics
+
+
+@given(st.lists(st.floats(1e-7, 1e3), min_size=1, max_size=50))
+def test_statistics_agree_with_each_other(samples: list[float]) -> None:
+    result = of_samples(samples)
+    assert result.samples == tuple(samples)
+    assert result.min <= result.median <= result.p90 <= result.p99 <= result.max
+    assert result.min * (1 - 1e-9) <= result.mean <= result.max * (1 + 1e-9)
+    assert result.median == statistics.median(samples)
+
+
+def test_percentiles_are_numpys() -> None:
+    ordered = [1.0, 2.0, 3.0, 4.0, 10.0]
+    assert percentile(ordered, 0.9) == pytest.approx(7.6)
+    assert percentile(ordered, 0.99) == pytest.approx(9.76)
+    assert percentile([7.0], 0.99) == 7.0
+    assert of_samples([1.0, 3.0]).std == 1.0
+
+
+def test_the_median_lies_in_its_confidence_interval() -> None:
+    generator = random.Random(0)  # noqa: S311 - noise
+    few, many = (of_samples([1 + abs(generator.gauss(0, 0.05)) for _ in range(count)]) for count in (20, 400))
+    for result in (few, many):
+        assert result.ci_low is not None
+        assert result.ci_high is not None
+        assert result.ci_low <= result.median <= result.ci_high
+    assert many.ci_high - many.ci_low < (few.ci_high - few.ci_low) / 2  # type: ignore[operator]
+
+
+def test_the_interval_holds_the_true_median_about_19_times_in_20() -> None:
+    generator = random.Random(1)  # noqa: S311 - noise
+    held = 0
+    for _ in range(400):
+        result = of_samples([generator.expovariate(1.0) for _ in range(60)])
+        held += (result.ci_low or 0) <= 0.6931 <= (result.ci_high or 0)
+    assert 0.92 <= held / 400 <= 0.99
+
+
+def test_a_handful_of_samples_has_no_interval() -> None:
+    result = of_samples([1.0, 2.0, 3.0])
+    assert (result.ci_low, result.ci_high) == (None, None)

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domain import errors
+from domain.artifacts import Variant
+from domain.jobs import AccuracyGate, Precision
+from domain.ports import OnEvent
+from domain.tensors import TensorSpec
+from tests.support.tuner.fakes import FakeEngine
+from tuner import verification
+from tuner.engines.protocol.serving import EngineFailure
+
+Json = dict[str, Any]
+INPUTS = (TensorSpec(name="x", dtype="float32", shape=(1, 3)),)
+
+
+def compared(errors_by_seed: list[float]) -> FakeEngine:
+    """A reference engine that finds these errors, one a seed; above 1 it does not pass them."""
+    left = list(errors_by_seed)
+
+    def compare(params: Json, _: OnEvent) -> Json:
+        error = left.pop(0)
+        shared = {"dtype": "float32", "atol": 1e-5, "rtol": 5e-4}
+        return {
+            "outputs": [
+                {"output": "y", "max_abs": error, "max_rel": error / 2, "passed": error <= 1, **shared},
+                {"output": "z", "max_abs": 0.0, "max_rel": 0.0, "passed": True, **shared},
+            ]
+        }
+
+    def make(params: Json, _: OnEvent) -> Json:
+        return {"paths": [f"{params['out_dir']}/inputs-{seed}.npz" for seed in params["seeds"]]}
+
+    return FakeEngine({"compare": compare, "make_inputs": make, "run": lambda params, _: {"seconds": 1.0}})
+
+
+def verify(reference: FakeEngine, compiler: FakeEngine, tmp_path: Path) -> verification.Verification:
+    inputs = verification.seed_inputs(reference, INPUTS, tmp_path / "inputs").paths
+    expected = verification.run_reference(reference, Path("/m.onnx"), inputs, tmp_path / "out", threads=2)
+    return verification.verify(
+        reference,
+        compiler,
+        variant=Variant.TUNED,
+        bundle=Path("/b"),
+        inputs=inputs,
+        expected=expected,
+        folder=tmp_path / "out",
+        place={"threads": 2},
+    )
+
+
+def test_the_worst_over_all_seeds_counts(tmp_path: Path) -> None:
+    compiler = FakeEngine({"run": lambda params, _: {"outputs": [], "samples": []}})
+    reference = compared([0.1, 0.9, 0.2])
+    result = verify(reference, compiler, tmp_path)
+    assert result.passed
+    assert result.seeds == (0, 1, 2)
+    assert [(each.output, each.max_abs, each.max_rel) for each in result.outputs] == [("y", 0.9, 0.45), ("z", 0.0, 0.0)]
+    asked = [params for method, params in compiler.requests if method == "run"]
+    assert [Path(each["inputs"]).name for each in asked] == ["inputs-0.npz", "inputs-1.npz", "inputs-2.npz"]
+    pairs = [(params["expected"], params["actual"]) for method, params in reference.requests if method == "compare"]
+    assert pairs == [
+        (str(tmp_path / "out" / f"expected-{n}.npz"), str(tmp_path / "out" / f"tuned-{n}.npz")) for n in range(3)
+    ]
+
+
+@pytest.mark.parametrize("found", [[2.0, 0.1, 0.1], [0.1, 0.1, 1e308], [0.1, math.inf, 0.1]])
+def test_one_wrong_seed_is_enough_to_fail(tmp_path: Path, found: list[float]) -> None:
+    result = verify(compared([min(each, 1e308) for each in found]), FakeEngine({"run": lambda p, _: {}}), tmp_path)
+    assert not result.passed
+    assert [each.passed for each in result.outputs] == [False, True]
+    assert all(math.isfinite(each.max_abs) for each in result.outputs)
+
+
+def test_an_engine_that_cannot_run_the_variant_is_an_error(tmp_path: Path) -> None:
+    def fail(params: Json, _: OnEvent) -> Json:
+        raise EngineFailure("invalid_bundle", "no mod.so")
+
+    with pytest.raises(errors.EngineRequestFailed, match=r"no mod\.so"):
+        verify(compared([0.0] * 3), FakeEngine({"run": fail}), tmp_path)
+
+
+def test_agreement_is_a_share_of_all_rows(tmp_path: Path) -> None:
+    def verified(least: float) -> verification.Verification:
+        agreed = iter([2, 2, 1])
+        shared = {"output": "y", "dtype": "float32", "max_abs": 0.0, "max_rel": 0.0, "atol": 1e-3, "rtol": 0.1}
+        answer = {**shared, "passed": True, "rows": 2, "not_finite": 0}
+        reference = FakeEngine({"compare": lambda params, _: {"outputs": [{**answer, "agreed": next(agreed)}]}})
+        return verification.verify(
+            reference,
+            FakeEngine({"run": lambda params, _: {}}),
+            variant=Variant.TUNED,
+            bundle=Path("/b"),
+            inputs=[Path(f"/{seed}.npz") for seed in range(3)],
+            expected=[Path(f"/{seed}.npz") for seed in range(3)],
+            folder=tmp_path,
+            place={"threads": 1},
+            precision="int8",
+            gate=AccuracyGate(max_rel=0.05, top1=least),
+            model=Path("/m.onnx"),
+            kinds={"x": "image"},
+        )
+
+    [loose], [strict] = verified(0.8).outputs, verified(0.99).outputs
+    assert (loose.top1, loose.least_top1, loose.passed) == (pytest.approx(5 / 6), 0.8, True)
+    assert (strict.passed, verified(0.8).inputs) == (False, {"x": "image"})
+
+
+def test_the_gate_and_the_model_reach_the_comparison(tmp_path: Path) -> None:
+    reference = compared([0.0] * 3)
+    verify(reference, FakeEngine({"run": lambda params, _: {}}), tmp_path)
+    asked = [params for method, params in reference.requests if method == "compare"]
+    assert {(each["precision"], each["max_rel"], each["model"]) for each in asked} == {("f32", None, None)}
+
+
+def test_elements_that_are_not_finite_are_counted(tmp_path: Path) -> None:
+    shared = {"output": "y", "dtype": "float32", "max_abs": 1e308, "max_rel": 1e308, "atol": 1e-5, "rtol": 5e-4}
+    answer = {"outputs": [{**shared, "passed": False, "not_finite": 2}]}
+    reference = compared([0.0] * 3)
+    reference.answers["compare"] = lambda params, _: answer
+    result = verify(reference, FakeEngine({"run": lambda params, _: {}}), tmp_path)
+    assert (result.outputs[0].not_finite, result.outputs[0].top1, result.passed) == (6, None, False)
+
+
+@pytest.mark.parametrize(
+    ("finite", "not_compared", "passed"),
+    [((0, 0, 0), [True, True], False), ((0, 0, 1), [False, True], True), ((8, 8, 8), [False, True], True)],
+)
+def test_an_output_without_any_finite_number_proves_nothing(
+    tmp_path: Path, finite: tuple[int, ...], not_compared: list[bool], passed: bool
+) -> None:
+    left = iter(finite)
+    shared = {"dtype": "float32", "max_abs": 0.0, "max_rel": 0.0, "atol": 1e-3, "rtol": 0.1, "passed": True}
+    nothing = {**shared, "output": "z", "elements": 8, "finite": 0, "rows": 4, "agreed": 0}
+    reference = compared([0.0] * 3)
+    reference.answers["compare"] = lambda params, _: {
+        "outputs": [{**shared, "output": "y", "elements": 8, "finite": next(left)}, nothing]
+    }
+    result = verify(reference, FakeEngine({"run": lambda params, _: {}}), tmp_path)
+    assert [each.not_compared for each in result.outputs] == not_compared
+    assert (result.passed, result.outputs[1].passed, result.outputs[1].top1) == (passed, True, None)
+
+
+def test_an_output_without_elements_is_compared(tmp_path: Path) -> None:
+    shared = {"dtype": "float32", "max_abs": 0.0, "max_rel": 0.0, "atol": 1e-3, "rtol": 0.1, "passed": True}
+    reference = compared([0.0] * 3)
+    reference.answers["compare"] = lambda params, _: {
+        "outputs": [{**shared, "output": "y", "elements": 0, "finite": 0}]
+    }
+    assert verify(reference, FakeEngine({"run": lambda params, _: {}}), tmp_path).passed
+
+
+def test_narrow_precisions_are_judged_by_more_inputs() -> None:
+    assert verification.seeds_for(Precision.F32) == verification.SEEDS
+    assert len(verification.seeds_for(Precision.AUTO)) >= 16
+    assert not set(verification.CALIBRATION_SEEDS) & set(verification.seeds_for(Precision.INT8))

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.api.factories import TOOLCHAINS, Service
+from tests.support.api.scripted import ScriptedWorker
+from tests.unit.tuner.native.test_formats import AUTOTVM, LINES, RECORDS
+from tunesmith import errors
+from tunesmith.cli.main import main
+from tunesmith.client import Client
+from tunesmith.record_files import METASCHEDULE_FILES
+
+TARGET = "llvm -mcpu=skylake-avx512 -num-cores=2"
+
+
+@pytest.fixture(autouse=True)
+def _living(service: Service, url: str) -> None:
+    assert url
+    ScriptedWorker(service).beat(toolchains=tuple(TOOLCHAINS.values()))
+
+
+def parsed(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
+    assert main([*map(str, arguments), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(("tuner", "count"), [("autotvm", 4), ("ansor", 3)])
+def test_a_log_goes_in_and_comes_out(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, tuner: str, count: int
+) -> None:
+    log, out = LINES / f"{tuner}.jsonl", tmp_path / "out.json"
+    report = parsed(capsys, "records", "import", log, "--tuner", tuner, "--target", TARGET)
+    assert (report["imported"], report["refused"]) == (count, [])
+    exported = parsed(capsys, "records", "export", "--tuner", tuner, "--target", TARGET, "-o", out)
+    assert exported == {"path": str(out), "tuner": tuner, "bytes": out.stat().st_size}
+    assert out.read_text().split("\n") == [line for line in log.read_text().split("\n") if line] + [""]
+
+
+def test_a_database_goes_in_and_comes_out(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert parsed(capsys, "records", "import", LINES, "--tuner", "metaschedule")["imported"] == 3
+    for name in ("folder", "again/deeper"):
+        parsed(capsys, "records", "export", "--tuner", "metaschedule", "-o", tmp_path / name)
+        for file in METASCHEDULE_FILES:
+            assert (tmp_path / name / file).read_text().split() == (LINES / file).read_text().split()
+        assert len(list((tmp_path / name).iterdir())) == 2
+    packed = tmp_path / "records.tar"
+    parsed(capsys, "records", "export", "--tuner", "metaschedule", "-o", packed)
+    with tarfile.open(packed) as archive:
+        assert archive.getnames() == list(METASCHEDULE_FILES)
+    assert parsed(capsys, "records", "import", packed, "--tuner", "metaschedule")["known_already"] == len(RECORDS)
+
+
+def test_people_see_counts_and_reasons(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    log.write_text("\n".join([*AUTOTVM, *["nonsense"] * 12]))
+    assert main(["records", "import", str(log), "--tuner", "autotvm"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "4 imported, 0 known already, 12 refused\n"
+    assert "refused line 5: not JSON" in captured.err
+    assert "… and 2 more; see --json" in captured.err
+    assert f"4 of {TARGET}" in captured.err
+
+
+def test_an_export_of_nothing_fails_and_writes_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    kept = tmp_path / "autotvm"
+    kept.write_text("a log of before")
+    for tuner, name in (("autotvm", "autotvm"), ("metaschedule", "folder"), ("metaschedule", "packed.tar")):
+        command = ["records", "export", "--tuner", tuner, "--target", "native", "-o", str(tmp_path / name)]
+        assert main(command) == 5
+        told = capsys.readouterr().err
+        assert "error[invalid_input]: no record matches\nhint: " in told
+        assert "the page /records" in told
+    assert kept.read_text() == "a log of before"
+    assert [each.name for each in tmp_path.iterdir() if each.name.startswith((".records", "folder", "packed"))] == []
+
+
+def test_an_import_that_takes_nothing_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["records", "import", str(LINES / "ansor.jsonl"), "--tuner", "autotvm"]) == 5
+    captured = capsys.readouterr()
+    assert captured.out.startswith("0 imported, 0 known already, ")
+    assert "error[invalid_input]: nothing in" in captured.err
+    assert "hint: Is it of autotvm?" in captured.err
+
+
+def test_what_is_wrong_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for arguments, code in (
+        (["import", tmp_path / "none", "--tuner", "autotvm"], "unreadable_file"),
+        (["import", tmp_path, "--tuner", "metaschedule"], "unreadable_file"),
+        (["import", LINES / "ansor.jsonl", "--tuner", "nonsense"], "unknown_tuner"),
+        (["export", "--tuner", "nonsense", "-o", tmp_path / "x"], "unknown_tuner"),
+        (["export", "--tuner", "ansor", "-o", tmp_path / "no" / "x"], "invalid_input"),
+    ):
+        assert main(["records", *map(str, arguments)]) == 5
+        assert f"error[{code}]" in capsys.readouterr().err
+    assert list(tmp_path.glob(".records*")) == []
+
+
+def test_the_client_reads_writes_and_lists(client: Client, tmp_path: Path) -> None:
+    assert client.import_records(LINES / "ansor.jsonl", "ansor")["imported"] == 3
+    assert [record["error"] for record in client.records("ansor")] == [None, None, "run_error"]
+    assert len(list(client.records(valid_only=True, target=TARGET))) == 2
+    out = client.export_records(tmp_path / "ansor.json", "ansor", valid_only=True)
+    assert len(out.read_text().splitlines()) == 2
+    with pytest.raises(errors.RequestRejected):
+        client.import_records(LINES / "ansor.jsonl", "metaschedule")

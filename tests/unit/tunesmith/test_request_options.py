@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.api.scripted import ScriptedWorker
+from tests.unit.tunesmith.test_cli import parsed, run
+from tunesmith import downloads, requests
+from tunesmith.cli import reports
+from tunesmith.client import Client
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.usefixtures("url")
+def test_every_option_reaches_the_server(capsys: pytest.CaptureFixture[str], onnx: Path) -> None:
+    job = parsed(
+        capsys, "tune", onnx, "--no-wait", "--tuner", "autotvm", "--runner", "rpc", "--rpc-tracker", "boards:9190",
+        "--rpc-key", "pi4", "--rpc-session-timeout", 7, "--precision", "fp16", "--search", "xgb", "--loss", "reg",
+        "--feature-type", "curve", "--no-transfer", "--free-layout", "--no-rewrite", "--bundle-format", "object",
+        "--n-trial", 9, "--early-stopping", 5, "--target", "llvm -mtriple=aarch64-linux-gnu", "--threads", 4,
+        "--number", 2, "--n-parallel", 3, "--enable-cpu-cache-flush", "--trials", 32, "--seconds", 60,
+        "--priority", 3,
+    )  # fmt: skip
+    assert (job["tuner"], job["runner"], job["precision"], job["bundle_format"]) == ("autotvm", "rpc", "fp16", "object")
+    assert job["rpc"] == {"tracker": "boards:9190", "key": "pi4", "session_timeout": 7.0}
+    assert job["tuner_options"] == {
+        "search": "xgb",
+        "early_stopping": 5,
+        "n_trial": 9,
+        "loss_type": "reg",
+        "feature_type": "curve",
+        "keep_layout": False,
+        "transfer": False,
+        "layout": None,
+        "rewrite": False,
+    }
+    assert (job["measure"]["number"], job["measure"]["n_parallel"]) == (2, 3)
+    assert job["measure"]["enable_cpu_cache_flush"] is True
+    assert (job["budget"], job["threads"], job["priority"]) == ({"trials": 32, "seconds": 60.0}, 4, 3)
+    status, out, _ = run(capsys, "status", job["id"])
+    assert status == 0
+    assert "autotvm, fp16 precision, measured on 'pi4' behind boards:9190, object bundle" in " ".join(out.split())
+
+
+@pytest.mark.usefixtures("url")
+def test_a_build_with_a_boards_records(capsys: pytest.CaptureFixture[str], onnx: Path) -> None:
+    arm = ["--target", "llvm -mtriple=aarch64-linux-gnu", "--runner", "none", "--device", "rpc/pi4/t4"]
+    status, job, err = run(capsys, "tune", onnx, "--no-wait", *arm)
+    assert (status, "waits for a worker: none is alive" in err) == (0, True)
+    _, out, _ = run(capsys, "status", job.strip())
+    assert "built with the records of rpc/pi4/t4" in " ".join(out.split())
+    assert "none is alive" in out
+
+
+@pytest.mark.usefixtures("url")
+@pytest.mark.parametrize(
+    ("arguments", "status", "code"),
+    [
+        (["--runner", "rpc"], 5, "invalid_option"),
+        (["--rpc-tracker", "boards:9190"], 2, "usage"),
+        (["--rpc-tracker", "boards:9190", "--rpc-key", "k"], 5, "invalid_option"),
+        (["--tuner", "ansor", "--loss", "reg"], 5, "invalid_option"),
+        (["--tuner", "autotvm", "--layout", "NHWC"], 5, "invalid_option"),
+        (["--tuner", "ansor", "--target", "cuda -arch=sm_90"], 5, "unsupported_target"),
+        (["--target", "cuda -arch=sm_91"], 5, "unknown_target"),
+        (["--runner", "none", "--trials", 3], 5, "invalid_option"),
+        (["--precision", "f16"], 5, "unknown_precision"),
+        (["--max-error", "1%"], 5, "invalid_option"),
+        (["--precision", "int8", "--max-error", "much"], 2, "usage"),
+        (["--precision", "int8", "--min-top1", "120%"], 5, "invalid_request"),
+        (["--precision", "int8", "--tuner", "ansor"], 5, "invalid_option"),
+    ],
+)
+def test_options_that_do_not_fit(
+    capsys: pytest.CaptureFixture[str], onnx: Path, arguments: list[Any], status: int, code: str
+) -> None:
+    found, out, err = run(capsys, "tune", onnx, "--no-wait", *arguments)
+    assert (found, out) == (status, ""), err
+    assert err.startswith(f"error[{code}]: ")
+    assert "\nhint: " in err
+
+
+@pytest.mark.usefixtures("url", "worker")
+def test_the_tuner_that_leads_is_told(capsys: pytest.CaptureFixture[str], onnx: Path) -> None:
+    told = "autotvm: 4 tuning tasks, 1 without need for trials; records passed over: 5 of another toolchain"
+    _, _, err = run(capsys, "tune", onnx)
+    assert f"s; {told}" in err
+    _, out, _ = run(capsys, "status", parsed(capsys, "jobs")[0]["id"])
+    assert told in " ".join(out.split())
+
+
+@pytest.mark.usefixtures("url", "worker")
+def test_a_report_says_which_engine_and_why(capsys: pytest.CaptureFixture[str], onnx: Path) -> None:
+    _, out, _ = run(capsys, "tune", onnx, "--precision", "fp16")
+    assert "(ms; fp16; errors against ONNX Runtime)" in out
+    assert "untuned and tuned  relay/tvm-0.19.0/llvm-22.1.8" in out
+    assert "why       relay imports the model" in out
+    assert "failed    dense_pack.x86: 4 run timeout; Allow more time." in out
+
+
+@pytest.mark.usefixtures("url")
+def test_an_accuracy_gate(capsys: pytest.CaptureFixture[str], onnx: Path) -> None:
+    job = parsed(capsys, "tune", onnx, "--no-wait", "--precision", "auto", "--max-error", "1%", "--min-top1", "0.995")
+    assert (job["precision"], job["accuracy"]) == ("auto", {"max_rel": 0.01, "top1": 0.995})
+
+
+@pytest.mark.usefixtures("url", "worker")
+def test_a_report_says_what_was_compared(capsys: pytest.CaptureFixture[str], onnx: Path) -> None:
+    _, out, _ = run(capsys, "tune", onnx)
+    told = " ".join(out.split())
+    assert "checked tuned: f32 on 3 inputs (x image); y off by 4e-05 % of its largest value, 0.01 % allowed" in told
+    assert "top-1 agreement 100 %" in told
+    assert "measured on Zen with 2 threads, 2 samples of each; 95 % intervals of medians at most 3 % wide" in told
+    assert "3000 to 3700 MHz; 0.2 other programs at work; calibration loop varied by 8 %; attempt 3" in told
+    assert "NOISY: the calibration loop varied by 8%" in told
+
+
+@pytest.mark.parametrize(
+    ("passed", "told"), [(True, "y NOT COMPARED: the reference has no finite number there"), (False, "y off by 0 %")]
+)
+def test_a_report_says_what_was_not_compared(capsys: pytest.CaptureFixture[str], passed: bool, told: str) -> None:
+    output = {
+        "output": "y", "max_rel": 0.0, "rtol": 0.1, "top1": None, "not_finite": 0, "not_compared": True,
+        "passed": passed, "max_abs": 0.0,
+    }  # fmt: skip
+    found = {"precision": "f32", "seeds": [0, 1, 2], "inputs": {}, "outputs": [output], "passed": passed}
+    empty: dict[str, Any] = {"timings": {}, "engines": {}, "choice": [], "failed_tasks": []}
+    reports.comparison({**empty, "summary": "So it is.", "verifications": {"tuned": found}}, precision="f32")
+    assert told in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.usefixtures("url")
+def test_the_best_of_a_precision(
+    capsys: pytest.CaptureFixture[str], onnx: Path, worker: ScriptedWorker, tmp_path: Path
+) -> None:
+    run(capsys, "tune", onnx, "--precision", "fp16")
+    status, _, err = run(capsys, "pull", "--model", onnx)
+    assert (status, "error[artifact_not_found]" in err) == (5, True)
+    status, out, _ = run(capsys, "pull", "--model", onnx, "--precision", "fp16", "-o", tmp_path / "half.tar")
+    assert (status, Path(out.strip()).name) == (0, "half.tar")
+    status, _, _ = run(capsys, "pull", "--model", onnx, "--precision", "auto", "-o", tmp_path / "any.tar")
+    assert (status, (tmp_path / "any.tar").read_bytes()) == (0, (tmp_path / "half.tar").read_bytes())
+
+
+@pytest.mark.contract
+def test_help_is_in_groups() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tunesmith", "tune", "--help"], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    heads = [line for line in done.stdout.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert heads == ["Arguments:", "What to build:", "How to search:", "How to measure:", "The job:", "Options:"]
+
+
+def test_a_draft_says_only_what_was_asked_for() -> None:
+    assert requests.draft("m-1", {}) == {"model": "m-1"}
+    options: requests.Options = {"trials": 8, "seconds": None, "threads": None, "input_shapes": {"x": (1, 3)}}
+    assert requests.draft("m-1", options) == {"model": "m-1", "budget": {"trials": 8}, "input_shapes": {"x": [1, 3]}}
+    assert json.dumps(requests.draft("m-1", {"rpc": {"tracker": "a:1", "key": "k"}, "runner": "rpc"}))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["--seconds", "nan"], 5, "error[invalid_budget]: budget 'nan' cannot be read"),
+        (["--seconds", "inf"], 5, "error[invalid_budget]: budget 'inf' cannot be read"),
+        (["--timeout", "inf"], 5, "error[invalid_input]: measure.timeout is inf"),
+        (["--precision", "fp16", "--max-error", "nan"], 2, "error[usage]: "),
+        (["--precision", "fp16", "--min-top1", "inf%"], 2, "error[usage]: "),
+    ],
+)
+def test_numbers_that_are_none(
+    capsys: pytest.CaptureFixture[str], url: str, onnx: Path, arguments: list[str], status: int, words: str
+) -> None:
+    found, _, err = run(capsys, "tune", onnx, "--no-wait", *arguments)
+    assert (found, words in err, "\nhint: " in err) == (status, True, True), err
+
+
+@pytest.mark.usefixtures("worker", "url")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--webhook-secret", "whsec_x"], "--webhook URL"),
+        (["--no-wait", "-o", "x.tar"], "--no-wait"),
+        (["--dry-run", "-o", "x.tar"], "--dry-run"),
+        (["-o", "-"], "standard output"),
+    ],
+)
+def test_no_option_is_overlooked(
+    capsys: pytest.CaptureFixture[str], onnx: Path, arguments: list[str], words: str
+) -> None:
+    status, out, err = run(capsys, "tune", onnx, *arguments)
+    assert (status, out, err.startswith("error[usage]: "), words in err) == (2, "", True, True), err
+    assert parsed(capsys, "jobs") == []
+
+
+def test_a_secret_of_the_environment_needs_no_webhook(
+    capsys: pytest.CaptureFixture[str], url: str, onnx: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNESMITH_WEBHOOK_SECRET", "whsec_x")
+    assert parsed(capsys, "tune", onnx, "--no-wait")["webhook"] is None
+
+
+@pytest.mark.usefixtures("worker", "url")
+@pytest.mark.parametrize("place", ["nowhere/x.tar", "net.onnx/x.tar", "net.onnx/"])
+def test_a_place_that_cannot_be_written_is_told_before_the_job(
+    capsys: pytest.CaptureFixture[str], onnx: Path, place: str
+) -> None:
+    status, _, err = run(capsys, "tune", onnx, "-o", place)
+    assert (status, f"error[unwritable_file]: cannot write {place.rstrip('/')}: " in err) == (5, True), err
+    assert parsed(capsys, "jobs") == []
+
+
+@pytest.mark.usefixtures("worker", "url")
+def test_a_place_that_fails_after_the_job_names_the_job(
+    capsys: pytest.CaptureFixture[str], onnx: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloads, "check", lambda _: None)
+    status, _, err = run(capsys, "tune", onnx, "-o", "nowhere/x.tar")
+    job = parsed(capsys, "jobs")[0]["id"]
+    assert status == 5
+    assert f"hint: The bundle is kept; get it with: tunesmith pull {job} -o FILE" in err
+
+
+@pytest.mark.usefixtures("worker", "url")
+def test_a_folder_is_made_where_a_slash_says_so(
+    capsys: pytest.CaptureFixture[str], onnx: Path, client: Client, tmp_path: Path
+) -> None:
+    status, _, err = run(capsys, "tune", onnx, "-o", "first/")
+    assert status == 0, err
+    (bundle,) = Path("first").iterdir()
+    job = parsed(capsys, "jobs")[0]
+    assert bundle.name == f"{job['artifact_id']}.tar"
+    status, out, _ = run(capsys, "pull", job["id"], "-o", "second/deep/")
+    assert (status, out) == (0, f"second/deep/{bundle.name}\n")
+    assert Path(out.strip()).read_bytes() == bundle.read_bytes()
+    assert client.job(job["id"]).artifact.download(f"{tmp_path}/third/") == tmp_path / "third" / bundle.name
+    assert run(capsys, "pull", job["id"], "-o", "-")[0] == 2
+    assert not Path("-").exists()
+
+
+@pytest.mark.usefixtures("url")
+def test_a_refusal_by_the_document_speaks_of_the_command(capsys: pytest.CaptureFixture[str], onnx: Path) -> None:
+    status, _, err = run(capsys, "tune", onnx, "--no-wait", "--group", "a b")
+    assert (status, err.splitlines()[-1]) == (5, "hint: See tunesmith tune --help.")
+    assert "error[invalid_request]: group has characters that cannot stand there" in err

@@ -1,0 +1,59 @@
+"""The examples of docs/sdk.md run, in order, against a live server with a scripted worker."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domain.jobs import JobState
+from storage import jobs
+from tests.support.api.factories import Service
+from tests.support.api.scripted import ScriptedWorker
+from tunesmith import Client, requests
+
+PAGE = (Path(__file__).parents[3] / "docs" / "sdk.md").read_text()
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+WAITING = ("with Client()", "for event in job.events()")
+"""Examples that end when the jobs before them have."""
+
+
+def test_every_example_runs(
+    service: Service, client: Client, worker: ScriptedWorker, onnx: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx.with_name("model.onnx").write_bytes(b"pictures: sizes left open, as the quick start's model does")
+    space: dict[str, Any] = {"client": client}
+    assert len(EXAMPLES) == 9
+    for number, example in enumerate(EXAMPLES):
+        if 'state="queued"' in example:
+            _wait_for_all(service)
+        exec(compile(example, f"docs/sdk.md, example {number + 1}", "exec"), space)  # noqa: S102 - ours
+        if number == 0:
+            # Its client is closed with its block.
+            space["client"] = client
+    out = capsys.readouterr().out
+    assert "Tuned runs 1.40× as fast as untuned." in out
+    assert "unknown_tuner" in out
+    assert "12 trials in the tuner's own format" in out
+    assert Path("model.tar").is_file()
+    assert len(list(Path("bundles").iterdir())) == 1
+
+
+def _wait_for_all(service: Service) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with service.database.reading() as session:
+            found, _ = jobs.page(session, limit=50)
+        if all(job.state is JobState.SUCCEEDED for job in found):
+            return
+        time.sleep(0.05)
+    raise AssertionError("the jobs did not end")
+
+
+def test_every_option_and_filter_is_named() -> None:
+    for kind in (requests.Options, requests.JobFilters):
+        named = set(re.findall(r"`(\w+)=?`", PAGE))
+        assert sorted(set(kind.__annotations__) - named - {"budget", "owner"}) == []

@@ -1,0 +1,97 @@
+"""Keeping a lease, and noticing why to stop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from domain.jobs import Job
+from storage import jobs
+from tests.support.worker.fixtures import Bench
+from worker import clock
+from worker.leases import CancelAsked, LeaseKeeper, LeaseLost, ShuttingDown
+from worker.settings import WorkerSettings
+
+
+def _claimed(bench: Bench, lease_seconds: float = 30.0) -> Job:
+    job_id = bench.job()
+    with bench.database.transaction() as session:
+        job = jobs.claim(session, job_id, worker_id="w", now=clock.now(), lease_seconds=lease_seconds, max_attempts=3)
+    assert job is not None
+    return job
+
+
+def _keeper(bench: Bench, job: Job, lease_seconds: float = 30.0) -> LeaseKeeper:
+    settings = WorkerSettings(home=bench.home, lease_seconds=lease_seconds, cancel_poll_seconds=0.02)
+    return LeaseKeeper(bench.database, job, settings, threading.Event())
+
+
+def test_a_lease_is_renewed_while_the_job_is_worked_on(bench: Bench) -> None:
+    job = _claimed(bench, 20.0)
+    first = job.lease
+    assert first is not None
+
+    def renewed() -> bool:
+        lease = bench.get(job.id).lease
+        assert lease is not None
+        return lease.expires_at > first.expires_at
+
+    # Long before it ends, or a machine that is busy for a while would lose it.
+    with _keeper(bench, job, 20.0) as keeper:
+        _until(renewed)
+        assert clock.now() < first.expires_at
+        keeper.check()
+    assert not keeper.stop_wanted()
+
+
+def test_a_stolen_lease_is_noticed(bench: Bench) -> None:
+    job = _claimed(bench, 0.2)
+    bench.bury(job.id)
+    with bench.database.transaction() as session:
+        assert jobs.claim(session, job.id, worker_id="t", now=clock.now(), lease_seconds=60, max_attempts=3)
+    with _keeper(bench, job, 0.2) as keeper:
+        _until(keeper.stop_wanted)
+        with pytest.raises(LeaseLost):
+            keeper.check()
+
+
+def test_a_wish_to_cancel_is_noticed(bench: Bench) -> None:
+    job = _claimed(bench)
+    with _keeper(bench, job) as keeper:
+        bench.cancel(job.id)
+        _until(keeper.stop_wanted)
+        with pytest.raises(CancelAsked):
+            keeper.check()
+
+
+def test_a_shutdown_is_a_reason_to_stop(bench: Bench) -> None:
+    job = _claimed(bench)
+    shutdown = threading.Event()
+    keeper = LeaseKeeper(bench.database, job, WorkerSettings(home=bench.home), shutdown)
+    keeper.check()
+    shutdown.set()
+    with pytest.raises(ShuttingDown):
+        keeper.check()
+
+
+def test_an_unclaimed_job_cannot_be_kept(bench: Bench) -> None:
+    with pytest.raises(ValueError, match="not claimed"):
+        _keeper(bench, bench.get(bench.job()))
+
+
+def test_a_lost_write_is_a_lost_lease(bench: Bench) -> None:
+    keeper = _keeper(bench, _claimed(bench))
+    keeper.require(True)
+    with pytest.raises(LeaseLost):
+        keeper.require(False)
+    assert keeper.stop_wanted()
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

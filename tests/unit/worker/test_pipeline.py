@@ -1,0 +1,237 @@
+"""What becomes of a job, with scripted engines: its result, its failures and what it leaves."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from domain import errors
+from domain.artifacts import Variant
+from domain.events import EventKind
+from domain.jobs import JobState, Stage, Tuner
+from storage import artifacts
+from tests.support.worker.fixtures import Bench
+from tests.support.worker.scripted import HELLO, RELAX, ScriptedEngine
+from tuner import bundle
+
+
+def test_a_job_ends_with_a_published_bundle(bench: Bench) -> None:
+    job_id = bench.job(trials=32)
+    bench.runtime().run_job(job_id)
+    job = bench.get(job_id)
+    assert (job.state, job.failure, job.trials_done, job.trials_planned) == (JobState.SUCCEEDED, None, 32, 32)
+    with bench.database.reading() as session:
+        artifact = artifacts.of_job(session, job_id)
+    assert artifact is not None
+    assert artifact.id == job.artifact_id
+    assert artifact.report.published is Variant.TUNED
+    assert artifact.report.speedup_over_untuned == pytest.approx(2.0)
+    manifest = bundle.open_bundle(bench.blobs.path(artifact.digest), bench.home / "opened")
+    assert (manifest.variant, manifest.target, manifest.model_name) == ("tuned", "llvm -mcpu=znver3", "m.onnx")
+    winners = json.loads((bench.home / "opened" / "records.json").read_text())["records"]
+    fastest = {
+        record.key.workload_key: record for record in sorted(bench.records(job_id), key=lambda r: -r.latencies[0])
+    }
+    assert sorted(winners) == sorted(record.schedule for record in fastest.values())
+    assert not bench.work(job_id).exists()
+
+
+def test_events_tell_the_whole_story(bench: Bench) -> None:
+    job_id = bench.job(trials=16)
+    bench.runtime().run_job(job_id)
+    stages = [(event.data["stage"], event.data["status"]) for event in bench.events(job_id, EventKind.STAGE)]
+    assert stages == [(stage.value, status) for stage in Stage for status in ("started", "finished")]
+    progress = [event.data["trials_done"] for event in bench.events(job_id, EventKind.PROGRESS)]
+    assert progress == list(range(1, 17))
+    states = [event.data["state"] for event in bench.events(job_id, EventKind.STATE)]
+    assert states == ["queued", "running", "succeeded"]
+    assert bench.events(job_id)[-1].kind is EventKind.STATE
+    task = bench.events(job_id, EventKind.TASK)[-1].data
+    assert task["best_gflops"] == pytest.approx(1e6 / task["best_latency"] / 1e9)
+
+
+def test_a_finished_job_is_left_alone(bench: Bench) -> None:
+    job_id = bench.job(trials=8)
+    bench.runtime().run_job(job_id)
+    told = len(bench.events(job_id))
+    bench.runtime().run_job(job_id)
+    bench.runtime().run_job("j-unknown")
+    assert len(bench.events(job_id)) == told
+
+
+def test_a_covered_model_is_compiled_with_the_records_of_others(bench: Bench) -> None:
+    first, second = bench.job(trials=16), bench.job(trials=16)
+    bench.runtime().run_job(first)
+    bench.runtime().run_job(second)
+    assert len(bench.records(first)) == 16
+    assert bench.records(second) == []
+    assert bench.get(second).state is JobState.SUCCEEDED
+    with bench.database.reading() as session:
+        artifact = artifacts.of_job(session, second)
+    assert artifact is not None
+    assert artifact.report.published is Variant.TUNED
+
+
+def test_a_tuned_build_that_is_wrong_is_not_published(bench: Bench) -> None:
+    bench.script.wrong = frozenset({"tuned"})
+    job_id = bench.job()
+    bench.runtime().run_job(job_id)
+    with bench.database.reading() as session:
+        artifact = artifacts.of_job(session, job_id)
+    assert artifact is not None
+    assert artifact.report.published is Variant.UNTUNED
+    assert "wrong results" in artifact.report.summary
+
+
+def test_nothing_wrong_is_published(bench: Bench) -> None:
+    bench.script.wrong = frozenset({"tuned", "untuned"})
+    job_id = bench.job()
+    bench.runtime().run_job(job_id)
+    job = bench.get(job_id)
+    assert job.state is JobState.FAILED
+    assert job.failure is not None
+    assert job.failure.code == "verification_failed"
+    # Whoever imports a model wrongly is told before anything is spent on tuning it.
+    assert set(job.failure.details["verifications"]) == {"untuned"}
+    assert (job.stage, bench.script.measured) == (Stage.BASELINE, [])
+    assert job.artifact_id is None
+    assert not bench.work(job_id).exists()
+
+
+@pytest.mark.parametrize("tuner", [Tuner.AUTOTVM, Tuner.AUTO])
+def test_a_model_without_any_finite_number_proves_nothing(
+    bench: Bench, tuner: Tuner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare = ScriptedEngine._compare
+
+    def without_numbers(engine: ScriptedEngine, params: dict[str, Any]) -> dict[str, Any]:
+        return {"outputs": [{**each, "elements": 8, "finite": 0} for each in compare(engine, params)["outputs"]]}
+
+    monkeypatch.setattr(ScriptedEngine, "_compare", without_numbers)
+    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "reference": HELLO}
+    job_id = bench.job(tuner=tuner)
+    bench.runtime().run_job(job_id)
+    job = bench.get(job_id)
+    assert job.failure is not None
+    assert (job.state, job.stage, job.failure.code) == (JobState.FAILED, Stage.BASELINE, "verification_failed")
+    assert job.failure.message.startswith("ONNX Runtime computes no finite number from 3 seeded inputs")
+    assert "docs/verification.md" in (job.failure.hint or "")
+    assert job.failure.details["outputs"] == ["y"]
+    assert bench.script.measured == []
+
+
+def test_a_build_that_crashes_when_run_is_not_published(bench: Bench) -> None:
+    def refuse(method: str, params: dict[str, Any]) -> None:
+        if method == "run" and "/tuned" in params.get("bundle", ""):
+            raise errors.EngineCrashed("relay engine: it was ended by SIGSEGV")
+
+    bench.script.refuse = refuse
+    job_id = bench.job()
+    bench.runtime().run_job(job_id)
+    with bench.database.reading() as session:
+        artifact = artifacts.of_job(session, job_id)
+    assert artifact is not None
+    assert artifact.report.published is Variant.UNTUNED
+    assert any("the tuned build does not run" in note for note in bench.notes(job_id))
+
+
+@pytest.mark.parametrize(
+    ("method", "engine_code", "code"),
+    [
+        ("check", "unsupported_operators", "unsupported_operators"),
+        ("check", "engine_internal_error", "engine_request_failed"),
+        ("extract", "compile_failed", "engine_request_failed"),
+    ],
+)
+def test_what_an_engine_refuses_is_the_failure(bench: Bench, method: str, engine_code: str, code: str) -> None:
+    def refuse(asked: str, _: dict[str, Any]) -> None:
+        if asked == method:
+            raise errors.EngineRequestFailed(engine_code, "no", hint="try", details={"operators": {"Det": 2}})
+
+    bench.script.refuse = refuse
+    job_id = bench.job()
+    bench.runtime().run_job(job_id)
+    failure = bench.get(job_id).failure
+    assert failure is not None
+    assert (failure.code, failure.message, failure.hint) == (code, "no", "try")
+    assert failure.details["operators"] == {"Det": 2}
+
+
+def test_a_missing_shape_is_the_failure(bench: Bench) -> None:
+    def refuse(asked: str, _: dict[str, Any]) -> None:
+        if asked == "prepare":
+            raise errors.ShapeRequired("x has no size")
+
+    bench.script.refuse = refuse
+    job_id = bench.job()
+    bench.runtime().run_job(job_id)
+    job = bench.get(job_id)
+    assert job.failure is not None
+    assert (job.failure.code, job.stage) == ("shape_required", Stage.IMPORT)
+
+
+@pytest.mark.parametrize(("target", "near"), [("llvm -mcpu=znver", ["znver3"]), ("llvm -num-cores=3", None)])
+def test_a_target_that_the_engine_does_not_know(bench: Bench, target: str, near: list[str] | None) -> None:
+    job_id = bench.job(target=target)
+    bench.runtime().run_job(job_id)
+    job = bench.get(job_id)
+    assert job.failure is not None
+    assert (job.failure.code, job.stage) == ("unknown_target", Stage.IMPORT)
+    assert job.failure.details.get("near_matches") == near
+
+
+def test_placement_is_what_was_resolved(bench: Bench) -> None:
+    job_id = bench.job(target="llvm -mcpu=skylake-avx512", threads=1, trials=8)
+    bench.runtime().run_job(job_id)
+    placement = bench.get(job_id).placement
+    assert placement is not None
+    assert placement.target.identity == "llvm -mcpu=skylake-avx512 -num-cores=1"
+    assert placement.device.threads == 1
+    assert placement.toolchain.identity == "relay/tvm-0.19.0/llvm-22"
+
+
+def test_an_unexpected_error_is_told_without_its_insides(bench: Bench) -> None:
+    def refuse(asked: str, _: dict[str, Any]) -> None:
+        if asked == "extract":
+            raise KeyError("secret")
+
+    bench.script.refuse = refuse
+    job_id = bench.job()
+    bench.runtime().run_job(job_id)
+    failure = bench.get(job_id).failure
+    assert failure is not None
+    assert failure.code == "internal_error"
+    assert "secret" not in failure.message
+
+
+def test_an_engine_lost_once_is_forgiven(bench: Bench) -> None:
+    crashes = iter([True])
+
+    def refuse(asked: str, _: dict[str, Any]) -> None:
+        if asked == "extract" and next(crashes, False):
+            raise errors.EngineCrashed("relay engine: it was ended by SIGKILL")
+
+    bench.script.refuse = refuse
+    job_id = bench.job(trials=8)
+    bench.runtime().run_job(job_id)
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    assert any("SIGKILL" in note for note in bench.notes(job_id))
+
+
+def test_a_cpu_that_cannot_run_the_target(bench: Bench) -> None:
+    def refuse(asked: str, params: dict[str, Any]) -> None:
+        if asked == "run" and "bundle" in params:
+            raise errors.EngineCrashed("relay engine: it was ended by SIGILL", details={"signal": "SIGILL"})
+
+    bench.script.refuse = refuse
+    job_id = bench.job(target="llvm -mcpu=skylake-avx512")
+    bench.runtime().run_job(job_id)
+    failure = bench.get(job_id).failure
+    assert failure is not None
+    assert failure.code == "unsupported_target"
+    assert failure.hint is not None
+    assert "'rpc'" in failure.hint
+    assert "'none'" in failure.hint
+    assert "cannot run code for 'llvm -mcpu=skylake-avx512'" in failure.message

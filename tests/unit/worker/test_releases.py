@@ -1,0 +1,126 @@
+"""Workers of one release beside jobs and a database of another."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import text, update
+
+from domain import errors, release
+from domain.jobs import JobState
+from domain.workers import Worker
+from storage import jobs, workers
+from storage.database import migrate
+from storage.tables import JobRow
+from tests.support.worker.fixtures import Bench
+from tests.support.worker.scripted import HELLO
+from worker import clock, hellos, reaper
+from worker.runtime import Runtime
+
+
+@pytest.fixture(autouse=True)
+def _engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hellos, "ask", lambda *_: HELLO)
+
+
+def ask_for(bench: Bench, job_id: str, **more: Any) -> None:
+    """Make the job's request what a newer release would have stored."""
+    with bench.database.transaction() as session:
+        row = session.get(JobRow, job_id)
+        assert row
+        session.execute(update(JobRow).where(JobRow.id == job_id).values(request={**row.request, **more}))
+
+
+def migrate_further(bench: Bench) -> None:
+    with bench.database.transaction() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+
+
+def beat_of_another(bench: Bench, like: Worker, version: str) -> None:
+    with bench.database.transaction() as session:
+        workers.beat(session, replace(like, id="newer:1:1", release=version, last_seen_at=clock.now()))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"power_cap_watts": 65},
+        {"budget": {"trials": 32, "seconds": None, "joules": 4}},
+        {"tuner": "annealing"},
+        {"measure": {"repeat": "often"}},
+    ],
+    ids=["field", "nested field", "tuner", "value"],
+)
+def test_a_job_that_asks_for_what_a_worker_does_not_know_is_left_to_others(bench: Bench, more: dict[str, Any]) -> None:
+    job_id, plain = bench.job(), bench.job()
+    ask_for(bench, job_id, **more)
+    worker = bench.runtime(republish_seconds=0.001)
+    reaper.beat(worker)
+    worker.run_job(job_id)
+    with bench.database.reading() as session:
+        row = session.get(JobRow, job_id)
+        assert row
+        assert (row.state, row.attempts, row.failure) == (JobState.QUEUED, 0, None)
+    assert plain in reaper.reap(worker, lambda *_: None), "and holds up nobody"
+    worker.run_job(plain)
+    assert bench.get(plain).state is JobState.SUCCEEDED
+
+
+def test_such_a_job_goes_on_at_once_where_a_worker_may_know_it(bench: Bench) -> None:
+    job_id = bench.job()
+    ask_for(bench, job_id, power_cap_watts=65)
+    older = bench.runtime()
+    reaper.beat(older)
+    with bench.database.transaction() as session:
+        jobs.mark_published(session, job_id, now=clock.now())
+    older.run_job(job_id)
+    assert reaper.reap(older, lambda *_: None) == [], "only workers that do not know it: no message in circles"
+    beat_of_another(bench, older.announce(), "99.0")
+    older.run_job(job_id)
+    assert reaper.reap(older, lambda *_: None) == [job_id]
+
+
+def test_a_job_of_an_older_release_is_run(bench: Bench) -> None:
+    job_id = bench.job()
+    with bench.database.transaction() as session:
+        row = session.get(JobRow, job_id)
+        assert row
+        oldest = {name: row.request[name] for name in ("model_digest", "budget")}
+        session.execute(update(JobRow).where(JobRow.id == job_id).values(request=oldest))
+    worker = bench.runtime()
+    reaper.beat(worker)
+    worker.run_job(job_id)
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+
+
+def test_a_worker_does_not_start_on_a_newer_database(bench: Bench) -> None:
+    migrate_further(bench)
+    with pytest.raises(errors.ConfigurationError, match="newer release: it has revision 9999"):
+        migrate(bench.database)
+
+
+def test_a_worker_under_which_the_database_is_migrated_takes_nothing_more_and_ends(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
+    job_id, worker = bench.job(), bench.runtime()
+    worker.clean_up()
+    reaper.beat(worker)
+    assert sent == []
+    migrate_further(bench)
+    worker.run_job(job_id)
+    assert (bench.get(job_id).state, bench.get(job_id).attempts) == (JobState.QUEUED, 0)
+    reaper.beat(worker)
+    assert sent == [(os.getpid(), signal.SIGTERM)]
+
+
+def test_a_worker_tells_its_release(bench: Bench) -> None:
+    worker: Runtime = bench.runtime()
+    reaper.beat(worker)
+    with bench.database.reading() as session:
+        assert [one.release for one in workers.known(session)] == [release.VERSION]

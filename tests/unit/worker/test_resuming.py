@@ -1,0 +1,296 @@
+"""Jobs that lose their worker, their lease or their reason, at every stage."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from domain import errors
+from domain.jobs import JobState, Stage
+from storage import jobs, stages
+from tests.support.worker.fixtures import Bench, Killed
+from worker import clock
+from worker.pipeline import running
+from worker.pipeline.work import Outcome, Work
+
+Step = Callable[[Work], Outcome]
+
+
+@pytest.fixture
+def ran() -> Counter[Stage]:
+    return Counter()
+
+
+@pytest.fixture
+def around(monkeypatch: pytest.MonkeyPatch, ran: Counter[Stage]) -> Callable[..., None]:
+    """Call something before or after the work of a stage, the first time only."""
+
+    def install(chosen: Stage, *, before: Callable[..., Any] | None = None, after: Callable[..., Any] | None = None):
+        left = [before, after]
+
+        def wrap(stage: Stage, step: Step) -> Step:
+            def run(work: Work) -> Outcome:
+                ran[stage] += 1
+                if stage is chosen and left[0]:
+                    action, left[0] = left[0], None
+                    action(work)
+                outcome = step(work)
+                if stage is chosen and left[1]:
+                    action, left[1] = left[1], None
+                    action(work)
+                return outcome
+
+            return run
+
+        monkeypatch.setattr(running, "STEPS", tuple((stage, wrap(stage, step)) for stage, step in running.STEPS))
+
+    return install
+
+
+def _die(_: Work) -> None:
+    raise Killed
+
+
+@pytest.mark.parametrize("stage", list(Stage))
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_killed_job_goes_on_at_its_stage(
+    bench: Bench, around: Callable[..., None], ran: Counter[Stage], stage: Stage, when: str
+) -> None:
+    around(stage, **{when: _die})
+    job_id = bench.job(trials=16)
+    with pytest.raises(Killed):
+        bench.runtime().run_job(job_id)
+    assert bench.get(job_id).state is JobState.RUNNING
+    bench.bury(job_id)
+    bench.runtime().run_job(job_id)
+    job = bench.get(job_id)
+    assert (job.state, job.attempts) == (JobState.SUCCEEDED, 2)
+    assert ran == {each: 2 if each is stage else 1 for each in Stage}
+    assert len(bench.script.measured) == len(set(bench.script.measured)) == 16
+
+
+@pytest.mark.parametrize("trial", [1, 5, 8, 9, 20])
+def test_no_trial_is_paid_twice(bench: Bench, trial: int) -> None:
+    def die(count: int) -> None:
+        if count == trial:
+            raise Killed
+
+    bench.script.on_trial = die
+    job_id = bench.job(trials=24)
+    with pytest.raises(Killed):
+        bench.runtime().run_job(job_id)
+    # The trial was journaled, and the worker died before it could store it.
+    assert len(bench.records(job_id)) == trial - 1
+    bench.bury(job_id)
+    bench.runtime().run_job(job_id)
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    assert len(bench.records(job_id)) == 24
+    assert len(bench.script.measured) == len(set(bench.script.measured)) == 24
+    assert bench.get(job_id).trials_done == 24
+
+
+def test_half_a_journal_line_is_no_trial(bench: Bench) -> None:
+    def die(count: int) -> None:
+        if count == 4:
+            (journal,) = (bench.work(job_id) / "journal").rglob("*.jsonl")
+            journal.write_text(journal.read_text()[:-40])
+            raise Killed
+
+    bench.script.on_trial = die
+    job_id = bench.job(trials=16)
+    with pytest.raises(Killed):
+        bench.runtime().run_job(job_id)
+    bench.bury(job_id)
+    bench.runtime().run_job(job_id)
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    assert len(bench.records(job_id)) == 16
+
+
+def test_lost_files_are_made_again(bench: Bench, around: Callable[..., None], ran: Counter[Stage]) -> None:
+    import shutil
+
+    around(Stage.VERIFY, before=_die)
+    job_id = bench.job(trials=16)
+    with pytest.raises(Killed):
+        bench.runtime().run_job(job_id)
+    shutil.rmtree(bench.work(job_id))
+    bench.bury(job_id)
+    bench.runtime().run_job(job_id)
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    again = {stage for stage in Stage if ran[stage] == 2}
+    assert again == {Stage.IMPORT, Stage.BASELINE, Stage.COMPILE, Stage.VERIFY}
+    assert len(bench.script.measured) == 16
+
+
+def test_another_placement_starts_anew(bench: Bench, around: Callable[..., None], ran: Counter[Stage]) -> None:
+    from tests.support.worker import scripted
+
+    around(Stage.COMPILE, before=_die)
+    job_id = bench.job(trials=16)
+    with pytest.raises(Killed):
+        bench.runtime().run_job(job_id)
+    bench.bury(job_id)
+    toolchain = {**scripted.HELLO["toolchain"], "tvm": "0.20.0"}  # type: ignore[dict-item]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(scripted.HELLO, "toolchain", toolchain)
+        bench.runtime().run_job(job_id)
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    assert ran[Stage.PLAN] == 2
+    with bench.database.reading() as session:
+        outcome = stages.outcome(session, job_id, Stage.PLAN)
+    assert outcome is not None
+    assert "0.20.0" in json.dumps(outcome)
+    assert {record.key.toolchain for record in bench.records(job_id)} == {"relay/tvm-0.20.0/llvm-22"}
+    assert bench.get(job_id).trials_done == len(bench.records(job_id)) == 16
+    assert len(bench.script.measured) == 32
+
+
+@pytest.mark.parametrize("stage", list(Stage))
+def test_a_job_is_canceled_at_any_stage(bench: Bench, around: Callable[..., None], stage: Stage) -> None:
+    def cancel(work: Work) -> None:
+        bench.cancel(work.job.id)
+        _wait(work.keeper.stop_wanted)
+
+    around(stage, before=cancel)
+    job_id = bench.job(trials=16)
+    bench.runtime().run_job(job_id)
+    job = bench.get(job_id)
+    # What is all but published when the wish arrives may as well be kept.
+    expected = {JobState.CANCELED, JobState.SUCCEEDED} if stage is Stage.PUBLISH else {JobState.CANCELED}
+    assert job.state in expected
+    assert job.failure is None
+    assert not bench.work(job_id).exists()
+
+
+def test_a_cancel_between_trials_stops_the_round(bench: Bench) -> None:
+    def cancel(count: int) -> None:
+        if count == 3:
+            bench.cancel(job_id)
+
+    bench.script.on_trial = cancel
+    bench.script.seconds_per_trial = 0.02
+    job_id = bench.job(trials=400)
+    bench.runtime().run_job(job_id)
+    assert bench.get(job_id).state is JobState.CANCELED
+    assert 3 <= len(bench.records(job_id)) < 30
+
+
+def test_a_canceled_job_whose_worker_died_is_canceled(bench: Bench, around: Callable[..., None]) -> None:
+    around(Stage.TUNE, before=_die)
+    job_id = bench.job(trials=16)
+    with pytest.raises(Killed):
+        bench.runtime().run_job(job_id)
+    bench.cancel(job_id)
+    bench.bury(job_id)
+    bench.runtime().run_job(job_id)
+    assert bench.get(job_id).state is JobState.CANCELED
+
+
+def test_a_shutdown_gives_the_job_back(bench: Bench) -> None:
+    runtime = bench.runtime()
+
+    def stop(count: int) -> None:
+        if count == 3:
+            runtime.shutdown.set()
+
+    bench.script.on_trial = stop
+    job_id = bench.job(trials=24)
+    runtime.run_job(job_id)
+    job = bench.get(job_id)
+    assert (job.state, job.attempts, job.lease) == (JobState.QUEUED, 0, None)
+    assert bench.work(job_id).exists()
+    bench.script.on_trial = lambda _: None
+    bench.runtime().run_job(job_id)
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    assert len(bench.script.measured) == len(set(bench.script.measured)) == 24
+
+
+def test_an_engine_that_a_shutdown_ends_says_nothing_about_a_build(bench: Bench) -> None:
+    runtime = bench.runtime()
+
+    def stop(method: str, params: dict[str, Any]) -> None:
+        if method == "run" and "/tuned" in params.get("bundle", ""):
+            runtime.shutdown.set()
+            raise errors.EngineCrashed("relay engine: it was ended by SIGTERM")
+
+    bench.script.refuse = stop
+    job_id = bench.job(trials=16)
+    runtime.run_job(job_id)
+    job = bench.get(job_id)
+    assert (job.state, job.stage, job.failure) == (JobState.QUEUED, Stage.VERIFY, None)
+
+
+def test_a_worker_that_is_ending_takes_nothing(bench: Bench) -> None:
+    runtime = bench.runtime()
+    runtime.shutdown.set()
+    job_id = bench.job()
+    runtime.run_job(job_id)
+    assert bench.get(job_id).attempts == 0
+
+
+def _steal(bench: Bench, work: Work) -> None:
+    bench.bury(work.job.id)
+    with bench.database.transaction() as session:
+        stolen = jobs.claim(session, work.job.id, worker_id="thief", now=clock.now(), lease_seconds=60, max_attempts=9)
+    assert stolen is not None
+
+
+def test_whoever_lost_the_lease_leaves_the_files_alone(bench: Bench, around: Callable[..., None]) -> None:
+    def steal(work: Work) -> None:
+        _steal(bench, work)
+        raise errors.InvalidRequest("something is wrong as well")
+
+    around(Stage.COMPILE, before=steal)
+    job_id = bench.job(trials=16)
+    bench.runtime().run_job(job_id)
+    assert bench.get(job_id).state is JobState.RUNNING
+    assert (bench.work(job_id) / "prepared.onnx").exists()
+
+
+@pytest.mark.parametrize("stage", list(Stage))
+def test_whoever_lost_the_lease_writes_nothing(bench: Bench, around: Callable[..., None], stage: Stage) -> None:
+    seen: list[int] = []
+
+    def steal(work: Work) -> None:
+        _steal(bench, work)
+        seen.append(len(bench.events(work.job.id)))
+
+    around(stage, after=steal)
+    job_id = bench.job(trials=16)
+    bench.runtime().run_job(job_id)
+    job = bench.get(job_id)
+    assert job.state is JobState.RUNNING
+    assert job.lease is not None
+    assert job.lease.worker_id == "thief"
+    assert [len(bench.events(job_id))] == seen
+    assert bench.work(job_id).exists()
+
+
+def test_a_job_that_kills_every_worker_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def extract(_: Work) -> Outcome:
+        raise Killed
+
+    monkeypatch.setattr(running, "STEPS", ((Stage.IMPORT, extract),))
+    job_id = bench.job()
+    for _ in range(3):
+        with pytest.raises(Killed):
+            bench.runtime(max_attempts=3).run_job(job_id)
+        bench.bury(job_id)
+    bench.runtime(max_attempts=3).run_job(job_id)
+    job = bench.get(job_id)
+    assert job.failure is not None
+    assert (job.state, job.failure.code) == (JobState.FAILED, "attempts_exhausted")
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    pause = threading.Event()
+    for _ in range(500):
+        if condition():
+            return
+        pause.wait(0.01)
+    raise AssertionError("it never happened")

@@ -1,0 +1,207 @@
+"""The search: its budget, failing tasks and crashing engines."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from domain import errors
+from domain.jobs import JobState, TunerOptions
+from domain.records import TrialError
+from storage import tuning_tasks
+from tests.support.worker.fixtures import Bench, Killed
+from tuner import devicelock, hostinfo
+from worker.pipeline import hints, measuring, searching
+
+
+class Clock:
+    """Stands for ``time`` where only trials take any."""
+
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+@pytest.fixture
+def trial_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each trial takes an eighth of a second, and nothing else takes any time."""
+    clock = Clock()
+    monkeypatch.setattr(searching, "time", clock)
+    bench.script.seconds_per_trial, bench.script.sleep = 0.125, clock.sleep
+
+
+@pytest.mark.usefixtures("trial_time")
+def test_a_budget_of_seconds_ends_the_search(bench: Bench) -> None:
+    job_id = bench.job(trials=None, seconds=1.9)
+    bench.runtime().run_job(job_id)
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    assert len(bench.records(job_id)) == 16
+
+
+@pytest.mark.usefixtures("trial_time")
+def test_seconds_of_all_attempts_count(bench: Bench) -> None:
+    job_id = bench.job(trials=None, seconds=1.5)
+
+    def die(count: int) -> None:
+        if count == 8:
+            raise Killed
+
+    bench.script.on_trial = die
+    with pytest.raises(Killed):
+        bench.runtime().run_job(job_id)
+    bench.bury(job_id)
+    bench.script.requests.clear()
+    bench.runtime().run_job(job_id)
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    # Of the eighth trial nobody was told, so that its time counts for nothing.
+    assert bench.script.asked("tune")[0]["seconds"] == 1.5 - 7 * 0.125
+    assert len(bench.records(job_id)) == len(bench.script.measured) == 13
+
+
+def test_whichever_limit_comes_first(bench: Bench) -> None:
+    job_id = bench.job(trials=8, seconds=1000.0)
+    bench.runtime().run_job(job_id)
+    assert len(bench.records(job_id)) == 8
+
+
+def test_trials_keep_the_calibration_of_their_batch(bench: Bench) -> None:
+    bench.script.trial_details = {"calibration": 9.1e-5}
+    job_id = bench.job(trials=2)
+    bench.runtime().run_job(job_id)
+    assert {record.calibration for record in bench.records(job_id)} == {9.1e-5}
+
+
+def test_a_failing_task_does_not_stop_the_others(bench: Bench) -> None:
+    bench.script.failing = frozenset({'["dense"]'})
+    job_id = bench.job(trials=32)
+    bench.runtime().run_job(job_id)
+    job = bench.get(job_id)
+    assert job.state is JobState.SUCCEEDED
+    with bench.database.reading() as session:
+        conv, dense = tuning_tasks.of_job(session, job_id)
+    assert conv.failures == {}
+    assert conv.best_latency is not None
+    assert (dense.failures, dense.best_latency) == ({"build_error": dense.trials_done}, None)
+    assert any("every trial of dense failed" in note and "build_error" in note for note in bench.notes(job_id))
+
+
+def test_a_hopeless_task_is_left(bench: Bench) -> None:
+    bench.script.failing = frozenset({'["dense"]'})
+    job_id = bench.job(trials=None, seconds=100.0, tuner_options=TunerOptions(n_trial=100))
+    bench.runtime().run_job(job_id)
+    with bench.database.reading() as session:
+        conv, dense = tuning_tasks.of_job(session, job_id)
+    assert dense.trials_done == 32
+    assert conv.trials_done >= 100
+
+
+def test_no_valid_trial_at_all_is_a_failure(bench: Bench) -> None:
+    bench.script.failing = frozenset({'["dense"]', '["conv"]'})
+    job_id = bench.job(trials=24)
+    bench.runtime().run_job(job_id)
+    job = bench.get(job_id)
+    assert job.failure is not None
+    assert job.failure.code == "no_valid_trial"
+    assert job.failure.details["failures"] == {"build_error": 24}
+    assert job.failure.message.endswith("24 × build_error")
+    assert "compiler refused" in str(job.failure.hint)
+    assert [task["name"] for task in job.failure.details["tasks"]] == ["conv.x86", "dense.x86"]
+    assert len(bench.records(job_id)) == 24
+
+
+@pytest.mark.parametrize("kind", TrialError)
+def test_every_failure_has_a_hint(kind: TrialError) -> None:
+    hint = hints.of({"run_error" if kind is not TrialError.RUN_ERROR else "build_error": 1, kind.value: 2})
+    assert hint != hints.of({}) or kind is TrialError.UNKNOWN
+    assert hint == hints.of({kind.value: 1})
+
+
+def test_a_crash_in_the_middle_of_a_round_costs_no_trial(bench: Bench) -> None:
+    crashed = []
+
+    def crash(count: int) -> None:
+        if count == 5 and not crashed:
+            crashed.append(count)
+            raise errors.EngineCrashed("relay engine: it was ended by SIGSEGV")
+
+    bench.script.on_trial = crash
+    job_id = bench.job(trials=32)
+    bench.runtime().run_job(job_id)
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    assert len(bench.records(job_id)) == 32
+    assert len(set(bench.script.measured)) == len(bench.script.measured) == 32
+    assert any("SIGSEGV" in note for note in bench.notes(job_id))
+
+
+def test_a_task_that_keeps_crashing_the_engine_is_left(bench: Bench) -> None:
+    bench.script.crashing = frozenset({'["dense"]'})
+    job_id = bench.job(trials=32)
+    bench.runtime().run_job(job_id)
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    by_task = [record.key.workload_key for record in bench.records(job_id)]
+    assert by_task.count('["dense"]') == 2
+    assert by_task.count('["conv"]') == 30
+
+
+def test_engines_that_only_crash_end_the_job(bench: Bench) -> None:
+    bench.script.tasks = tuple(f"conv{number}" for number in range(6))
+    bench.script.crashing = frozenset(f'["{name}"]' for name in bench.script.tasks)
+    job_id = bench.job(trials=100)
+    bench.runtime(engine_restarts=3).run_job(job_id)
+    job = bench.get(job_id)
+    assert job.failure is not None
+    assert job.failure.code == "engine_crashed"
+    assert bench.script.started.count("relay") <= 6
+
+
+def test_a_job_of_which_every_task_kills_its_engine_fails(bench: Bench) -> None:
+    def die(_count: int) -> None:
+        raise errors.EngineCrashed("relay engine: it was ended by SIGKILL")
+
+    bench.script.before_trial = die
+    job_id = bench.job(trials=100)
+    bench.runtime(engine_restarts=50).run_job(job_id)
+    job = bench.get(job_id)
+    assert job.failure is not None
+    assert (job.failure.code, "SIGKILL" in job.failure.message) == ("engine_crashed", True)
+    assert len(bench.script.asked("tune")) == 2 * len(bench.script.tasks)
+
+
+def test_a_small_space_is_searched_once(bench: Bench) -> None:
+    bench.script.space_size = 5
+    job_id = bench.job(trials=100)
+    bench.runtime().run_job(job_id)
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    assert len(bench.script.measured) == len(set(bench.script.measured)) == 10
+
+
+def test_a_second_job_measures_what_the_first_has_not(bench: Bench) -> None:
+    first, second = bench.job(trials=16), bench.job(trials=32)
+    bench.runtime().run_job(first)
+    bench.runtime().run_job(second)
+    assert len(bench.records(second)) == 16
+    assert len(set(bench.script.measured)) == len(bench.script.measured) == 32
+
+
+def test_a_device_in_use_is_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "_SILENT_SECONDS", 0.05)
+    job_id = bench.job(trials=8)
+    key = hostinfo.device().key.rpartition("/")[0]
+    done = threading.Thread(target=bench.runtime().run_job, args=[job_id])
+    with devicelock.hold(key, timeout=1):
+        done.start()
+        deadline = time.monotonic() + 60
+        while not bench.notes(job_id):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert bench.script.asked("time") == []
+    done.join(60)
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    assert bench.notes(job_id) == ["waiting for the device: another measurement has it"]

@@ -1,0 +1,126 @@
+"""For which of the jobs that wait a helper leaves the one that it helps with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from celery.signals import worker_shutting_down
+from sqlalchemy import update
+from sqlalchemy.orm import Session
+
+from domain import dispatch
+from domain.jobs import Job, JobState, Stage
+from storage import jobs, newer_jobs
+from storage.tables import JobRow
+from tests.support.worker.fixtures import Bench, Killed
+from tests.support.worker.scripted import HELLO
+from tuner import hostinfo
+from worker import app as worker_app
+from worker import clock, hellos, messages
+from worker.pipeline import running
+from worker.pipeline.work import Outcome, Work
+from worker.runtime import Runtime
+
+CUDA = "cuda -arch=sm_90"
+
+
+@pytest.fixture
+def helper(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Runtime:
+    monkeypatch.setattr(hostinfo, "accelerators", lambda *_: ())
+    monkeypatch.setattr(hellos, "ask", lambda name, *_: None if name == "relax" else HELLO)
+    runtime = bench.runtime()
+    runtime.announce()
+    return runtime
+
+
+def waiting(bench: Bench, count: int, target: str = "native") -> list[str]:
+    made = [bench.job(target=target) for _ in range(count)]
+    with bench.database.transaction() as session:
+        for job_id in made:
+            jobs.mark_unpublished(session, job_id)
+    return made
+
+
+def change(bench: Bench, job_id: str, **values: object) -> None:
+    with bench.database.transaction() as session:
+        session.execute(update(JobRow).where(JobRow.id == job_id).values(**values))
+
+
+def request_of_a_newer_release(bench: Bench, job_id: str) -> None:
+    with bench.database.reading() as session:
+        row = session.get(JobRow, job_id)
+        assert row
+        request = {**row.request, "tuner": "annealing"}
+    change(bench, job_id, request=request)
+
+
+def wanted(helper: Runtime) -> str | None:
+    assert helper._is_wanted_elsewhere() == (helper.wanted_by is not None)
+    return helper.wanted_by
+
+
+@pytest.mark.parametrize("others", [0, 19, 20, 25, 205])
+def test_jobs_for_other_workers_hide_none(bench: Bench, helper: Runtime, others: int) -> None:
+    waiting(bench, others, CUDA)
+    assert wanted(helper) is None
+    (own,) = waiting(bench, 1)
+    assert wanted(helper) == own
+
+
+def test_what_is_for_others_is_read_once(bench: Bench, helper: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    readable = newer_jobs.readable
+
+    def reading(session: Session, job_ids: Sequence[str]) -> list[Job]:
+        read.extend(job_ids)
+        return readable(session, job_ids)
+
+    monkeypatch.setattr(newer_jobs, "readable", reading)
+    others = waiting(bench, 3, CUDA)
+    assert wanted(helper) is wanted(helper) is None
+    assert read == others
+
+
+def test_a_job_of_a_newer_release_is_left_to_others(bench: Bench, helper: Runtime) -> None:
+    newer, own = waiting(bench, 2)
+    request_of_a_newer_release(bench, newer)
+    assert wanted(helper) == own
+    change(bench, newer, state=JobState.RUNNING)
+    assert helper.help_job(newer) == 0
+
+
+def test_a_job_that_used_up_its_attempts_does_not_rest(bench: Bench) -> None:
+    helper = bench.runtime(attempt_pause_seconds=3600, max_attempts=3)
+    job_id = bench.job()
+    for attempts in (2, 3):
+        with bench.database.transaction() as session:
+            claimed = jobs.claim(session, job_id, worker_id="w", now=clock.now(), lease_seconds=0, max_attempts=9)
+        assert claimed
+        change(bench, job_id, attempts=attempts)
+        assert wanted(helper) == (job_id if attempts == 3 else None)
+    helper.run_job(job_id)
+    assert bench.get(job_id).state is JobState.FAILED
+
+
+def test_a_helper_begins_the_job_for_which_it_left(
+    bench: Bench, helper: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_: Work) -> Outcome:
+        raise Killed
+
+    led, steps = bench.job(content=b"another model"), running.STEPS
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "STEPS", tuple((name, stop if name is Stage.TUNE else step) for name, step in steps))
+        with pytest.raises(Killed):
+            bench.runtime().run_job(led)
+    monkeypatch.setattr(messages, "forget_lost_acknowledgements", lambda: None)
+    monkeypatch.setattr(worker_shutting_down, "connect", lambda *_, **__: None)
+    app = worker_app.create("memory://", helper)
+    bench.script.tasks = ["a task of no other job"]
+    waiting(bench, 25, CUDA)
+    (job_id,) = waiting(bench, 1)
+    app.tasks[dispatch.HELP_JOB](led)
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    assert bench.get(led).state is JobState.RUNNING
+    assert {record.worker_id for record in bench.records(job_id)} == {helper.id}

@@ -1,4 +1,4 @@
-"""Every error as an RFC 9457 problem document; the only place that knows HTTP statuses."""
+"""Every error as an RFC 9457 problem document."""
 
 from __future__ import annotations
 
@@ -26,49 +26,19 @@ logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 
-STATUSES: dict[type[TunesmithError], int] = {
-    errors.InvalidRequest: 400,
-    errors.InvalidModel: 422,
-    errors.UnsupportedOperators: 422,
-    errors.BlobTooLarge: 413,
-    errors.IdempotencyMismatch: 422,
-    errors.Unauthorized: 401,
-    errors.Forbidden: 403,
-    errors.TooMuch: 429,
-    errors.Deleted: 410,
-    errors.NotFound: 404,
-    errors.Conflict: 409,
-    errors.EngineNotInstalled: 503,
-    errors.Unavailable: 503,
-    errors.DatabaseDamaged: 503,
-    TunesmithError: 500,
+_BY_STATUS: dict[int, type[TunesmithError]] = {
+    kind.status: kind
+    for kind in (
+        errors.Unauthorized,
+        errors.RouteNotFound,
+        errors.MethodNotAllowed,
+        errors.RequestTimeout,
+        errors.BodyTooLarge,
+        errors.RangeNotSatisfiable,
+        errors.HeadersTooLarge,
+    )
 }
-"""The nearest ancestor's status is an error's own."""
-
-RETRY_AFTER_SECONDS: dict[type[TunesmithError], int] = {
-    errors.PlannerBusy: 10,
-    errors.BlobStoreUnavailable: 10,
-    errors.BlobStoreRefused: 60,
-    errors.BlobStoreFull: 60,
-    errors.DatabaseUnavailable: 5,
-    # Longer than clients wait: somebody has to come first.
-    errors.DatabaseDamaged: 300,
-}
-"""When to ask again, where that can be guessed."""
-
-HTTP_CODES = {
-    401: (errors.Unauthorized.code, errors.Unauthorized.default_hint),
-    404: ("route_not_found", "See /docs for every path of this API."),
-    405: ("method_not_allowed", "See /docs for the methods of this path."),
-    408: ("request_timeout", "Send the whole request without long pauses."),
-    413: ("body_too_large", "Send a smaller document; models go to PUT /v1/models."),
-    416: ("range_not_satisfiable", "Ask for bytes that exist, or leave the Range header out."),
-    431: ("headers_too_large", "Send fewer or shorter headers, or a shorter address."),
-}
-"""Code and hint of what goes wrong before any of our own code can say so."""
-
-_WRONG = (errors.InvalidRequest.code, errors.InvalidRequest.default_hint)
-"""The same of other statuses below 500."""
+"""What the framework answers with by status alone, before any of our own code can say more."""
 
 DATABASE_TROUBLE = (DatabaseError, PoolTimeout)
 """What SQLAlchemy raises when a server is away, a transaction waited too long for its turn, or a table is damaged; and
@@ -106,10 +76,6 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 _REFERENCE = {"$ref": "#/components/schemas/Problem"}
 
 
-def status_of(kind: type[TunesmithError]) -> int:
-    return next(STATUSES[ancestor] for ancestor in kind.__mro__ if ancestor in STATUSES)
-
-
 def install(app: FastAPI) -> None:
     app.add_exception_handler(TunesmithError, tunesmith_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
@@ -122,15 +88,14 @@ def install(app: FastAPI) -> None:
 
 def tunesmith_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, TunesmithError)  # noqa: S101 - registered for this class
-    status = status_of(type(error))
-    if status >= 500:
+    if error.status >= 500:
         logger.error("%s %s: %s", request.method, request.url.path, error.message, exc_info=error)
-    seconds = error.details.get("retry_after_seconds", RETRY_AFTER_SECONDS.get(type(error)))
+    seconds = error.details.get("retry_after_seconds", error.retry_after)
     headers = {} if seconds is None else {"Retry-After": str(seconds)}
-    if status == 401:
+    if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return _response(
-        status, code=error.code, detail=error.message, hint=error.hint, details=error.details, headers=headers
+        error.status, code=error.code, detail=error.message, hint=error.hint, details=error.details, headers=headers
     )
 
 
@@ -177,12 +142,15 @@ def _place(location: tuple[int | str, ...]) -> str:
 
 def http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class
-    fallback = ("http_error", None) if error.status_code >= 500 else _WRONG
-    code, hint = HTTP_CODES.get(error.status_code, fallback)
+    kind = _of_status(error.status_code)
     standard = error.detail == http.HTTPStatus(error.status_code).phrase
     detail = f"{error.detail}: {request.method} {request.url.path[:200]}" if standard else str(error.detail)
     headers = {"Allow": ", ".join(_methods(request))} if error.status_code == 405 else error.headers
-    return _response(error.status_code, code=code, detail=detail, hint=hint, headers=headers)
+    return _response(error.status_code, code=kind.code, detail=detail, hint=kind.default_hint, headers=headers)
+
+
+def _of_status(status: int) -> type[TunesmithError]:
+    return _BY_STATUS.get(status, TunesmithError if status >= 500 else errors.InvalidRequest)
 
 
 def _methods(request: Request) -> Iterator[str]:
@@ -196,8 +164,8 @@ def _methods(request: Request) -> Iterator[str]:
 
 def outside(status: int, detail: str) -> JSONResponse:
     """For what never became a request that the application could see."""
-    code, hint = HTTP_CODES.get(status, _WRONG)
-    return _response(status, code=code, detail=detail, hint=hint)
+    kind = _of_status(status)
+    return _response(status, code=kind.code, detail=detail, hint=kind.default_hint)
 
 
 def of_database(error: Exception) -> errors.DatabaseUnavailable | errors.DatabaseDamaged | None:

@@ -82,7 +82,7 @@ class Client:
                 f"cannot read {file}: {error.strerror}", code="unreadable_file", hint="Check its permissions."
             ) from error
         if size == 0:
-            raise errors.InvalidModel(f"{file} is empty", hint="Name a file that holds a model.")
+            raise errors.InvalidInput(f"{file} is empty", code="invalid_model", hint="Name a file that holds a model.")
         wanted = model_format or ("irmodule" if file.suffix == ".json" else "onnx")
         params = {"name": name or file.stem, "format": wanted}
         response = self._transport.put("/v1/models", lambda: _read(file, size, progress), size=size, params=params)

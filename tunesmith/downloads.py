@@ -96,7 +96,7 @@ def _receive(
     while (have := file.seek(0, os.SEEK_END)) < size:
         try:
             _append(transport, source, file, digest=digest, size=size, progress=progress)
-        except (errors.NetworkError, errors.RateLimited) as error:
+        except (errors.NetworkError, errors.TooMuch) as error:
             idle = 0 if file.tell() > have else idle + 1
             if idle > transport.retries or (error.retry_after or 0.0) > retrying.LONGEST_SECONDS:
                 raise

@@ -46,7 +46,7 @@ def watch(transport: Transport, job_id: str, *, after: int = 0, patience: float 
                     yield event
                     if event.kind == "state" and event.data.get("state") in FINAL_STATES:
                         return
-        except (errors.NetworkError, errors.RateLimited) as error:
+        except (errors.NetworkError, errors.TooMuch) as error:
             lost_at = lost_at or time.monotonic()
             if time.monotonic() - lost_at > patience:
                 raise

@@ -125,11 +125,14 @@ class Job:
 
     def _without_artifact(self) -> errors.RequestRejected:
         if not self.is_finished:
-            return errors.JobNotFinished(
+            return errors.Conflict(
                 f"job {self.id} is still {self.state}: it has no artifact yet",
+                code="job_not_finished",
                 hint=f"Wait for it: tunesmith status {self.id} --watch.",
             )
         verb = "been canceled" if self.state == "canceled" else self.state
-        return errors.ArtifactNotFound(
-            f"job {self.id} has {verb} and published nothing", hint=f"See why: tunesmith status {self.id}."
+        return errors.NotFound(
+            f"job {self.id} has {verb} and published nothing",
+            code=errors.ARTIFACT_NOT_FOUND,
+            hint=f"See why: tunesmith status {self.id}.",
         )

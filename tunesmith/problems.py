@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tunesmith import errors
+
+_BY_STATUS: dict[int, type[errors.TunesmithError]] = {
+    401: errors.Unauthorized,
+    403: errors.Forbidden,
+    404: errors.NotFound,
+    409: errors.Conflict,
+    410: errors.NotFound,
+    429: errors.TooMuch,
+    503: errors.Unavailable,
+}
+"""Others are a ServerError from 500 on, and an InvalidRequest below."""
 
 
 def from_answer(
@@ -17,8 +28,8 @@ def from_answer(
         return errors.ServerError(
             f"the server answered {status} without saying why", hint=hint, status=status, retry_after=retry_after
         )
-    code = str(problem.get("code"))
-    return _BY_CODE.get(code, _by_status(status))(
+    kind = _BY_STATUS.get(status, errors.ServerError if status >= 500 else errors.InvalidRequest)
+    return kind(
         str(problem.get("detail") or problem.get("title") or f"the server answered {status}"),
         code=problem.get("code"),
         hint=problem.get("hint"),
@@ -30,30 +41,9 @@ def from_answer(
 
 def from_failure(job_id: str, failure: Mapping[str, Any]) -> errors.JobFailed:
     """The error for a failed job, whose failure may have any code."""
-    kind = _BY_CODE.get(str(failure.get("code")), errors.JobFailed)
-    return (kind if issubclass(kind, errors.JobFailed) else errors.JobFailed)(
+    return errors.JobFailed(
         failure.get("message") or f"job {job_id} failed",
         code=failure.get("code"),
         hint=failure.get("hint"),
         details=failure.get("details"),
     )
-
-
-def _by_status(status: int) -> type[errors.TunesmithError]:
-    known = {
-        401: errors.Unauthorized,
-        403: errors.Forbidden,
-        404: errors.NotFound,
-        409: errors.Conflict,
-        429: errors.TooMuch,
-    }
-    return known.get(status) or (errors.ServerError if status >= 500 else errors.InvalidRequest)
-
-
-def _descendants(kind: type[errors.TunesmithError]) -> Iterator[type[errors.TunesmithError]]:
-    for child in kind.__subclasses__():
-        yield child
-        yield from _descendants(child)
-
-
-_BY_CODE = {kind.code: kind for kind in _descendants(errors.TunesmithError)}

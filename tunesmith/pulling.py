@@ -26,13 +26,15 @@ class Found:
 def best(client: Client, question: Question, *, toolchain: str | None, held: Entry | None) -> Found:
     """The best answer; with ``held``, that of its device and runtime, which alone can be compared and take its place.
 
-    ``toolchain`` is the caller's own wish and goes before. Raises ArtifactMissing when there was an answer and is none
-    any more, ArtifactNotFound when there never was one; both tell what there is instead.
+    ``toolchain`` is the caller's own wish and goes before. Raises LockNotKept (``artifact_missing``) when there was an
+    answer and is none any more, NotFound when there never was one; both tell what there is instead.
     """
     if held is None:
         try:
             return Found(artifact=_ask(client, question, toolchain=toolchain))
-        except errors.ArtifactNotFound as error:
+        except errors.NotFound as error:
+            if error.code != errors.ARTIFACT_NOT_FOUND:
+                raise
             raise _not_found(client, question, toolchain, error) from error
     runtime = toolchain or held.runtime
     alike = replace(
@@ -43,7 +45,9 @@ def best(client: Client, question: Question, *, toolchain: str | None, held: Ent
     )
     try:
         artifact = _ask(client, alike, toolchain=runtime)
-    except errors.ArtifactNotFound as error:
+    except errors.NotFound as error:
+        if error.code != errors.ARTIFACT_NOT_FOUND:
+            raise
         way_out = _way_out(client, question, toolchain, locked=True)
         raise _gone(_none(alike, runtime), held, _instead(client.artifacts(model=question.model)), way_out) from error
     return Found(artifact=artifact, faster_elsewhere=_faster(client, question, toolchain, artifact))
@@ -69,7 +73,10 @@ def slower_by(held: Entry, now: Entry) -> float | None:
 
 
 def check_speed(held: Entry, now: Entry, limit: float) -> None:
-    """Raises ArtifactSlower beyond ``limit``, and InvalidInput where the locked one has no time to compare with."""
+    """Compare with the locked bundle.
+
+    Raises LockNotKept (``artifact_slower``) beyond ``limit``, and InvalidInput where the locked one was never timed.
+    """
     if held.sha256 == now.sha256:
         return  # whatever it takes, it takes no more than itself
     slower = slower_by(held, now)
@@ -80,14 +87,16 @@ def check_speed(held: Entry, now: Entry, limit: float) -> None:
             hint="Take the committed file back, or accept what is best now with --update.",
         )
     if slower is None:
-        raise errors.ArtifactSlower(
+        raise errors.LockNotKept(
             f"{now.artifact} was never timed, so nothing says that it is not slower than the locked one",
+            code="artifact_slower",
             hint="Keep to the locked one with --frozen, or accept it with --update.",
             details={"locked": asdict(held), "now": asdict(now), "slower_by": None},
         )
     if slower > limit:
-        raise errors.ArtifactSlower(
+        raise errors.LockNotKept(
             f"the best bundle is {compared(slower)} than the locked one; {100 * limit:g} % is allowed",
+            code="artifact_slower",
             hint="Tune again (tunesmith tune), keep to the locked one with --frozen, or accept it with --update.",
             details={"locked": asdict(held), "now": asdict(now), "slower_by": slower},
         )
@@ -121,19 +130,18 @@ def _ask(client: Client, question: Question, *, toolchain: str | None) -> Artifa
     )
 
 
-def _not_found(
-    client: Client, question: Question, toolchain: str | None, error: errors.ArtifactNotFound
-) -> errors.ArtifactNotFound:
+def _not_found(client: Client, question: Question, toolchain: str | None, error: errors.NotFound) -> errors.NotFound:
     instead = _instead(client.artifacts(model=question.model))
     way_out = _way_out(client, question, toolchain, locked=False) if toolchain or question.device else None
     hint = _hint(instead, way_out) if instead else error.hint
     details = {**error.details, "instead": instead}
-    return errors.ArtifactNotFound(_none(question, toolchain), hint=hint, details=details, status=error.status)
+    return errors.NotFound(_none(question, toolchain), code=error.code, hint=hint, details=details, status=error.status)
 
 
-def _gone(none: str, held: Entry, instead: list[str], way_out: str) -> errors.ArtifactMissing:
-    return errors.ArtifactMissing(
+def _gone(none: str, held: Entry, instead: list[str], way_out: str) -> errors.LockNotKept:
+    return errors.LockNotKept(
         f"{none}; the lock file holds {held.artifact}",
+        code="artifact_missing",
         hint=_hint(instead, way_out),
         details={"locked": asdict(held), "instead": instead},
     )

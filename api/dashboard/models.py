@@ -11,7 +11,6 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from api import problems
 from api.auth import Reader, Submitter
 from api.dashboard import devices, rendering
 from api.paging import PageTokenParam
@@ -143,7 +142,7 @@ def _page(
     return rendering.page(
         request,
         "model.html",
-        status=problems.status_of(type(refusal)) if refusal else 200,
+        status=refusal.status if refusal else 200,
         model=found,
         operators=sorted(found.operators.items(), key=lambda entry: (-entry[1], entry[0])),
         places=_places([Build(artifact=one, job=one.job_id if one.job_id in own else None) for one in builds]),

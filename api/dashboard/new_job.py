@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from api import problems, schemas
+from api import schemas
 from api.auth import Reader, Submitter
 from api.dashboard import job_fields, job_form, open_dimensions, rendering
 from api.dashboard.job_form import Fault, FaultyForm
@@ -50,7 +50,7 @@ class Filled:
 
     def blame(self, error: errors.TunesmithError) -> None:
         self.faults.append(job_form.fault_of(error, self.values, self.dimensions))
-        self.status = problems.status_of(type(error))
+        self.status = error.status
 
     @property
     def is_advanced(self) -> bool:
@@ -138,7 +138,7 @@ def _draft(filled: Filled) -> JobDraft | None:
         return job_form.draft(filled.values, filled.model, filled.dimensions)
     except FaultyForm as error:
         filled.faults += error.faults
-        filled.status = problems.status_of(errors.InvalidRequest)
+        filled.status = errors.InvalidRequest.status
         return None
 
 

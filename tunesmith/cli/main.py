@@ -31,13 +31,6 @@ from tunesmith.cli import (
 
 USAGE_EXIT = 2
 INTERRUPTED_EXIT = 130
-_EXITS: tuple[tuple[type[errors.TunesmithError], int], ...] = (
-    (errors.ConfigurationError, 3),
-    (errors.NetworkError, 4),
-    (errors.RequestRejected, 5),
-    (errors.InvalidInput, 5),
-    (errors.TunesmithError, 1),
-)
 
 _WIDEST_HELP = 80
 _EPILOG = """\b
@@ -105,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except errors.TunesmithError as error:
         output.error(error.code, error.message, _hint(error, arguments))
-        return exit_status(error)
+        return error.exit_status
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED_EXIT
     except BrokenPipeError:
@@ -157,7 +150,3 @@ def _named(arguments: Sequence[str] | None) -> str:
             break
         words.append(word)
     return " ".join(words)
-
-
-def exit_status(error: errors.TunesmithError) -> int:
-    return next(status for kind, status in _EXITS if isinstance(error, kind))

@@ -134,11 +134,11 @@ def _missing(locking: _Locking, held: Entry | None = None) -> Iterator[None]:
     except errors.NotFound as error:
         if locking.file is None:
             raise
-        code = None if isinstance(error, errors.ArtifactNotFound) else error.code
+        code = "artifact_missing" if error.code == errors.ARTIFACT_NOT_FOUND else error.code
         details = {**error.details, **({"locked": asdict(held)} if held else {})}
-        is_gone = held is not None and isinstance(error, errors.ArtifactNotFound | errors.ArtifactDeleted)
+        is_gone = held is not None and error.code in (errors.ARTIFACT_NOT_FOUND, "artifact_deleted")
         hint = _ANOTHER if is_gone else error.hint
-        raise errors.ArtifactMissing(error.message, code=code, hint=hint, details=details) from error
+        raise errors.LockNotKept(error.message, code=code, hint=hint, details=details) from error
 
 
 def _limit(text: str | None) -> float | None:
@@ -186,8 +186,9 @@ def _frozen(model: str, wanted: dict[str, Any], to: str | None, locking: _Lockin
     question = Question(model=_digest(model, None), **wanted)
     held = _held(locking.file, question)
     if held is None:
-        raise errors.NotLocked(
+        raise errors.LockNotKept(
             f"{locking.file} holds nothing for this model, target {question.target!r} and {question.precision}",
+            code="not_locked",
             hint="Pull once without --frozen and commit the lock file.",
         )
     path = _place(to, held.artifact)

@@ -37,7 +37,7 @@ def model(
     with connecting.client() as client:
         try:
             gone = client.delete_model(model_id)
-        except errors.ModelInUse as error:
+        except errors.Conflict as error:
             error.hint = _in_use(error)
             raise
     if as_json:
@@ -60,7 +60,7 @@ def artifact(
         output.line(f"{artifact_id} deleted")
 
 
-def _in_use(error: errors.ModelInUse) -> str | None:
+def _in_use(error: errors.Conflict) -> str | None:
     """With the jobs' names, which people do not see in the error's details."""
     jobs = error.details.get("jobs")
     return f"Wait for {', '.join(jobs)}, or cancel with: tunesmith cancel JOB" if jobs else error.hint

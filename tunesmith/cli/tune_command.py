@@ -110,7 +110,7 @@ def _planned(client: Client, model: Model | None, request: Any) -> dict[str, Any
     while True:
         try:
             return client.plan(model, **request)
-        except errors.ServerError as error:
+        except errors.Unavailable as error:
             if error.code != "planner_busy":
                 raise
         if not told:

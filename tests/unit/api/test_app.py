@@ -11,21 +11,16 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from api import problems
-from domain.errors import TunesmithError
+from api.documentation import error_tables
+from domain import errors
 from domain.targets import Device
 from storage import quarantine
 from tests.support.api.factories import Service, make_service
 from tests.support.api.scripted import ScriptedWorker
+from tunesmith import errors as local
 
 ERRORS = Path(__file__).parents[3] / "docs" / "errors.md"
 OPEN = {"/healthz", "/readyz"}
-
-
-def kinds(of: type[TunesmithError] = TunesmithError) -> Iterator[type[TunesmithError]]:
-    yield of
-    for kind in of.__subclasses__():
-        yield from kinds(kind)
 
 
 def operations(client: TestClient) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -144,20 +139,27 @@ def test_gpus_and_quarantined_devices_are_shown(client: TestClient, service: Ser
     assert (aside["id"], aside["job"], aside["reason"]) == ("boards:9190/pi4/10.0.0.7:9091", "j-1", "it fell silent")
 
 
-def rows() -> dict[str, list[str]]:
-    found = re.findall(r"^\| `(\w+)` \|(.*)\|$", ERRORS.read_text().split("## From the client")[0], re.MULTILINE)
-    return {code: [cell.strip() for cell in rest.split(" |")] for code, rest in found}
-
-
 def test_whatever_http_answers_with_says_what_to_do() -> None:
     """Not 500: what failed inside the service is for whoever reads its log."""
-    assert [kind.code for kind in kinds() if problems.status_of(kind) != 500 and not kind.default_hint] == []
-    assert [code for code, hint in problems.HTTP_CODES.values() if not hint] == []
+    assert [kind.code for kind in errors.every() if kind.status != 500 and not kind.default_hint] == []
 
 
-def test_every_code_is_documented_with_its_status_and_hint() -> None:
-    documented = rows()
-    for kind in kinds():
-        assert documented[kind.code] == [str(problems.status_of(kind)), kind.default_hint or ""], kind.code
-    for status, (code, hint) in problems.HTTP_CODES.items():
-        assert documented[code] == [str(status), hint], code
+def test_every_code_is_documented_as_it_is_declared() -> None:
+    document = ERRORS.read_text(encoding="utf-8")
+    assert error_tables.renewed(document) == document, "run ./run docs"
+    for code in [*(kind.code for kind in errors.every()), *local.OWN_CODES]:
+        assert f"| `{code}` |" in document
+
+
+def test_the_drawing_of_the_errors_names_every_class_once() -> None:
+    for module in (errors, local):
+        drawn = re.findall(r"\b[A-Z]\w+", (module.__doc__ or "").split("::")[1].split("\n\n")[1])
+        declared = [
+            kind.__name__ for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, Exception)
+        ]
+        assert sorted(name for name in drawn if name in declared) == sorted(declared)
+
+
+def test_codes_are_unique() -> None:
+    codes = [kind.code for kind in errors.every()]
+    assert len(set(codes)) == len(codes)

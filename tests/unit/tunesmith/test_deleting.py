@@ -23,12 +23,14 @@ def test_a_bundle_and_then_its_model(
     job.wait()
     artifact = job.artifact
     assert run(capsys, "rm", "artifact", artifact.id) == (0, f"{artifact.id} deleted\n", "")
-    with pytest.raises(errors.ArtifactDeleted):
+    with pytest.raises(errors.NotFound) as caught:
         artifact.download(tmp_path / "bundle.tar")
+    assert caught.value.code == "artifact_deleted"
     status, _, told = run(capsys, "pull", job.id, "-o", tmp_path / "bundle.tar")
     assert (status, "error[artifact_deleted]" in told) == (5, True)
     assert job.report()["summary"]
     assert parsed(capsys, "rm", "model", model.id) == {"model": model.id, "gone": True}
-    with pytest.raises(errors.ModelDeleted):
+    with pytest.raises(errors.NotFound) as caught:
         client.model(model.id)
+    assert caught.value.code == "model_deleted"
     assert run(capsys, "rm", "model", "m-unknown")[0] == 5

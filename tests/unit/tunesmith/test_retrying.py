@@ -46,7 +46,7 @@ def test_what_will_not_get_better_is_not(status: int) -> None:
 
 def test_a_server_that_wants_hours_is_not_waited_for() -> None:
     hours = Answer(status=429, body=PROBLEM, headers={"Retry-After": "7200"})
-    with flaky(hours) as server, Client(server.url) as client, pytest.raises(errors.RateLimited) as caught:
+    with flaky(hours) as server, Client(server.url) as client, pytest.raises(errors.TooMuch) as caught:
         list(client.jobs())
     assert (len(server.asked), caught.value.retry_after) == (1, 7200.0)
 

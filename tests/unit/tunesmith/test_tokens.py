@@ -29,8 +29,9 @@ def test_a_token_from_the_command_line_to_its_end(
     assert days.days == 90
     with Client(url, text.strip()) as client:
         assert client.tokens.own()["owner"] == "vision"
-        with pytest.raises(errors.MissingScope):
+        with pytest.raises(errors.Forbidden) as caught:
             client.tokens.create("another")
+        assert caught.value.code == "missing_scope"
     status, out, _ = run(capsys, "token", "list")
     assert status == 0
     for word in (listed["id"], "vision", "read,submit", "2 running, 2.0 GB stored", "CI"):

@@ -108,7 +108,7 @@ def migrate(database: Database) -> None:
     """Bring the schema to the newest revision; nothing to do is fine, and so are many processes doing it at once.
 
     Raises DatabaseUnavailable when it does not answer, DatabaseDamaged also where only a table is, and
-    ConfigurationError when it is of a newer release.
+    ConfigurationError when it is of a newer release, or of none.
     """
     with told(), database.migrating() as connection:
         running.upgrade(connection)

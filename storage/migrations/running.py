@@ -27,24 +27,36 @@ def current(connection: Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
 
-def is_known(revision: str) -> bool:
-    return revision in {script.revision for script in ScriptDirectory(str(HERE)).walk_revisions()}
+def check(revision: str | None) -> None:
+    """Raises ConfigurationError for a revision that cannot be upgraded: from before the first release, or a newer one.
+
+    Revisions are numbered; None is an empty database.
+    """
+    scripts = ScriptDirectory(str(HERE))
+    known = sorted(script.revision for script in scripts.walk_revisions())
+    if revision is None or revision in known:
+        return
+    if revision < known[0]:
+        raise errors.ConfigurationError(
+            f"the database was made before the first release: it has revision {revision}, and {known[0]} is the first",
+            hint="Start with a new TUNESMITH_HOME or database. The version that made it can save its records first: "
+            "tunesmith records export.",
+        )
+    raise errors.ConfigurationError(
+        f"the database is of a newer release: it has revision {revision}, and this release knows {known[-1]} at most",
+        hint="Start the release that migrated it, or restore the backup that was made before.",
+    )
 
 
 def upgrade(connection: Connection, revision: str = "head") -> None:
-    """``connection`` is in a transaction, which stays open. Raises ConfigurationError where a newer release was."""
-    found = current(connection)
-    if found is not None and not is_known(found):
-        raise errors.ConfigurationError(
-            f"the database is of a newer release: it has revision {found}, and this release knows {newest()} at most",
-            hint="Start the release that migrated it, or restore the backup that was made before.",
-        )
+    """``connection`` is in a transaction, which stays open. Raises ConfigurationError where ``check`` does."""
+    check(current(connection))
     command.upgrade(_configuration(connection), revision)
 
 
 def write_revision(connection: Connection, message: str) -> None:
     """Write the difference between a database at head and the tables as a new revision."""
-    number = len(list((HERE / "versions").glob("r*.py"))) + 1
+    number = int(newest()) + 1
     command.revision(_configuration(connection), message, autogenerate=True, rev_id=f"{number:04d}")
 
 

@@ -21,6 +21,7 @@ from storage import artifacts, backups, blob_files, blob_owners, blob_stores, jo
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
 from storage.settings import StorageSettings
+from tests.support.storage import revisions
 from tests.support.storage.buckets import Bucket
 from tests.support.storage.factories import FACTS, NOW, add_job, artifact, record
 
@@ -225,12 +226,26 @@ def test_a_tar_that_reaches_out_writes_nothing(tmp_path: Path) -> None:
     assert not outside.exists()
 
 
-def test_a_database_of_an_older_release(tmp_path: Path) -> None:
+def test_a_backup_of_an_older_release_is_restored_and_upgraded(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back_up(home, tmp_path / "backup.tar")
+    revisions.release_next(monkeypatch, tmp_path)
+    restored = tmp_path / "restored"
+    put_back(restored, tmp_path / "backup.tar")
+    check(StorageSettings(home=restored))
+    connection = sqlite3.connect(restored / "db.sqlite3")
+    assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [(revisions.NEXT,)]
+    connection.close()
+
+
+def test_a_database_of_an_older_release_can_be_backed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "old"
     home.mkdir()
     connection = sqlite3.connect(home / "db.sqlite3")
-    connection.executescript((SAVED / "0005.sql").read_text())
+    connection.executescript((SAVED / f"{revisions.BASELINE}.sql").read_text())
     connection.close()
+    revisions.release_next(monkeypatch, tmp_path)
     made = back_up(home, tmp_path / "backup.tar")
     assert (made.blobs, len(made.missing)) == (0, 2)  # its rows name bytes that were never there
 

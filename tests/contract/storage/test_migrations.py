@@ -1,4 +1,7 @@
-"""Upgrading works from nothing, from every saved old database, from any folder, and for many processes at once."""
+"""Upgrading works from nothing, from every saved database, from any folder, and for many processes at once.
+
+What a later release will do is tested with a next revision of the tests' own.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,7 @@ from storage.database import Database, migrate
 from storage.migrations import running
 from storage.tables import Base
 from tests.support.servers import processes
-from tests.support.storage import moving, saving
-from tests.support.storage.factories import record
+from tests.support.storage import moving, revisions, saving
 
 ROOT = Path(__file__).resolve().parents[3]
 SAVED = sorted(saving.SAVED.glob("*.sql"))
@@ -56,6 +58,21 @@ def load(database: Database, dump: Path) -> None:
     connection = sqlite3.connect(str(database.url.database))
     connection.executescript(dump.read_text())
     connection.close()
+
+
+def loaded(folder: Path, dump: Path) -> Path:
+    """The SQLite file of a saved database."""
+    database = Database(f"sqlite:///{folder / 'saved.sqlite3'}")
+    load(database, dump)
+    database.close()
+    return folder / "saved.sqlite3"
+
+
+def counts(database: Database) -> dict[str, int | None]:
+    """Rows of every table."""
+    with database.reading() as session:
+        names = [table.name for table in Base.metadata.sorted_tables]
+        return {name: session.scalar(text(f"SELECT count(*) FROM {name}")) for name in names}  # noqa: S608
 
 
 def schema(database: Database) -> list[tuple[str, list[str]]]:
@@ -92,25 +109,26 @@ def test_a_saved_old_database_is_upgraded_and_keeps_its_rows(empty: Database, du
 
 
 @pytest.mark.parametrize("dump", SAVED, ids=lambda path: path.stem)
-def test_an_old_postgresql_database_is_upgraded_step_by_step_and_keeps_its_rows(
-    empty: Database, empty_postgresql: Database, dump: Path
+def test_a_saved_database_is_upgraded_to_the_next_revision(
+    either: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dump: Path
 ) -> None:
-    load(empty, dump)
-    with empty_postgresql.migrating() as connection:
-        running.upgrade(connection, dump.stem)
-        assert moving.copy_rows(Path(str(empty.url.database)), connection) > 10
-    for revision in [path.stem for path in SAVED if path.stem > dump.stem]:
-        with empty_postgresql.migrating() as connection:
-            running.upgrade(connection, revision)
-            assert running.current(connection) == revision
-    migrate(empty_postgresql)
-    assert differences(empty_postgresql) == []
-    assert_rows_were_kept(empty_postgresql)
-    with empty_postgresql.transaction() as session:
-        job = finished(session)
-        records.add(session, [record("dense", 5e-3, schedule="later", job_id=job.id)])
-    with empty_postgresql.reading() as session:
-        assert len(records.of_job(session, job.id)) == 3
+    if either.url.get_backend_name() == "sqlite":
+        load(either, dump)
+    else:
+        with either.migrating() as connection:
+            running.upgrade(connection, dump.stem)
+            moving.copy_rows(loaded(tmp_path, dump), connection)
+    known = counts(either)
+    revisions.release_next(monkeypatch, tmp_path)
+    migrate(either)
+    with either.reading() as session:
+        assert running.current(session.connection()) == running.newest() == revisions.NEXT
+        assert session.scalar(text("SELECT count(*) FROM jobs WHERE size = 'small'")) == known["jobs"]
+    assert counts(either) == known
+    assert_rows_were_kept(either)
+    monkeypatch.undo()
+    with pytest.raises(errors.ConfigurationError, match=f"newer release: it has revision {revisions.NEXT}"):
+        migrate(either)
 
 
 def finished(session: Session) -> Job:
@@ -163,6 +181,29 @@ def test_a_failed_upgrade_leaves_nothing(either: Database) -> None:
         fail()
     with either.migrating() as connection:
         assert inspect(connection).get_table_names() == []
+
+
+def test_a_next_revision_that_fails_leaves_the_database_as_it_was(
+    either: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    migrate(either)
+    revisions.release_next(monkeypatch, tmp_path)
+    (revision,) = running.HERE.glob(f"versions/r{revisions.NEXT}_*.py")
+    revision.write_text(revision.read_text() + "    raise ZeroDivisionError\n")
+    with pytest.raises(ZeroDivisionError):
+        migrate(either)
+    assert differences(either) == []
+    monkeypatch.undo()
+    migrate(either)
+
+
+def test_a_database_from_before_the_first_release_is_refused(either: Database) -> None:
+    migrate(either)
+    with either.transaction() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = '0011'"))
+    with pytest.raises(errors.ConfigurationError, match="before the first release: it has revision 0011") as caught:
+        migrate(either)
+    assert "TUNESMITH_HOME" in str(caught.value.hint)
 
 
 def test_a_database_of_a_newer_release_is_refused(either: Database) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 
 from domain import release
+from storage.migrations import running
 from tests.support.topology.parts import Part
 from tests.support.topology.running import Topology
 from tests.system.faults.scene import Scene
@@ -61,13 +62,14 @@ def join_with_an_older_release(scene: Scene) -> None:
 
 
 def _older_worker(topology: Topology) -> Part:
-    """From a copy of this checkout that lacks the newest migration."""
+    """From a copy of this checkout whose newest revision is an earlier one."""
     copy = topology.folder / "older"
     if not copy.exists():
         for name in ("configuration", "domain", "storage", "tuner", "worker", "api", "tunesmith", "tests"):
             if (ROOT / name).is_dir():
                 shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-        sorted((copy / "storage" / "migrations" / "versions").glob("r*.py"))[-1].unlink()
+        newest = sorted((copy / "storage" / "migrations" / "versions").glob("r*.py"))[-1]
+        newest.write_text(newest.read_text().replace(f'revision = "{running.newest()}"', 'revision = "0099"'))
         source = copy / "domain" / "release.py"
         source.write_text(source.read_text().replace(release.VERSION, "0.0.1"))
     part = topology.add_worker("older-worker", "host-3")

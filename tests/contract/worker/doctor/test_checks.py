@@ -20,9 +20,9 @@ from domain.workers import Worker
 from storage import blob_owners, workers
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
-from storage.migrations import running
 from tests.support.servers import processes
 from tests.support.servers.redis import Redis
+from tests.support.storage import revisions
 from tests.support.storage.factories import worker
 from tuner.environments import EngineHealth
 from worker import identity
@@ -94,19 +94,22 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'db.sqlite3'}"
 
 
-def test_a_database_is_told_by_its_schema(url: str) -> None:
+def test_a_database_is_told_by_its_schema(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     database = Database(url)
     assert codes(sql.check(database)) == [("warn", "database_empty")]
     assert codes(fleet.check(database, alive_seconds=60)) == [("warn", "not_checked")]
-    with database.migrating() as connection:
-        running.upgrade(connection, "0005")
-    assert codes(sql.check(database)) == [("warn", "database_behind")]
     migrate(database)
+    with monkeypatch.context() as patched:
+        revisions.release_next(patched, tmp_path)
+        assert codes(sql.check(database)) == [("warn", "database_behind")]
     assert codes(sql.check(database)) == []
     assert codes(fleet.check(database, alive_seconds=60)) == [("warn", "no_worker")]
-    with database.transaction() as session:
-        session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    assert codes(sql.check(database)) == [("fail", "database_newer")]
+    for revision, told in (("9999", "newer release"), ("0011", "before the first release")):
+        with database.transaction() as session:
+            session.execute(text("UPDATE alembic_version SET version_num = :found"), {"found": revision})
+        (finding,) = (finding for finding in sql.check(database) if finding.state is not State.OK)
+        assert (finding.state, finding.code) == (State.FAIL, "configuration_error")
+        assert told in finding.message
     database.close()
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.smoke
+
 ROOT = Path(__file__).parents[2]
 _TOOLS = ("sh", "dirname", "mkdir", "cat", "cksum", "tr", "rm", "touch")
 _SERVERS = ("initdb", "redis-server")

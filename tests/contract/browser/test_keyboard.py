@@ -13,7 +13,7 @@ from tests.support.api.live import serving
 from tests.support.api.scripted import ScriptedWorker
 from tests.support.browser.visit import visiting
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.smoke]
 
 _MOST_STEPS = 60
 _FOCUSED = """() => {

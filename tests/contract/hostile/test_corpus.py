@@ -15,7 +15,7 @@ from tests.support.tuner.engines.fixtures import home
 from tuner import catalogue, environments
 from tuner.inspection import Inspector
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.smoke]
 
 
 @pytest.mark.parametrize("hostile", corpus.corpus(), ids=lambda hostile: hostile.name)

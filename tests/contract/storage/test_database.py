@@ -37,6 +37,7 @@ def trials_done(database: Database, job_id: str) -> int:
         return jobs.get(session, job_id).trials_done
 
 
+@pytest.mark.smoke
 def test_concurrent_threads_lose_no_update(database: Database) -> None:
     job_id = running_job(database)
     with ThreadPoolExecutor(20) as pool:
@@ -59,6 +60,7 @@ def test_concurrent_processes_lose_no_update(database: Database) -> None:
     assert trials_done(database, job_id) == 400
 
 
+@pytest.mark.smoke
 def test_a_failed_transaction_leaves_nothing(database: Database) -> None:
     def fail() -> None:
         with database.transaction() as session:

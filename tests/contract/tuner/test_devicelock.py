@@ -15,6 +15,8 @@ from domain.ports import Canceled
 from tuner import devicelock
 from tuner.catalogue import ROOT
 
+pytestmark = pytest.mark.smoke
+
 HOLDER = """
 import sys, time
 from pathlib import Path

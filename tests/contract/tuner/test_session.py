@@ -19,6 +19,8 @@ from tuner.catalogue import ROOT
 from tuner.engines.protocol import messages
 from tuner.session import Canceled, EngineSession, Limits
 
+pytestmark = pytest.mark.smoke
+
 # starting
 
 

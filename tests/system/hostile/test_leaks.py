@@ -54,7 +54,8 @@ def served(tmp_path: Path) -> Iterator[Path]:
     command = [_PYTHON, "-m", "tunesmith", "serve", "--port", "0"]
     (tmp_path / "logs").mkdir()
     with (tmp_path / "logs" / "serve.log").open("ab") as log:
-        environment = _environment(tmp_path, **named, AWS_SECRET_ACCESS_KEY=PASSWORD)
+        more = {"TUNESMITH_BENCHMARK_SECONDS": "0.5", "AWS_SECRET_ACCESS_KEY": PASSWORD}
+        environment = _environment(tmp_path, **named, **more)
         server = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
             deadline = time.monotonic() + _START_SECONDS

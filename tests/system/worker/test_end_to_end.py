@@ -156,6 +156,7 @@ def tuned(served: Served) -> dict[str, Any]:
     return served.finish(served.submit(size=16, budget={"trials": 16}))
 
 
+@pytest.mark.smoke
 def test_a_model_is_tuned_over_http(served: Served, tuned: dict[str, Any]) -> None:
     job, job_id = tuned, tuned["id"]
     assert (job["trials_done"], job["trials_planned"], job["attempts"]) == (16, 16, 1)
@@ -182,6 +183,7 @@ def test_auto_says_what_it_chose_and_the_same_job_again_needs_no_trials(served: 
     assert report["engines"]["tuned"].startswith("relay/")
 
 
+@pytest.mark.smoke
 def test_the_bundle_of_a_job_runs_from_the_command_line(served: Served, tuned: dict[str, Any], tmp_path: Path) -> None:
     bundle = tmp_path / "model.tar"
     bundle.write_bytes(served.client.get(f"/v1/artifacts/{tuned['artifact_id']}/download").content)
@@ -208,6 +210,7 @@ def test_no_process_of_the_service_holds_tvm(served: Served) -> None:
         assert not [name for name in ("libtvm", "onnxruntime", "numpy") if name in mapped]
 
 
+@pytest.mark.smoke
 def test_a_killed_worker_costs_no_trial(served: Served) -> None:
     job_id = served.submit(size=20, budget={"trials": 32})
     served.wait(job_id, lambda job: job["stage"] == "tune" and job["trials_done"] >= 6)
@@ -259,6 +262,7 @@ def test_an_end_is_told(served: Served) -> None:
     assert (first["type"], first["data"]["job"], first["data"]["model_name"]) == ("job.canceled", job_id, "small")
 
 
+@pytest.mark.smoke
 def test_a_running_job_is_canceled_soon(served: Served) -> None:
     job_id = served.submit(size=28, budget={"trials": 400})
     served.wait(job_id, lambda job: job["stage"] == "tune" and job["trials_done"] >= 1)

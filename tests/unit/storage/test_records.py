@@ -129,7 +129,7 @@ def test_a_record_keeps_the_calibration_of_its_batch(session: Session) -> None:
 
 @pytest.fixture
 def many_records(sqlite_database: Database) -> Database:
-    """100 000 records of 200 workloads under two targets."""
+    """Twelve records each of 200 workloads under two targets: SQLite plans the same for more."""
     target, device_key, toolchain = IDENTITIES
     columns = {"device_key": device_key, "toolchain": toolchain, "tuner": "autotvm", "schedule": "{}"}
     columns |= {"job_id": "j-1", "worker_id": "w"}
@@ -146,7 +146,7 @@ def many_records(sqlite_database: Database) -> Database:
             "trial_number": number,
             "finished_at": NOW,
         }
-        for number in range(100_000)
+        for number in range(2_400)
     ]
     with sqlite_database.transaction() as session:
         session.execute(insert(RecordRow), rows)
@@ -201,8 +201,8 @@ def test_counts_among_many_records_read_indexes_alone(many_records: Database) ->
     workloads = [f"conv {number}" for number in range(43)]
 
     def count(session: Session) -> None:
-        assert sum(records.counts_of_many(session, workloads, *IDENTITIES).values()) == 43 * 500 * 2 // 3
-        assert sum(records.passed_over(session, workloads, *IDENTITIES).values()) == 43 * 500 - 43 * 500 * 2 // 3
+        assert sum(records.counts_of_many(session, workloads, *IDENTITIES).values()) == 43 * 8
+        assert sum(records.passed_over(session, workloads, *IDENTITIES).values()) == 43 * 4
 
     steps = plans(many_records, count)
     assert len(steps) == 2

@@ -40,6 +40,7 @@ def inspector() -> Inspector:
     return Inspector(spec=spec, python=environments.interpreter(spec, home()))
 
 
+@pytest.mark.smoke
 def test_a_compiled_model_is_verified_timed_bundled_and_runs_on_its_own(
     relay: EngineSession, reference: EngineSession, prepared: Path, compiled: Path, tmp_path: Path
 ) -> None:
@@ -99,6 +100,7 @@ def compare_example(reference: EngineSession, folder: Path, given: Path, expecte
     assert all(error["passed"] for error in reference.request("compare", params, timeout=60)["outputs"])
 
 
+@pytest.mark.smoke
 def test_wrong_outputs_fail_verification(
     relay: EngineSession, reference: EngineSession, prepared: Path, compiled: Path, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from domain import errors
 from tuner.session import EngineSession
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.smoke]
 
 
 def _npz(path: Path, dtype: str = "<f4", **arrays: list[Any]) -> Path:

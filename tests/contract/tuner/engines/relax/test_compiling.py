@@ -79,6 +79,7 @@ def test_hello_tells_toolchain_and_cpu(relax: EngineSession) -> None:
     assert relax.hello["kinds"] == ["llvm", "cuda"]
 
 
+@pytest.mark.smoke
 def test_compiled_agrees_with_the_reference(
     relax: EngineSession, reference: EngineSession, prepared: Path, inputs: list[Path], untuned: Path, tmp_path: Path
 ) -> None:
@@ -136,6 +137,7 @@ def test_plain_tvm_loads_the_files(
     assert output["passed"]
 
 
+@pytest.mark.smoke
 def test_time_gives_one_sample_per_repeat(relax: EngineSession, untuned: Path, inputs: list[Path]) -> None:
     params = {"bundle": str(untuned), "inputs": str(inputs[0]), "threads": 1, "number": 3, "repeat": 5}
     samples = relax.request("time", params, timeout=60)["samples"]

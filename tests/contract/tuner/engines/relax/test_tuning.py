@@ -82,6 +82,7 @@ def first_round(
     return _tune(relax, convolution, tmp_path_factory.mktemp("first") / "journal.jsonl", trials=8)
 
 
+@pytest.mark.smoke
 def test_tasks_are_extracted_with_weights(tasks: list[dict[str, Any]], definitions: Path) -> None:
     assert [task["position"] for task in tasks] == list(range(len(tasks)))
     work = [task["flop"] * task["weight"] for task in tasks]
@@ -111,6 +112,7 @@ def test_equal_layers_of_other_models_are_the_same_task(
     assert [task["workload_key"] for task in others] == [task["workload_key"] for task in tasks]
 
 
+@pytest.mark.smoke
 def test_a_round_measures_the_default_first(first_round: tuple[dict[str, Any], Trials]) -> None:
     answer, trials = first_round
     assert answer == {"trials": 8, "exhausted": False, "reason": "trials", "spent": answer["spent"]}
@@ -121,6 +123,7 @@ def test_a_round_measures_the_default_first(first_round: tuple[dict[str, Any], T
     assert all(0 < latency < 1 for trial in trials for latency in trial["latencies"])
 
 
+@pytest.mark.smoke
 def test_rounds_go_on_where_the_last_one_ended(
     relax: EngineSession, convolution: dict[str, Any], first_round: tuple[dict[str, Any], Trials], tmp_path: Path
 ) -> None:
@@ -212,6 +215,7 @@ def test_an_unknown_workload_is_refused(relax: EngineSession, convolution: dict[
         assert caught.value.engine_code == "unknown_workload"
 
 
+@pytest.mark.smoke
 def test_records_change_the_compiled_module(
     relax: EngineSession,
     reference: EngineSession,

@@ -137,6 +137,7 @@ def test_tasks_are_described_and_defined(tuned: Tuned) -> None:
     assert len({task["definition"] for task in tuned.tasks if (tuned.folder / task["definition"]).is_file()}) == 5
 
 
+@pytest.mark.smoke
 def test_rounds_go_on_where_the_last_one_stopped(tuned: Tuned) -> None:
     for task in tuned.tasks:
         trials = tuned.of(task["workload_key"])
@@ -148,6 +149,7 @@ def test_rounds_go_on_where_the_last_one_stopped(tuned: Tuned) -> None:
         assert all((trial["error"] is None) == bool(trial["latencies"]) for trial in trials)
 
 
+@pytest.mark.smoke
 def test_the_tuned_network_agrees_with_the_reference(
     relay: EngineSession, reference: EngineSession, tuned: Tuned, prepared: Path, inputs: list[Path], tmp_path: Path
 ) -> None:

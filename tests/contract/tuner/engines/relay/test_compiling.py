@@ -54,6 +54,7 @@ def test_hello_tells_toolchain_and_cpu(relay: EngineSession) -> None:
     assert relay.hello["mcpu"] in relay.hello["cpus"]
 
 
+@pytest.mark.smoke
 def test_compiled_agrees_with_the_reference(
     relay: EngineSession, reference: EngineSession, prepared: Path, inputs: list[Path], untuned: Path, tmp_path: Path
 ) -> None:
@@ -79,6 +80,7 @@ def test_plain_tvm_loads_the_files(
     assert output["passed"]
 
 
+@pytest.mark.smoke
 def test_time_gives_one_sample_per_repeat(relay: EngineSession, untuned: Path, inputs: list[Path]) -> None:
     params = {"bundle": str(untuned), "inputs": str(inputs[0]), "threads": 1, "number": 3, "repeat": 5}
     samples = relay.request("time", params, timeout=60)["samples"]
@@ -114,6 +116,7 @@ def test_a_truncated_model_is_refused(relay: EngineSession, tmp_path: Path) -> N
     assert caught.value.engine_code == "invalid_model"
 
 
+@pytest.mark.smoke
 def test_a_silently_wrong_import_is_caught_by_comparing(
     relay: EngineSession, reference: EngineSession, place: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from domain import errors
-from tests.support.rpc.boards import KEY, Rack, free_port, rack
+from tests.support.rpc.boards import KEY, Rack, rack
 from tests.support.rpc.rounds import LASTING, MEASURE, content, fresh, lose_one, tune
+from tests.support.servers.processes import free_port
 from tests.support.tuner.engines.fixtures import home, start
 from tuner import catalogue, environments
 from tuner.session import EngineSession

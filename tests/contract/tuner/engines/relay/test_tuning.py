@@ -54,6 +54,7 @@ def first_round(
     return _tune(relay, convolution, tmp_path_factory.mktemp("first") / "journal.jsonl", trials=6)
 
 
+@pytest.mark.smoke
 def test_tasks_are_extracted_with_weights(tasks: list[dict[str, Any]]) -> None:
     assert [task["position"] for task in tasks] == list(range(len(tasks)))
     described = {task["description"]: task for task in tasks}
@@ -65,6 +66,7 @@ def test_tasks_are_extracted_with_weights(tasks: list[dict[str, Any]]) -> None:
     assert len({task["workload_key"] for task in tasks}) == len(tasks)
 
 
+@pytest.mark.smoke
 def test_a_round_measures_the_default_first(first_round: tuple[dict[str, Any], Trials]) -> None:
     answer, trials = first_round
     assert answer == {"trials": 6, "exhausted": False, "reason": "trials", "spent": answer["spent"]}
@@ -96,6 +98,7 @@ def test_others_come_next_if_the_layout_is_free(
     assert all(trial["same_layout"] == (_blocks(trial) == _blocks(trials[0])) for trial in trials)
 
 
+@pytest.mark.smoke
 def test_rounds_go_on_where_the_last_one_ended(
     relay: EngineSession, convolution: dict[str, Any], first_round: tuple[dict[str, Any], Trials], tmp_path: Path
 ) -> None:
@@ -211,6 +214,7 @@ def test_an_unknown_workload_is_refused(relay: EngineSession, place: dict[str, A
     assert caught.value.engine_code == "unknown_workload"
 
 
+@pytest.mark.smoke
 def test_records_change_the_compiled_module(
     relay: EngineSession,
     reference: EngineSession,

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from tunesmith import downloads
 from tunesmith.downloads import Progress
-from tunesmith.transport import Transport
-from tunesmith.wire import Json
+from tunesmith.transport import Json, Transport
 
 
 @dataclass(frozen=True, kw_only=True)

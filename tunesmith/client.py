@@ -9,13 +9,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from tunesmith import connection, errors, record_files, requests, retrying
+from tunesmith import connection, errors, record_files, requests
 from tunesmith.artifacts import Artifact
 from tunesmith.jobs import Job
 from tunesmith.models import Model
 from tunesmith.tokens import Tokens
-from tunesmith.transport import ANSWER_SECONDS, Transport
-from tunesmith.wire import Json, segment
+from tunesmith.transport import ANSWER_SECONDS, RETRIES, Json, Transport, segment
 
 _CHUNK = 256 * 1024
 
@@ -34,7 +33,7 @@ class Client:
         url: str | None = None,
         token: str | None = None,
         *,
-        retries: int = retrying.RETRIES,
+        retries: int = RETRIES,
         seconds: float = ANSWER_SECONDS,
     ) -> None:
         self._transport = Transport(connection.find(url, token), retries=retries, seconds=seconds)
@@ -107,7 +106,7 @@ class Client:
 
     def models(self, *, name: str | None = None) -> Iterator[Model]:
         """Newest first; ``name`` is a part of theirs. Pages are fetched as they are needed."""
-        return (Model.of(data) for data in self._pages("/v1/models", "models", {"name": name}))
+        return (Model.of(data) for data in self._transport.pages("/v1/models", "models", {"name": name}))
 
     def model(self, id_or_digest: str) -> Model:
         return Model.of(self._transport.get(f"/v1/models/{segment(id_or_digest)}").json())
@@ -142,14 +141,14 @@ class Client:
     def jobs(self, **filters: Unpack[requests.JobFilters]) -> Iterator[Job]:
         """Newest first; everything given must hold. Pages are fetched as they are needed."""
         params: dict[str, Any] = {name: _plain(value) for name, value in filters.items()}
-        return (Job(self._transport, data) for data in self._pages("/v1/jobs", "jobs", params))
+        return (Job(self._transport, data) for data in self._transport.pages("/v1/jobs", "jobs", params))
 
     def job(self, job_id: str) -> Job:
         return Job(self._transport, self._transport.get(f"/v1/jobs/{segment(job_id)}").json())
 
     def groups(self) -> Iterator[Json]:
         """Names of groups with their jobs' states, the one with the newest job first."""
-        return self._pages("/v1/groups", "groups", {})
+        return self._transport.pages("/v1/groups", "groups", {})
 
     def cancel_group(self, name: str) -> Json:
         """Cancel all of its jobs that have not ended; returns the group as it is then. Raises NotFound."""
@@ -174,7 +173,9 @@ class Client:
         """Newest first, verified or not; everything given must hold. Pages are fetched as they are needed."""
         params = {"target": target, "device": device, "precision": precision}
         params["model"] = None if model is None else _named(model)
-        return (Artifact.of(self._transport, data) for data in self._pages("/v1/artifacts", "artifacts", params))
+        return (
+            Artifact.of(self._transport, data) for data in self._transport.pages("/v1/artifacts", "artifacts", params)
+        )
 
     def best(
         self,
@@ -198,7 +199,7 @@ class Client:
 
     def records(self, tuner: str | None = None, **filters: Unpack[record_files.Filters]) -> Iterator[Json]:
         """Trials of every job, failed ones too, in the order in which they were stored."""
-        return self._pages("/v1/records", "records", {"tuner": tuner, **filters})
+        return self._transport.pages("/v1/records", "records", {"tuner": tuner, **filters})
 
     def export_records(self, path: str | Path, tuner: str, **filters: Unpack[record_files.Filters]) -> Path:
         """Write records as TVM's own readers take them.
@@ -222,15 +223,6 @@ class Client:
         """The workers, and as ``warnings`` what is wrong with them taken together."""
         found: Json = self._transport.get("/v1/workers").json()
         return found
-
-    def _pages(self, path: str, name: str, params: Mapping[str, Any]) -> Iterator[Json]:
-        token = None
-        while True:
-            page = self._transport.get(path, {**params, "page_token": token}).json()
-            yield from page[name]
-            token = page["next_page_token"]
-            if token is None:
-                return
 
 
 def _plain(value: object) -> object:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from tunesmith import errors, retrying
+from tunesmith import errors
 
 try:
     import fcntl
@@ -92,15 +92,17 @@ def fetch(
 def _receive(
     transport: Transport, source: str, file: BinaryIO, *, digest: str, size: int, progress: Progress | None
 ) -> None:
+    from tunesmith.transport import LONGEST_SECONDS, pause
+
     idle = 0
     while (have := file.seek(0, os.SEEK_END)) < size:
         try:
             _append(transport, source, file, digest=digest, size=size, progress=progress)
         except (errors.NetworkError, errors.TooMuch) as error:
             idle = 0 if file.tell() > have else idle + 1
-            if idle > transport.retries or (error.retry_after or 0.0) > retrying.LONGEST_SECONDS:
+            if idle > transport.retries or (error.retry_after or 0.0) > LONGEST_SECONDS:
                 raise
-            time.sleep(retrying.pause(idle, asked=error.retry_after))
+            time.sleep(pause(idle, asked=error.retry_after))
         else:
             if file.tell() < size:
                 raise errors.ServerError(f"{source} has {file.tell()} bytes; {size} were announced")

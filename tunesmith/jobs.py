@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from tunesmith import errors, events, problems, progress_lines
+from tunesmith import errors, events, problems
 from tunesmith.artifacts import Artifact
 from tunesmith.events import Event
-from tunesmith.transport import Transport
-from tunesmith.wire import Json
+from tunesmith.progress import printing
+from tunesmith.transport import Json, Transport
 
 
 class Job:
@@ -69,7 +69,7 @@ class Job:
 
         ``progress`` gets every event; True prints lines on standard error, as ``tunesmith tune`` does in a pipe.
         """
-        tell = progress_lines.printing() if progress is True else progress
+        tell = printing() if progress is True else progress
         for event in self.events():
             if tell:
                 tell(event)

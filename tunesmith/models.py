@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tunesmith.wire import Json
+from tunesmith.transport import Json
 
 
 @dataclass(frozen=True, kw_only=True)

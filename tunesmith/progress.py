@@ -1,16 +1,20 @@
-"""What a job's events add up to; how it looks is the views' business."""
+"""What a job's events add up to, and the same as lines for logs and pipes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+from tunesmith.cli import output
 
 if TYPE_CHECKING:
     from tunesmith.events import Event
 
 STAGES = ("import", "baseline", "plan", "tune", "compile", "verify", "benchmark", "publish")
+_EVERY_SECONDS = 10.0
 
 
 def plan_told(data: Mapping[str, Any]) -> str | None:
@@ -116,3 +120,53 @@ class Progress:
 
     def _on_note(self, data: dict[str, Any], _at: datetime) -> None:
         self.last_note = str(data.get("message", ""))
+
+
+class PlainView:
+    """Progress as lines: few enough to read, often enough to see that it lives."""
+
+    def __init__(self, progress: Progress, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._progress = progress
+        self._clock = clock
+        self._last = -_EVERY_SECONDS
+
+    def update(self, event: Event) -> None:
+        """For events that were applied to the progress before."""
+        data = event.data
+        if event.kind == "state":
+            output.note(f"job {data.get('state')}")
+        elif event.kind == "stage" and data.get("status") == "finished":
+            told = plan_told(data)
+            output.note(f"{data.get('stage')} took {data.get('seconds') or 0:.1f} s" + (f"; {told}" if told else ""))
+        elif event.kind == "note":
+            output.note(str(data.get("message")))
+        elif event.kind == "task" and self._clock() - self._last >= _EVERY_SECONDS:
+            self._last = self._clock()
+            output.note(self._tuning())
+
+    def _tuning(self) -> str:
+        progress = self._progress
+        parts = [f"tune  {progress.trials_done}/{progress.trials_planned} trials"]
+        eta = progress.eta_seconds()
+        if eta is not None:
+            parts.append(f"about {output.duration(eta)} left")
+        for task in progress.latest_tasks(1):
+            best = ""
+            if task.best_latency:
+                best = f", best {output.latency(task.best_latency)}"
+            if task.best_gflops:
+                best += f" {task.best_gflops:.1f} GFLOPS"
+            parts.append(f"{task.name} {task.trials_done}/{task.trials_planned}{best}")
+        return "  |  ".join(parts)
+
+
+def printing() -> Callable[[Event], None]:
+    """What ``Job.wait(progress=True)`` does: lines on standard error."""
+    progress = Progress()
+    view = PlainView(progress)
+
+    def show(event: Event) -> None:
+        progress.apply(event)
+        view.update(event)
+
+    return show

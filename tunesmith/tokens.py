@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from tunesmith.transport import Transport
-from tunesmith.wire import Json
+from tunesmith.transport import Json, Transport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +63,7 @@ class Tokens:
 
     def list(self, *, owner: str | None = None) -> Iterator[Token]:
         """Newest first, with those that are revoked or expired. Pages are fetched as they are needed."""
-        following = None
-        while True:
-            page = self._transport.get("/v1/tokens", {"owner": owner, "page_token": following}).json()
-            yield from map(Token.of, page["tokens"])
-            following = page["next_page_token"]
-            if following is None:
-                return
+        return map(Token.of, self._transport.pages("/v1/tokens", "tokens", {"owner": owner}))
 
     def revoke(self, token_id: str) -> Token:
         """For good. Revoking twice is harmless."""

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
-from tunesmith import errors, problems, retrying
+from tunesmith import errors, problems
 from tunesmith.connection import Connection
 
+Json = dict[str, Any]
+RETRIES = 3
+"""Further attempts at what is harmless to repeat."""
+LONGEST_SECONDS = 60.0
+"""A server that asks for a longer wait is not waited for."""
+_FIRST_SECONDS = 0.1
+_GROWTH = 3.0
+_JITTER = 0.25
+_UNAVAILABLE = frozenset({502, 503, 504})
+_TOO_MANY = 429
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 ANSWER_SECONDS = 30.0
 _CONNECT_SECONDS = 5.0
@@ -26,9 +40,7 @@ Content = Callable[[], Iterable[bytes]]
 
 
 class Transport:
-    def __init__(
-        self, connection: Connection, *, retries: int = retrying.RETRIES, seconds: float = ANSWER_SECONDS
-    ) -> None:
+    def __init__(self, connection: Connection, *, retries: int = RETRIES, seconds: float = ANSWER_SECONDS) -> None:
         self.url = connection.url
         self.retries = retries
         headers = {"Authorization": f"Bearer {connection.token}"} if connection.token else {}
@@ -44,6 +56,16 @@ class Transport:
 
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> httpx.Response:
         return self._attempts(lambda: self._send("GET", path, params=_given(params)), idempotent=True)
+
+    def pages(self, path: str, name: str, params: Mapping[str, Any]) -> Iterator[Json]:
+        """The items under ``name`` of one page after another, each fetched when it is needed."""
+        token = None
+        while True:
+            page = self.get(path, {**params, "page_token": token}).json()
+            yield from page[name]
+            token = page["next_page_token"]
+            if token is None:
+                return
 
     def post(
         self, path: str, json: Any = None, *, idempotency_key: str | None = None, patient: bool = False
@@ -97,17 +119,17 @@ class Transport:
             try:
                 response = send()
             except (httpx.ConnectError, httpx.ConnectTimeout):
-                pause = retrying.pause(attempt)  # nothing was sent, so nothing can happen twice
+                seconds = pause(attempt)  # nothing was sent, so nothing can happen twice
             except httpx.TransportError as error:
                 if not idempotent:
                     raise _network_error(self.url, error) from error
-                pause = retrying.pause(attempt)
+                seconds = pause(attempt)
             else:
-                asked = retrying.asked_to_wait(response.headers)
-                if not (idempotent and retrying.is_transient(response.status_code, asked)):
+                asked = asked_to_wait(response.headers)
+                if not (idempotent and is_transient(response.status_code, asked)):
                     return _checked(response)
-                pause = retrying.pause(attempt, asked=asked)
-            time.sleep(pause)
+                seconds = pause(attempt, asked=asked)
+            time.sleep(seconds)
         with _network_errors(self.url):
             return _checked(send())
 
@@ -138,7 +160,7 @@ def _error(response: httpx.Response) -> errors.TunesmithError:
         problem = response.json()
     except ValueError:
         problem = None
-    asked = retrying.asked_to_wait(response.headers)
+    asked = asked_to_wait(response.headers)
     known = problem if isinstance(problem, dict) else None
     return problems.from_answer(response.status_code, known, retry_after=asked)
 
@@ -156,3 +178,36 @@ def _check_finite(name: str, value: Any) -> None:
 
 def _given(params: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name: value for name, value in (params or {}).items() if value is not None}
+
+
+def segment(text: str) -> str:
+    """One part of a path, whatever a caller named. Raises InvalidInput where it names nothing."""
+    if not text:
+        raise errors.InvalidInput("an empty name was given", hint="Name an id, as the listings show them.")
+    return quote(text, safe="")
+
+
+def pause(attempt: int, *, asked: float | None = None) -> float:
+    """Seconds before the next attempt: growing, a little random so that many clients do not return at once."""
+    own = _FIRST_SECONDS * _GROWTH**attempt * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - no secret
+    return max(own, asked or 0.0)
+
+
+def is_transient(status: int, asked: float | None) -> bool:
+    """Whether the same request may soon be answered otherwise; ``asked`` is what the server asked to wait."""
+    if asked is not None and asked > LONGEST_SECONDS:
+        return False
+    return status in _UNAVAILABLE or (status == _TOO_MANY and asked is not None)
+
+
+def asked_to_wait(headers: Mapping[str, str]) -> float | None:
+    """Seconds of Retry-After, which is a number or a date (RFC 9110, section 10.2.3); None without one."""
+    text = headers.get("Retry-After", "").strip()
+    if text.isdecimal():
+        return float(text)
+    try:
+        at = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    # "-0000" in place of a time zone makes it naive.
+    return max(0.0, (at.replace(tzinfo=at.tzinfo or UTC) - datetime.now(UTC)).total_seconds())

@@ -197,29 +197,21 @@ def cancel(
         return
     with connecting.client() as client:
         found = client.job(job).cancel()
-    if as_json:
-        output.document(found.data)
-    else:
-        output.line(f"{found.id} is {found.state}")
+    output.answer(found.data, f"{found.id} is {found.state}", as_json=as_json)
 
 
 def _cancel_group(name: str, *, as_json: bool) -> None:
     with connecting.client() as client:
         group = client.cancel_group(name)
-    if as_json:
-        output.document(group)
-    else:
-        output.line(f"{name} has {_states(group)}")
+    output.answer(group, f"{name} has {_states(group)}", as_json=as_json)
 
 
 def retry(job: options.JobId, as_json: options.Json = False) -> None:
     """Ask again, as a new job, for what failed or was canceled."""
     with connecting.client() as client:
         found = client.job(job).retry()
-    if as_json:
-        output.document(found.data)
-    else:
-        output.line(found.id)
+    output.answer(found.data, found.id, as_json=as_json)
+    if not as_json:
         output.note(f"look at it: tunesmith status {found.id} --watch")
 
 

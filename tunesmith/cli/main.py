@@ -14,19 +14,16 @@ from typer.exceptions import TyperException
 import tunesmith
 from tunesmith import errors
 from tunesmith.cli import (
-    doctor_command,
     engine_commands,
     job_commands,
     model_commands,
     output,
     pull_command,
     records_commands,
-    removal_commands,
     run_command,
     service_commands,
     token_commands,
     tune_command,
-    upkeep_commands,
 )
 
 USAGE_EXIT = 2
@@ -80,12 +77,10 @@ job_commands.register(app)
 pull_command.register(app)
 run_command.register(app)
 service_commands.register(app)
-doctor_command.register(app)
 token_commands.register(app)
-upkeep_commands.register(app)
 app.add_typer(engine_commands.app, name="engines")
 app.add_typer(records_commands.app, name="records")
-app.add_typer(removal_commands.app, name="rm")
+app.add_typer(model_commands.rm, name="rm")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""``upload``, ``operator`` and ``models``."""
+"""``upload``, ``operator``, ``models`` and ``rm``."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tunesmith import operator_spec
+from tunesmith import errors, operator_spec
 from tunesmith.cli import connecting, options, output
 
 if TYPE_CHECKING:
     from tunesmith.models import Model
 
 
+rm = typer.Typer(help="Delete models and artifacts.", no_args_is_help=True)
 _UPLOAD_EPILOG = """\b
 Examples:
   tunesmith upload net.onnx
@@ -27,6 +28,21 @@ Examples:
 \b
 Operators: matmul, batch_matmul, dense, conv1d, conv2d, conv3d,
 depthwise_conv2d, conv2d_transpose (docs/tuning.md).
+"""
+_RM_MODEL_EPILOG = """\b
+Examples:
+  tunesmith rm model m-3f2a9c81d04b
+  tunesmith rm model m-3f2a9c81d04b --json
+\b
+Jobs and records of it are kept. Refused while jobs of it have not ended.
+Where others uploaded the same bytes, it is only no longer yours.
+"""
+_RM_ARTIFACT_EPILOG = """\b
+Examples:
+  tunesmith rm artifact a-77c1d0e92b5f
+\b
+The job that made it keeps its report, and its records are kept: tuning
+again costs few trials.
 """
 
 
@@ -100,3 +116,36 @@ def models(
         optional=["SIZE", "INPUTS", "UPLOADED"],
         empty="no such models" if name else "no models yet; upload one: tunesmith upload MODEL.onnx",
     )
+
+
+@rm.command("model", epilog=_RM_MODEL_EPILOG)
+def remove_model(
+    model_id: Annotated[str, typer.Argument(metavar="MODEL", help="Id or digest.")],
+    as_json: options.Json = False,
+) -> None:
+    """Delete a model and its artifacts."""
+    with connecting.client() as client:
+        try:
+            gone = client.delete_model(model_id)
+        except errors.Conflict as error:
+            error.hint = _in_use(error)
+            raise
+    text = f"{model_id} deleted" if gone else f"{model_id} is no longer yours; others have it"
+    output.answer({"model": model_id, "gone": gone}, text, as_json=as_json)
+
+
+@rm.command("artifact", epilog=_RM_ARTIFACT_EPILOG)
+def remove_artifact(
+    artifact_id: Annotated[str, typer.Argument(metavar="ARTIFACT", help="Id or digest.")],
+    as_json: options.Json = False,
+) -> None:
+    """Delete a bundle that a job of yours published."""
+    with connecting.client() as client:
+        client.delete_artifact(artifact_id)
+    output.answer({"artifact": artifact_id, "gone": True}, f"{artifact_id} deleted", as_json=as_json)
+
+
+def _in_use(error: errors.Conflict) -> str | None:
+    """With the jobs' names, which people do not see in the error's details."""
+    jobs = error.details.get("jobs")
+    return f"Wait for {', '.join(jobs)}, or cancel with: tunesmith cancel JOB" if jobs else error.hint

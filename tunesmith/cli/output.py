@@ -37,6 +37,11 @@ def document(value: Any) -> None:
     line(json.dumps(value, indent=2, ensure_ascii=False))
 
 
+def answer(value: Any, text: str, *, as_json: bool) -> None:
+    """The whole answer for programs, or one line of it for people."""
+    document(value) if as_json else line(text)
+
+
 def width() -> int:
     return shutil.get_terminal_size((100, 24)).columns
 

@@ -56,10 +56,9 @@ def export(
             job=job,
             valid_only=valid_only,
         )
-    if as_json:
-        output.document({"path": str(written), "tuner": tuner, "bytes": _bytes(written)})
-        return
-    output.line(f"{written}  {output.size(_bytes(written))}")
+    size = _bytes(written)
+    document = {"path": str(written), "tuner": tuner, "bytes": size}
+    output.answer(document, f"{written}  {output.size(size)}", as_json=as_json)
 
 
 @app.command(name="import", epilog=_IMPORT_EPILOG)

@@ -13,8 +13,7 @@ from tunesmith.cli import options, output, reports
 
 if TYPE_CHECKING:
     from tunesmith.cli import local
-    from tunesmith.cli.arrays import Array
-    from tunesmith.cli.classes import Answer
+    from tunesmith.cli.arrays import Answer, Array
 
     Tops = dict[str, list[list[Answer]]]
 
@@ -70,10 +69,10 @@ def run(
     """
     import tempfile
 
-    from tunesmith.cli import arrays, classes, local
+    from tunesmith.cli import arrays, local
 
     names = [name.strip() for name in (dump_outputs or "").split(",") if name.strip()]
-    known = classes.labels(labels) if labels else None
+    known = arrays.labels(labels) if labels else None
     shown = (top_k or _TOP) if known else top_k
     with tempfile.TemporaryDirectory(prefix="tunesmith-outputs-") as folder:
         written = Path(folder) / "outputs.npz" if names or shown else to
@@ -95,9 +94,9 @@ def run(
 
 
 def _tops(path: Path, names: list[str], most: int, known: list[str] | None) -> Tops:
-    from tunesmith.cli import arrays, classes
+    from tunesmith.cli import arrays
 
-    return {name: classes.top(arrays.read(path, name), most, known) for name in names}
+    return {name: arrays.top(arrays.read(path, name), most, known) for name in names}
 
 
 def _document(
@@ -144,7 +143,7 @@ def _show(specs: list[dict[str, Any]], tops: Tops, values: list[Array]) -> None:
 
 
 def _show_times(result: local.RunResult) -> None:
-    from tunesmith.cli import published
+    from tunesmith.cli import local
 
     if not result.samples:
         return
@@ -152,7 +151,7 @@ def _show_times(result: local.RunResult) -> None:
     for text in reports.statistics(result.statistics()):
         output.line(f"  {text}")
     if result.published:
-        for sentence in published.told(result.published, result.samples, result.threads):
+        for sentence in local.told(result.published, result.samples, result.threads):
             output.paragraph(sentence)
 
 

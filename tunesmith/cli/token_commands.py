@@ -104,10 +104,7 @@ def revoke(
     """Refuse a token from now on, and the browsers that came in with it. Its jobs go on."""
     with connecting.client() as client:
         revoked = client.tokens.revoke(token)
-    if as_json:
-        output.document(revoked.data)
-        return
-    output.line(f"{revoked.id} ({revoked.name}) is revoked")
+    output.answer(revoked.data, f"{revoked.id} ({revoked.name}) is revoked", as_json=as_json)
 
 
 def login(as_json: options.Json = False) -> None:
@@ -117,10 +114,7 @@ def login(as_json: options.Json = False) -> None:
     """
     with connecting.client() as client:
         link = client.tokens.login_link()
-    if as_json:
-        output.document(link)
-        return
-    output.line(link["url"])
+    output.answer(link, link["url"], as_json=as_json)
 
 
 def _show(found: Sequence[dict[str, Any]]) -> None:

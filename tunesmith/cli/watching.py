@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tunesmith.cli import output
-from tunesmith.progress import Progress
+from tunesmith.progress import PlainView, Progress
 
 if TYPE_CHECKING:
     from tunesmith.events import Event
@@ -25,8 +25,6 @@ def until_finished(job: Job) -> None:
             with LiveView(progress) as view:
                 _follow(job, progress, view.update)
         else:
-            from tunesmith.progress_lines import PlainView
-
             _follow(job, progress, PlainView(progress).update)
     except KeyboardInterrupt:
         output.note(f"\njob {job.id} goes on without you")

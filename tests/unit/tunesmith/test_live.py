@@ -13,8 +13,7 @@ from rich.console import Console
 from tunesmith.cli import output
 from tunesmith.cli.live import LiveView
 from tunesmith.events import Event
-from tunesmith.progress import Progress, plan_told
-from tunesmith.progress_lines import PlainView
+from tunesmith.progress import PlainView, Progress, plan_told
 
 _NOW = datetime.now(UTC)
 

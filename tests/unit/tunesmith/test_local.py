@@ -1,14 +1,21 @@
 from __future__ import annotations
 
+import json
 import platform
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.unit.tuner.test_bundle import MANIFEST, REPORT
 from tests.unit.tunesmith.test_cli import run
 from tuner import bundle
+from tunesmith.cli.local import Published, published, told
+
+HERE = {"device_key": "x86_64/acme/avx2/t2", "threads": 2, "same_device": True}
+SAID = Published(median=1e-3, device="Acme 9000", threads=2, same_device=True, noisy=False)
+FIRST = "Published: 1.000 ms on a device like this one (Acme 9000, 2 threads)."
 
 
 def test_a_bundle_for_another_machine_is_not_tried(
@@ -34,3 +41,73 @@ def test_inputs_that_are_no_arrays(capsys: pytest.CaptureFixture[str], tmp_path:
     status, _, err = run(capsys, "run", model, "--inputs", model)
     assert (status, err.splitlines()[0]) == (5, f"error[invalid_inputs]: {model} is no .npz file")
     assert "hint: Give an .npz file" in err
+
+
+def test_the_published_median_is_the_evidences(tmp_path: Path) -> None:
+    path = tmp_path / "evidence.json"
+    path.write_text(json.dumps(bundle.evidence(REPORT)))
+    found = published(path, **HERE)
+    assert found is not None
+    assert found.median == REPORT.timings[REPORT.published].median
+    assert (found.threads, found.same_device) == (2, True)
+    path.write_text(json.dumps(bundle.evidence(replace(REPORT, timings={}))))
+    assert published(path, **HERE) is None, "nothing was measured"
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        "", "[" * 100_000, "[]", "null", "{}", '{"published": "tuned"}', '{"published": [], "benchmark": {}}',
+        '{"published": "tuned", "benchmark": {"tuned": {"median": "soon"}}}',
+        '{"published": "tuned", "benchmark": {"tuned": {"median": 0}}}',
+        '{"published": "tuned", "benchmark": {"tuned": {"median": NaN}}}',
+        '{"published": "tuned", "benchmark": {"tuned": {"median": 1e999}}}',
+        f'{{"published": "tuned", "benchmark": {{"tuned": {{"median": 1{"0" * 400}}}}}}}',
+        '{"published": "tuned", "benchmark": {"tuned": {"median": 1}}, "conditions": 7}',
+    ],
+)  # fmt: skip
+def test_evidence_from_anywhere_may_say_anything(evidence: str, tmp_path: Path) -> None:
+    path = tmp_path / "evidence.json"
+    path.write_text(evidence)
+    assert published(path, **HERE) is None
+
+
+def test_evidence_without_conditions_is_of_the_manifests_device(tmp_path: Path) -> None:
+    path = tmp_path / "evidence.json"
+    path.write_text('{"published": "tuned", "benchmark": {"tuned": {"median": 0.001}}, "conditions": null}')
+    assert published(path, **HERE) == replace(SAID, device="x86_64/acme/avx2/t2")
+
+
+def test_a_device_is_shown_as_text(tmp_path: Path) -> None:
+    said = {"published": "tuned", "benchmark": {"tuned": {"median": 0.001}}, "conditions": {"device": "\x1b[2JAcme"}}
+    path = tmp_path / "evidence.json"
+    path.write_text(json.dumps(said))
+    assert (found := published(path, **HERE))
+    assert found.device == "[2JAcme"
+
+
+@pytest.mark.parametrize("samples", [[1e-3] * 3, [0.95e-3] * 3, [1.05e-3] * 3])
+def test_times_that_agree_need_no_explanation(samples: list[float]) -> None:
+    assert told(SAID, samples, threads=2) == [FIRST]
+
+
+@pytest.mark.parametrize(
+    ("changes", "samples", "threads", "expected"),
+    [
+        ({}, [2e-3] * 3, 1, "2.00 times as long: it ran with 1 thread."),
+        ({"same_device": False}, [2e-3] * 3, 2, "2.00 times as long: the devices differ."),
+        ({"noisy": True}, [1e-3, 2e-3, 3e-3], 2, "2.00 times as long: its samples vary as they do while"),
+        ({"noisy": True}, [0.5e-3] * 3, 2, "0.50 times as long: the machine was busy when it was published"),
+        ({}, [1.5e-3] * 3, 2, "1.50 times as long: other programs ran during one of the two"),
+    ],
+)
+def test_times_that_differ_are_explained(
+    changes: dict[str, Any], samples: list[float], threads: int, expected: str
+) -> None:
+    _, sentence = told(replace(SAID, **changes), samples, threads)
+    assert sentence.startswith(f"Here it took {expected}")
+
+
+def test_another_device_is_called_so() -> None:
+    (sentence,) = told(replace(SAID, same_device=False, threads=1), [1e-3], threads=1)
+    assert sentence == "Published: 1.000 ms on another device (Acme 9000, 1 thread)."

@@ -8,7 +8,7 @@ from email.utils import format_datetime
 import pytest
 
 from tests.unit.tunesmith.flaky import Answer, flaky
-from tunesmith import Client, errors, retrying
+from tunesmith import Client, errors, transport
 
 PROBLEM = b'{"code": "rate_limited", "detail": "slowly", "status": 429}'
 JOBS = Answer(body=b'{"jobs": [], "next_page_token": null}')
@@ -82,8 +82,8 @@ def test_what_could_happen_twice_is_not_repeated(trouble: Answer) -> None:
 
 def test_retry_after_is_seconds_or_a_date() -> None:
     at = datetime.now(UTC) + timedelta(seconds=90)
-    assert retrying.asked_to_wait({"Retry-After": "7"}) == 7
-    assert 80 < (retrying.asked_to_wait({"Retry-After": format_datetime(at, usegmt=True)}) or 0) <= 90
-    assert retrying.asked_to_wait({"Retry-After": "Sun, 06 Nov 1994 08:49:37 -0000"}) == 0
+    assert transport.asked_to_wait({"Retry-After": "7"}) == 7
+    assert 80 < (transport.asked_to_wait({"Retry-After": format_datetime(at, usegmt=True)}) or 0) <= 90
+    assert transport.asked_to_wait({"Retry-After": "Sun, 06 Nov 1994 08:49:37 -0000"}) == 0
     for text in ("soon", "", "-3", "1.5"):
-        assert retrying.asked_to_wait({"Retry-After": text}) is None
+        assert transport.asked_to_wait({"Retry-After": text}) is None

@@ -7,7 +7,6 @@ from fastapi import FastAPI
 from api.dashboard import assets, compare, docs, error_pages, fleet, job, jobs, models, new_job, records
 from api.dashboard.crowd import Crowd
 from api.dashboard.job_curves import Recent
-from api.dashboard.record_overview import RecordOverview
 from api.dashboard.security import SecurityHeaders
 from api.live.status import StatusCache
 
@@ -15,7 +14,7 @@ from api.live.status import StatusCache
 def install(app: FastAPI) -> None:
     """After the problem documents, which error pages are made of."""
     app.add_middleware(SecurityHeaders)
-    app.state.record_overview = RecordOverview()
+    app.state.record_overview = records.RecordOverview()
     app.state.crowd = Crowd(least=jobs.LEAST_PAUSE)
     app.state.recent_curves = Recent()
     app.state.recent_parts = StatusCache[str](seconds=app.state.services.settings.status_seconds)

@@ -9,7 +9,7 @@ from html import unescape
 import pytest
 from fastapi.testclient import TestClient
 
-from api.dashboard import comparing
+from api.dashboard import compare
 from domain.artifacts import Timing
 from tests.support.api.factories import Service
 from tests.support.dashboard.networks import HOSTILE, RESNET
@@ -110,7 +110,7 @@ def test_an_artifact_of_somebody_elses_job_tells_nothing_of_the_job(
     [((0.9, 1.1), (0.4, 0.6), "faster"), ((0.9, 1.1), (1.0, 1.2), "alike"), ((0.9, 1.1), (1.2, 1.6), "slower")],
 )
 def test_differences_are_told_from_chance(base: tuple[float, float], other: tuple[float, float], verdict: str) -> None:
-    found = comparing.against(*(within(bounds) for bounds in (base, other)))
+    found = compare.against(*(within(bounds) for bounds in (base, other)))
     assert found.verdict == verdict
     assert found.low is not None
     assert found.high is not None
@@ -118,7 +118,7 @@ def test_differences_are_told_from_chance(base: tuple[float, float], other: tupl
 
 
 def test_without_intervals_nothing_is_claimed() -> None:
-    found = comparing.against(timing(1.0), timing(0.5))
+    found = compare.against(timing(1.0), timing(0.5))
     assert (found.ratio, found.verdict) == (2.0, "unknown")
 
 

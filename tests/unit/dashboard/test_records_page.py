@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from fastapi.testclient import TestClient
 
-from api.dashboard.record_overview import RecordOverview
+from api.dashboard.records import RecordOverview
 from storage import counts, records
 from storage.database import Database
 from tests.support.api.factories import Service

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Depends, Request, Security
+from fastapi import Depends, Header, Request, Security
 from fastapi.security import HTTPBearer, SecurityScopes
 from fastapi.security.http import HTTPAuthorizationCredentials
 
@@ -14,6 +14,19 @@ from domain.tokens import Principal, Scope
 _bearer = HTTPBearer(
     auto_error=False, description="A token, or the service's own of server.json or TUNESMITH_TOKEN; see docs/access.md."
 )
+
+KeyHeader = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        description="Repeating the request with the same key within seven days gets the same answer and does nothing "
+        "twice. Keys are yours alone: another owner's are others.",
+        examples=["build-1234-resnet50"],
+    ),
+]
+"""For ``storage.idempotency``."""
 
 
 def is_still_valid(request: Request) -> bool:

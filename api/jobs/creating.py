@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -33,24 +32,25 @@ def create(
     whole, model = rerunning.complete(session, draft, principal)
     request = job_request(whole, model, settings)
     asked = hooks.asked_for(draft, settings)
-    owner, print_ = principal.owner, fingerprint(draft)
-    known = idempotency.recall(session, key, print_, owner=owner, now=now) if key else None
-    if known:
-        webhook = webhooks.of_job(session, known)
-        return Creation(job=jobs.get(session, known), is_new=False, webhook=webhook, shows_secret=False)
-    job = jobs.create(session, request, now=now, owner=owner, token_id=principal.token_id)
-    if key:
-        idempotency.remember(session, key, print_, job.id, owner=owner, now=now)
-    webhook = asked or hooks.of_original(session, draft, owner)
-    if webhook:
-        webhooks.attach(session, job.id, webhook)
-    return Creation(job=job, is_new=True, webhook=webhook, shows_secret=asked is not None)
+    owner = principal.owner
+
+    def make() -> str:
+        job_id = jobs.create(session, request, now=now, owner=owner, token_id=principal.token_id).id
+        webhook = asked or hooks.of_original(session, draft, owner)
+        if webhook:
+            webhooks.attach(session, job_id, webhook)
+        return job_id
+
+    repeated = idempotency.Request.of(key, owner, *_said(draft))
+    job_id, is_new = idempotency.once(session, repeated, make, now=now)
+    webhook = webhooks.of_job(session, job_id)
+    shows_secret = is_new and asked is not None
+    return Creation(job=jobs.get(session, job_id), is_new=is_new, webhook=webhook, shows_secret=shows_secret)
 
 
-def fingerprint(draft: JobDraft) -> str:
-    """The same for the same request; JSON leaves secrets out."""
+def _said(draft: JobDraft) -> tuple[str, str | None]:
+    """The request as JSON, which leaves secrets out, and its secret."""
     secret = draft.webhook.secret if draft.webhook else None
     # With like, what is null and what is not said at all are two things.
-    said = draft.model_dump_json(exclude_unset=draft.like is not None)
-    text = said + (secret.get_secret_value() if secret else "")
-    return hashlib.sha256(text.encode()).hexdigest()
+    text = draft.model_dump_json(exclude_unset=draft.like is not None)
+    return text, secret.get_secret_value() if secret else None

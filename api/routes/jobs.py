@@ -12,10 +12,9 @@ from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.orm import Session
 
 from api import problems, schemas, views
-from api.auth import Reader, Submitter
-from api.jobs import creating, hooks, planning, repeats, rerunning
+from api.auth import KeyHeader, Reader, Submitter
+from api.jobs import creating, hooks, planning, rerunning
 from api.jobs.job_queries import JobQuery
-from api.jobs.repeats import KeyHeader
 from api.jobs.requests import JobDraft, job_request
 from api.live.status import Status
 from api.services import Services, ServicesDep
@@ -23,7 +22,20 @@ from domain import errors
 from domain.jobs import Job, JobState, Stage
 from domain.tokens import Principal
 from domain.workers import Worker
-from storage import glances, jobs, models, owners, quotas, records, stages, statements, tuning_tasks, webhooks, workers
+from storage import (
+    glances,
+    idempotency,
+    jobs,
+    models,
+    owners,
+    quotas,
+    records,
+    stages,
+    statements,
+    tuning_tasks,
+    webhooks,
+    workers,
+)
 from storage.glances import Glance
 
 logger = logging.getLogger(__name__)
@@ -215,11 +227,11 @@ def cancel(services: ServicesDep, principal: Submitter, job_id: str) -> schemas.
 )
 def retry(services: ServicesDep, principal: Submitter, job_id: str, idempotency_key: KeyHeader = None) -> schemas.Job:
     """Ask again, as a new job, for what failed or was canceled; no finished trial is paid for twice."""
-    request = repeats.Request.of(idempotency_key, principal, "retry", job_id)
+    request = idempotency.Request.of(idempotency_key, principal.owner, "retry", job_id)
     with services.database.transaction() as session:
         now = statements.now(session)
         old = owners.job(session, job_id, principal)
-        new_id, is_new = repeats.once(session, request, lambda: _again(session, old, principal, now), now=now)
+        new_id, is_new = idempotency.once(session, request, lambda: _again(session, old, principal, now), now=now)
         job = jobs.get(session, new_id)
         view = _view(services, session, job, now)
     if is_new:

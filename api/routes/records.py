@@ -15,9 +15,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from api import problems
-from api.auth import Reader, Submitter
-from api.jobs import repeats
-from api.jobs.repeats import KeyHeader
+from api.auth import KeyHeader, Reader, Submitter
 from api.paging import LimitParam, PageTokenParam
 from api.records import origins, record_files
 from api.services import Services, ServicesDep
@@ -25,7 +23,7 @@ from domain import errors
 from domain import records as domain_records
 from domain.jobs import Tuner
 from domain.targets import NATIVE
-from storage import owners, record_pages
+from storage import idempotency, owners, record_pages
 from storage.record_pages import RecordFilter
 from tuner.native.importing import IMPORTED, Origin
 
@@ -198,12 +196,12 @@ async def take(
     async with services.uploads.one(principal.owner) as limiter:
         with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as file:
             said = (tuner, target, threads, device, toolchain, await _receive(request.stream(), file, limiter))
-            repeated = repeats.Request.of(idempotency_key, principal, "import", *said)
+            repeated = idempotency.Request.of(idempotency_key, principal.owner, "import", *said)
             return await anyio.to_thread.run_sync(_store, services, origin, file, repeated, limiter=limiter)
 
 
 def _store(
-    services: Services, origin: Callable[[], Origin], file: IO[bytes], repeated: repeats.Request | None
+    services: Services, origin: Callable[[], Origin], file: IO[bytes], repeated: idempotency.Request | None
 ) -> Imported:
     known = _answered(services, repeated)
     if known is not None:
@@ -217,12 +215,12 @@ def _store(
     return report
 
 
-def _answered(services: Services, request: repeats.Request | None) -> Imported | None:
+def _answered(services: Services, request: idempotency.Request | None) -> Imported | None:
     """Raises IdempotencyMismatch."""
     if request is None:
         return None
     with services.database.transaction() as session:
-        answer = request.answer(session, now=datetime.now(UTC))
+        answer = request.recall(session, now=datetime.now(UTC))
     return Imported.model_validate_json(answer) if answer else None
 
 

@@ -14,8 +14,8 @@ from fastapi.testclient import TestClient
 from sqlalchemy import text, update
 from sqlalchemy.exc import OperationalError
 
-from api.jobs import repeats
 from domain import errors
+from storage import idempotency
 from storage.tables import TokenRow
 from tests.support.api.factories import AUTHORIZED, Service, make_service
 from tests.support.api.scripted import ScriptedWorker
@@ -122,7 +122,7 @@ def _bytes_gone(world: World) -> Any:
 
 
 def _answered_meanwhile(world: World) -> Any:
-    world.monkeypatch.setattr(repeats.Request, "answer", lambda *_, **__: None)
+    world.monkeypatch.setattr(idempotency.Request, "recall", lambda *_, **__: None)
     request: dict[str, Any] = {"params": PLACE, "content": RECORD, "headers": {"Idempotency-Key": "k"}}
     world.client.post("/v1/records", **request)
     return world.client.post("/v1/records", **request)

@@ -66,7 +66,7 @@ def fill(session: Session) -> None:
     workers.beat(session, worker())
     chores.take(session, "garbage", every=timedelta(days=1), now=NOW)
     identity.own(session, now=NOW)
-    idempotency.remember(session, "key", "fingerprint", job_id, now=NOW)
+    idempotency.Request(key_digest="3" * 64, fingerprint="fingerprint").remember(session, job_id, now=NOW)
     _fill_access(session, job_id)
 
 

@@ -86,38 +86,44 @@ def test_workers_that_are_gone_are_forgotten(session: Session) -> None:
     assert [known.id for known in workers.known(session)] == ["new"]
 
 
+def asked(key: str, said: str) -> idempotency.Request:
+    request = idempotency.Request.of(key, "local", said)
+    assert request is not None
+    return request
+
+
 def test_a_repeated_request_gets_the_same_answer(session: Session) -> None:
-    assert idempotency.recall(session, "key", "request", now=NOW) is None
-    idempotency.remember(session, "key", "request", "j-1", now=NOW)
-    assert idempotency.recall(session, "key", "request", now=NOW) == "j-1"
-    assert idempotency.recall(session, "k" * 10_000, "request", now=NOW) is None
+    assert asked("key", "request").recall(session, now=NOW) is None
+    asked("key", "request").remember(session, "j-1", now=NOW)
+    assert asked("key", "request").recall(session, now=NOW) == "j-1"
+    assert asked("k" * 10_000, "request").recall(session, now=NOW) is None
     with pytest.raises(errors.IdempotencyMismatch):
-        idempotency.recall(session, "key", "another request", now=NOW)
+        asked("key", "another request").recall(session, now=NOW)
 
 
 def test_of_two_requests_with_one_key_the_second_is_not_answered(session: Session) -> None:
-    idempotency.remember(session, "key", "request", "j-1", now=NOW)
+    asked("key", "request").remember(session, "j-1", now=NOW)
     with pytest.raises(errors.Conflict):
-        idempotency.remember(session, "key", "request", "j-2", now=NOW)
-    assert idempotency.recall(session, "key", "request", now=NOW) == "j-1"
+        asked("key", "request").remember(session, "j-2", now=NOW)
+    assert asked("key", "request").recall(session, now=NOW) == "j-1"
 
 
 def test_answers_are_forgotten_in_time(session: Session) -> None:
-    idempotency.remember(session, "old", "request", "j-1", now=NOW)
-    idempotency.remember(session, "new", "request", "j-2", now=LATER)
+    asked("old", "request").remember(session, "j-1", now=NOW)
+    asked("new", "request").remember(session, "j-2", now=LATER)
     late = LATER + idempotency.KEPT
-    assert idempotency.recall(session, "new", "request", now=late) == "j-2"
+    assert asked("new", "request").recall(session, now=late) == "j-2"
     assert idempotency.forget(session, made_before=LATER) == 1
-    assert idempotency.recall(session, "old", "request", now=NOW) is None
-    assert idempotency.recall(session, "new", "request", now=NOW) == "j-2"
+    assert asked("old", "request").recall(session, now=NOW) is None
+    assert asked("new", "request").recall(session, now=NOW) == "j-2"
 
 
 def test_an_answer_that_nobody_forgot_yet_is_too_old_all_the_same(session: Session) -> None:
-    idempotency.remember(session, "key", "request", "j-1", now=NOW)
+    asked("key", "request").remember(session, "j-1", now=NOW)
     late = NOW + idempotency.KEPT + timedelta(seconds=1)
-    assert idempotency.recall(session, "key", "another request", now=late) is None
-    idempotency.remember(session, "key", "another request", "j-2", now=late)
-    assert idempotency.recall(session, "key", "another request", now=late) == "j-2"
+    assert asked("key", "another request").recall(session, now=late) is None
+    asked("key", "another request").remember(session, "j-2", now=late)
+    assert asked("key", "another request").recall(session, now=late) == "j-2"
 
 
 def test_events_of_many_jobs_are_read_at_once(session: Session) -> None:

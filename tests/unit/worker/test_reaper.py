@@ -64,8 +64,9 @@ def test_workers_not_seen_for_long_are_forgotten(bench: Bench) -> None:
 def test_what_nobody_needs_any_more_is_removed(bench: Bench) -> None:
     now = clock.now()
     with bench.database.transaction() as session:
-        idempotency.remember(session, "old", "request", "j-1", now=now - timedelta(days=8))
-        idempotency.remember(session, "new", "request", "j-2", now=now - timedelta(days=6))
+        for key, days in (("old", 8), ("new", 6)):
+            asked = idempotency.Request(key_digest=key, fingerprint="request")
+            asked.remember(session, f"j-{days}", now=now - timedelta(days=days))
     runtime = bench.runtime()
     cut_off = bench.home / "blobs" / "incoming" / "cut off"
     cut_off.write_bytes(b"half of a model")

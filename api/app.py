@@ -5,18 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
-import anyio
 from fastapi import FastAPI
 
 from api import auth, problems
 from api.dashboard import pages
 from api.documentation import openapi
-from api.live.event_hub import EventHub
-from api.live.status import StatusCache
-from api.live.unchanged import Unchanged
+from api.live.events import EventHub
+from api.live.recent import Recent
 from api.metrics import CountRequests, Metrics
 from api.publishing import Publisher
 from api.routes import (
@@ -41,20 +38,17 @@ from api.transport.body_limit import BodyLimit
 from api.transport.conditional import ConditionalAnswers
 from api.transport.credentials import Credentials
 from api.transport.head import HeadAsGet
-from api.transport.known_answers import KnownAnswers, RememberAnswers
-from api.transport.known_callers import KnownCallers
 from api.transport.rate_limit import Buckets, RateLimit
 from api.transport.request_ids import RequestIds
-from api.transport.slow_bodies import SlowBodies
 from api.transport.tracing import TraceRequests
 from api.transport.upload_slots import UploadSlots
 from domain import release
 from domain.blobs import BlobStore
 from domain.tokens import Scope
 from storage.database import Database
-from storage.tokens import at_once as token_at_once
 from tuner.extraction import Planner
 
+_MOST_STATUSES = 200
 _ALWAYS = problems.responses(400, 401, 403, 429, 500, 503)
 
 
@@ -72,9 +66,6 @@ def create_app(
     """``database`` is migrated and outlives the application, as does everything else passed in."""
     app = _bare()
     stopping = threading.Event()
-    counted = Metrics(database, blobs, worker_alive_seconds=settings.worker_alive_seconds)
-    callers = KnownCallers(partial(token_at_once, database))
-    buckets = Buckets(per_second=settings.rate_per_second, burst=settings.rate_burst)
     services = Services(
         settings=settings,
         database=database,
@@ -84,13 +75,10 @@ def create_app(
         make_operator=make_operator,
         logs=logs,
         planner=planner,
-        metrics=counted,
+        metrics=Metrics(database, blobs, worker_alive_seconds=settings.worker_alive_seconds),
         stopping=stopping,
         events=EventHub(database, poll_seconds=settings.events_poll_seconds, stopping=stopping),
-        statuses=StatusCache(seconds=settings.status_seconds),
-        glances=Unchanged(database),
-        callers=callers,
-        known_answers=KnownAnswers(callers, buckets, counted),
+        statuses=Recent(most=_MOST_STATUSES, seconds=settings.status_seconds),
         plan_slots=threading.BoundedSemaphore(settings.plan_slots),
         uploads=UploadSlots(settings.upload_slots),
         failures=Buckets(per_second=settings.failures_per_second, burst=settings.failures_burst),
@@ -101,8 +89,6 @@ def create_app(
     _include_routes(app, settings)
     pages.install(app)
     openapi.install(app)
-    # Outside of all that add headers.
-    app.add_middleware(RememberAnswers, known=services.known_answers)
     return app
 
 
@@ -121,8 +107,7 @@ def _add_middleware(app: FastAPI, services: Services) -> None:
     """The last one is the outermost."""
     settings = services.settings
     app.add_middleware(BodyLimit)
-    app.add_middleware(SlowBodies, seconds=settings.body_seconds)
-    app.add_middleware(RateLimit, buckets=services.known_answers.buckets)
+    app.add_middleware(RateLimit, buckets=Buckets(per_second=settings.rate_per_second, burst=settings.rate_burst))
     app.add_middleware(Credentials, services=services)
     app.add_middleware(PlainAddresses)
     app.add_middleware(ConditionalAnswers)
@@ -151,4 +136,4 @@ async def _serving(app: FastAPI) -> AsyncIterator[None]:
     services.stopping.clear()
     yield
     services.stopping.set()
-    await anyio.to_thread.run_sync(services.events.close)
+    services.events.wake()

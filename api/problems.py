@@ -32,10 +32,8 @@ _BY_STATUS: dict[int, type[TunesmithError]] = {
         errors.Unauthorized,
         errors.RouteNotFound,
         errors.MethodNotAllowed,
-        errors.RequestTimeout,
         errors.BodyTooLarge,
         errors.RangeNotSatisfiable,
-        errors.HeadersTooLarge,
     )
 }
 """What the framework answers with by status alone, before any of our own code can say more."""
@@ -160,12 +158,6 @@ def _methods(request: Request) -> Iterator[str]:
         asked = {**request.scope, "method": "GET" if method == "HEAD" else method}
         if any(route.matches(asked)[0] is Match.FULL for route in request.app.routes):
             yield method
-
-
-def outside(status: int, detail: str) -> JSONResponse:
-    """For what never became a request that the application could see."""
-    kind = _of_status(status)
-    return _response(status, code=kind.code, detail=detail, hint=kind.default_hint)
 
 
 def of_database(error: Exception) -> errors.DatabaseUnavailable | errors.DatabaseDamaged | None:

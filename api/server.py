@@ -1,15 +1,13 @@
-"""uvicorn, made to let go of open streams when it is told to stop."""
+"""uvicorn, which ends open streams of events when it is told to stop."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
 
 import uvicorn
 from fastapi import FastAPI
 
 from api.settings import ApiSettings
-from api.transport import http_protocol
 
 
 class ApiServer(uvicorn.Server):
@@ -27,14 +25,14 @@ class ApiServer(uvicorn.Server):
             log_level="warning",
             access_log=False,
             server_header=False,
-            http=http_protocol.protocol(settings, self._services.known_answers),
+            http="h11",
             ws="none",
             h11_max_incomplete_event_size=settings.header_bytes,
             timeout_graceful_shutdown=settings.shutdown_seconds,
         )
         super().__init__(config)
 
-    async def shutdown(self, sockets: Sequence[socket.socket] | None = None) -> None:
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._services.stopping.set()
         self._services.events.wake()
-        await super().shutdown(list(sockets) if sockets is not None else None)
+        await super().shutdown(sockets)

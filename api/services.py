@@ -10,20 +10,17 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from api.live.event_hub import EventHub
-from api.live.status import Status, StatusCache
-from api.live.unchanged import Unchanged
+from api.live.events import EventHub
+from api.live.recent import Recent
+from api.live.status import Status
 from api.metrics import Metrics
 from api.publishing import Publisher
 from api.settings import ApiSettings
-from api.transport.known_answers import KnownAnswers
-from api.transport.known_callers import KnownCallers
 from api.transport.rate_limit import Buckets
 from api.transport.upload_slots import UploadSlots
 from domain.blobs import BlobStore
 from domain.models import ModelFacts, ModelFormat
 from storage.database import Database
-from storage.glances import Glance
 from tuner.extraction import Planner
 from tuner.operators import CheckedOperator
 
@@ -47,11 +44,8 @@ class Services:
     """Folder that holds each job's engine log as ``JOB.log``."""
     metrics: Metrics
     events: EventHub
-    statuses: StatusCache[Status]
-    glances: Unchanged[Glance]
-    """Of jobs, by id."""
-    callers: KnownCallers
-    known_answers: KnownAnswers
+    statuses: Recent[Status]
+    """By job and glance."""
     stopping: threading.Event
     """Set when the server shuts down: streams end then instead of holding it up."""
     uploads: UploadSlots

@@ -74,17 +74,6 @@ class ApiSettings(Settings):
         default=False,
         description="Whether GET /metrics answers without a token, for a Prometheus that cannot send one.",
     )
-    head_seconds: float = Field(
-        default=20.0, gt=0, description="Seconds that a request's line and headers may take to come."
-    )
-    body_seconds: float = Field(
-        default=60.0,
-        gt=0,
-        description="Seconds that the API waits for a request's body, beyond one for every thousand bytes of it.",
-    )
-    write_seconds: float = Field(
-        default=60.0, gt=0, description="Seconds after which a caller that takes nothing of its answer is cut off."
-    )
     header_bytes: int = Field(
         default=128 * 1024, ge=4096, description="Most bytes that a request's line and headers may have."
     )

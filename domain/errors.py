@@ -22,7 +22,7 @@
     │   ├── InvalidWebhook            an address that must not be called
     │   ├── BlobTooLarge              more bytes than this server accepts
     │   ├── IdempotencyMismatch       the same key came with a different request
-    │   └── RequestTimeout, BodyTooLarge, RangeNotSatisfiable, HeadersTooLarge, MethodNotAllowed
+    │   └── BodyTooLarge, RangeNotSatisfiable, MethodNotAllowed
     │                                 refused before any route saw it
     ├── Unauthorized              no token, or none that counts
     │   └── TokenExpired
@@ -209,12 +209,6 @@ class IdempotencyMismatch(InvalidRequest):
     default_hint = "Use a new Idempotency-Key for a different request."
 
 
-class RequestTimeout(InvalidRequest):
-    code = "request_timeout"
-    status = 408
-    default_hint = "Send the whole request without long pauses."
-
-
 class BodyTooLarge(InvalidRequest):
     code = "body_too_large"
     status = 413
@@ -225,12 +219,6 @@ class RangeNotSatisfiable(InvalidRequest):
     code = "range_not_satisfiable"
     status = 416
     default_hint = "Ask for bytes that exist, or leave the Range header out."
-
-
-class HeadersTooLarge(InvalidRequest):
-    code = "headers_too_large"
-    status = 431
-    default_hint = "Send fewer or shorter headers, or a shorter address."
 
 
 class MethodNotAllowed(InvalidRequest):

@@ -16,7 +16,7 @@ import contextlib
 import os
 import sqlite3
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,6 @@ from domain import errors
 from storage import codec, soundness
 from storage.folders import making
 from storage.migrations import running
-from storage.versions import SqliteVersion, Version
 
 DEFAULT_TIMEOUT = 30.0
 _OPTIONS: dict[str, Any] = {
@@ -50,9 +49,7 @@ class Database:
         if self.url.get_backend_name() == "sqlite":
             self._writer = _sqlite(self.url, timeout, begin="BEGIN IMMEDIATE", pool_size=1, max_overflow=0)
             self._reader = _sqlite(self.url, timeout, begin="BEGIN", query_only=True, pool_size=4, max_overflow=12)
-            self._version: SqliteVersion | None = SqliteVersion(str(self.url.database))
         else:
-            self._version = None
             self._writer = _postgresql(self.url, timeout)
             self._reader = self._writer.execution_options(postgresql_readonly=True, isolation_level="REPEATABLE READ")
 
@@ -83,23 +80,7 @@ class Database:
             else:
                 yield from _migrating_postgresql(connection)
 
-    def version(self) -> Version | None:
-        """While it is the same, nothing was committed, by any process. None where only a query could tell.
-
-        Takes microseconds. What is to be kept with it is read after it was asked for.
-        """
-        return self._version.now() if self._version else None
-
-    def row(self, statement: str, parameters: Sequence[Any] = ()) -> tuple[Any, ...] | None:
-        """The first row of a query that an index answers, asked so that an event loop may do it.
-
-        None where there is no row, and where only a thread may ask.
-        """
-        return self._version.row(statement, parameters) if self._version else None
-
     def close(self) -> None:
-        if self._version:
-            self._version.close()
         self._writer.dispose()
         self._reader.dispose()
 

@@ -9,7 +9,6 @@ from sqlalchemy.orm import Session
 
 from domain import errors
 from domain.jobs import JobState
-from storage.database import Database
 from storage.tables import JobRow
 
 
@@ -28,7 +27,6 @@ _QUERY = select(_jobs.owner, _jobs.state, _jobs.stage, _jobs.claims, _jobs.attem
     _jobs.id == bindparam("job_id")
 )
 """Made once: it is asked more often than all others together."""
-_PLAIN = "SELECT owner, state, stage, claims, attempts, artifact_id FROM jobs WHERE id = ?"
 
 
 def of_job(session: Session, job_id: str) -> Glance:
@@ -37,9 +35,3 @@ def of_job(session: Session, job_id: str) -> Glance:
     if row is None:
         raise errors.JobNotFound(f"there is no job {job_id[:80]!r}")
     return Glance(row.owner, JobState(row.state), row.stage, row.claims, row.attempts, row.artifact_id)
-
-
-def at_once(database: Database, job_id: str) -> Glance | None:
-    """The same without a thread; None where that cannot be, or where there is no such job."""
-    row = database.row(_PLAIN, (job_id,))
-    return Glance(row[0], JobState(row[1]), *row[2:]) if row else None

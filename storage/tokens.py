@@ -13,14 +13,12 @@ from sqlalchemy.orm import Session
 from domain import errors, ids
 from domain.tokens import Quota, Scope, Token
 from storage import codec, paging, statements
-from storage.database import Database
 from storage.tables import TokenRow, digest_of
 
 PREFIX = "tsk_"
 """So that people, and programs that look for leaked secrets, know a token when they see one."""
 _SECRET_BYTES = 32
 _USE_SECONDS = 60
-_PLAIN = "SELECT id, owner, scopes, quota, expires_at, revoked_at FROM tokens WHERE secret_digest = ?"
 _BY_SECRET = select(TokenRow.__table__).where(TokenRow.__table__.c.secret_digest == bindparam("digest"))
 """Made once: every request asks it."""
 
@@ -81,11 +79,6 @@ def revoke(session: Session, token_id: str, *, now: datetime) -> Token:
     unrevoked = update(TokenRow).where(TokenRow.id == token_id, TokenRow.revoked_at.is_(None))
     statements.changed(session, unrevoked.values(revoked_at=now))
     return get(session, token_id)
-
-
-def at_once(database: Database, text: str) -> tuple[Any, ...] | None:
-    """What tells whether anything about a token has changed, without a thread; None where that cannot be."""
-    return database.row(_PLAIN, (digest_of(text),))
 
 
 def is_use_known(token: Token, now: datetime) -> bool:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
+from sqlalchemy.orm import Session
 
 from api import auth, schemas
 from api.dashboard import bundles, comparisons, job_curves, rendering
 from api.dashboard.bundles import BundledFile
 from api.dashboard.comparisons import Row
-from api.dashboard.job_curves import Convergence, Recent
+from api.dashboard.job_curves import Convergence
 from api.dashboard.job_parts import StageLine, stage_lines
 from api.dashboard.plots import Plot
 from api.dashboard.task_lines import TaskLine, task_lines
-from api.live.status import StatusCache
+from api.live.recent import Recent
 from api.routes import artifacts as published
 from api.routes import job_outputs, jobs
 from api.routes import webhooks as hooks
@@ -25,6 +27,7 @@ from api.services import Services, ServicesDep
 from domain import errors
 from domain.artifacts import Artifact
 from domain.events import EventKind, JobEvent
+from domain.jobs import Job
 from domain.tokens import Principal, Scope
 from domain.webhooks import Delivery
 from storage import artifacts, events, owners, webhooks
@@ -33,10 +36,7 @@ router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False)
 
 _LOG_LINES = 60
 _SEE_OTHER = 303
-_LEAST_PAUSE = 2.5
-_PAUSE_A_WATCHER = 0.4
-"""Seconds between two looks of a browser at the whole page: all together look five times in two seconds at most. What
-grows with each trial comes by events."""
+_NOT_KEPT = {"Cache-Control": "no-store"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,35 +59,27 @@ class JobView:
     may_change: bool
 
 
-def _recent(request: Request) -> Recent:
-    recent: Recent = request.app.state.recent_curves
+def _recent(request: Request) -> Recent[Convergence]:
+    recent: Recent[Convergence] = request.app.state.recent_curves
     return recent
 
 
-RecentDep = Annotated[Recent, Depends(_recent)]
+RecentDep = Annotated[Recent[Convergence], Depends(_recent)]
 
 
 @router.get("")
 def page(request: Request, services: ServicesDep, principal: auth.Reader, recent: RecentDep, job_id: str) -> Response:
     """For htmx and our own script the parts alone that change while a job runs."""
-    pause = max(_LEAST_PAUSE, _PAUSE_A_WATCHER * services.events.watchers_of(job_id))
-    headers = {"Cache-Control": "no-store", "Tunesmith-Pause": f"{pause:g}"}
-    if rendering.is_fragment(request):
-        return HTMLResponse(_parts(request, services, principal, recent, job_id), headers=headers)
-    view = look(services, principal, recent, job_id)
-    return HTMLResponse(rendering.text(request, "job.html", view=view), headers=headers)
 
+    def rendered(template: str) -> str:
+        return rendering.text(request, template, view=look(services, principal, recent, job_id))
 
-def _parts(request: Request, services: Services, principal: Principal, recent: Recent, job_id: str) -> str:
-    """Rendered once for all who look at the same moment."""
-    told: StatusCache[str] = request.app.state.recent_parts
-    glance = jobs.glance(services, principal, job_id)
-    key = f"{job_id} {Scope.SUBMIT in principal.scopes}"
-    known = told.recall(key, glance)
-    if known is None:
-        known = rendering.text(request, "job_live.html", view=look(services, principal, recent, job_id))
-        told.keep(key, glance, known)
-    return known
+    if not rendering.is_fragment(request):
+        return HTMLResponse(rendered("job.html"), headers=_NOT_KEPT)
+    # Once for all who look at the same moment.
+    parts: Recent[str] = request.app.state.recent_parts
+    key = (job_id, jobs.glance(services, principal, job_id), Scope.SUBMIT in principal.scopes)
+    return HTMLResponse(parts.get(key, lambda: rendered("job_live.html")), headers=_NOT_KEPT)
 
 
 @router.get("/curve.json")
@@ -101,8 +93,12 @@ def curve(
 ) -> JSONResponse:
     """Points of the plots, all of them or what came since."""
     with services.database.reading() as session:
-        found = recent.read(session, owners.job(session, job_id, principal))
-    return JSONResponse(job_curves.as_json(found, after=after, basis=basis), headers={"Cache-Control": "no-store"})
+        found = _curve(recent, session, owners.job(session, job_id, principal))
+    return JSONResponse(job_curves.as_json(found, after=after, basis=basis), headers=_NOT_KEPT)
+
+
+def _curve(recent: Recent[Convergence], session: Session, job: Job) -> Convergence:
+    return recent.get((job.id, job.state, job.stage), partial(job_curves.read, session, job))
 
 
 @router.post("/cancel")
@@ -134,14 +130,14 @@ def delete_bundle(services: ServicesDep, principal: auth.Submitter, job_id: str)
     return RedirectResponse(f"/jobs/{job.id}#deleted", status_code=_SEE_OTHER)
 
 
-def look(services: Services, principal: Principal, recent: Recent, job_id: str) -> JobView:
+def look(services: Services, principal: Principal, recent: Recent[Convergence], job_id: str) -> JobView:
     """Raises JobNotFound."""
     # Before all else is read: what happens meanwhile is told twice rather than never.
     with services.database.reading() as session:
         newest = events.tail(session, job_id, 1)
     job = jobs.one(services, principal, job_id)
     with services.database.reading() as session:
-        found = recent.read(session, owners.job(session, job_id, principal))
+        found = _curve(recent, session, owners.job(session, job_id, principal))
         artifact = artifacts.of_job(session, job_id) if job.artifact_id else None
         webhook, deliveries = webhooks.of_job(session, job_id), webhooks.deliveries(session, job_id)
     return JobView(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -12,20 +11,15 @@ from sqlalchemy.orm import Session
 
 from api.dashboard import convergence
 from api.dashboard.convergence import Curve, Point, Search
-from api.live.kept import Kept
 from domain.artifacts import Variant
 from domain.events import EventKind, JobEvent
-from domain.jobs import Job, JobState, Precision, Stage
+from domain.jobs import Job, Precision, Stage
 from domain.tuning_tasks import TuningTask
 from storage import artifacts, events, stages, trials, tuning_tasks
 from storage.tables import digest_of
 
 _MOST_EVENTS = 500
 _NEWEST = 2**63 - 1
-_MOST_JOBS = 100
-_LEAST_SECONDS = 1.0
-_REST = 50.0
-"""Seconds of rest for each second of reading: a job that is watched takes 2 % of a core at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,26 +50,6 @@ class Convergence:
     def basis(self) -> str:
         """Of what the whole curve depends on: with another one, points that were told before do not hold."""
         return f"{len(self.tasks)}-{len(self.defaults)}-{'end' if self.level.is_final else 'begin'}"
-
-
-class Recent:
-    """What was read lately, for all who look at the same job at the same time.
-
-    It is read again after a time that grows with what reading took: looking must not slow down those who tune.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._kept: Kept[tuple[tuple[JobState, Stage | None], Convergence]] = Kept(most=_MOST_JOBS, clock=clock)
-
-    def read(self, session: Session, job: Job) -> Convergence:
-        moment = (job.state, job.stage)
-        seen, found = self._kept.get(job.id) or (None, None)
-        if found is None or seen != moment:
-            began = self._clock()
-            found = read(session, job)
-            self._kept.put(job.id, (moment, found), max(_LEAST_SECONDS, _REST * (self._clock() - began)))
-        return found
 
 
 def read(session: Session, job: Job) -> Convergence:

@@ -1,1 +1,1 @@
-"""What is told again and again while a job runs: its events and its status."""
+"""What clients ask for again and again while a job runs: its events and its status."""

@@ -1,91 +1,199 @@
-"""A job's events as they come, as a response."""
+"""A job's events as they come: one look at the database for everyone who watches.
+
+While there are watchers, one task reads what is new in all watched jobs and wakes whoever waits for it. A watcher is a
+place in a job's events, nothing else: it takes what follows from memory, or from the database when it is further
+behind, so that a slow one holds up nobody and misses nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
-from functools import partial
+import asyncio
+import contextlib
+import json
+import logging
+import threading
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 
 import anyio
-from fastapi.responses import StreamingResponse
-from starlette.types import Send
+from fastapi.sse import ServerSentEvent
+from sqlalchemy.exc import SQLAlchemyError
 
-from api.live.event_hub import Watcher, WriteChunk
-from api.services import Services
+from domain.events import JobEvent
+from storage import events
+from storage.database import Database
 
-_PING = b": ping\n\n"
-_PING_SECONDS = 15.0
-"""Proxies end connections on which nothing comes; and only what is sent finds out that a watcher is gone."""
+logger = logging.getLogger(__name__)
+
+_KEEP = 500
+_BATCH = 1000
+_PAUSE_AFTER_TROUBLE = 2.0
 _CHECK_SECONDS = 30.0
 """A watcher's token may be revoked meanwhile."""
 
 
-class EventStream(StreamingResponse):
-    media_type = "text/event-stream"
+class _Feed:
+    """The newest events of one job: all between ``floor`` and ``head``. Older ones are read from the database."""
+
+    def __init__(self, last_id: int, keep: int) -> None:
+        self._keep = keep
+        self._events: list[tuple[int, ServerSentEvent]] = []
+        self.floor = self.head = last_id
+        self.ended = False
+        """Nothing comes after ``head``."""
+        self.watchers = 0
+        self.news = asyncio.Event()
+        """Set once, when something comes; then there is another one."""
+
+    def add(self, found: Sequence[JobEvent]) -> None:
+        self._events += [(event.id, rendered(event)) for event in found]
+        self.head = found[-1].id
+        if len(self._events) > self._keep:
+            self.floor = self._events[-self._keep - 1][0]
+            del self._events[: -self._keep]
+
+    def after(self, last_id: int) -> list[ServerSentEvent]:
+        return [event for _, event in self._events[bisect_right(self._events, last_id, key=itemgetter(0)) :]]
+
+    def wake(self) -> None:
+        self.news.set()
+        self.news = asyncio.Event()
+
+
+class EventHub:
+    """For one event loop at a time."""
 
     def __init__(
         self,
-        services: Services,
-        job_id: str,
-        last_id: int,
+        database: Database,
         *,
-        ping_seconds: float = _PING_SECONDS,
-        is_allowed: Callable[[], bool] = lambda: True,
+        poll_seconds: float,
+        stopping: threading.Event,
+        keep: int = _KEEP,
+        batch: int = _BATCH,
         check_seconds: float = _CHECK_SECONDS,
-        write_chunk: WriteChunk | None = None,
     ) -> None:
+        """``stopping`` ends every stream; whoever sets it calls ``wake``.
+
+        ``keep``: events of each job in memory; ``batch``: events read at once; ``check_seconds``: how often a watcher's
+        permission is checked.
+        """
+        self._database = database
+        self._poll_seconds = poll_seconds
+        self._stopping = stopping
+        self._keep = keep
+        self._batch = batch
+        self._check_seconds = check_seconds
+        self._feeds: dict[str, _Feed] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._due = asyncio.Event()
+
+    async def watch(
+        self, job_id: str, last_id: int, *, is_allowed: Callable[[], bool] = lambda: True
+    ) -> AsyncGenerator[ServerSentEvent, None]:
         """Everything after ``last_id``; ends with the job, when the server stops, or soon after ``is_allowed`` does."""
-        make = partial(Watcher, job_id, last_id, ping_seconds=ping_seconds, write_chunk=write_chunk)
-        self._pieces = _checked(services, make, is_allowed, check_seconds)
-        # nginx would collect them.
-        super().__init__(self._pieces, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
-
-    async def stream_response(self, send: Send) -> None:
-        try:
-            await super().stream_response(send)
-        finally:
-            await self._pieces.aclose()
-
-
-async def _checked(
-    services: Services, make: Callable[[], Watcher], is_allowed: Callable[[], bool], seconds: float
-) -> AsyncGenerator[bytes, None]:
-    # Made here, where the loop runs.
-    watcher = make()
-    watcher.direct_until = watcher.loop.time() + seconds
-    async with aclosing(_pieces(services, watcher)) as pieces:
-        async for piece in pieces:
-            if watcher.loop.time() >= watcher.direct_until:
-                if not await anyio.to_thread.run_sync(is_allowed):
-                    return
-                watcher.direct_until = watcher.loop.time() + seconds
-            yield piece
-
-
-async def _pieces(services: Services, watcher: Watcher) -> AsyncGenerator[bytes, None]:
-    hub, job_id = services.events, watcher.job_id
-    try:
-        hub.join(watcher)
-        with services.metrics.watching():
-            while True:
-                watcher.news.clear()
-                piece = hub.after(job_id, watcher.last_id)
-                is_behind = piece is None
-                if piece is None:
-                    piece = await anyio.to_thread.run_sync(hub.read, job_id, watcher.last_id)
-                watcher.last_id = piece.last_id
-                if piece.content:
-                    watcher.told()
-                    yield piece.content
-                elif is_behind:
-                    continue
-                elif hub.has_ended(job_id, watcher.last_id):
-                    return
-                elif watcher.is_ping_due:
-                    watcher.told()
-                    yield _PING
+        now = asyncio.get_running_loop().time
+        check_at = now() + self._check_seconds
+        with self._joined(job_id, last_id) as feed:
+            while not self._stopping.is_set():
+                if now() >= check_at:
+                    if not await anyio.to_thread.run_sync(is_allowed):
+                        return
+                    check_at = now() + self._check_seconds
+                news, floor = feed.news, feed.floor
+                if is_behind := last_id < floor:
+                    found = await anyio.to_thread.run_sync(self._read, job_id, last_id)
                 else:
-                    await watcher.wait()
-    finally:
-        watcher.close()
-        hub.leave(watcher)
+                    found = feed.after(last_id)
+                for event in found:
+                    yield event
+                    last_id = int(event.id or 0)
+                if found:
+                    continue
+                if is_behind:
+                    last_id = floor
+                elif feed.ended:
+                    return
+                else:
+                    await _wait(news, check_at - now())
+
+    def wake(self) -> None:
+        """Let all watchers see that the server is stopping. In their event loop."""
+        for feed in self._feeds.values():
+            feed.wake()
+        self._due.set()
+
+    async def look(self) -> None:
+        """Read what is new, once. Raises SQLAlchemyError."""
+        heads = {job_id: feed.head for job_id, feed in self._feeds.items() if not feed.ended}
+        if not heads:
+            return
+        fresh, ended = await anyio.to_thread.run_sync(self._read_new, heads)
+        for job_id, head in heads.items():
+            feed = self._feeds.get(job_id)
+            # Another one, where all watchers left meanwhile and others came.
+            if feed is None or feed.head != head:
+                continue
+            if job_id in fresh:
+                feed.add(fresh[job_id])
+            feed.ended = job_id in ended
+            if feed.ended or job_id in fresh:
+                feed.wake()
+
+    @contextlib.contextmanager
+    def _joined(self, job_id: str, last_id: int) -> Iterator[_Feed]:
+        feed = self._feeds.setdefault(job_id, _Feed(last_id, self._keep))
+        feed.watchers += 1
+        if self._task is None or self._task.done():
+            self._due = asyncio.Event()
+            self._task = asyncio.create_task(self._keep_looking(), name="events")
+        if feed.watchers == 1:
+            self._due.set()
+        try:
+            yield feed
+        finally:
+            feed.watchers -= 1
+            if not feed.watchers:
+                del self._feeds[job_id]
+
+    async def _keep_looking(self) -> None:
+        while self._feeds and not self._stopping.is_set():
+            self._due.clear()
+            pause = self._poll_seconds
+            try:
+                await self.look()
+            except Exception as error:
+                # Whatever it is, watchers must not wait for a task that is gone.
+                is_known = isinstance(error, SQLAlchemyError)
+                logger.warning("events cannot be read, trying again: %s", error, exc_info=not is_known)
+                pause = _PAUSE_AFTER_TROUBLE
+            await _wait(self._due, pause)
+
+    def _read(self, job_id: str, last_id: int) -> list[ServerSentEvent]:
+        with self._database.reading() as session:
+            return [rendered(event) for event in events.after(session, job_id, last_id, self._keep)]
+
+    def _read_new(self, heads: Mapping[str, int]) -> tuple[Mapping[str, Sequence[JobEvent]], set[str]]:
+        """New events by job, and the jobs after whose events nothing will come."""
+        fresh: defaultdict[str, list[JobEvent]] = defaultdict(list)
+        with self._database.reading() as session:
+            found = events.newer(session, heads, self._batch)
+            ended = events.ended(session, list(heads))
+        for event in found:
+            fresh[event.job_id].append(event)
+        # After a full batch there may be more: what the jobs ended with may be in it.
+        return fresh, ended if len(found) < self._batch else set()
+
+
+def rendered(event: JobEvent) -> ServerSentEvent:
+    data = json.dumps({**event.data, "at": event.at.isoformat()})
+    return ServerSentEvent(event=event.kind.value, raw_data=data, id=str(event.id))
+
+
+async def _wait(happened: asyncio.Event, seconds: float) -> None:
+    """Until it happened, but not longer than that."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await happened.wait()

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
+from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from api import problems, report_schemas, views
 from api.auth import Reader, is_still_valid
-from api.live.event_hub import WRITE_CHUNK
-from api.live.events import EventStream
 from api.records import record_files
 from api.services import Services, ServicesDep
 from domain import errors
@@ -41,11 +41,29 @@ def _job(services: ServicesDep, principal: Reader, job_id: str) -> Job:
 _JobDep = Annotated[Job, Depends(_job)]
 
 
+def _place(
+    services: ServicesDep,
+    job: _JobDep,
+    response: Response,
+    last_event_id: Annotated[int | None, Header(ge=0, le=_LAST_ID, description="Go on after this event.")] = None,
+    after: Annotated[
+        int, Query(ge=0, le=_LAST_ID, description="The same for a first request, which browsers cannot add headers to.")
+    ] = 0,
+) -> int:
+    """The event after which to go on; where nothing will ever follow it, the status says so."""
+    last_id = after if last_event_id is None else last_event_id
+    if job.state.is_final:
+        with services.database.reading() as session:
+            if not events.after(session, job.id, last_id, 1):
+                response.status_code = 204
+    return last_id
+
+
 @router.get(
     "/events",
     operation_id="watch_job",
-    status_code=200,
-    response_class=EventStream,
+    status_code=None,
+    response_class=EventSourceResponse,
     responses={
         200: {
             "description": "The events, and a comment now and then while there are none.",
@@ -55,23 +73,15 @@ _JobDep = Annotated[Job, Depends(_job)]
         **problems.responses(404),
     },
 )
-def watch(
-    request: Request,
-    services: ServicesDep,
-    job: _JobDep,
-    last_event_id: Annotated[int | None, Header(ge=0, le=_LAST_ID, description="Go on after this event.")] = None,
-    after: Annotated[
-        int, Query(ge=0, le=_LAST_ID, description="The same for a first request, which browsers cannot add headers to.")
-    ] = 0,
-) -> Response:
+async def watch(
+    request: Request, services: ServicesDep, job: _JobDep, last_id: Annotated[int, Depends(_place)]
+) -> AsyncIterator[ServerSentEvent]:
     """Server-sent events of kind state, stage, progress, task and note, until the job ends."""
-    last_id = after if last_event_id is None else last_event_id
-    if job.state.is_final:
-        with services.database.reading() as session:
-            if not events.after(session, job.id, last_id, 1):
-                return Response(status_code=204)
-    write_chunk = request.scope.get("extensions", {}).get(WRITE_CHUNK)
-    return EventStream(services, job.id, last_id, is_allowed=partial(is_still_valid, request), write_chunk=write_chunk)
+    following = services.events.watch(job.id, last_id, is_allowed=partial(is_still_valid, request))
+    with services.metrics.watching():
+        async with contextlib.aclosing(following):
+            async for event in following:
+                yield event
 
 
 @router.get(

@@ -7,8 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import Annotated
 
-import anyio
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from sqlalchemy.orm import Session
 
 from api import problems, schemas, views
@@ -119,13 +118,9 @@ def listing(services: ServicesDep, principal: Reader, wanted: Annotated[JobQuery
         **problems.responses(404),
     },
 )
-async def answer(request: Request, services: ServicesDep, principal: Reader, job_id: str) -> Response:
+def answer(services: ServicesDep, principal: Reader, job_id: str) -> Response:
     """One job: its state and stage, and within a second its tuning tasks, times and failures so far."""
-    # A thread costs more than the answer, when that is known.
-    status = _known(services, principal, job_id)
-    request.state.again = partial(_known, services, principal, job_id)
-    body = status.body if status else await anyio.to_thread.run_sync(_body, services, principal, job_id)
-    return Response(body, media_type="application/json")
+    return Response(_status(services, principal, job_id).body, media_type="application/json")
 
 
 def one(services: Services, principal: Principal, job_id: str) -> schemas.JobDetail:
@@ -133,31 +128,10 @@ def one(services: Services, principal: Principal, job_id: str) -> schemas.JobDet
     return _status(services, principal, job_id).detail
 
 
-def _body(services: Services, principal: Principal, job_id: str) -> bytes:
-    return _status(services, principal, job_id).body
-
-
-def _known(services: Services, principal: Principal, job_id: str) -> Status | None:
-    """The status, if it can be told without a thread. Raises JobNotFound."""
-    found, version = services.glances.recall(job_id)
-    if found is None and version is not None:
-        found = glances.at_once(services.database, job_id)
-        if found is not None:
-            services.glances.keep(job_id, version, found)
-    return services.statuses.recall(job_id, _permitted(found, principal, job_id)) if found else None
-
-
 def glance(services: Services, principal: Principal, job_id: str) -> Glance:
     """Raises JobNotFound, also of a job that is another owner's."""
-    found, version = services.glances.recall(job_id)
-    if found is None:
-        with services.database.reading() as session:
-            found = glances.of_job(session, job_id)
-        services.glances.keep(job_id, version, found)
-    return _permitted(found, principal, job_id)
-
-
-def _permitted(found: Glance, principal: Principal, job_id: str) -> Glance:
+    with services.database.reading() as session:
+        found = glances.of_job(session, job_id)
     if not principal.sees_all and found.owner != principal.owner:
         raise errors.JobNotFound(f"there is no job {job_id[:80]!r}")
     return found
@@ -165,12 +139,14 @@ def _permitted(found: Glance, principal: Principal, job_id: str) -> Glance:
 
 def _status(services: Services, principal: Principal, job_id: str) -> Status:
     seen = glance(services, principal, job_id)
-    status = services.statuses.recall(job_id, seen)
-    if status is None:
-        with services.database.reading() as session:
-            status = Status(_detail(services, session, job_id))
-        services.statuses.keep(job_id, seen, status)
-    return status
+    read = partial(_read_status, services, job_id)
+    # What a queued job waits for depends on the workers, not on the job.
+    return read() if seen.state is JobState.QUEUED else services.statuses.get((job_id, seen), read)
+
+
+def _read_status(services: Services, job_id: str) -> Status:
+    with services.database.reading() as session:
+        return Status(_detail(services, session, job_id))
 
 
 def _detail(services: Services, session: Session, job_id: str) -> schemas.JobDetail:

@@ -127,7 +127,6 @@ def revoke(services: ServicesDep, _principal: Admin, token_id: str) -> access_sc
     now = datetime.now(UTC)
     with services.database.transaction() as session:
         revoked = tokens.revoke(session, token_id, now=now)
-    services.callers.forget()
     return _view(revoked, now)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import secrets
 import socket
-from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -37,9 +36,6 @@ class Credentials:
 
     An address that failed too often has to wait. Random secrets are looked up all the same, as nobody guesses one: a
     guesser locks out nobody behind the same address. A short one that somebody chose is not even compared meanwhile.
-
-    ``known_by`` is put there as well where the same bytes may be answered again: the token by which to see that the
-    caller is still the same, or None for one who always is.
     """
 
     def __init__(self, app: ASGIApp, services: Services) -> None:
@@ -67,7 +63,6 @@ class Credentials:
         if self._services.settings.open:
             _refuse_other_names(request, self._own_name)
             refuse_other_sites(request, required=False)
-            request.state.known_by = None
             return LOCAL
         if request.url.path.startswith(rate_limit.STATIC_PATH):
             return errors.Unauthorized("files of pages are for everyone")
@@ -81,23 +76,9 @@ class Credentials:
 
     async def _checked(self, request: Request, text: str, *, is_session: bool) -> Principal:
         if not is_session and self._is_own(request, text):
-            if len(text) >= _HOPELESS_TO_GUESS:
-                request.state.known_by = None
             return LOCAL
         find = partial(principal_of_session if is_session else principal_of_token, self._services, text)
         request.state.find_again = find
-        if is_session:
-            return await self._looked_up(request, find)
-        callers = self._services.callers
-        known = callers.recall(text)
-        if known is None:
-            moment = callers.moment(text)
-            known = await self._looked_up(request, find)
-            callers.keep(text, known, moment)
-        request.state.known_by = text
-        return known
-
-    async def _looked_up(self, request: Request, find: Callable[[], Principal]) -> Principal:
         try:
             return await anyio.to_thread.run_sync(find)
         except problems.DATABASE_TROUBLE as error:

@@ -248,9 +248,6 @@ REFUSALS: dict[str, tuple[int, Ask]] = {
     "blob_store_full": (503, _blobs_that_fail(errors.BlobStoreFull)),
 }
 
-OF_CONNECTIONS = {"request_timeout", "headers_too_large"}
-"""Refused by the server before the application is asked: tests/unit/api/test_slow_clients.py does."""
-
 NEVER_BY_HTTP = {
     "disk_full": "of a worker's host: its job waits",
     "too_much": "the base of those that come",

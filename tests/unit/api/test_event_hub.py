@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.live.event_hub import EventHub
-from api.live.events import EventStream
-from api.services import Services
+from api.live.events import EventHub
 from domain.events import EventKind
 from storage import events, jobs
 from tests.support.api.factories import Service, make_service
@@ -29,18 +25,15 @@ _WATCHERS = 3
 class SteppedHub(EventHub):
     """Looks when the test says so, and keeps so little that watchers fall behind at once."""
 
-    def _keep_looking(self) -> None:
+    async def _keep_looking(self) -> None:
         pass
 
 
 class Watching:
     """A browser that takes what comes only when it is let, and comes back behind what it saw last."""
 
-    def __init__(self, services: Services, job: str, *, direct: bool) -> None:
-        self._services = services
-        self._write_chunk = self._take_chunk if direct else None
-        self.direct = 0
-        """Chunks that came without waking anybody."""
+    def __init__(self, hub: EventHub, job: str) -> None:
+        self._hub = hub
         self.job = job
         self.seen: list[int] = []
         self.ended = False
@@ -48,28 +41,16 @@ class Watching:
         self.connect()
 
     def connect(self) -> None:
+        self._task = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
         last_id = self.seen[-1] if self.seen else 0
-        response = EventStream(self._services, self.job, last_id, write_chunk=self._write_chunk)
-        self._task = asyncio.create_task(response.stream_response(self._receive))
-
-    async def _receive(self, message: dict[str, object]) -> None:  # type: ignore[override]
-        body = message.get("body", b"")
-        assert isinstance(body, bytes)
-        if body:
-            await self._may_read.acquire()
-        self.seen += [int(found) for found in re.findall(rb"(?m)^id: (\d+)$", body)]
-        self.ended = not message.get("more_body", True)
-
-    def _take_chunk(self, chunk: bytes) -> bool:
-        """Refused, as by a connection that still has something to send, when nothing may be read."""
-        if self._may_read.locked():
-            return False
-        size, _, rest = chunk.partition(b"\r\n")
-        assert rest.endswith(b"\r\n")
-        assert len(rest) == int(size, 16) + 2
-        self.seen += [int(found) for found in re.findall(rb"(?m)^id: (\d+)$", rest)]
-        self.direct += 1
-        return True
+        async with contextlib.aclosing(self._hub.watch(self.job, last_id)) as events:
+            async for event in events:
+                await self._may_read.acquire()
+                assert event.id
+                self.seen.append(int(event.id))
+        self.ended = True
 
     def let(self, pieces: int) -> None:
         for _ in range(pieces):
@@ -114,18 +95,15 @@ def test_every_watcher_sees_every_event_once(shared: Service, steps: list[tuple[
 
 
 async def _play(service: Service, steps: list[tuple[str, int, int]]) -> None:
-    made: Services = service.app.state.services
     hub = SteppedHub(service.database, poll_seconds=1, stopping=threading.Event(), keep=4, batch=3)
     names = [_job(service) for _ in range(_JOBS)]
-    watchers = [
-        Watching(replace(made, events=hub), names[number % _JOBS], direct=number != 1) for number in range(_WATCHERS)
-    ]
+    watchers = [Watching(hub, names[number % _JOBS]) for number in range(_WATCHERS)]
     for what, which, many in steps:
         match what:
             case "happen":
                 _happen(service, names[which], many)
             case "look":
-                hub.look()
+                await hub.look()
             case "let":
                 watchers[which].let(many)
             case "reconnect":
@@ -146,7 +124,7 @@ async def _see_the_end(service: Service, hub: EventHub, names: list[str], watche
         _end(service, name)
     ends = asyncio.gather(*(watcher.finish() for watcher in watchers))
     while not ends.done():
-        hub.look()
+        await hub.look()
         await asyncio.sleep(0.001)
     await ends
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from functools import partialmethod
 from http.cookies import SimpleCookie
 from itertools import islice
 from pathlib import Path
@@ -16,7 +15,6 @@ from fastapi.testclient import TestClient
 from pydantic import SecretStr
 from sqlalchemy import update
 
-from api.live.events import EventStream
 from domain.tokens import Scope
 from storage import tokens
 from storage.browser_sessions import LINK_SECONDS
@@ -157,9 +155,8 @@ def test_sessions_of_the_services_own_token_end_when_it_is_another_one(service: 
 def test_a_stream_of_events_ends_soon_after_its_session(
     service: Service, browser: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        EventStream, "__init__", partialmethod(EventStream.__init__, ping_seconds=0.02, check_seconds=0.05)
-    )
+    monkeypatch.setattr("fastapi.routing._PING_INTERVAL", 0.02)
+    service.app.state.services.events._check_seconds = 0.05
     token, headers = callers.make(service)
     model = browser.put("/v1/models", content=b"static model", headers=headers).json()["id"]
     job = browser.post("/v1/jobs", json={"model": model}, headers=headers).json()["id"]

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 from api import problems
 from domain import errors
 from tests.support.api.factories import Service
-from tests.support.api.refusals import NEVER_BY_HTTP, OF_CONNECTIONS, REFUSALS, World
+from tests.support.api.refusals import NEVER_BY_HTTP, REFUSALS, World
 
 _COME_AGAIN = {code for code in REFUSALS if code.startswith(("blob_store_", "database_"))} | {
     "rate_limited",
@@ -44,8 +44,5 @@ def test_a_refusal_says_what_is_wrong(world: World, code: str) -> None:
 
 def test_every_code_is_provoked_or_told_why_it_cannot_be() -> None:
     reachable = {kind.code for kind in errors.every() if kind.status != _INSIDE} | {errors.TunesmithError.code}
-    assert REFUSALS.keys() | OF_CONNECTIONS | NEVER_BY_HTTP.keys() == reachable
-    assert not REFUSALS.keys() & (OF_CONNECTIONS | NEVER_BY_HTTP.keys())
-    elsewhere = (Path(__file__).parent / "test_slow_clients.py").read_text()
-    for code in OF_CONNECTIONS:
-        assert f'"{code}"' in elsewhere
+    assert REFUSALS.keys() | NEVER_BY_HTTP.keys() == reachable
+    assert not REFUSALS.keys() & NEVER_BY_HTTP.keys()

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
+import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
-import httpx
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from api.live import event_hub
-from api.live.event_hub import EventHub
-from api.live.events import EventStream
-from api.services import Services
+from api.live import events as live_events
 from domain.events import EventKind
 from storage import events, jobs
-from tests.support.api.factories import AUTHORIZED, TOKEN, Service
+from tests.support.api.factories import TOKEN, Service
 from tests.support.api.live import serving
 from tests.support.api.scripted import ScriptedWorker
 
@@ -69,22 +64,16 @@ def rest(watcher: socket.socket) -> str:
     return received.decode()
 
 
-def looking() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "events"]
-
-
-def test_many_watchers_share_one_thread(service: Service, client: TestClient, job: str) -> None:
+def test_many_watchers_share_one_look_at_the_database(service: Service, client: TestClient, job: str) -> None:
     with serving(service) as url, ThreadPoolExecutor(1) as pool:
         watchers = [connect(url, job) for _ in range(40)]
         assert all(b"200 OK" in watcher.recv(15, socket.MSG_WAITALL) for watcher in watchers)
-        page = httpx.get(f"{url}/jobs/{job}", headers=AUTHORIZED, trust_env=False)
-        assert page.headers["Tunesmith-Pause"] == "16", "the more watch, the more seldom they look at the whole page"
         before = threading.active_count()
         pool.submit(ScriptedWorker(service, trials=3).run, job).result()
         streams = [rest(watcher) for watcher in watchers]
-        assert len(looking()) <= 1
-        assert threading.active_count() <= before + 2, "watchers must not take threads"
-        until(lambda: not looking())
+        assert threading.active_count() <= before + 3, "watchers must not take threads"
+        hub = service.app.state.services.events
+        until(lambda: hub._task.done())
     for watcher in watchers:
         watcher.close()
     with service.database.reading() as session:
@@ -115,11 +104,10 @@ def test_a_watcher_that_goes_away_is_forgotten(service: Service, client: TestCli
     hub = service.app.state.services.events
     with serving(service) as url:
         watcher = connect(url, job)
-        until(lambda: bool(hub._watchers))
+        until(lambda: bool(hub._feeds))
         watcher.close()
-        until(lambda: not hub._watchers)
-        assert not hub._feeds
-        until(lambda: not looking())
+        until(lambda: not hub._feeds)
+        until(lambda: hub._task.done())
 
 
 def test_a_browser_is_told_when_nothing_more_will_come(client: TestClient, service: Service, job: str) -> None:
@@ -132,49 +120,43 @@ def test_a_browser_is_told_when_nothing_more_will_come(client: TestClient, servi
     assert client.get(f"/v1/jobs/{job}/events?after=0", headers={"Last-Event-ID": str(ids[-1])}).status_code == 204
 
 
-def test_silence_is_filled(service: Service, client: TestClient, job: str) -> None:
-    services: Services = service.app.state.services
+def test_silence_is_filled(service: Service, client: TestClient, job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastapi.routing._PING_INTERVAL", 0.05)
+    with serving(service) as url, contextlib.closing(connect(url, job)) as watcher:
+        received = b""
+        while received.count(b": ping\n\n") < 3:
+            received += watcher.recv(65536)
+    assert received.count(b"event: state\n") == 1
 
-    async def first_pings() -> list[bytes]:
-        stream = EventStream(services, job, 0, ping_seconds=0.05)
-        found: list[bytes] = []
-        async for piece in stream.body_iterator:
-            assert isinstance(piece, bytes)
-            found.append(piece)
-            if len(found) == 3:
-                break
-        await stream.body_iterator.aclose()  # type: ignore[attr-defined]
-        return found
 
-    found = asyncio.run(first_pings())
-    assert json.loads(found[0].split(b"data: ")[1].split(b"\n")[0])["state"] == "queued"
-    assert found[1:] == [b": ping\n\n"] * 2
+def test_open_streams_end_when_the_server_stops(service: Service, client: TestClient, job: str) -> None:
+    with serving(service) as url:
+        watchers = [connect(url, job) for _ in range(3)]
+        assert all(b"200 OK" in watcher.recv(15, socket.MSG_WAITALL) for watcher in watchers)
+        began = time.monotonic()
+    assert time.monotonic() - began < 2, "the server waited for a stream"
+    for watcher in watchers:
+        assert rest(watcher).count("event: state\n") == 1, "it ended as a whole response"
+        watcher.close()
 
 
 @pytest.mark.parametrize("trouble", [OperationalError("SELECT", {}, Exception("locked")), RuntimeError("a fault")])
 def test_trouble_with_the_database_passes(
     service: Service, client: TestClient, job: str, trouble: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, failed = events.tail, []
+    real, failed = events.newer, []
 
-    def tail(session: Session, job_id: str, limit: int) -> object:
+    def newer(session: Session, last_ids: Mapping[str, int], limit: int) -> object:
         if not failed:
-            failed.append(job_id)
+            failed.append(last_ids)
             raise trouble
-        return real(session, job_id, limit)
+        return real(session, last_ids, limit)
 
-    monkeypatch.setattr(events, "tail", tail)
-    monkeypatch.setattr(event_hub, "_PAUSE_AFTER_TROUBLE", 0.05)
+    monkeypatch.setattr(events, "newer", newer)
+    monkeypatch.setattr(live_events, "_PAUSE_AFTER_TROUBLE", 0.05)
     with serving(service) as url:
         watcher = connect(url, job)
         until(lambda: bool(failed))
         cancel(service, job)
         assert "canceled" in rest(watcher)
         watcher.close()
-
-
-def test_the_more_watch_the_longer_the_pauses(service: Service) -> None:
-    hub = EventHub(service.database, poll_seconds=0.3, stopping=threading.Event())
-    for count, pause in ((0, 0.3), (50, 0.3), (500, 2.0)):
-        hub._watchers = {"j": set(range(count))}  # type: ignore[arg-type]
-        assert hub._pause() == pause

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,12 +10,10 @@ from fastapi.testclient import TestClient
 
 from api.dashboard import convergence
 from api.dashboard.convergence import Point, Search
-from api.dashboard.job_curves import Recent
 from api.dashboard.plots import Plot
 from domain.artifacts import Variant
-from domain.jobs import Stage
 from domain.tuning_tasks import ExtractedTask, TuningTask
-from storage import artifacts, jobs, records, tuning_tasks
+from storage import artifacts, records, tuning_tasks
 from storage.tables import digest_of
 from storage.trials import Trial
 from tests.support.api.factories import Service
@@ -133,19 +130,6 @@ def test_what_comes_later_goes_on_where_the_plot_is(service: Service, client: Te
 def test_a_plot_on_another_basis_is_told_anew(service: Service, client: TestClient) -> None:
     job_id = Seeder(service).succeeded(CLASSIFIER, age=timedelta(hours=1), trials=2)
     assert curve(client, job_id, after=3, basis="4-1") == curve(client, job_id)
-
-
-def test_a_job_is_read_once_for_all_who_look_at_the_same_time(service: Service) -> None:
-    job_id = Seeder(service).running(CLASSIFIER, share=0.5, age=timedelta(hours=1), trials=2)
-    now = 0.0
-    recent = Recent(clock=lambda: now)
-    with service.database.reading() as session:
-        job = jobs.get(session, job_id)
-        first = recent.read(session, job)
-        assert recent.read(session, job) is first
-        assert recent.read(session, replace(job, stage=Stage.COMPILE)) is not first
-        now = 5.0
-        assert recent.read(session, job) is not first
 
 
 def test_what_others_found_before_counts_from_the_start(service: Service, client: TestClient) -> None:

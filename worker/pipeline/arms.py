@@ -11,7 +11,7 @@ from domain.targets import kind_of
 from domain.tuning_tasks import ExtractedTask
 from storage import records
 from tuner import precisions, racing
-from worker.pipeline import beginning, candidates, covering
+from worker.pipeline import covering, placing
 from worker.pipeline.work import Work
 
 _OTHER_LAYOUT = "NCHW"
@@ -42,7 +42,7 @@ def load(data: Mapping[str, Any]) -> Arm:
 
 def of_job(work: Work) -> list[Arm]:
     """All that the request allows and that import the model rightly, the preferred one first."""
-    usable = candidates.usable(work)
+    usable = placing.usable(work)
     found = [Arm(tuner=tuner) for tuner in usable if tuner in precisions.tuners(precisions.first(work.request))]
     known = {arm.tuner for arm in found}
     layouts = Tuner.METASCHEDULE in known and work.request.tuner_options.layout is None
@@ -83,7 +83,7 @@ def view(work: Work, arm: Arm) -> Work:
 
 def lead(work: Work, arm: Arm) -> Work:
     """The job with this arm leading, for whoever looks at it too. Raises LeaseLost."""
-    return beginning.lead(view(work, arm), arm.tuner)
+    return placing.lead(view(work, arm), arm.tuner)
 
 
 def estimate(work: Work, extracted: Sequence[ExtractedTask], defaults: Mapping[str, float]) -> float | None:

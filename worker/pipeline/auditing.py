@@ -13,7 +13,7 @@ from domain.records import Record, TrialError
 from storage import records
 from tuner import precisions
 from tuner.native import failing
-from worker.pipeline import building, compiling
+from worker.pipeline import builds, compiling, recovery
 from worker.pipeline.builds import Build
 from worker.pipeline.work import COMPILE_SECONDS, Work
 
@@ -45,8 +45,7 @@ def rebuild(work: Work, build: Build, found: Verification) -> Build | None:
     try:
         blamed, kept = _audit(work, build, candidates)
     except errors.EngineError as error:
-        work.keeper.check()
-        work.note(f"the tuned build is wrong, and its records could not be audited: {error.message[:500]}")
+        recovery.forgive(work, error, "the tuned build is wrong, and its records could not be audited")
         return None
     if not blamed.wrong and not blamed.failed:
         refusal = _refusal(work, build, found)
@@ -90,7 +89,7 @@ def _audit(work: Work, build: Build, candidates: Sequence[Record]) -> tuple[_Bla
 def _ask(work: Work, build: Build, suspects: Sequence[Record], blamed: _Blamed) -> set[str]:
     """Add what the engine blames of what it would choose; returns the workloads concerned."""
     path = work.folder / "suspects.jsonl"
-    building.write(path, [record.schedule for record in suspects])
+    builds.write(path, [record.schedule for record in suspects])
     params = {**build.params(work), "records": str(path), "runner": work.runner}
     answer = work.ask(work.compiler(build.engine), "audit", params, timeout=COMPILE_SECONDS)
     by_line = {record.schedule.strip(): _identity(record) for record in suspects}

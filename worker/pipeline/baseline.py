@@ -14,7 +14,7 @@ from storage import codec
 from tuner import benchmark, precisions, timing, verification
 from tuner.timing import Timed
 from worker.engines import REFERENCE
-from worker.pipeline import building, candidates, measuring, referring, variants, verifying
+from worker.pipeline import builds, measuring, placing, recovery, referring, verifying
 from worker.pipeline.work import EXPECTED, INPUTS, KINDS, Outcome, Work
 
 _TIME_SECONDS = 600.0
@@ -35,7 +35,7 @@ def run(work: Work) -> Outcome:
     for name in right:
         if name != fastest:
             work.engines.close(name, role=Variant.UNTUNED)
-    leading = candidates.of_engine(work, fastest)
+    leading = placing.of_engine(work, fastest)
     told = {str(Variant.UNTUNED): seconds[fastest]} if fastest in seconds else {}
     if REFERENCE in seconds:
         told[REFERENCE] = seconds[REFERENCE]
@@ -84,12 +84,12 @@ class _Builds:
         self.files: list[str] = []
         self.verifications: dict[str, Verification] = {}
         self.choice: list[str] = []
-        self._alone = len(candidates.engines(work)) == 1
+        self._alone = len(placing.engines(work)) == 1
         self._error: errors.TunesmithError | None = None
 
     def make(self) -> list[str]:
         """Names of the engines whose builds are right, in order of preference."""
-        right = [name for name in candidates.engines(self._work) if self._make(name)]
+        right = [name for name in placing.engines(self._work) if self._make(name)]
         if right:
             return right
         wrong = next(iter(self.verifications.values()), None)
@@ -103,10 +103,10 @@ class _Builds:
     def _make(self, name: str) -> bool:
         work = self._work
         try:
-            built = building.untuned(work, name, variants.untuned_folder(name))
+            built = builds.untuned(work, name, builds.untuned_folder(name))
             found = self._verify(name) if work.measures else None
         except errors.TunesmithError as error:
-            work.keeper.check()
+            recovery.forgive(work, error)
             if self._alone:
                 raise
             self._error = self._error or error
@@ -132,7 +132,7 @@ class _Builds:
         engine = work.engines.get(name, role=Variant.UNTUNED)
         made = self._made
         inputs, expected = ([work.folder / path for path in paths] for paths in (made.inputs, made.expected))
-        folder = work.folder / variants.untuned_folder(name)
+        folder = work.folder / builds.untuned_folder(name)
         try:
             return verifying.compare(work, engine, Variant.UNTUNED, folder, inputs, expected, kinds=made.kinds)
         except errors.EngineCrashed as error:
@@ -162,7 +162,7 @@ def _time(work: Work, names: Sequence[str], made: _Made) -> dict[str, float]:
     if work.reference_shares_device:
         timed[REFERENCE] = referring.timed(work, inputs)
     for name in names:
-        engine, folder = work.engines.get(name, role=Variant.UNTUNED), work.folder / variants.untuned_folder(name)
+        engine, folder = work.engines.get(name, role=Variant.UNTUNED), work.folder / builds.untuned_folder(name)
         timed[name] = timing.compiled(Variant.UNTUNED, engine, folder, inputs, place=work.place)
     with measuring.alone(work):
         taken = [{name: _median(work, each) for name, each in timed.items()} for _ in range(_PASSES)]

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from domain import errors
-from domain.artifacts import Conditions, FailedTask, Report, Timing, Variant
+from domain.artifacts import Conditions, Contender, FailedTask, Report, Timing, Variant
 from domain.jobs import RunnerKind, Stage
 from storage import codec
 from tuner import benchmark, conditions, precisions, timing
 from tuner.conditions import Watch
 from tuner.timing import Timed
-from worker.pipeline import finals, hints, measuring, referring, variants, verifying
+from worker.pipeline import builds, measuring, recovery, referring, tuning, verifying
 from worker.pipeline.work import INPUTS, Outcome, Work
 
 
 def run(work: Work) -> Outcome:
     report = _measured(work) if work.measures else _unproven(work)
-    engines = {variant: work.toolchains[variants.engine_name(work, variant)] for variant in variants.compiled(work)}
+    engines = {variant: work.toolchains[builds.engine_name(work, variant)] for variant in builds.compiled(work)}
     medians = {variant: measured.median for variant, measured in report.timings.items()}
     complete = replace(
         report,
@@ -26,7 +26,7 @@ def run(work: Work) -> Outcome:
         engines={variant: toolchain.identity for variant, toolchain in engines.items()},
         choice=_choice(work),
         failed_tasks=_failed_tasks(work),
-        portfolio=finals.settled(work, report.published, medians),
+        portfolio=_settled(work, report.published, medians),
     )
     return {"report": codec.dump(complete)}
 
@@ -37,13 +37,13 @@ def _measured(work: Work) -> Report:
     timed: list[Timed[Variant]] = []
     if work.reference_shares_device:
         timed.append(referring.timed(work, inputs))
-    for variant in variants.compiled(work):
+    for variant in builds.compiled(work):
         # One that did not run at all has nothing to be timed.
         if verifications[variant].outputs:
-            compiled, folder = variants.engine(work, variant), variants.folder(work, variant)
+            compiled, folder = builds.engine(work, variant), builds.folder(work, variant)
             timed.append(timing.compiled(variant, compiled, folder, inputs, place=work.place))
     timings, seen = _without_crashing(work, timed)
-    tuned = variants.tuned(work)
+    tuned = builds.chosen(work)
     return benchmark.judge(
         timings,
         verifications,
@@ -59,7 +59,7 @@ def _without_crashing(work: Work, timed: Sequence[Timed[Variant]]) -> tuple[dict
         with measuring.alone(work):
             return _time(work, timed)
     except errors.EngineError as error:
-        work.keeper.check()
+        recovery.forgive(work, error)
         left = [each for each in timed if each.name is not Variant.TUNED or each.engine.alive]
         if len(left) == len(timed):
             raise
@@ -87,9 +87,9 @@ def _precision(work: Work, report: Report) -> str:
 
 
 def _unproven(work: Work) -> Report:
-    tuned = variants.tuned(work)
+    tuned = builds.chosen(work)
     records = tuned.records if tuned else 0
-    published = Variant.TUNED if Variant.TUNED in variants.compiled(work) else Variant.UNTUNED
+    published = Variant.TUNED if Variant.TUNED in builds.compiled(work) else Variant.UNTUNED
     return benchmark.unproven(published, records=records, target=work.target.text)
 
 
@@ -102,4 +102,33 @@ def _choice(work: Work) -> tuple[str, ...]:
 
 def _failed_tasks(work: Work) -> tuple[FailedTask, ...]:
     found = work.outcomes[Stage.TUNE].get("failed_tasks", [])
-    return tuple(FailedTask(**task, hint=hints.of(task["failures"])) for task in found)
+    return tuple(FailedTask(**task, hint=tuning.hint_of(task["failures"])) for task in found)
+
+
+def _settled(work: Work, published: Variant, medians: Mapping[Variant, float]) -> tuple[Contender, ...]:
+    """The portfolio after the benchmark, with verdicts on untuned and tuned, and no seconds but the benchmark's.
+
+    Those of the race are of another run, and two runs differ by more than builds do.
+    """
+    tuned = builds.chosen(work)
+    benched = {verifying.untuned_name(work): Variant.UNTUNED} | ({tuned.name: Variant.TUNED} if tuned else {})
+    found = []
+    for contender in (codec.load(Contender, data) for data in work.outcomes[Stage.VERIFY]["portfolio"]):
+        variant = benched.get(contender.name)
+        verdict = contender.verdict
+        if variant is published:
+            verdict = "published"
+        elif variant and contender.verified:
+            verdict = _behind(medians, variant, published)
+        seconds = medians.get(variant) if variant else None
+        found.append(replace(contender, verdict=verdict, seconds=seconds))
+    # Sorting keeps the order of the race among those without seconds.
+    return tuple(verifying.ordered(found))
+
+
+def _behind(medians: Mapping[Variant, float], variant: Variant, published: Variant) -> str:
+    if variant not in medians or published not in medians:
+        return "not timed"
+    if variant is Variant.TUNED and medians[variant] < medians[published] * 1.02:
+        return "not surely faster than untuned"
+    return f"{medians[variant] / medians[published]:.2f}× the time of the fastest"

@@ -1,17 +1,23 @@
-"""A build that may be published as the tuned one: what it is made with, and where it lies."""
+"""Builds: what each is made with and where it lies, how it is compiled, and the two that become the job's variants."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from domain.jobs import Precision, Tuner
+from domain.artifacts import Variant
+from domain.jobs import Precision, Stage, Tuner
+from domain.ports import Engine
+from worker.engines import replace_folder
 from worker.pipeline import arms
 from worker.pipeline.arms import Arm
-from worker.pipeline.work import TUNED, Work
+from worker.pipeline.work import COMPILE_SECONDS, TUNED, UNTUNED, Work
 
 REWRITTEN = "rewritten"
 """The rewritten network without any record."""
@@ -70,3 +76,99 @@ def load(data: Mapping[str, Any]) -> Build:
 def _any_tuner(engine: str) -> Tuner:
     """Builds of tuners are what the engines may rewrite."""
     return next(tuner for tuner in Tuner.AUTO.considered if tuner.engine == engine)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled:
+    files: list[str]
+    """Relative to the work folder."""
+    records: list[str]
+    """Native lines of the schedules that the engine chose."""
+
+
+def untuned(work: Work, engine: str, folder: str) -> Compiled:
+    """Raises EngineError and the caller's errors."""
+    return _compile(work, engine, folder, {**work.build_params(None), "records": None})
+
+
+def tuned(work: Work, build: Build, lines: Sequence[str]) -> Compiled:
+    """With the best of the records in ``lines``; what an attempt that was killed has built is not built again.
+
+    Raises EngineError and the caller's errors.
+    """
+    params = build.params(work)
+    note = work.folder / f"{build.folder}.json"
+    basis = [params, list(lines), work.toolchains[build.engine].identity]
+    identity = hashlib.sha256(json.dumps(basis, sort_keys=True).encode()).hexdigest()
+    known = _known(work, note, identity)
+    if known is not None:
+        return known
+    note.unlink(missing_ok=True)
+    records = work.folder / f"{build.folder}-candidates.jsonl"
+    write(records, lines)
+    compiled = _compile(work, build.engine, build.folder, {**params, "records": str(records) if lines else None})
+    write(work.folder / build.records_file, compiled.records)
+    write(note, [json.dumps({"identity": identity, **asdict(compiled)})])
+    return compiled
+
+
+def write(path: Path, lines: Sequence[str]) -> None:
+    """All of the lines, or none."""
+    partial = path.with_suffix(".partial")
+    partial.write_text("".join(line.rstrip("\n") + "\n" for line in lines))
+    partial.replace(path)
+
+
+def _known(work: Work, note: Path, identity: str) -> Compiled | None:
+    if not note.is_file():
+        return None
+    told = json.loads(note.read_text())
+    if told.pop("identity") != identity or not all((work.folder / file).is_file() for file in told["files"]):
+        return None
+    return Compiled(**told)
+
+
+def _compile(work: Work, engine: str, folder: str, params: dict[str, Any]) -> Compiled:
+    partial = work.folder / f"partial-{folder}"
+    shutil.rmtree(partial, ignore_errors=True)
+    asked = {**params, "format": str(work.request.bundle_format), "out_dir": str(partial)}
+    compiled = work.ask(work.compiler(engine), "compile", asked, timeout=COMPILE_SECONDS)
+    replace_folder(partial, work.folder / folder)
+    files = [f"{folder}/{file}" for file in compiled["files"]]
+    return Compiled(files=files, records=compiled["records"])
+
+
+def chosen(work: Work) -> Build | None:
+    """The build that stage ``verify`` chose of all that were tuned."""
+    chosen = work.outcomes[Stage.VERIFY]["tuned"]
+    return load(chosen) if chosen else None
+
+
+def compiled(work: Work) -> list[Variant]:
+    return [Variant.UNTUNED, Variant.TUNED] if chosen(work) else [Variant.UNTUNED]
+
+
+def untuned_folder(engine: str) -> str:
+    """Within the work folder."""
+    return f"{UNTUNED}-{engine}"
+
+
+def folder(work: Work, variant: Variant) -> Path:
+    build = _build(work, variant)
+    return build.path(work) if build else work.folder / untuned_folder(engine_name(work, variant))
+
+
+def engine_name(work: Work, variant: Variant) -> str:
+    """The untuned build is that of the fastest engine that is right."""
+    build = _build(work, variant)
+    return build.engine if build else str(work.outcomes[Stage.BASELINE]["engine"])
+
+
+def engine(work: Work, variant: Variant) -> Engine:
+    """A process for each variant: one that crashes takes no other with it, and none shares a thread pool."""
+    build = _build(work, variant)
+    return work.engines.get(engine_name(work, variant), role=build.folder if build else variant)
+
+
+def _build(work: Work, variant: Variant) -> Build | None:
+    return chosen(work) if variant is Variant.TUNED else None

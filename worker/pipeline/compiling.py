@@ -13,7 +13,7 @@ from domain.jobs import Stage, Tuner
 from domain.records import Record
 from storage import records
 from tuner import precisions, racing
-from worker.pipeline import arms, building, extraction
+from worker.pipeline import arms, builds, extraction, recovery
 from worker.pipeline.arms import Arm
 from worker.pipeline.builds import REWRITTEN, Build
 from worker.pipeline.covering import record_identity
@@ -42,7 +42,7 @@ def run(work: Work) -> Outcome:
 
 def rebuild(work: Work, build: Build, kept: Sequence[Record]) -> Build:
     """Again, with the best of ``kept``. Raises EngineError and the caller's errors."""
-    compiled = building.tuned(work, build, [record.schedule for record in kept])
+    compiled = builds.tuned(work, build, [record.schedule for record in kept])
     return replace(build, records=len(compiled.records))
 
 
@@ -171,10 +171,9 @@ class _Maker:
     def _make(self, build: Build, lines: Sequence[str]) -> bool:
         work, first, started = self._work, not self._made.builds, time.monotonic()
         try:
-            compiled = building.tuned(work, build, lines)
+            compiled = builds.tuned(work, build, lines)
         except errors.TunesmithError as error:
-            work.keeper.check()
-            work.note(f"the tuned build failed ({build.name}): {error.message[:500]}")
+            recovery.forgive(work, error, f"the tuned build failed ({build.name})")
             self._leave(build, f"failed to build: {error.message[:300].rstrip('.')}")
             return False
         took = time.monotonic() - started
@@ -197,8 +196,7 @@ class _Maker:
                 for build in (one, other)
             ]
         except errors.TunesmithError as error:
-            work.keeper.check()
-            work.note(f"the records of {other.name} cannot be told: {error.message[:300]}")
+            recovery.forgive(work, error, f"the records of {other.name} cannot be told")
             return False
         return sorted(chosen[0]) != sorted(chosen[1])
 

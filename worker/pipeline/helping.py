@@ -28,7 +28,7 @@ from tuner import devicelock, hostinfo
 from worker import clock, observing, paths
 from worker.engines import EnginePool, EngineSource
 from worker.leases import LeaseLost, Stopped
-from worker.pipeline import extraction, history, journal, measuring, placing
+from worker.pipeline import covering, extraction, journal, measuring, placing
 from worker.pipeline.claims import RoundKeeper
 from worker.pipeline.recovery import Recovery
 from worker.pipeline.work import Work
@@ -306,7 +306,7 @@ class Helper:
         with self.database.reading() as session:
             found = tuning_tasks.of_job(session, self.job.id)
         task = next((each.extracted for each in found if each.extracted.workload_key == key), None)
-        return history.write(work, task) if task else None
+        return covering.write(work, task) if task else None
 
     def _give_back(self, claimed: SharedRound, keeper: RoundKeeper) -> None:
         with self.database.transaction() as session:

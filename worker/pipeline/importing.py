@@ -1,16 +1,34 @@
-"""Stage ``import``: static shapes, folded constants, which engines can import what is left, and a rewritten model."""
+"""Stage ``import``: static shapes, folded constants, which engines can import what is left, and two more models.
+
+One is rewritten for tuned builds: the same function, of operators that compilers do well. One is in int8, where a job
+considers that, with scales found on inputs that judge nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from domain import errors
 from domain.jobs import Precision
-from tuner import precisions
-from worker.pipeline import quantizing, rewriting
-from worker.pipeline.work import CHECK_SECONDS, Outcome, Work
+from tuner import precisions, verification
+from tuner.inspection import Rewritten
+from worker.engines import REFERENCE
+from worker.pipeline import recovery
+from worker.pipeline.work import CHECK_SECONDS, Outcome, Work, specs
+
+_QUANTIZE_SECONDS = 1800.0
+_CALIBRATION = "calibration"
+"""Folder of the inputs."""
+_REWRITE_SECONDS = 900.0
+_SAID = {
+    "lines": ("convolution", "turned along its line", "turned along their lines"),
+    "groups": ("grouped convolution", "padded to whole vectors", "padded to whole vectors"),
+    "transposed": ("transposed convolution", "made a plain one", "made plain ones"),
+    "aligned": ("layer", "padded to whole vectors", "padded to whole vectors"),
+}
+"""What a rewriting changed, and what it did to one of them and to several."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,13 +52,13 @@ def run(work: Work) -> Outcome:
     work.keeper.check()
     refusals, answers = _check(work)
     engines = [name for name in work.toolchains if name not in {refusal.engine for refusal in refusals}]
-    rewritten = rewriting.rewrite(work, engines, _lanes(answers))
+    rewritten = _rewrite(work, engines, _lanes(answers))
     considered = precisions.considered(work.request, answers)
     inputs = [asdict(spec) for spec in prepared.inputs]
-    quantized = quantizing.Outcome()
+    quantized = _Quantized()
     if Precision.INT8 in considered:
         able = [name for name in engines if Precision.INT8 in answers[name].get("precisions", ())]
-        quantized = quantizing.quantize(work, inputs, able, rewritten=not {*able}.isdisjoint(rewritten.engines))
+        quantized = _quantize(work, inputs, able, rewritten=not {*able}.isdisjoint(rewritten.engines))
     return {
         "files": [final.name, *rewritten.files, *quantized.files],
         "precisions": [each for each in considered if each is not Precision.INT8 or quantized.quantized],
@@ -78,7 +96,7 @@ def _check(work: Work) -> tuple[list[_Refusal], dict[str, dict[str, Any]]]:
         try:
             answers[name] = work.ask(work.compiler(name), "check", params, timeout=CHECK_SECONDS)
         except errors.TunesmithError as error:
-            work.keeper.check()
+            recovery.forgive(work, error)
             refusals.append(_Refusal(engine=name, error=error))
     if len(refusals) < len(work.toolchains):
         for refusal in refusals:
@@ -94,3 +112,119 @@ def _short(error: errors.TunesmithError) -> str:
     if operators:
         return "it has no " + ", ".join(f"{name} ({count}×)" for name, count in sorted(operators.items()))
     return error.message[:500].rstrip(".")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Quantized:
+    files: list[str] = field(default_factory=list)
+    """Relative to the work folder."""
+    quantized: bool = False
+    choice: list[str] = field(default_factory=list)
+    """Sentences for the report."""
+
+
+def _quantize(work: Work, inputs: list[dict[str, object]], engines: Sequence[str], *, rewritten: bool) -> _Quantized:
+    """Of the rewritten model, or of the prepared one; ``inputs`` are its own, ``engines`` those that build int8.
+
+    With precision ``auto`` a model that cannot be quantized is one that is not considered in int8. Raises LeaseLost,
+    and where int8 was asked for, EngineError and the caller's errors.
+    """
+    try:
+        counts = _quantize_model(work, inputs, rewritten=rewritten)
+        params = {"model": str(work.quantized)}
+        for name in engines:
+            work.ask(work.compiler(name), "check", params, timeout=CHECK_SECONDS)
+    except errors.TunesmithError as error:
+        recovery.forgive(work, error)
+        if work.request.precision is Precision.INT8:
+            raise
+        said = f"int8 is not considered: {error.message[:300].rstrip('.')}."
+        work.note(said)
+        return _Quantized(choice=[said])
+    told = ", ".join(f"{count} {name}" for name, count in counts.items())
+    return _Quantized(
+        files=[work.quantized.name], quantized=True, choice=[f"For int8, scales were found on seeded inputs: {told}."]
+    )
+
+
+def _quantize_model(work: Work, inputs: list[dict[str, object]], *, rewritten: bool) -> dict[str, int]:
+    reference = work.engines.get(REFERENCE)
+    seeded = verification.seed_inputs(
+        reference,
+        specs(inputs),
+        work.folder / _CALIBRATION,
+        model=work.prepared,
+        seeds=verification.CALIBRATION_SEEDS,
+    )
+    partial = work.quantized.with_name(f"partial-{work.quantized.name}")
+    params = {
+        "path": str(work.rewritten if rewritten else work.prepared),
+        "inputs": [str(path) for path in seeded.paths],
+        "out_path": str(partial),
+    }
+    answer = work.ask(reference, "quantize", params, timeout=_QUANTIZE_SECONDS)
+    partial.replace(work.quantized)
+    return {str(name): int(count) for name, count in answer["quantized"].items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rewriting:
+    files: list[str] = field(default_factory=list)
+    """Relative to the work folder."""
+    applied: dict[str, int] = field(default_factory=dict)
+    """Places that each rewriting changed."""
+    engines: list[str] = field(default_factory=list)
+    """Those that import the rewritten model."""
+    choice: list[str] = field(default_factory=list)
+    """Sentences for the report."""
+
+
+def _rewrite(work: Work, engines: Sequence[str], lanes: int | None) -> _Rewriting:
+    """For vectors of so many 32-bit lanes. A model that cannot be rewritten is tuned as it is.
+
+    Raises LeaseLost.
+    """
+    work.rewritten.unlink(missing_ok=True)
+    if not work.rewrites or lanes is None:
+        return _Rewriting()
+    partial = work.rewritten.with_name(f"partial-{work.rewritten.name}")
+    params = {"path": str(work.prepared), "lanes": lanes, "out_path": str(partial)}
+    try:
+        answer = work.ask(work.engines.get(REFERENCE), "rewrite", params, timeout=_REWRITE_SECONDS)
+    except errors.TunesmithError as error:
+        recovery.forgive(work, error, "the model could not be rewritten for tuning")
+        return _Rewriting()
+    made = Rewritten.of(answer, partial)
+    for name, reason in made.undone.items():
+        work.note(f"the rewriting {name!r} of the model is undone: {reason[:500]}")
+    if made.path is None:
+        return _Rewriting()
+    made.path.replace(work.rewritten)
+    told = f"rewritten for tuning: {_rewritings_said(made.applied)}"
+    work.note(told)
+    return _Rewriting(
+        files=[work.rewritten.name],
+        applied=made.applied,
+        engines=[name for name in engines if _imports(work, name)],
+        choice=[f"The model was {told}."],
+    )
+
+
+def _imports(work: Work, engine: str) -> bool:
+    """Whether the engine imports the rewritten model."""
+    try:
+        work.ask(work.compiler(engine), "check", {"model": str(work.rewritten)}, timeout=CHECK_SECONDS)
+    except errors.TunesmithError as error:
+        recovery.forgive(work, error, f"the {engine} engine cannot import the rewritten model, and tunes the other")
+        return False
+    return True
+
+
+def _rewritings_said(applied: Mapping[str, int]) -> str:
+    """The user's words for what rewritings did."""
+    return ", ".join(_said(name, count) for name, count in applied.items())
+
+
+def _said(name: str, count: int) -> str:
+    noun, once, often = _SAID.get(name, ("place", f"by {name}", f"by {name}"))
+    return f"{count} {noun} {once}" if count == 1 else f"{count} {noun}s {often}"

@@ -1,17 +1,20 @@
-"""From what a request says to what this worker compiles for and measures on."""
+"""Where a job runs, and which engines and tuners may serve it."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from domain import errors, placing
-from domain.jobs import JobRequest
+from domain.jobs import JobRequest, Placement, Stage, Tuner
 from domain.placing import Host
 from domain.targets import Device, Target, Toolchain, kind_of
+from storage import jobs
 from tuner import hostinfo
+from worker.engines import EnginePool
+from worker.pipeline.work import Work
 
 Hello = Mapping[str, Any]
 
@@ -75,3 +78,92 @@ def _refusal(text: str, hello: Hello) -> errors.TunesmithError | None:
                 f"LLVM {hello['toolchain']['llvm']} knows no CPU {value!r}", hint=hint, details={"near_matches": near}
             )
     return None
+
+
+def engines_of(tuner: Tuner) -> list[str]:
+    """Names of the engines that a request for this tuner may use, the preferred one first."""
+    return list(dict.fromkeys(each.engine for each in tuner.considered))
+
+
+def tuners(asked: Tuner, hellos: Mapping[str, Mapping[str, Any]]) -> tuple[Tuner, ...]:
+    """Those of the request that the engines have. Raises EngineNotInstalled when an engine lacks the one asked for."""
+    found = tuple(each for each in asked.considered if each.engine in hellos and each in hellos[each.engine]["tuners"])
+    if not found:
+        raise errors.EngineNotInstalled(
+            f"the installed engines have no tuner {str(asked)!r}", hint="Update them: tunesmith engines install."
+        )
+    return found
+
+
+def engines(work: Work) -> list[str]:
+    """Those that import the model."""
+    return list(work.outcomes[Stage.IMPORT]["engines"])
+
+
+def of_engine(work: Work, engine: str) -> Tuner:
+    """The tuner to prefer if ``engine`` is the best; the one asked for, where one was."""
+    return next((tuner for tuner in work.candidates if tuner.engine == engine), work.tuner)
+
+
+def usable(work: Work) -> list[Tuner]:
+    """Tuners of engines whose untuned builds are right, the leading one first."""
+    right = work.outcomes[Stage.BASELINE]["engines"]
+    found = [tuner for tuner in work.candidates if tuner.engine in right]
+    return sorted(found, key=lambda tuner: tuner is not work.tuner)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    place: Place
+    toolchains: dict[str, Toolchain]
+    """Of the engines that compile for the target, by name, the preferred one first."""
+    candidates: tuple[Tuner, ...]
+    unavailable: tuple[str, ...]
+    """One sentence for each engine that cannot be used."""
+    plugins: dict[str, tuple[str, ...]]
+
+    @property
+    def placement(self) -> Placement:
+        return self.placements[0]
+
+    @property
+    def placements(self) -> list[Placement]:
+        """One for each toolchain."""
+        return [
+            Placement(target=self.place.target, device=self.place.device, toolchain=toolchain)
+            for toolchain in self.toolchains.values()
+        ]
+
+
+def start(request: JobRequest, pool: EnginePool) -> Started:
+    """Raises EngineError when no engine starts, UnknownTarget, UnsupportedTarget, InvalidOption."""
+    hellos: dict[str, dict[str, Any]] = {}
+    unavailable = []
+    failures: list[errors.EngineError] = []
+    for name in engines_of(request.tuner):
+        try:
+            hellos[name] = pool.get(name).hello
+        except errors.EngineError as error:
+            failures.append(error)
+            unavailable.append(f"The {name} engine cannot be used: {error.message[:300].rstrip('.')}.")
+    if not hellos:
+        raise failures[0]
+    place = resolve(request, hellos)
+    usable = {name: hellos[name] for name in place.engines}
+    found = tuners(request.tuner, usable)
+    names = dict.fromkeys(tuner.engine for tuner in found)
+    return Started(
+        place=place,
+        toolchains={name: toolchain(usable[name]) for name in names},
+        candidates=found,
+        unavailable=tuple(unavailable),
+        plugins={name: tuple(map(str, usable[name].get("plugins", ()))) for name in names},
+    )
+
+
+def lead(work: Work, tuner: Tuner) -> Work:
+    """The job with another leading tuner, for whoever looks up its records too. Raises LeaseLost."""
+    led = replace(work, tuner=tuner)
+    with work.database.transaction() as session:
+        work.keeper.require(jobs.set_placement(session, work.job.id, work.lease, led.placement))
+    return led

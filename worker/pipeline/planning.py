@@ -1,16 +1,23 @@
-"""Stage ``plan``: which tuner leads, the model's tuning tasks, and how many trials each is to get."""
+"""Stage ``plan``: which tuner leads and which others race with it, the tuning tasks, and how many trials each gets.
+
+A small budget is not spent on finding out: then the first tuner of the fastest correct engine has it all.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from domain import errors
+from domain.jobs import Tuner
 from domain.tuning_tasks import ExtractedTask
 from storage import jobs, rates, records, tuning_tasks
-from worker.pipeline import beginning, candidates, covering, extraction, scouting
+from tuner import racing
+from worker.pipeline import arms, covering, extraction, placing, recovery
+from worker.pipeline.arms import Arm
 from worker.pipeline.work import Outcome, Work
 
 TOLD = (
@@ -23,11 +30,11 @@ TOLD = (
 def run(work: Work) -> Outcome:
     """Raises EngineError when no tuner that may serve the job extracts its tasks."""
     work, extracted, choice = _extract(work)
-    scouted = scouting.run(work)
+    scouted = _scout(work)
     choice += scouted.choice
     leader = scouted.arms[0].tuner
     if leader is not work.tuner:
-        work = beginning.lead(work, leader)
+        work = placing.lead(work, leader)
         extracted = extraction.tasks(work)
     racing = {arm.tuner.engine for arm in scouted.arms}
     for name in work.toolchains:
@@ -44,13 +51,13 @@ def _extract(work: Work) -> tuple[Work, list[ExtractedTask], list[str]]:
     choice: list[str] = []
     found: list[tuple[Work, list[ExtractedTask]]] = []
     failure: errors.TunesmithError | None = None
-    tuners = candidates.usable(work)
+    tuners = placing.usable(work)
     for tuner in tuners:
-        led = beginning.lead(work, tuner)
+        led = placing.lead(work, tuner)
         try:
             extracted = extraction.tasks(led)
         except errors.TunesmithError as error:
-            work.keeper.check()
+            recovery.forgive(work, error)
             if len(tuners) == 1:
                 raise
             failure = failure or error
@@ -63,7 +70,7 @@ def _extract(work: Work) -> tuple[Work, list[ExtractedTask], list[str]]:
         found.append((led, extracted))
     if found:
         led, extracted = found[0]
-        return beginning.lead(work, led.tuner), extracted, choice if len(tuners) > 1 else []
+        return placing.lead(work, led.tuner), extracted, choice if len(tuners) > 1 else []
     raise failure or errors.EngineNotInstalled("no engine is left that could tune the model")
 
 
@@ -98,3 +105,72 @@ def _estimate(session: Session, work: Work, trials: int, seconds: float | None) 
     )
     needed = trials * (known or rates.SECONDS_A_TRIAL)
     return needed if seconds is None else min(needed, seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Scouted:
+    arms: list[Arm]
+    """The leading one first; alone where nothing is to be raced."""
+    choice: list[str]
+    """Sentences for the report."""
+
+
+def _scout(work: Work) -> _Scouted:
+    """Raises LeaseLost."""
+    known = arms.of_job(work)
+    if len(known) == 1:
+        return _Scouted(arms=known, choice=[])
+    if not work.measures:
+        return _most_records(work)
+    covered = _covered(work)
+    # What is known of f32 says nothing of a narrower precision.
+    if covered is not None and all(_is_covered(arms.view(work, arm)) for arm in known if arm.precision):
+        said = f"{covered} leads: earlier searches cover all that it would search."
+        return _Scouted(arms=[Arm(tuner=covered)], choice=[said] if len(placing.usable(work)) > 1 else [])
+    return _affordable(work, known)
+
+
+def _affordable(work: Work, known: Sequence[Arm]) -> _Scouted:
+    budget = work.request.budget
+    rivals = racing.has_rivals(budget)
+    # A narrower precision is no rival: what it gains is known from the arithmetic.
+    allowed = [arm for arm in known if rivals or arm is known[0] or arm.precision]
+    raced = allowed[: racing.entrants(budget)]
+    others = len(placing.usable(work)) > 1
+    if len(raced) > 1:
+        names = ", ".join(arm.name for arm in raced)
+        return _Scouted(arms=raced, choice=[f"The budget is raced for by {names}."])
+    said = f"{work.tuner} leads: no other engine is clearly faster untuned, and the budget is too small to try more."
+    # Where no tuner finds anything to tune, which was told already, none leads for a reason.
+    return _Scouted(arms=raced, choice=[said] if others and extraction.known(work) else [])
+
+
+def _covered(work: Work) -> Tuner | None:
+    """A tuner whose tasks others have searched as hard as this budget would; of several the preferred one."""
+    return next((tuner for tuner in placing.usable(work) if _is_covered(arms.view(work, Arm(tuner=tuner)))), None)
+
+
+def _is_covered(led: Work) -> bool:
+    extracted = extraction.known(led)
+    if not extracted:
+        return False
+    with led.database.reading() as session:
+        planned, _ = covering.allot(session, led, extracted)
+    return any(task.best_latency for task in planned) and not any(task.trials_planned for task in planned)
+
+
+def _most_records(work: Work) -> _Scouted:
+    """For a job that measures nothing, the tuner with records for most of its tasks."""
+    found: dict[Tuner, int] = {}
+    for tuner in placing.usable(work):
+        led = placing.lead(work, tuner)
+        try:
+            keys = [task.workload_key for task in extraction.tasks(led)]
+        except errors.TunesmithError as error:
+            recovery.forgive(work, error)
+            continue
+        with work.database.reading() as session:
+            found[tuner] = len(records.best_of_many(session, keys, **covering.record_identity(led)))
+    best = max(found, key=lambda tuner: found[tuner], default=work.tuner)
+    said = [f"{tuner} has records for {count} tasks." for tuner, count in found.items()]
+    return _Scouted(arms=[Arm(tuner=best)], choice=said if len(placing.usable(work)) > 1 else [])

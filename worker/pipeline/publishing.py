@@ -15,7 +15,7 @@ from storage import artifacts, codec, jobs
 from tuner import bundle
 from tuner.bundle import Manifest
 from worker import clock
-from worker.pipeline import variants
+from worker.pipeline import builds
 from worker.pipeline.work import Outcome, Work
 
 _CHUNK_BYTES = 1024 * 1024
@@ -27,7 +27,7 @@ def run(work: Work) -> Outcome:
     path = work.folder / "bundle.tar"
     bundle.write(
         path,
-        compiled=variants.folder(work, report.published),
+        compiled=builds.folder(work, report.published),
         manifest=_manifest(work, report),
         report=report,
         records=_records(work, report),
@@ -69,7 +69,7 @@ def _report(work: Work) -> Report:
 
 
 def _manifest(work: Work, report: Report) -> Manifest:
-    placement, tuned = work.placement, variants.tuned(work)
+    placement, tuned = work.placement, builds.chosen(work)
     return Manifest(
         model_digest=work.model.digest,
         model_name=work.model.name,
@@ -88,7 +88,7 @@ def _manifest(work: Work, report: Report) -> Manifest:
 
 
 def _toolchain(work: Work, report: Report) -> Toolchain:
-    return work.toolchains[variants.engine_name(work, report.published)]
+    return work.toolchains[builds.engine_name(work, report.published)]
 
 
 def _facts(toolchain: Toolchain) -> dict[str, str]:
@@ -96,7 +96,7 @@ def _facts(toolchain: Toolchain) -> dict[str, str]:
 
 
 def _records(work: Work, report: Report) -> list[str]:
-    tuned = variants.tuned(work)
+    tuned = builds.chosen(work)
     if report.published is not Variant.TUNED or tuned is None:
         return []
     return (work.folder / tuned.records_file).read_text().splitlines()

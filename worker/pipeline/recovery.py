@@ -127,6 +127,18 @@ def trouble_of(error: BaseException, keeper: Keeper) -> Trouble:
     return Trouble.UNEXPECTED
 
 
+def forgive(work: Work, error: errors.TunesmithError, what: str | None = None) -> None:
+    """Let a stage go on without a part of it that failed, and note ``what`` failed.
+
+    Raises what ends the whole attempt: what the keeper's ``check`` raises, and DiskFull.
+    """
+    work.keeper.check()
+    if _is_full(error):
+        raise _disk_full() from error
+    if what is not None:
+        work.note(f"{what}: {error.message[:500]}")
+
+
 class Recovery:
     """The policy applied to the steps of one attempt at a job, or to one round of a helper."""
 
@@ -166,7 +178,7 @@ class Recovery:
             except Stopped as stopped:
                 return stopped
         if isinstance(error, OSError | errors.EngineError) and _is_full(error):
-            return errors.DiskFull("no space is left in the worker's home folder")
+            return _disk_full()
         return error
 
     def _retry(self, error: Exception, tries: _Tries | None) -> Callable[[], None] | None:
@@ -230,6 +242,10 @@ def _is_outage(error: SQLAlchemyError) -> bool:
     """Whether the database was away, or would not take a turn."""
     lost = isinstance(error, DBAPIError) and error.connection_invalidated
     return lost or isinstance(error, OperationalError | InterfaceError | PoolTimeout)
+
+
+def _disk_full() -> errors.DiskFull:
+    return errors.DiskFull("no space is left in the worker's home folder")
 
 
 def _is_full(error: BaseException | None) -> bool:

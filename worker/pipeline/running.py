@@ -13,18 +13,18 @@ from domain import errors, logs
 from domain.blobs import BlobStore
 from domain.events import EventKind
 from domain.jobs import Failure, Job, JobState, RunnerKind, Stage, Tuner
-from storage import events, jobs, models, records, stages
+from domain.ports import OnEvent
+from storage import events, jobs, models, quarantine, records, stages
 from storage.database import Database
 from worker import clock, metrics, observing, paths
 from worker.engines import EnginePool, EngineSource
 from worker.leases import LeaseKeeper
 from worker.pipeline import (
     baseline,
-    beginning,
     benchmarking,
     compiling,
-    devices,
     importing,
+    placing,
     planning,
     publishing,
     tuning,
@@ -46,6 +46,7 @@ STEPS: tuple[tuple[Stage, Callable[[Work], Outcome]], ...] = (
     (Stage.BENCHMARK, benchmarking.run),
     (Stage.PUBLISH, publishing.run),
 )
+_QUARANTINE_SECONDS = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +115,7 @@ class Pipeline:
                 keeper.require(jobs.set_stage(session, job.id, keeper.lease, Stage.IMPORT))
         folder = paths.work(self.settings.home, job.id)
         folder.mkdir(parents=True, exist_ok=True)
-        started = beginning.start(job.request, pool)
+        started = placing.start(job.request, pool)
         with self.database.transaction() as session:
             keeper.require(jobs.set_placement(session, job.id, keeper.lease, started.placement))
             records.set_aside(session, job.id, *started.placements)
@@ -137,14 +138,14 @@ class Pipeline:
             folder=folder,
             call_help=self.call_help,
         )
-        pool.listener = devices.listener(work)
+        pool.listener = _device_listener(work)
         return work
 
     def _settle(self, work: Work, stage: Stage, outcome: Outcome) -> Work:
         """Go on with the tuner that the stage's outcome chose, if it chose one."""
         work.outcomes[stage] = outcome
         tuner = Tuner(outcome.get("tuner", work.tuner))
-        return work if tuner is work.tuner else beginning.lead(work, tuner)
+        return work if tuner is work.tuner else placing.lead(work, tuner)
 
     def _known(self, work: Work, stage: Stage) -> Outcome | None:
         """What an earlier attempt found out, if it was for the same placement and its files are still here."""
@@ -226,3 +227,21 @@ def _failure(job: Job, error: Exception) -> Failure:
     if isinstance(error, errors.EngineRequestFailed):
         details["engine_code"] = error.engine_code
     return Failure(code=error.code, message=error.message[:4000], hint=error.hint, details=details)
+
+
+def _device_listener(work: Work) -> OnEvent:
+    def hear(kind: str, data: dict[str, Any]) -> None:
+        if kind == "device" and data.get("state") == "lost":
+            _device_lost(work, str(data["device"]), str(data.get("message") or "it stopped answering"))
+
+    return hear
+
+
+def _device_lost(work: Work, device: str, reason: str) -> None:
+    rpc = work.request.rpc
+    if rpc is None:
+        return
+    name = f"{rpc.tracker}/{rpc.key}/{device}"
+    with work.database.transaction() as session:
+        quarantine.add(session, name, job_id=work.job.id, reason=reason, now=clock.now(), seconds=_QUARANTINE_SECONDS)
+    work.note_once(f"device {device} is lost: {reason[:500]}; going on with the others of key {rpc.key!r}")

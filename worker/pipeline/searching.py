@@ -25,7 +25,7 @@ from domain.shared_rounds import RoundState, SharedRound
 from domain.tuning_tasks import ExtractedTask
 from storage import jobs, tuning_tasks
 from tuner.allocation import Allocator, Round
-from worker.pipeline import covering, extraction, history, journal, measuring
+from worker.pipeline import covering, extraction, journal, measuring
 from worker.pipeline.progress import Progress
 from worker.pipeline.sharing import Sharing
 from worker.pipeline.work import Work
@@ -327,7 +327,7 @@ class Search:
             "first_trial": chosen.first_trial,
             "measure": asdict(work.request.measure),
             # Of a task that this engine searched last it knows every trial.
-            "history": None if key in self._warm and not strange else history.write(work, self._task(key)),
+            "history": None if key in self._warm and not strange else covering.write(work, self._task(key)),
             "fresh": strange,
             "journal": str(journal.new_file(work)),
             "seconds": self._seconds_left(),

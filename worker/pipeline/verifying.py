@@ -1,24 +1,32 @@
 """Stage ``verify``: every build against the reference, and the fastest of those that are right.
 
-Nothing wrong is ever published.
+Nothing wrong is ever published. Builds that are right are timed side by side in one short run, shorter than the
+benchmark that decides between untuned and tuned: a wrong choice among builds that are nearly level costs next to
+nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from domain import errors
-from domain.artifacts import Variant, Verification
+from domain.artifacts import Contender, Variant, Verification
 from domain.jobs import Precision, Stage
 from domain.ports import Engine
 from storage import codec
-from tuner import benchmark, failures, precisions, verification
+from tuner import benchmark, failures, precisions, timing, verification
+from tuner.timing import Timed
 from worker.engines import REFERENCE
-from worker.pipeline import auditing, builds, finals, variants
+from worker.pipeline import auditing, builds, measuring, recovery, referring
 from worker.pipeline.builds import Build
-from worker.pipeline.finals import Checked
 from worker.pipeline.work import EXPECTED, INPUTS, KINDS, Outcome, Work
+
+_ROUNDS = 8
+_SAMPLES = 2
+_TIME_SHARE = 0.25
+"""Of the benchmark's seconds."""
 
 
 def run(work: Work) -> Outcome:
@@ -32,7 +40,7 @@ def run(work: Work) -> Outcome:
         return {
             "verifications": {},
             "tuned": made[0].dump() if made else None,
-            "portfolio": finals.unmeasured(work, made),
+            "portfolio": _unmeasured(work, made),
         }
     untuned = _untuned(work)
     checked = [_checked(work, build, untuned) for build in made]
@@ -40,7 +48,7 @@ def run(work: Work) -> Outcome:
     if not untuned.passed and not right:
         tuned = {} if not checked else {Variant.TUNED: checked[0].verification}
         raise benchmark.nothing_right({Variant.UNTUNED: untuned, **tuned})
-    decided = finals.run(work, checked)
+    decided = _decide(work, checked)
     found = {Variant.UNTUNED: untuned}
     if decided.chosen:
         found[Variant.TUNED] = decided.chosen.verification
@@ -59,31 +67,30 @@ def _close_compilers(work: Work) -> None:
 
 def _untuned(work: Work) -> Verification:
     """The baseline has compared it already."""
-    stored = work.outcomes[Stage.BASELINE]["verifications"][variants.engine_name(work, Variant.UNTUNED)]
+    stored = work.outcomes[Stage.BASELINE]["verifications"][builds.engine_name(work, Variant.UNTUNED)]
     return codec.load(Verification, stored)
 
 
-def _checked(work: Work, build: Build, untuned: Verification) -> Checked:
+def _checked(work: Work, build: Build, untuned: Verification) -> _Checked:
     """The build once more without the records that are to blame, where it is wrong and the model can be built rightly.
 
     It stays as it is where there is no such build.
     """
     found = _verify(work, build)
     if found.passed or not untuned.passed:
-        return Checked(build=build, verification=found)
+        return _Checked(build=build, verification=found)
     # The process has the files of the wrong build open.
     work.engines.close(build.engine, role=build.folder)
     try:
         again = auditing.rebuild(work, build, found)
         return (
-            Checked(build=again, verification=_verify(work, again))
+            _Checked(build=again, verification=_verify(work, again))
             if again
-            else Checked(build=build, verification=found)
+            else _Checked(build=build, verification=found)
         )
     except errors.EngineError as error:
-        work.keeper.check()
-        work.note(f"the second tuned build failed, the untuned one is left: {error.message[:500]}")
-        return Checked(build=build, verification=found)
+        recovery.forgive(work, error, "the second tuned build failed, the untuned one is left")
+        return _Checked(build=build, verification=found)
     finally:
         _close_compilers(work)
 
@@ -142,9 +149,158 @@ def _verify(work: Work, build: Build) -> Verification:
         return compare(work, engine, Variant.TUNED, bundle, inputs, expected, kinds=kinds, precision=precision)
     except (errors.EngineError, errors.InvalidRequest) as error:
         # Of a job that is to stop the engine may be gone, which says nothing about the build.
-        work.keeper.check()
+        recovery.forgive(work, error)
         if not reference.alive:
             raise
         work.note(f"the tuned build does not run ({build.name}): {error.message[:500]}")
         seeds = verification.seeds_for(work.request.precision)
         return Verification(variant=Variant.TUNED, seeds=seeds, outputs=(), precision=build.precision)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Checked:
+    build: Build
+    verification: Verification
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Decided:
+    chosen: _Checked | None
+    portfolio: list[Contender]
+    """The fastest first; behind them those without a time."""
+
+
+def _decide(work: Work, checked: Sequence[_Checked]) -> _Decided:
+    """Raises EngineError, LeaseLost, Canceled."""
+    right = {each.build.name: each for each in checked if each.verification.passed}
+    medians, crashed = _race(work, right) if len(right) > 1 else ({}, {})
+    running = [each for name, each in right.items() if name not in crashed]
+    chosen = min(running, key=lambda each: medians.get(each.build.name, 0.0), default=None)
+    if chosen is None and checked:
+        chosen = checked[0]
+    _close_others(work, checked, chosen)
+    told = [_contender(work, each, chosen, medians, crashed) for each in checked]
+    return _Decided(
+        chosen=chosen, portfolio=ordered([_untuned_contender(work, medians), *told, *_left_contenders(work)])
+    )
+
+
+def _unmeasured(work: Work, made: Sequence[Build]) -> list[Outcome]:
+    """Of a job that runs nothing: what was built, and what was not."""
+    told = [_contender_of(build, verdict="built; nothing was run") for build in made]
+    return [codec.dump(contender) for contender in (*told, *_left_contenders(work))]
+
+
+def _race(work: Work, right: Mapping[str, _Checked]) -> tuple[dict[str, float], dict[str, str]]:
+    """Median seconds per run of each, of untuned and of the reference; and what crashed, with the reason."""
+    crashed: dict[str, str] = {}
+    while len(right) - len(crashed) > 1:
+        names = [name for name in right if name not in crashed]
+        timed = _timed(work, [right[name].build for name in names])
+        try:
+            with measuring.alone(work):
+                seconds = work.settings.benchmark_seconds * _TIME_SHARE
+                times = timing.interleave(
+                    timed, rounds=_ROUNDS, samples=_SAMPLES, seconds=seconds, canceled=work.canceled
+                )
+            return {name: measured.median for name, measured in times.items()}, crashed
+        except errors.EngineError as error:
+            recovery.forgive(work, error)
+            dead = [each.name for each in timed if each.name in names and not each.engine.alive]
+            if not dead:
+                raise
+            crashed |= dict.fromkeys(dead, f"crashed while it was timed: {error.message[:200]}")
+    return {}, crashed
+
+
+def _timed(work: Work, made: Sequence[Build]) -> list[Timed[str]]:
+    inputs = work.arrays(INPUTS)[0]
+    untuned = builds.engine(work, Variant.UNTUNED), builds.folder(work, Variant.UNTUNED)
+    timed: list[Timed[str]] = [timing.compiled(untuned_name(work), *untuned, inputs, place=work.place)]
+    if work.reference_shares_device:
+        reference = referring.timed(work, inputs)
+        timed.append(Timed(name=str(reference.name), engine=reference.engine, params=reference.params))
+    for build in made:
+        engine = work.engines.get(build.engine, role=build.folder)
+        timed.append(timing.compiled(build.name, engine, build.path(work), inputs, place=work.place))
+    return timed
+
+
+def _close_others(work: Work, checked: Sequence[_Checked], chosen: _Checked | None) -> None:
+    for each in checked:
+        if each is not chosen:
+            work.engines.close(each.build.engine, role=each.build.folder)
+
+
+def _contender(
+    work: Work,
+    each: _Checked,
+    chosen: _Checked | None,
+    medians: Mapping[str, float],
+    crashed: Mapping[str, str],
+) -> Contender:
+    build, found = each.build, each.verification
+    seconds = medians.get(build.name)
+    if not found.passed:
+        verdict = _objection(work, build, found)
+    elif build.name in crashed:
+        verdict = crashed[build.name]
+    elif each is chosen or chosen is None or seconds is None:
+        verdict = "the fastest tuned build"
+    else:
+        verdict = f"when they raced: {seconds / medians[chosen.build.name]:.2f}× the time of {chosen.build.name}"
+    return replace(_contender_of(build, verdict=verdict), seconds=seconds, verified=found.passed)
+
+
+def _objection(work: Work, build: Build, found: Verification) -> str:
+    if not found.outputs:
+        return "does not run"
+    precision = Precision(build.precision)
+    if precision is Precision.F32:
+        return "wrong results"
+    return precisions.passes(found, precisions.gate_of(work.request, precision), precision)[1]
+
+
+def _untuned_contender(work: Work, medians: Mapping[str, float]) -> Contender:
+    name = untuned_name(work)
+    engine = builds.engine_name(work, Variant.UNTUNED)
+    stored = work.outcomes[Stage.BASELINE]["verifications"].get(engine)
+    return Contender(
+        name=name,
+        tuner=None,
+        engine=engine,
+        precision=str(precisions.first(work.request)),
+        seconds=medians.get(name),
+        verified=bool(stored) and codec.load(Verification, stored).passed,
+        verdict="what tuned builds are compared with",
+    )
+
+
+def _left_contenders(work: Work) -> list[Contender]:
+    """What was not built."""
+    return [
+        _contender_of(builds.load(data["build"]), verdict=data["verdict"])
+        for data in work.outcomes[Stage.COMPILE]["left"]
+    ]
+
+
+def _contender_of(build: Build, *, verdict: str) -> Contender:
+    return Contender(
+        name=build.name,
+        tuner=build.tuner,
+        engine=build.engine,
+        precision=build.precision,
+        rewritten=build.rewritten,
+        records=build.records,
+        trials=build.trials,
+        seconds_tuned=round(build.seconds_tuned, 3),
+        verdict=verdict,
+    )
+
+
+def untuned_name(work: Work) -> str:
+    return f"untuned {work.outcomes[Stage.BASELINE]['engine']}"
+
+
+def ordered(contenders: Sequence[Contender]) -> list[Contender]:
+    return sorted(contenders, key=lambda each: (each.seconds is None, not each.verified, each.seconds or 0.0))

@@ -15,7 +15,7 @@ from storage import artifacts
 from tests.support.worker.fixtures import Bench, Killed
 from tests.support.worker.scripted import HELLO, ScriptedEngine
 from tuner import bundle, racing
-from worker.pipeline import finals
+from worker.pipeline import verifying
 
 BUILDS = ("autotvm", "rewritten", "ansor")
 
@@ -82,7 +82,7 @@ def test_the_fastest_build_is_published(bench: Bench) -> None:
 def test_times_are_those_of_the_benchmark_however_the_race_went(
     bench: Bench, factor: float, published: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    race = finals._race
+    race = verifying._race
 
     def on_a_busy_machine(*args: Any) -> Any:
         bench.script.speed = {"relay": 3.0}
@@ -91,7 +91,7 @@ def test_times_are_those_of_the_benchmark_however_the_race_went(
         finally:
             bench.script.speed = {}
 
-    monkeypatch.setattr(finals, "_race", on_a_busy_machine)
+    monkeypatch.setattr(verifying, "_race", on_a_busy_machine)
     bench.script.run_seconds = {
         name: seconds * (factor if name.startswith("tuned") else 1.0)
         for name, seconds in bench.script.run_seconds.items()

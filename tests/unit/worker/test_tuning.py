@@ -13,7 +13,7 @@ from domain.records import TrialError
 from storage import tuning_tasks
 from tests.support.worker.fixtures import Bench, Killed
 from tuner import devicelock, hostinfo
-from worker.pipeline import hints, measuring, searching
+from worker.pipeline import measuring, searching, tuning
 
 
 class Clock:
@@ -118,9 +118,9 @@ def test_no_valid_trial_at_all_is_a_failure(bench: Bench) -> None:
 
 @pytest.mark.parametrize("kind", TrialError)
 def test_every_failure_has_a_hint(kind: TrialError) -> None:
-    hint = hints.of({"run_error" if kind is not TrialError.RUN_ERROR else "build_error": 1, kind.value: 2})
-    assert hint != hints.of({}) or kind is TrialError.UNKNOWN
-    assert hint == hints.of({kind.value: 1})
+    hint = tuning.hint_of({"run_error" if kind is not TrialError.RUN_ERROR else "build_error": 1, kind.value: 2})
+    assert hint != tuning.hint_of({}) or kind is TrialError.UNKNOWN
+    assert hint == tuning.hint_of({kind.value: 1})
 
 
 def test_a_crash_in_the_middle_of_a_round_costs_no_trial(bench: Bench) -> None:

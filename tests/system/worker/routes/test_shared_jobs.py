@@ -31,7 +31,7 @@ from tuner.session import EngineSession
 from tuner.settings import TunerSettings
 from worker import clock
 from worker.engines import InstalledEngines
-from worker.pipeline import building, helping
+from worker.pipeline import builds, helping
 from worker.pipeline.builds import Build
 from worker.pipeline.work import Work
 from worker.runtime import Runtime
@@ -199,15 +199,15 @@ def check(pair: Pair, job: dict[str, Any], trials: int) -> list[Record]:
 def test_two_workers_tune_one_job_on_one_device(
     pair: Pair, turns: list[str], monkeypatch: pytest.MonkeyPatch, tuner: str, channels: Sequence[int], trials: int
 ) -> None:
-    build, offered, chosen = building.tuned, [], []
+    build, offered, chosen = builds.tuned, [], []
 
-    def tuned(work: Work, of: Build, lines: Sequence[str]) -> building.Compiled:
+    def tuned(work: Work, of: Build, lines: Sequence[str]) -> builds.Compiled:
         compiled = build(work, of, lines)
         offered.extend(lines)
         chosen.extend(compiled.records)
         return compiled
 
-    monkeypatch.setattr(building, "tuned", tuned)
+    monkeypatch.setattr(builds, "tuned", tuned)
     job = pair.run(convolutions(channels), tuner=tuner, trials=trials)
     stored = check(pair, job, trials)
     assert turns.count(HELPER) >= pair.rounds >= 1

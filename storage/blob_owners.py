@@ -1,7 +1,7 @@
 """Which database a store of blobs belongs to; only that one's service removes bytes of it.
 
-The store says so itself, in a marker beside the blobs. A database that comes to a store without one, new or of an
-older release, claims it, unless the store keeps bytes of somebody else.
+The store says so itself, in a marker beside the blobs, which holds the database's identity. A database that comes to a
+store without one, new or of an older release, claims it, unless the store keeps bytes of somebody else.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from datetime import UTC, datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from domain import errors
+from domain import errors, ids
 from domain.blobs import BlobStore
-from storage import identity
+from storage import statements
 from storage.database import Database
-from storage.tables import ArtifactRow, ModelRow
+from storage.tables import ArtifactRow, IdentityRow, ModelRow
 
 _LOOKED_AT = 500
 _EVER = datetime.max.replace(tzinfo=UTC)
+_ONLY = 1
 
 
 def check(database: Database, blobs: BlobStore) -> None:
@@ -29,7 +30,7 @@ def check(database: Database, blobs: BlobStore) -> None:
         _check_known(database, blobs)
         return
     with database.reading() as session:
-        own = identity.known(session)
+        own = identity(session)
     if owner != own:
         raise errors.ForeignBlobStore(
             f"the store of models and artifacts is the one of database {owner}, and this is {own or 'a new one'}: "
@@ -42,7 +43,7 @@ def claim(database: Database, blobs: BlobStore, *, now: datetime) -> None:
     if blobs.owner() is None:
         _check_known(database, blobs)
         with database.transaction() as session:
-            own = identity.own(session, now=now)
+            own = own_identity(session, now=now)
         blobs.claim(own)
     check(database, blobs)
 
@@ -50,13 +51,13 @@ def claim(database: Database, blobs: BlobStore, *, now: datetime) -> None:
 def take_over(database: Database, blobs: BlobStore, *, now: datetime) -> None:
     """Under a new identity: the store is then no longer that of copies of this database, either."""
     with database.transaction() as session:
-        own = identity.renew(session, now=now)
+        own = renew_identity(session, now=now)
     blobs.hand_over(own)
 
 
 def is_of_another(session: Session, blobs: BlobStore) -> bool:
     owner = blobs.owner()
-    return owner is not None and owner != identity.known(session)
+    return owner is not None and owner != identity(session)
 
 
 def _check_known(database: Database, blobs: BlobStore) -> None:
@@ -73,3 +74,22 @@ def _check_known(database: Database, blobs: BlobStore) -> None:
             f"the store belongs to no database yet, and of {len(some)} blobs there this one knows {len(known)}: "
             "nothing is removed"
         )
+
+
+def identity(session: Session) -> str | None:
+    """None before anybody asked for it with ``own``."""
+    return session.scalar(select(IdentityRow.id).where(IdentityRow.number == _ONLY))
+
+
+def own_identity(session: Session, *, now: datetime) -> str:
+    """Made the first time; of several who ask at once, one makes it."""
+    row = {"number": _ONLY, "id": ids.database(now), "made_at": now}
+    statements.add_missing(session, IdentityRow, [row], key=["number"])
+    return session.scalars(select(IdentityRow.id).where(IdentityRow.number == _ONLY)).one()
+
+
+def renew_identity(session: Session, *, now: datetime) -> str:
+    """Another one than copies of this database have."""
+    row = {"number": _ONLY, "id": ids.database(now), "made_at": now}
+    statements.put(session, IdentityRow, row, key=["number"])
+    return str(row["id"])

@@ -1,4 +1,8 @@
-"""A job's plan; how far it is with each task is read from the records, so the two cannot disagree."""
+"""A job's plan, how far it is with each task, and what is known of workloads already.
+
+Progress is read from the records, so the two cannot disagree; coverage is the same for a plan and for the job that
+follows.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,13 @@ from sqlalchemy import ColumnElement, and_, delete, func, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from domain.jobs import JobState
-from domain.tuning_tasks import Effort, ExtractedTask, TuningTask
-from storage import statements
+from domain.tuning_tasks import Coverage, Effort, ExtractedTask, TuningTask
+from storage import records, statements
 from storage.tables import JobRow, RecordRow, TuningTaskRow, digest_of
 
 _KEYS_AT_ONCE = 500
+ANOTHER_OWNERS = "of another owner"
+"""In place of a job's id."""
 
 
 def save_plan(session: Session, job_id: str, tasks: Sequence[TuningTask]) -> None:
@@ -86,10 +92,6 @@ def efforts(
         for workload_key, trials, seconds in session.execute(query):
             found[workload_key] = Effort(trials=trials or 0.0, seconds=seconds or 0.0)
     return found
-
-
-ANOTHER_OWNERS = "of another owner"
-"""In place of a job's id."""
 
 
 def tuned_elsewhere(
@@ -209,3 +211,52 @@ def _placed(target: str, device_key: str, toolchain: str) -> tuple[ColumnElement
 def _digests(workload_keys: Sequence[str]) -> Iterator[list[str]]:
     for start in range(0, len(workload_keys), _KEYS_AT_ONCE):
         yield [digest_of(key) for key in workload_keys[start : start + _KEYS_AT_ONCE]]
+
+
+def coverage(
+    session: Session,
+    workload_keys: Sequence[str],
+    *,
+    target: str,
+    device_key: str,
+    toolchain: str,
+    excluding_job: str | None = None,
+) -> dict[str, Coverage]:
+    """Of every key; identities as in ``RecordKey``. Trials of the excluded job count against its own plan."""
+    identity = {"target": target, "device_key": device_key, "toolchain": toolchain}
+    best = records.best_of_many(session, workload_keys, **identity)
+    counts = records.counts_of_many(session, workload_keys, **identity, excluding_job=excluding_job)
+    known = efforts(session, workload_keys, **identity, excluding_job=excluding_job)
+    return {
+        key: Coverage(
+            trials=counts.get(key, 0),
+            best_latency=best[key].latency if key in best else None,
+            effort=known.get(key),
+        )
+        for key in workload_keys
+    }
+
+
+def bests_of_job(session: Session, job_id: str) -> dict[str, float]:
+    """Seconds by workload key, of tasks that have a valid record: the job's own, or one from before its last.
+
+    A job that measured nothing has the best there is now. Of each workload an index is read from the fastest record on,
+    down to the first that is old enough.
+    """
+    last = session.scalar(select(func.max(RecordRow.id)).where(RecordRow.job_id == job_id))
+    best = select(RecordRow.latency).where(
+        RecordRow.workload_digest == TuningTaskRow.workload_digest,
+        RecordRow.target == JobRow.target,
+        RecordRow.device_key == JobRow.device_key,
+        RecordRow.toolchain == JobRow.toolchain,
+        RecordRow.latency.is_not(None),
+    )
+    if last is not None:
+        best = best.where(RecordRow.id <= last)
+    fastest = best.order_by(RecordRow.latency).limit(1).correlate(TuningTaskRow, JobRow).scalar_subquery()
+    query = (
+        select(TuningTaskRow.workload_key, fastest)
+        .join(JobRow, JobRow.id == TuningTaskRow.job_id)
+        .where(TuningTaskRow.job_id == job_id)
+    )
+    return {key: latency for key, latency in session.execute(query) if latency is not None}

@@ -1,14 +1,20 @@
-"""Workloads in native form, where their keys alone do not rebuild them: Ansor's and MetaSchedule's are hashes."""
+"""Workloads in native form, where their keys alone do not rebuild them, and the tuning tasks that engines extracted.
+
+Keys of Ansor's and MetaSchedule's workloads are hashes. Extracted tasks are kept by the digest of what decides them,
+``domain.extractions.key_of``; a task's ``definition`` is the name of a file that is gone, its text is in here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from storage import statements
-from storage.tables import WorkloadRow, digest_of
+from domain.tuning_tasks import ExtractedTask
+from storage import codec, statements
+from storage.tables import ExtractionRow, WorkloadRow, digest_of
 
 _KEYS_AT_ONCE = 500
 
@@ -41,3 +47,14 @@ def definitions(session: Session, workload_keys: Sequence[str]) -> dict[str, str
 def _row(workload_key: str, definition: str, tuner: str) -> dict[str, str]:
     digest = digest_of(workload_key)
     return {"workload_digest": digest, "workload_key": workload_key, "tuner": tuner, "definition": definition}
+
+
+def extracted(session: Session, key: str) -> list[ExtractedTask] | None:
+    """In extraction order; None when nobody has extracted them yet. A model without any task has an empty list."""
+    row = session.get(ExtractionRow, key)
+    return None if row is None else [codec.load(ExtractedTask, task) for task in row.tasks]
+
+
+def put_extracted(session: Session, key: str, tasks: Sequence[ExtractedTask], *, now: datetime) -> None:
+    row = {"key_digest": key, "tasks": [codec.dump(task) for task in tasks], "created_at": now}
+    statements.put(session, ExtractionRow, row, key=["key_digest"])

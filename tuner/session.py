@@ -20,7 +20,7 @@ from typing import Any, NoReturn, Self
 
 from domain import errors
 from domain.ports import Canceled, OnEvent
-from tuner import processes, strays
+from tuner import strays
 from tuner.cage import limits as cage
 from tuner.cage import sockets
 from tuner.cage.limits import Limits
@@ -323,13 +323,13 @@ class EngineSession:
         self._dead = why
         group = self._process.pid
         if gently and not self._ended():
-            processes.signal_group(group, signal.SIGTERM)
+            strays.signal_group(group, signal.SIGTERM)
             self._wait(_TERM_SECONDS)
         # The leader is reaped only now: until then nobody else can get its number, so no stranger is hit.
-        processes.signal_group(group, signal.SIGKILL)
+        strays.signal_group(group, signal.SIGKILL)
         self._process.wait()
-        for pid in processes.marked({self._note.mark}):
-            processes.kill(pid)
+        for pid in strays.marked({self._note.mark}):
+            strays.kill(pid)
         for descriptor in (self._requests, self._events):
             if descriptor >= 0:
                 os.close(descriptor)

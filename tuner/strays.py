@@ -13,17 +13,20 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import socket
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-from tuner import processes
 
 VARIABLE = "TUNESMITH_ENGINE_SESSION"
 _DYING_SECONDS = 1.0
 _MARK = re.compile(f"{VARIABLE}=[0-9a-f]{{32}}")
+_PROC = Path("/proc")
+_START_TIME = 22 - 3
+"""Field 22 of proc(5)'s ``stat``, counted after the command's closing parenthesis, where field 3 comes first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +71,7 @@ def note(engine: str, home: Path | None) -> Note:
 
 def _write(path: Path, made: Note) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    owner = {"host": _host(), "pid": os.getpid(), "start_time": processes.start_time(os.getpid())}
+    owner = {"host": _host(), "pid": os.getpid(), "start_time": start_time(os.getpid())}
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps({"mark": made.mark, "owner": owner, "folder": str(made.folder)}))
     partial.replace(path)
@@ -85,9 +88,9 @@ def sweep(home: Path) -> list[int]:
             found, dead = _read(path)
             if dead:
                 orphaned[found.mark] = found
-    killed = [pid for pid in processes.marked(set(orphaned)) if processes.kill(pid)]
+    killed = [pid for pid in marked(set(orphaned)) if kill(pid)]
     deadline = time.monotonic() + _DYING_SECONDS
-    while any(map(processes.start_time, killed)) and time.monotonic() < deadline:
+    while any(map(start_time, killed)) and time.monotonic() < deadline:
         # Until then they may still write into their folders.
         time.sleep(0.01)
     for found in orphaned.values():
@@ -107,7 +110,7 @@ def _read(path: Path) -> tuple[Note, bool]:
             # Of processes of another host or container that shares the home nothing is known here. Notes of earlier
             # releases name it otherwise.
             host = entry["owner"].get("host") or entry["owner"].get("place") or _host()
-            dead = host == _host() and processes.start_time(owner[0]) != owner[1]
+            dead = host == _host() and start_time(owner[0]) != owner[1]
     if folder.name != _folder_name(mark):
         folder = Path(tempfile.gettempdir()) / _folder_name(mark)
     return Note(path=path, mark=mark, folder=folder), dead
@@ -115,7 +118,7 @@ def _read(path: Path) -> tuple[Note, bool]:
 
 def _host() -> str:
     """With the container: within both, a pid means one process."""
-    return f"{socket.gethostname()}/{processes.namespace()}"
+    return f"{socket.gethostname()}/{namespace()}"
 
 
 def _folder_name(mark: str) -> str:
@@ -125,3 +128,53 @@ def _folder_name(mark: str) -> str:
 
 def _folder(home: Path) -> Path:
     return home / "run" / "engines"
+
+
+def namespace() -> str:
+    """In which this process's pids count: containers may share a host name, and then each has a process 1."""
+    try:
+        return str(Path("/proc/self/ns/pid").readlink()).strip("pid:[]")
+    except OSError:
+        return "0"
+
+
+def start_time(pid: int) -> int | None:
+    """Clock ticks since boot at which ``pid`` started; None when it is gone. With the pid, it names one process."""
+    fields = _fields(pid)
+    return None if not fields or fields[0] == "Z" else int(fields[_START_TIME])
+
+
+def marked(marks: set[str]) -> Iterator[int]:
+    """Living processes of ours whose initial environment holds one of these ``NAME=value`` strings.
+
+    A process inherits it from its parent, so it is found in whatever group or session it has put itself.
+    """
+    wanted = {mark.encode() for mark in marks}
+    for entry in _PROC.iterdir() if wanted and _PROC.is_dir() else ():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if wanted.intersection((entry / "environ").read_bytes().split(b"\0")):
+                    yield int(entry.name)
+
+
+def kill(pid: int) -> bool:
+    """Whether there was something to kill."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def signal_group(group: int, number: signal.Signals) -> None:
+    # PermissionError: the kernel's answer, on some systems, for a group of which only a zombie is left.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def _fields(pid: int) -> list[str]:
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()

@@ -6,7 +6,7 @@ import os
 import socket
 
 from domain.workers import Worker
-from tuner import processes
+from tuner import strays
 
 
 def own_id() -> str:
@@ -20,7 +20,7 @@ def hostname() -> str:
 
 def is_here(worker: Worker) -> bool:
     """Whether it is a process of this host, and of the container that this process is in."""
-    return worker.hostname == hostname() and worker.id.endswith(f".{processes.namespace()}")
+    return worker.hostname == hostname() and worker.id.endswith(f".{strays.namespace()}")
 
 
 def is_dead(worker: Worker) -> bool:
@@ -31,4 +31,4 @@ def is_dead(worker: Worker) -> bool:
 
 
 def _start(pid: int) -> str:
-    return f"{processes.start_time(pid)}.{processes.namespace()}"
+    return f"{strays.start_time(pid)}.{strays.namespace()}"

@@ -14,12 +14,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from typing import Any
+
+from sqlalchemy.orm import Session
 
 from domain import destinations, errors, release, signatures
+from domain.jobs import Failure, Job
 from domain.webhooks import Delivery
-from storage import webhooks
+from storage import artifacts, codec, jobs, models, webhooks
 from storage.database import Database
-from worker import clock, webhook_messages
+from worker import clock
 from worker.posting import Answer, Poster, Unreachable
 
 _log = logging.getLogger(__name__)
@@ -36,6 +40,7 @@ _AT_ONCE = 4
 _DUE_AT_ONCE = 500
 _GONE = 410
 _HEADERS = {"Content-Type": "application/json", "User-Agent": f"Tunesmith/{release.VERSION}"}
+_MOST_FAILURE_CHARACTERS = 2000
 
 
 @dataclass(kw_only=True)
@@ -116,7 +121,7 @@ class Couriers:
     def _post(self, claimed: Delivery) -> Answer:
         with self.database.reading() as session:
             webhook = webhooks.of_job(session, claimed.job_id)
-            body = webhook_messages.compose(session, claimed.job_id)
+            body = compose(session, claimed.job_id)
         if webhook is None:
             raise LookupError(f"job {claimed.job_id} has no webhook any more")
         seconds = int(self.now().timestamp())
@@ -163,3 +168,45 @@ def _refusal(status: int) -> str | None:
     if 300 <= status < 400:
         return f"answered {status}; redirects are not followed"
     return f"answered {status}"
+
+
+def compose(session: Session, job_id: str) -> bytes:
+    """The JSON body; docs/webhooks.md describes it. Raises JobNotFound."""
+    job = jobs.get(session, job_id)
+    model = models.get(session, job.request.model_digest)
+    ended = job.finished_at or job.created_at
+    message = {
+        "type": f"job.{job.state}",
+        "timestamp": ended.isoformat().replace("+00:00", "Z"),
+        "data": {
+            "job": job.id,
+            "state": job.state.value,
+            "model": model.id,
+            "model_name": model.name,
+            "target": job.request.target,
+            "labels": job.request.labels,
+            "group": job.request.group,
+            "artifact_id": job.artifact_id,
+            "failure": _failure(job.failure) if job.failure else None,
+            "summary": _summary(session, job),
+        },
+    }
+    return codec.to_json(message).encode()
+
+
+def _failure(failure: Failure) -> dict[str, Any]:
+    """Without its details, which know no bounds: ``GET /v1/jobs/{id}`` has them."""
+    return {
+        "code": failure.code,
+        "message": failure.message[:_MOST_FAILURE_CHARACTERS],
+        "hint": failure.hint[:_MOST_FAILURE_CHARACTERS] if failure.hint else None,
+    }
+
+
+def _summary(session: Session, job: Job) -> str | None:
+    if job.artifact_id is None:
+        return None
+    try:
+        return artifacts.get(session, job.artifact_id).report.summary
+    except errors.ArtifactNotFound:
+        return None

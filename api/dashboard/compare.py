@@ -25,7 +25,7 @@ from domain.artifacts import Artifact, Report, Timing, Variant
 from domain.jobs import Job, JobState
 from domain.tokens import Principal
 from domain.tuning_tasks import TuningTask
-from storage import artifacts, jobs, owners, summaries, task_bests, tuning_tasks
+from storage import artifacts, jobs, owners, summaries, tuning_tasks
 from storage.summaries import ModelName
 
 router = APIRouter(include_in_schema=False)
@@ -198,7 +198,7 @@ def _side(session: Session, name: str, side_id: str, *, job: Job | None, artifac
 
 
 def _tasks(session: Session, job_id: str) -> list[TuningTask]:
-    bests = task_bests.of_job(session, job_id)
+    bests = tuning_tasks.bests_of_job(session, job_id)
     found = tuning_tasks.of_job(session, job_id)
     return [replace(task, best_latency=bests.get(task.extracted.workload_key)) for task in found]
 

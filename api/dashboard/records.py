@@ -18,9 +18,9 @@ from pydantic import BaseModel, Field
 from api.auth import Reader
 from api.dashboard import devices, rendering
 from api.services import ServicesDep
-from storage import record_summaries
+from storage import record_pages
 from storage.database import Database
-from storage.record_summaries import PlaceKey, PlaceSummary, WorkloadSummary
+from storage.record_pages import PlaceKey, PlaceSummary, WorkloadSummary
 
 logger = logging.getLogger(__name__)
 
@@ -116,8 +116,8 @@ class RecordOverview:
         started = self._clock()
         try:
             with database.reading() as session:
-                workloads = record_summaries.read(session)
-            places = record_summaries.by_place(workloads)
+                workloads = record_pages.read(session)
+            places = record_pages.by_place(workloads)
             self._known = Overview(workloads=workloads, places=places, at=datetime.now(UTC))
             ended = self._clock()
             self._good_until = ended + max(_LEAST_SECONDS, _TIMES_AS_LONG * (ended - started))

@@ -16,7 +16,7 @@ from domain.jobs import JobRequest, RunnerKind, Tuner
 from domain.models import Model
 from domain.targets import Toolchain
 from domain.tuning_tasks import Coverage, ExtractedTask, TuningTask
-from storage import coverage, rates, records, workers
+from storage import records, tuning_tasks, workers
 from tuner import planning
 
 
@@ -104,7 +104,7 @@ def _tuner(
         "toolchain": toolchain.identity,
     }
     budget, cap = request.budget, request.tuner_options.n_trial
-    covered = coverage.find(session, keys, **identity)
+    covered = tuning_tasks.coverage(session, keys, **identity)
     planned = planning.plan("plan", extracted, budget, covered=covered, n_trial=cap)
     measures = request.runner is not RunnerKind.NONE
     if not measures:
@@ -112,8 +112,10 @@ def _tuner(
     without = [task for task in planned if not task.trials_planned]
     trials = {task.extracted.workload_key: task.trials_planned for task in planned}
     limit = planning.seconds(extracted, budget, trials, covered=covered, n_trial=cap)
-    rate = rates.seconds_a_trial(session, device_key=place.device.key, toolchain=toolchain.identity, tuner=tuner.value)
-    seconds_a_trial = rate or rates.SECONDS_A_TRIAL
+    rate = records.seconds_a_trial(
+        session, device_key=place.device.key, toolchain=toolchain.identity, tuner=tuner.value
+    )
+    seconds_a_trial = rate or records.SECONDS_A_TRIAL
     needed = sum(trials.values()) * seconds_a_trial
     return schemas.TunerPlan(
         tuner=tuner,

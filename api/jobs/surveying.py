@@ -21,8 +21,8 @@ from domain.models import Model, ModelFormat
 from domain.ports import Canceled
 from domain.targets import Toolchain
 from domain.tuning_tasks import ExtractedTask
-from storage import extractions as stored
 from storage import workloads
+from storage import workloads as stored
 from tuner import precisions
 from tuner.extraction import Build, Planner, Questions, questions
 
@@ -82,7 +82,7 @@ class Surveyor:
         survey = Survey(engine=engine, toolchain=toolchain, imports=True)
         with self._services.database.reading() as session:
             for tuner in tuners:
-                tasks = stored.get(session, self._key(self._model.digest, toolchain, tuner, plugins))
+                tasks = stored.extracted(session, self._key(self._model.digest, toolchain, tuner, plugins))
                 if tasks is None:
                     return None
                 survey.found[tuner] = tasks
@@ -114,7 +114,7 @@ class Surveyor:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         keys = [self._key(each, survey.toolchain, tuner, plugins) for each in (digest, self._model.digest)]
         with self._services.database.reading() as session:
-            tasks = stored.get(session, keys[0])
+            tasks = stored.extracted(session, keys[0])
         definitions: Mapping[str, str] = {}
         if tasks is None:
             build = Build(
@@ -133,7 +133,7 @@ class Surveyor:
             tasks, definitions = list(found.tasks), found.definitions
         with self._services.database.transaction() as session:
             for key in keys:
-                stored.put(session, key, tasks, now=datetime.now(UTC))
+                stored.put_extracted(session, key, tasks, now=datetime.now(UTC))
             workloads.put_many(session, definitions, tuner=tuner.value)
         survey.found[tuner] = tasks
 

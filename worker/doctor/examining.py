@@ -8,7 +8,7 @@ from domain import errors
 from storage import blob_stores
 from storage.database import Database
 from worker import broker
-from worker.doctor import bytes_kept, cage, engines, findings, fleet, host, messages, sql, variables
+from worker.doctor import bytes_kept, findings, fleet, host, messages, sql, variables
 from worker.doctor.findings import Finding, State
 from worker.doctor.variables import AllSettings
 
@@ -18,8 +18,8 @@ CHECKS = (
     sql.CHECK,
     messages.CHECK,
     bytes_kept.CHECK,
-    engines.CHECK,
-    cage.CHECK,
+    host.ENGINES,
+    host.CAGE,
     host.COMPILER,
     fleet.CHECK,
 )
@@ -61,10 +61,10 @@ def _check(name: str, settings: AllSettings, api_fields: list[str]) -> list[Find
         return host.home(home)
     if name == host.COMPILER:
         return host.compiler()
-    if name == cage.CHECK:
-        return cage.check()
-    if name == engines.CHECK:
-        return engines.check(home, hello_seconds=settings.tuner.engine_hello_seconds)
+    if name == host.CAGE:
+        return host.cage()
+    if name == host.ENGINES:
+        return host.engines(home, hello_seconds=settings.tuner.engine_hello_seconds)
     if name == messages.CHECK:
         return _broker(settings)
     if name == bytes_kept.CHECK:

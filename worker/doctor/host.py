@@ -1,4 +1,4 @@
-"""This host: the home folder, and a compiler that links."""
+"""This host: home folder, compiler, how engines are kept from the rest, and the engines, each started."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from configuration import homes
+from tuner import catalogue, environments
+from tuner.cage import probing
+from tuner.environments import EngineHealth
 from worker.doctor import findings
 from worker.doctor.findings import Finding
+from worker.engines import COMPILERS
 
-HOME, COMPILER = "home", "compiler"
+HOME, COMPILER, CAGE, ENGINES = "home", "compiler", "cage", "engines"
 _GIB = 1024**3
 _TIGHT_BYTES = 5 * _GIB
 """An engine environment takes about 600 MB, a large model and its builds as much again."""
 _FULL_BYTES = _GIB // 2
 _COMPILE_SECONDS = 60
+_CAGE_HINT = "docs/threat-model.md says what takes the place of each, and what a container must allow."
 
 
 def home(folder: Path) -> list[Finding]:
@@ -69,3 +75,32 @@ def compiler() -> list[Finding]:
 def _broken(name: str, reason: str) -> Finding:
     hint = "Install its headers and linker as well (Debian: apt install gcc libc6-dev)."
     return findings.fail(COMPILER, "compiler_broken", f"{name} links nothing: {reason}", hint)
+
+
+def cage() -> list[Finding]:
+    strength = probing.probe()
+    if strength.missing:
+        return [findings.warn(CAGE, "cage_weak", strength.told(), _CAGE_HINT)]
+    return [findings.ok(CAGE, strength.told())]
+
+
+def engines(home: Path, *, hello_seconds: float) -> list[Finding]:
+    names = sorted(catalogue.ENGINES)
+    return judged([environments.doctor(catalogue.get(name), home, hello_timeout=hello_seconds) for name in names])
+
+
+def judged(found: Sequence[EngineHealth]) -> list[Finding]:
+    """One of TVM's engines may be missing: then its tuners are not to be had here."""
+    usable = {health.name for health in found if not health.problems}
+    return [_finding(health, one_of_two=bool(usable & set(COMPILERS))) for health in found]
+
+
+def _finding(health: EngineHealth, *, one_of_two: bool) -> Finding:
+    if not health.problems:
+        tools = " ".join(f"{name} {version}" for name, version in health.toolchain.items() if name != "engine")
+        return findings.ok(ENGINES, f"{health.name}: {tools} (starts in {health.start_seconds or 0:.1f} s)")
+    hint = f"tunesmith engines install {health.name}; tunesmith engines doctor tells more."
+    message = f"{health.name}: {health.problems[0]}"
+    if not health.installed and health.name in COMPILERS and one_of_two:
+        return findings.warn(ENGINES, "engine_not_installed", message, hint)
+    return findings.fail(ENGINES, "engine_broken" if health.installed else "engine_not_installed", message, hint)

@@ -13,7 +13,6 @@ from sqlalchemy.orm import Session
 from domain.jobs import Tuner
 from domain.records import Record, RecordKey
 from domain.tuning_tasks import Coverage, ExtractedTask, TuningTask
-from storage import coverage as known
 from storage import records, tuning_tasks
 from storage.tables import digest_of
 from tuner import planning
@@ -36,7 +35,7 @@ def record_identity(work: Work) -> dict[str, str]:
 def coverage(session: Session, work: Work, extracted: Sequence[ExtractedTask]) -> dict[str, Coverage]:
     """What others have measured; the job's own trials count against its plan, not beside it."""
     keys = [task.workload_key for task in extracted]
-    return known.find(session, keys, **record_identity(work), excluding_job=work.job.id)
+    return tuning_tasks.coverage(session, keys, **record_identity(work), excluding_job=work.job.id)
 
 
 def allot(

@@ -12,7 +12,7 @@ from pathlib import Path
 from domain.extractions import key_of
 from domain.jobs import Stage
 from domain.tuning_tasks import ExtractedTask
-from storage import extractions, jobs, workloads
+from storage import jobs, workloads
 from storage.tables import digest_of
 from tuner import precisions
 from worker import clock
@@ -31,7 +31,7 @@ def known(work: Work) -> list[ExtractedTask] | None:
     """Of the leading tuner, if anybody has extracted them."""
     key = _key(work, _digest(work.build_params(work.tuner)["model"]))
     with work.database.reading() as session:
-        return extractions.get(session, key)
+        return workloads.extracted(session, key)
 
 
 def _digest(path: str) -> str:
@@ -78,7 +78,7 @@ def _extract(work: Work) -> list[ExtractedTask]:
         work.keeper.require(jobs.holds(session, work.job.id, work.lease))
         workloads.put_many(session, texts, tuner=str(work.tuner))
         for key in keys:
-            extractions.put(session, key, found, now=clock.now())
+            workloads.put_extracted(session, key, found, now=clock.now())
     return found
 
 

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from domain import errors
 from domain.jobs import Tuner
 from domain.tuning_tasks import ExtractedTask
-from storage import jobs, rates, records, tuning_tasks
+from storage import jobs, records, tuning_tasks
 from tuner import racing
 from worker.pipeline import arms, covering, extraction, placing, recovery
 from worker.pipeline.arms import Arm
@@ -97,13 +97,13 @@ def _plan(session: Session, work: Work, extracted: Sequence[ExtractedTask]) -> d
 
 def _estimate(session: Session, work: Work, trials: int, seconds: float | None) -> float:
     """Of tuning."""
-    known = rates.seconds_a_trial(
+    known = records.seconds_a_trial(
         session,
         device_key=work.device.key,
         toolchain=covering.record_identity(work)["toolchain"],
         tuner=str(work.tuner),
     )
-    needed = trials * (known or rates.SECONDS_A_TRIAL)
+    needed = trials * (known or records.SECONDS_A_TRIAL)
     return needed if seconds is None else min(needed, seconds)
 
 

@@ -18,7 +18,7 @@ import pytest
 from domain import errors
 from tests.contract.tuner.engine_processes import gone, open_descriptors, pid_of
 from tests.support.tuner.fixtures import Start
-from tuner import processes, strays
+from tuner import strays
 from tuner.catalogue import ROOT
 from tuner.session import EngineSession, sweep
 
@@ -27,7 +27,7 @@ from tuner.session import EngineSession, sweep
 def test_everything_an_engine_started_ends_with_it(engine: EngineSession, how: str) -> None:
     answer = engine.request("have_children", {}, timeout=10)
     pids = [answer["engine"], *answer["pids"]]
-    assert all(processes.start_time(pid) for pid in pids)
+    assert all(strays.start_time(pid) for pid in pids)
     getattr(engine, how)()
     assert gone(pids)
 
@@ -74,7 +74,7 @@ def test_a_killed_host_takes_its_engine_along(tmp_path: Path, state: str) -> Non
     engine, of_group, deaf, escaped = killed_host(tmp_path, state)
     assert gone([engine, of_group, deaf])
     # Only the one that left its group is for the next start to find.
-    assert processes.start_time(escaped)
+    assert strays.start_time(escaped)
     assert sweep(tmp_path) == [escaped]
     assert gone([escaped])
     assert sweep(tmp_path) == []
@@ -154,7 +154,7 @@ def test_a_session_of_another_host_or_container_is_left_alone(
         if where == "host":
             elsewhere.setattr(socket, "gethostname", lambda: "another")
         else:
-            elsewhere.setattr(processes, "namespace", lambda: "1")
+            elsewhere.setattr(strays, "namespace", lambda: "1")
         engine = start(home=tmp_path)
     (note,) = (tmp_path / "run" / "engines").glob("*.json")
     entry = json.loads(note.read_text())

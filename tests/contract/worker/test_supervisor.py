@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from domain import errors
-from tuner import processes
+from tuner import strays
 from tuner.catalogue import ROOT
 from tunesmith.cli.main import main
 from worker import supervisor
-from worker.children import Child
+from worker.supervisor import Child
 
 
 @pytest.fixture(autouse=True)
@@ -204,7 +204,7 @@ def test_a_child_that_does_not_listen_is_killed_with_its_own(tmp_path: Path) -> 
     grandchild = int(str(_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())))
     child.ask_to_end()
     child.end(by=time.monotonic() + 0.3)
-    _until(lambda: processes.start_time(grandchild) is None)
+    _until(lambda: strays.start_time(grandchild) is None)
 
 
 def test_a_port_in_use_is_a_clear_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,10 +18,9 @@ from domain.records import TrialError
 from domain.tuning_tasks import Effort
 from storage import (
     artifacts,
+    blob_owners,
     chores,
-    extractions,
     idempotency,
-    identity,
     job_logs,
     jobs,
     quarantine,
@@ -51,7 +50,7 @@ def fill(session: Session) -> None:
     tuning_tasks.save_plan(session, job_id, [task(job_id)])
     tuning_tasks.set_effort(session, job_id, {"dense": Effort(trials=64.0, seconds=12.5)})
     workloads.put_many(session, {"dense": '["dense", "a module"]'}, tuner="metaschedule")
-    extractions.put(session, "0" * 64, [task(job_id).extracted], now=NOW)
+    workloads.put_extracted(session, "0" * 64, [task(job_id).extracted], now=NOW)
     quarantine.add(session, "tracker:9190/board/device:9090", job_id=job_id, reason="gone", now=NOW, seconds=600)
     worked = record("dense", 1e-3, 2e-3, schedule="a", job_id=job_id, calibration=9.1e-5)
     records.add(session, [worked, record("dense", schedule="b", error=TrialError.BUILD_ERROR, job_id=job_id)])
@@ -65,7 +64,7 @@ def fill(session: Session) -> None:
     shared_rounds.open_round(session, led.id, led.lease.attempt, offer(), now=NOW)
     workers.beat(session, worker())
     chores.take(session, "garbage", every=timedelta(days=1), now=NOW)
-    identity.own(session, now=NOW)
+    blob_owners.own_identity(session, now=NOW)
     idempotency.Request(key_digest="3" * 64, fingerprint="fingerprint").remember(session, job_id, now=NOW)
     _fill_access(session, job_id)
 

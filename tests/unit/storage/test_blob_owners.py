@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 
 from domain import errors
 from domain.blobs import BlobStore
-from storage import backups, blob_owners, garbage, identity, models
+from storage import backups, blob_owners, garbage, models
 from storage.blobs import LocalBlobStore
 from storage.blobs_s3 import S3BlobStore
 from storage.database import Database, migrate
@@ -48,7 +48,7 @@ def collect(database: Database, store: BlobStore, *, dry_run: bool = False, adop
 
 def identity_of(database: Database) -> str | None:
     with database.reading() as session:
-        return identity.known(session)
+        return blob_owners.identity(session)
 
 
 def test_the_first_who_claims_a_store_has_it(store: BlobStore) -> None:

@@ -6,16 +6,16 @@ import threading
 
 from sqlalchemy.orm import Session
 
-from storage import identity
+from storage import blob_owners
 from storage.database import Database
 from tests.support.storage.factories import NOW
 
 
 def test_an_identity_is_made_once_and_renewed_when_that_is_wanted(session: Session) -> None:
-    assert identity.known(session) is None
-    first = identity.own(session, now=NOW)
-    assert identity.own(session, now=NOW) == identity.known(session) == first
-    assert identity.renew(session, now=NOW) == identity.own(session, now=NOW) != first
+    assert blob_owners.identity(session) is None
+    first = blob_owners.own_identity(session, now=NOW)
+    assert blob_owners.own_identity(session, now=NOW) == blob_owners.identity(session) == first
+    assert blob_owners.renew_identity(session, now=NOW) == blob_owners.own_identity(session, now=NOW) != first
 
 
 def test_all_who_ask_at_once_hear_the_same(database: Database) -> None:
@@ -24,7 +24,7 @@ def test_all_who_ask_at_once_hear_the_same(database: Database) -> None:
     def ask() -> None:
         together.wait()
         with database.transaction() as session:
-            heard.append(identity.own(session, now=NOW))
+            heard.append(blob_owners.own_identity(session, now=NOW))
 
     threads = [threading.Thread(target=ask) for _ in range(6)]
     for thread in threads:

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from domain.jobs import Job, Stage
-from storage import jobs, rates, stages
+from storage import jobs, records, stages
 from storage.database import Database
 from tests.support.storage.factories import DEVICE, NOW, PLACEMENT, TOOLCHAIN, add_job
 
@@ -35,32 +35,32 @@ def searched(session: Session, *arms: dict[str, Any], minutes: int = 0, ended: b
 
 
 def test_nothing_is_known_of_a_device_without_trials(session: Session) -> None:
-    assert rates.seconds_a_trial(session, **HERE, tuner="autotvm") is None
+    assert records.seconds_a_trial(session, **HERE, tuner="autotvm") is None
     searched(session, arm(31, 2.0))
-    assert rates.seconds_a_trial(session, **HERE, tuner="autotvm") is None, "31 trials tell too little"
+    assert records.seconds_a_trial(session, **HERE, tuner="autotvm") is None, "31 trials tell too little"
     searched(session, arm(0, 0.0))
     searched(session, arm(64, 2.0), ended=False)
-    assert rates.seconds_a_trial(session, **HERE, tuner="autotvm") is None
+    assert records.seconds_a_trial(session, **HERE, tuner="autotvm") is None
 
 
 def test_all_of_the_tuning_time_counts(session: Session) -> None:
     searched(session, arm(32, 29.6))
-    assert rates.seconds_a_trial(session, **HERE, tuner="autotvm") == pytest.approx(0.925)
-    assert rates.seconds_a_trial(session, **HERE, tuner="ansor") is None
-    assert rates.seconds_a_trial(session, device_key="other", toolchain=TOOLCHAIN.identity, tuner="autotvm") is None
-    assert rates.seconds_a_trial(session, device_key=DEVICE.key, toolchain="other", tuner="autotvm") is None
+    assert records.seconds_a_trial(session, **HERE, tuner="autotvm") == pytest.approx(0.925)
+    assert records.seconds_a_trial(session, **HERE, tuner="ansor") is None
+    assert records.seconds_a_trial(session, device_key="other", toolchain=TOOLCHAIN.identity, tuner="autotvm") is None
+    assert records.seconds_a_trial(session, device_key=DEVICE.key, toolchain="other", tuner="autotvm") is None
 
 
 def test_a_search_that_others_helped_with_tells_nothing(session: Session) -> None:
     searched(session, arm(320, 29.6), helpers={"another": 9})
-    assert rates.seconds_a_trial(session, **HERE, tuner="autotvm") is None
+    assert records.seconds_a_trial(session, **HERE, tuner="autotvm") is None
 
 
 def test_tuners_that_raced_in_one_job_are_told_apart(session: Session) -> None:
     searched(session, arm(100, 50.0), arm(200, 400.0, "ansor"), arm(20, 30.0, "metaschedule"), arm(100, 70.0))
-    assert rates.seconds_a_trial(session, **HERE, tuner="autotvm") == pytest.approx(0.6)
-    assert rates.seconds_a_trial(session, **HERE, tuner="ansor") == pytest.approx(2.0)
-    assert rates.seconds_a_trial(session, **HERE, tuner="metaschedule") is None
+    assert records.seconds_a_trial(session, **HERE, tuner="autotvm") == pytest.approx(0.6)
+    assert records.seconds_a_trial(session, **HERE, tuner="ansor") == pytest.approx(2.0)
+    assert records.seconds_a_trial(session, **HERE, tuner="metaschedule") is None
 
 
 def test_the_median_of_the_latest_jobs_counts(database: Database) -> None:
@@ -69,4 +69,4 @@ def test_the_median_of_the_latest_jobs_counts(database: Database) -> None:
             searched(session, arm(40, 40 * seconds), minutes=minutes)
         searched(session, arm(40, 400.0, "ansor"), minutes=9)
     with database.reading() as session:
-        assert rates.seconds_a_trial(session, **HERE, tuner="autotvm") == pytest.approx(3.0)
+        assert records.seconds_a_trial(session, **HERE, tuner="autotvm") == pytest.approx(3.0)

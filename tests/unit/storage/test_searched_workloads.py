@@ -12,7 +12,7 @@ from domain.jobs import Job, JobState, Precision, Tuner, TunerOptions
 from domain.records import TrialError
 from domain.targets import Target
 from domain.tuning_tasks import Effort
-from storage import extractions, jobs, quarantine, records, tuning_tasks, workloads
+from storage import jobs, quarantine, records, tuning_tasks, workloads
 from storage.tables import JobRow
 from tests.support.storage.factories import DEVICE, DIGEST, NOW, PLACEMENT, TARGET, TOOLCHAIN, add_job, record, task
 
@@ -133,11 +133,11 @@ def test_brought_along_records_are_stored_where_nobody_measured_the_schedule(ses
 
 def test_an_extraction_comes_back_as_it_was(session: Session) -> None:
     tasks = [task("j", place, key).extracted for place, key in enumerate(["conv", "dense"])]
-    assert extractions.get(session, "a" * 64) is None
-    extractions.put(session, "a" * 64, tasks, now=NOW)
-    extractions.put(session, "b" * 64, [], now=NOW + timedelta(days=1))
-    assert extractions.get(session, "a" * 64) == tasks
-    assert extractions.get(session, "b" * 64) == []
+    assert workloads.extracted(session, "a" * 64) is None
+    workloads.put_extracted(session, "a" * 64, tasks, now=NOW)
+    workloads.put_extracted(session, "b" * 64, [], now=NOW + timedelta(days=1))
+    assert workloads.extracted(session, "a" * 64) == tasks
+    assert workloads.extracted(session, "b" * 64) == []
 
 
 def extraction_key(**changes: object) -> str:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from sqlalchemy.orm import Session
 
 from domain.records import TrialError
-from storage import jobs, records, task_bests, tuning_tasks
+from storage import jobs, records, tuning_tasks
 from storage.database import Database
 from tests.support.storage.factories import NOW, PLACEMENT, add_job, record, task
 from tests.unit.storage.test_records import plans
@@ -25,23 +25,23 @@ def test_what_others_found_afterwards_is_left_out(session: Session) -> None:
     failed = record("pool", error=TrialError.RUN_ERROR, job_id=second)
     records.add(session, [record("dense", 2e-3, job_id=second), record("conv", 5e-3, job_id=second), failed])
     records.add(session, [record("dense", 1e-3, job_id="j-later"), record("dense", 1e-9, target="another")])
-    assert task_bests.of_job(session, first) == {"dense": 3e-3, "conv": 1e-3}
-    assert task_bests.of_job(session, second) == {"dense": 2e-3, "conv": 1e-3}
+    assert tuning_tasks.bests_of_job(session, first) == {"dense": 3e-3, "conv": 1e-3}
+    assert tuning_tasks.bests_of_job(session, second) == {"dense": 2e-3, "conv": 1e-3}
 
 
 def test_a_job_that_measured_nothing_has_what_there_is(session: Session) -> None:
     job = placed_job(session, "dense", "conv")
-    assert task_bests.of_job(session, job) == {}
+    assert tuning_tasks.bests_of_job(session, job) == {}
     records.add(session, [record("dense", 1e-3, job_id="j-other")])
-    assert task_bests.of_job(session, job) == {"dense": 1e-3}
-    assert task_bests.of_job(session, "j-none") == {}
+    assert tuning_tasks.bests_of_job(session, job) == {"dense": 1e-3}
+    assert tuning_tasks.bests_of_job(session, "j-none") == {}
 
 
 def test_the_fastest_is_found_by_an_index(sqlite_database: Database) -> None:
     with sqlite_database.transaction() as session:
         job = placed_job(session, "dense")
         records.add(session, [record("dense", 1e-3, job_id=job)])
-    steps = plans(sqlite_database, lambda session: task_bests.of_job(session, job))
+    steps = plans(sqlite_database, lambda session: tuning_tasks.bests_of_job(session, job))
     assert any("COVERING INDEX ix_records_lookup" in step for step in steps), steps
     assert not any(step.startswith("SCAN records") for step in steps), steps
     assert not any("TEMP B-TREE" in step for step in steps), steps

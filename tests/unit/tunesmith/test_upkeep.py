@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from storage import identity
+from storage import blob_owners
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
 from tests.support.storage.factories import NOW, add_model
@@ -64,7 +64,7 @@ def test_bytes_without_a_name_go(home: Path, capsys: pytest.CaptureFixture[str])
     database = Database(f"sqlite:///{home / 'db.sqlite3'}")
     with database.transaction() as session:
         add_model(session)
-        store.claim(identity.own(session, now=NOW))
+        store.claim(blob_owners.own_identity(session, now=NOW))
     database.close()
     digest = store.put([b"x" * 1500]).digest
     store.put([b"just put"])

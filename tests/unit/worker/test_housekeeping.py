@@ -11,7 +11,7 @@ import pytest
 from domain import errors
 from domain.events import EventKind
 from domain.jobs import JobState
-from storage import artifacts, blob_owners, deletion, identity, job_logs
+from storage import artifacts, blob_owners, deletion, job_logs
 from tests.support.worker.fixtures import Bench
 from worker import clock, housekeeping, paths
 from worker.runtime import Runtime
@@ -76,7 +76,7 @@ def test_a_store_is_claimed_at_once_and_never_that_of_another_service(
     runtime = bench.runtime()
     tidy(runtime)
     with bench.database.reading() as session:
-        assert bench.blobs.owner() == identity.known(session) is not None
+        assert bench.blobs.owner() == blob_owners.identity(session) is not None
     digest = bench.blobs.put([b"no name"]).digest
     os.utime(bench.blobs.path(digest), LONG_AGO)
     bench.blobs.hand_over("d-another")

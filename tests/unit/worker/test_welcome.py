@@ -11,14 +11,14 @@ import pytest
 
 from tests.support.api.factories import TOKEN, make_service
 from tests.support.api.live import serving
-from worker import welcome
+from worker import supervisor
 
 
 @pytest.mark.parametrize("settings", [{}, {"open": True}])
 def test_a_link_that_works_and_a_warning_where_everyone_may_come_in(tmp_path: Path, settings: dict[str, Any]) -> None:
     service = make_service(tmp_path, **settings)
     with serving(service) as url:
-        link, *warning = welcome.lines(url, TOKEN)
+        link, *warning = supervisor.lines(url, TOKEN)
         found = re.search(r"Dashboard: (http://\S+)  \(works once", link)
         assert found
         with httpx.Client() as browser:
@@ -32,6 +32,6 @@ def test_a_link_that_works_and_a_warning_where_everyone_may_come_in(tmp_path: Pa
 def test_a_service_that_refuses_or_is_away_is_no_error(tmp_path: Path) -> None:
     service = make_service(tmp_path)
     with serving(service) as url:
-        assert welcome.lines(url, "wrong") == []
-    assert welcome.lines(url, TOKEN) == []
+        assert supervisor.lines(url, "wrong") == []
+    assert supervisor.lines(url, TOKEN) == []
     service.database.close()

@@ -26,7 +26,7 @@ from tests.support.storage import revisions
 from tests.support.storage.factories import worker
 from tuner.environments import EngineHealth
 from worker import identity
-from worker.doctor import bytes_kept, engines, fleet, host, messages, sql, variables
+from worker.doctor import bytes_kept, fleet, host, messages, sql, variables
 from worker.doctor.findings import Finding, State
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -246,11 +246,11 @@ def health(name: str, *problems: str, installed: bool = True) -> EngineHealth:
 
 def test_one_of_the_engines_that_compile_may_be_missing() -> None:
     missing = [health(name, "not installed", installed=False) for name in ("relay", "relax")]
-    assert codes(engines.judged([health("reference"), *missing])) == [("fail", "engine_not_installed")] * 2
-    assert codes(engines.judged([health("relay"), missing[1]])) == [("warn", "engine_not_installed")]
-    assert codes(engines.judged([health("relay", "it crashed"), health("relax")])) == [("fail", "engine_broken")]
+    assert codes(host.judged([health("reference"), *missing])) == [("fail", "engine_not_installed")] * 2
+    assert codes(host.judged([health("relay"), missing[1]])) == [("warn", "engine_not_installed")]
+    assert codes(host.judged([health("relay", "it crashed"), health("relax")])) == [("fail", "engine_broken")]
     away = [health("reference", "not installed", installed=False), health("relay")]
-    assert codes(engines.judged(away)) == [("fail", "engine_not_installed")]
+    assert codes(host.judged(away)) == [("fail", "engine_not_installed")]
 
 
 def test_workers_are_counted_by_their_signs_of_life() -> None:

@@ -1,6 +1,6 @@
-"""Keeping a job while working on it, and noticing when to stop.
+"""Keeping a job, or a round of its trials, while working on it, and noticing when to stop.
 
-A thread renews the lease and looks at the job's state; the pipeline asks ``stop_wanted`` often and ``check`` at every
+A thread renews the lease and looks at what was claimed; the pipeline asks ``stop_wanted`` often and ``check`` at every
 place where it may stop.
 """
 
@@ -9,14 +9,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from domain import errors, logs
 from domain.jobs import Job, JobState, Lease
-from storage import jobs
+from domain.shared_rounds import SharedRound
+from storage import jobs, shared_rounds
 from storage.database import Database
 from worker import clock
 from worker.settings import WorkerSettings
@@ -40,69 +43,80 @@ class ShuttingDown(Stopped):
     """The worker process is to end; the job goes back to the queue."""
 
 
-class LeaseKeeper:
-    """A context manager around the work on one claimed job."""
+class Keeper(ABC):
+    """A context manager around the work on what was claimed."""
 
-    def __init__(self, database: Database, job: Job, settings: WorkerSettings, shutdown: threading.Event) -> None:
-        if job.lease is None:
-            raise ValueError(f"job {job.id} is not claimed")
-        self.lease: Lease = job.lease
+    _may_come_back: ClassVar[bool] = False
+    """Whether a lease that ran out because the database was away may be had back."""
+
+    def __init__(
+        self,
+        database: Database,
+        settings: WorkerSettings,
+        *,
+        job_id: str,
+        lease: Lease,
+        stopping: Callable[[], bool],
+        name: str,
+    ) -> None:
+        self.job_id = job_id
+        self.lease = lease
         self._database = database
-        self.job_id = job.id
         self._settings = settings
-        self._shutdown = shutdown
+        self._stopping = stopping
         self._lost = threading.Event()
         self._overdue = threading.Event()
-        """Lost because it could not be renewed in time: nobody need have the job yet."""
-        self._cancel = threading.Event()
+        """Lost because it could not be renewed in time: nobody need have it yet."""
         self._done = threading.Event()
-        if job.state is JobState.CANCELING:
-            self._cancel.set()
         self._pause = min(settings.cancel_poll_seconds, settings.lease_seconds / 4)
-        self._renewed = time.monotonic()
+        self._started = self._renewed = time.monotonic()
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=logs.inherited(self._keep), name=f"lease {job.id}", daemon=True)
+        self._thread = threading.Thread(target=logs.inherited(self._keep), name=name, daemon=True)
 
-    def stop_wanted(self) -> bool:
-        return any(each.is_set() for each in (self._lost, self._overdue, self._cancel, self._shutdown))
+    @property
+    def seconds(self) -> float:
+        """Since the claim."""
+        return time.monotonic() - self._started
 
     @property
     def is_overdue(self) -> bool:
         """Whether the lease ran out because the database was away, and may be had back."""
         return self._overdue.is_set() and not self._lost.is_set()
 
-    def wait_for_database(self) -> None:
-        """Until it answers and has renewed the lease. Raises LeaseLost when somebody else has the job by then, and
-        ShuttingDown."""
-        while not self._shutdown.wait(self._pause):
-            started = time.monotonic()
-            try:
-                renewed = self._renew()
-            except SQLAlchemyError:
-                continue
-            if not renewed:
-                self._lost.set()
-                raise LeaseLost
-            with self._lock:
-                self._renewed = started
-                self._overdue.clear()
-            return
-        raise ShuttingDown
+    def stop_wanted(self) -> bool:
+        return self._reason() is not None
 
     def check(self) -> None:
         """Raises LeaseLost, CancelAsked or ShuttingDown when there is a reason to."""
-        if self._lost.is_set() or self._overdue.is_set():
-            raise LeaseLost
-        if self._cancel.is_set():
-            raise CancelAsked
-        if self._shutdown.is_set():
-            raise ShuttingDown
+        reason = self._reason()
+        if reason is not None:
+            raise reason
 
     def require(self, won: bool) -> None:
         """Raises LeaseLost unless a write that names the lease has won: a surrounding transaction is rolled back."""
         if not won:
             self._lost.set()
             raise LeaseLost
+
+    def wait_for_database(self) -> None:
+        """Until it answers and has renewed the lease. Raises LeaseLost when somebody else has it by then, and
+        ShuttingDown."""
+        while True:
+            if self._lost.is_set():
+                raise LeaseLost
+            if self._stopping():
+                raise ShuttingDown
+            time.sleep(self._pause)
+            started = time.monotonic()
+            try:
+                renewed = self._renew()
+            except SQLAlchemyError:
+                continue
+            self.require(renewed)
+            with self._lock:
+                self._renewed = started
+                self._overdue.clear()
+            return
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -114,6 +128,20 @@ class LeaseKeeper:
         self._done.set()
         self._thread.join()
 
+    @abstractmethod
+    def _renew(self) -> bool:
+        """Whether it is still ours. Raises SQLAlchemyError."""
+
+    @abstractmethod
+    def _is_wanted(self) -> bool:
+        """Whether there is a point in going on. Raises SQLAlchemyError."""
+
+    def _reason(self) -> Stopped | None:
+        """To stop."""
+        if self._lost.is_set() or self._overdue.is_set():
+            return LeaseLost()
+        return ShuttingDown() if self._stopping() else None
+
     def _keep(self) -> None:
         while not self._done.wait(self._pause) and not self._lost.is_set():
             try:
@@ -122,7 +150,7 @@ class LeaseKeeper:
                 _log.warning("job %s: the database does not answer", self.job_id, exc_info=True)
             with self._lock:
                 if time.monotonic() - self._renewed > self._settings.lease_seconds:
-                    self._overdue.set()
+                    (self._overdue if self._may_come_back else self._lost).set()
 
     def _look(self) -> None:
         started = time.monotonic()
@@ -132,16 +160,61 @@ class LeaseKeeper:
                 self._lost.set()
                 return
             self._renewed = started
+        if not self._is_wanted():
+            self._lost.set()
+
+
+class LeaseKeeper(Keeper):
+    """Of a claimed job."""
+
+    _may_come_back = True
+
+    def __init__(self, database: Database, job: Job, settings: WorkerSettings, shutdown: threading.Event) -> None:
+        if job.lease is None:
+            raise ValueError(f"job {job.id} is not claimed")
+        super().__init__(
+            database, settings, job_id=job.id, lease=job.lease, stopping=shutdown.is_set, name=f"lease {job.id}"
+        )
+        self._is_canceled = job.state is JobState.CANCELING
+
+    def _reason(self) -> Stopped | None:
+        reason = super()._reason()
+        return CancelAsked() if self._is_canceled and not isinstance(reason, LeaseLost) else reason
+
+    def _is_wanted(self) -> bool:
         try:
             with self._database.reading() as session:
                 state = jobs.get(session, self.job_id).state
         except errors.JobNotFound:
-            self._lost.set()
-            return
-        if state is JobState.CANCELING:
-            self._cancel.set()
+            return False
+        self._is_canceled = self._is_canceled or state is JobState.CANCELING
+        return True
 
     def _renew(self) -> bool:
         seconds = self._settings.lease_seconds
         with self._database.transaction() as session:
             return jobs.renew(session, self.job_id, self.lease, now=clock.now(), lease_seconds=seconds)
+
+
+class RoundKeeper(Keeper):
+    """Of a claimed round: one that was not renewed in time is offered to others at once, and the job's cancellation
+    ends it as well."""
+
+    def __init__(
+        self, database: Database, claimed: SharedRound, settings: WorkerSettings, stopping: Callable[[], bool]
+    ) -> None:
+        if claimed.worker_id is None or claimed.lease_expires_at is None:
+            raise ValueError(f"round {claimed.id} is not claimed")
+        lease = Lease(worker_id=claimed.worker_id, attempt=claimed.attempt, expires_at=claimed.lease_expires_at)
+        name = f"round {claimed.id} of {claimed.job_id}"
+        super().__init__(database, settings, job_id=claimed.job_id, lease=lease, stopping=stopping, name=name)
+        self._claimed = claimed
+
+    def _is_wanted(self) -> bool:
+        with self._database.reading() as session:
+            return shared_rounds.is_wanted(session, self._claimed)
+
+    def _renew(self) -> bool:
+        seconds = self._settings.lease_seconds
+        with self._database.transaction() as session:
+            return shared_rounds.renew(session, self._claimed, now=clock.now(), lease_seconds=seconds)

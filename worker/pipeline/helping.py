@@ -27,9 +27,8 @@ from storage.database import Database
 from tuner import devicelock, hostinfo
 from worker import clock, observing, paths
 from worker.engines import EnginePool, EngineSource
-from worker.leases import LeaseLost, Stopped
+from worker.leases import LeaseLost, RoundKeeper, Stopped
 from worker.pipeline import covering, extraction, journal, measuring, placing
-from worker.pipeline.claims import RoundKeeper
 from worker.pipeline.recovery import Recovery
 from worker.pipeline.work import Work
 from worker.settings import WorkerSettings

@@ -20,8 +20,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from domain import errors
 from domain.jobs import Stage
 from domain.ports import Canceled
-from worker.leases import CancelAsked, LeaseLost, ShuttingDown, Stopped
-from worker.pipeline.work import Keeper, Work
+from worker.leases import CancelAsked, Keeper, LeaseLost, ShuttingDown, Stopped
+from worker.pipeline.work import Work
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
 """Between two tries to use a blob store that cannot be used."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from domain import errors
 from domain.blobs import BlobStore
@@ -21,6 +21,7 @@ from storage.database import Database
 from tuner import failures, precisions
 from worker import clock
 from worker.engines import EnginePool
+from worker.leases import Keeper
 from worker.settings import WorkerSettings
 
 Outcome = dict[str, Any]
@@ -33,35 +34,6 @@ INPUTS, EXPECTED, KINDS = "inputs", "expected", "kinds"
 UNTUNED, TUNED = "untuned", "tuned"
 CHECK_SECONDS = 600.0
 COMPILE_SECONDS = 3600.0
-
-
-class Keeper(Protocol):
-    """Whoever keeps this worker's claim on what it works on: a job, or a round of its trials."""
-
-    @property
-    def job_id(self) -> str: ...
-
-    @property
-    def lease(self) -> Lease: ...
-
-    @property
-    def is_overdue(self) -> bool:
-        """Whether the lease ran out because the database was away, and may be had back."""
-        ...
-
-    def stop_wanted(self) -> bool: ...
-
-    def check(self) -> None:
-        """Raises LeaseLost, CancelAsked or ShuttingDown when there is a reason to."""
-        ...
-
-    def require(self, won: bool) -> None:
-        """Raises LeaseLost unless a write that names the claim has won."""
-        ...
-
-    def wait_for_database(self) -> None:
-        """Until it answers and has renewed the lease. Raises LeaseLost when it would not, and ShuttingDown."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -116,7 +116,7 @@ def test_a_job_that_somebody_took_meanwhile_is_theirs(bench: Bench) -> None:
 
 def test_a_worker_that_is_to_end_does_not_wait(bench: Bench) -> None:
     with held(bench) as keeper:
-        keeper._shutdown.set()
+        keeper._stopping = lambda: True
 
         def work() -> None:
             raise AWAY

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 Dimension = int | str | None
 """A size, the name of a symbolic dimension, or None for an unnamed dynamic one."""
@@ -14,3 +16,8 @@ class TensorSpec:
     dtype: str
     """numpy name: ``float32``, ``int64``, …"""
     shape: tuple[Dimension, ...]
+
+
+def specs(entries: Iterable[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
+    """Of mappings with ``name``, ``dtype`` and ``shape``, as engines and stages write them."""
+    return tuple(TensorSpec(name=entry["name"], dtype=entry["dtype"], shape=tuple(entry["shape"])) for entry in entries)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from domain import errors
+from domain import errors, tensors
 from domain.models import ModelFacts, ModelFormat
 from domain.ports import Engine
 from domain.tensors import TensorSpec
@@ -111,8 +111,8 @@ class Inspector:
         answer = self._ask(path, "prepare", params)
         return Prepared(
             path=out_path,
-            inputs=_specs(answer["inputs"]),
-            outputs=_specs(answer["outputs"]),
+            inputs=tensors.specs(answer["inputs"]),
+            outputs=tensors.specs(answer["outputs"]),
             operators=dict(answer["operators"]),
             folded=bool(answer["folded"]),
         )
@@ -179,15 +179,11 @@ def _reason(error: errors.EngineError) -> str:
 
 def _facts(answer: Mapping[str, Any], model_format: ModelFormat) -> ModelFacts:
     return ModelFacts(
-        inputs=_specs(answer["inputs"]),
-        outputs=_specs(answer["outputs"]),
+        inputs=tensors.specs(answer["inputs"]),
+        outputs=tensors.specs(answer["outputs"]),
         opset=int(answer["opset"]),
         ir_version=int(answer["ir_version"]),
         operators=dict(answer["operators"]),
         parameters=int(answer["parameters"]),
         format=model_format,
     )
-
-
-def _specs(entries: Sequence[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
-    return tuple(TensorSpec(name=entry["name"], dtype=entry["dtype"], shape=tuple(entry["shape"])) for entry in entries)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from domain import errors
 from domain.blobs import BlobStore
-from storage import blob_owners, browser_sessions, chores, events, garbage, idempotency, job_logs, jobs
+from storage import blob_owners, browser_sessions, chores, events, garbage, idempotency, job_logs
 from storage.database import Database
 from storage.garbage import Collected
 from worker import paths
@@ -102,9 +101,7 @@ def _remove_logs(home: Path, before: datetime) -> None:
 def _remove_work(database: Database, home: Path, *, now: datetime) -> None:
     """Of jobs that ended elsewhere after a worker of this host had lost them."""
     for folder in _old(paths.work(home, "any").parent, now - _IN_USE):
-        with database.reading() as session, contextlib.suppress(errors.JobNotFound):
-            if jobs.get(session, folder.name).state.is_final:
-                shutil.rmtree(folder, ignore_errors=True)
+        paths.clear_work(database, home, folder.name)
 
 
 def _old(folder: Path, before: datetime) -> Iterator[Path]:

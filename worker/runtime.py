@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import shutil
 import threading
 import time
 from dataclasses import dataclass, field
@@ -274,7 +272,4 @@ class Runtime:
     def _remove_old_work(self) -> None:
         folder = self.settings.home / "work"
         for path in folder.iterdir() if folder.is_dir() else ():
-            with self.database.reading() as session, contextlib.suppress(errors.JobNotFound):
-                if not jobs.get(session, path.name).state.is_final:
-                    continue
-            shutil.rmtree(path, ignore_errors=True)
+            paths.clear_work(self.database, self.settings.home, path.name, unknown=True)

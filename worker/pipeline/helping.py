@@ -7,7 +7,6 @@ claim, and says what a round came to. The leader does the rest (``sharing``).
 from __future__ import annotations
 
 import logging
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,7 +21,7 @@ from domain.jobs import Failure, Job, RunnerKind, Tuner
 from domain.ports import Canceled, Engine
 from domain.shared_rounds import SharedRound
 from domain.targets import Toolchain
-from storage import jobs, models, records, shared_rounds, tuning_tasks
+from storage import models, records, shared_rounds, tuning_tasks
 from storage.database import Database
 from tuner import devicelock, hostinfo
 from worker import clock, observing, paths
@@ -91,7 +90,8 @@ class Helper:
                 return self._help(pool) if self._measures_alike() else 0
         finally:
             pool.close_all()
-            self._clear()
+            # The folder is needed as long as the job may come back for what lies in it.
+            paths.clear_work(self.database, self.settings.home, self.job.id)
 
     def _stop_wanted(self) -> bool:
         return self._keeper.stop_wanted() if self._keeper else self.stopping()
@@ -337,10 +337,3 @@ class Helper:
             settings=self.settings,
             folder=folder,
         )
-
-    def _clear(self) -> None:
-        """The folder is needed as long as the job may come back for what lies in it."""
-        with self.database.reading() as session:
-            ended = jobs.get(session, self.job.id).state.is_final
-        if ended:
-            shutil.rmtree(paths.work(self.settings.home, self.job.id), ignore_errors=True)

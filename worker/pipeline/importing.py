@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from domain import errors
+from domain import errors, tensors
 from domain.jobs import Precision
 from tuner import precisions, verification
 from tuner.inspection import Rewritten
 from worker.engines import REFERENCE
 from worker.pipeline import recovery
-from worker.pipeline.work import CHECK_SECONDS, Outcome, Work, specs
+from worker.pipeline.work import CHECK_SECONDS, Outcome, Work
 
 _QUANTIZE_SECONDS = 1800.0
 _CALIBRATION = "calibration"
@@ -151,7 +151,7 @@ def _quantize_model(work: Work, inputs: list[dict[str, object]], *, rewritten: b
     reference = work.engines.get(REFERENCE)
     seeded = verification.seed_inputs(
         reference,
-        specs(inputs),
+        tensors.specs(inputs),
         work.folder / _CALIBRATION,
         model=work.prepared,
         seeds=verification.CALIBRATION_SEEDS,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -84,7 +83,7 @@ class Pipeline:
             metrics.attempt_ended(JobState.SUCCEEDED)
         finally:
             pool.close_all()
-        self._clear(job)
+        paths.clear_work(self.database, self.settings.home, job.id)
 
     def _work(self, job: Job, keeper: LeaseKeeper, pool: EnginePool, recovery: Recovery) -> None:
         work = recovery.run(lambda: self._begin(job, keeper, pool))
@@ -198,13 +197,6 @@ class Pipeline:
         with self.database.transaction() as session:
             won = jobs.finish(session, job.id, keeper.lease, state=state, failure=failure, now=clock.now())
         metrics.attempt_ended(state if won else metrics.LOST, code=failure.code if failure and won else None)
-
-    def _clear(self, job: Job) -> None:
-        """Remove the work folder of a job that has ended; another worker may need that of one that was taken over."""
-        with self.database.reading() as session:
-            ended = jobs.get(session, job.id).state.is_final
-        if ended:
-            shutil.rmtree(paths.work(self.settings.home, job.id), ignore_errors=True)
 
 
 def _tell(session: Any, work: Work, data: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from domain import errors
+from domain import errors, tensors
 from domain.blobs import BlobStore
 from domain.events import EventKind
 from domain.jobs import Job, JobRequest, Lease, Placement, Precision, RunnerKind, Stage, Tuner
@@ -130,11 +130,11 @@ class Work:
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        return specs(self.outcomes[Stage.IMPORT]["inputs"])
+        return tensors.specs(self.outcomes[Stage.IMPORT]["inputs"])
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        return specs(self.outcomes[Stage.IMPORT]["outputs"])
+        return tensors.specs(self.outcomes[Stage.IMPORT]["outputs"])
 
     @property
     def prepared(self) -> Path:
@@ -204,7 +204,3 @@ class Work:
         if message not in self.noted:
             self.noted.add(message)
             self.note(message)
-
-
-def specs(entries: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:
-    return tuple(TensorSpec(name=entry["name"], dtype=entry["dtype"], shape=tuple(entry["shape"])) for entry in entries)

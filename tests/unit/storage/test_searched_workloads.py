@@ -13,8 +13,10 @@ from domain.records import TrialError
 from domain.targets import Target
 from domain.tuning_tasks import Effort
 from storage import jobs, quarantine, records, tuning_tasks, workloads
+from storage.database import Database
 from storage.tables import JobRow
 from tests.support.storage.factories import DEVICE, DIGEST, NOW, PLACEMENT, TARGET, TOOLCHAIN, add_job, record, task
+from tests.unit.storage.test_records import plans
 
 PLACED = {"target": TARGET.identity, "device_key": DEVICE.key, "toolchain": TOOLCHAIN.identity}
 
@@ -199,3 +201,41 @@ def test_what_to_learn_from_are_the_fastest_of_other_workloads_of_the_kind(sessi
         assert not records.transfer_candidates(
             session, name, excluding_workload="conv a", **PLACED, tuner="autotvm", limit=limit
         )
+
+
+def placed_job(session: Session, *workloads: str) -> str:
+    job = jobs.claim(session, add_job(session).id, worker_id="w", now=NOW, lease_seconds=60, max_attempts=1)
+    assert job is not None
+    assert job.lease is not None
+    jobs.set_placement(session, job.id, job.lease, PLACEMENT)
+    planned = [task(job.id, position, workload) for position, workload in enumerate(workloads)]
+    tuning_tasks.save_plan(session, job.id, planned)
+    return job.id
+
+
+def test_what_others_found_afterwards_is_left_out(session: Session) -> None:
+    first, second = (placed_job(session, "dense", "conv", "pool") for _ in range(2))
+    records.add(session, [record("dense", 3e-3, job_id=first), record("conv", 1e-3, job_id=first)])
+    failed = record("pool", error=TrialError.RUN_ERROR, job_id=second)
+    records.add(session, [record("dense", 2e-3, job_id=second), record("conv", 5e-3, job_id=second), failed])
+    records.add(session, [record("dense", 1e-3, job_id="j-later"), record("dense", 1e-9, target="another")])
+    assert tuning_tasks.bests_of_job(session, first) == {"dense": 3e-3, "conv": 1e-3}
+    assert tuning_tasks.bests_of_job(session, second) == {"dense": 2e-3, "conv": 1e-3}
+
+
+def test_a_job_that_measured_nothing_has_what_there_is(session: Session) -> None:
+    job = placed_job(session, "dense", "conv")
+    assert tuning_tasks.bests_of_job(session, job) == {}
+    records.add(session, [record("dense", 1e-3, job_id="j-other")])
+    assert tuning_tasks.bests_of_job(session, job) == {"dense": 1e-3}
+    assert tuning_tasks.bests_of_job(session, "j-none") == {}
+
+
+def test_the_fastest_is_found_by_an_index(sqlite_database: Database) -> None:
+    with sqlite_database.transaction() as session:
+        job = placed_job(session, "dense")
+        records.add(session, [record("dense", 1e-3, job_id=job)])
+    steps = plans(sqlite_database, lambda session: tuning_tasks.bests_of_job(session, job))
+    assert any("COVERING INDEX ix_records_lookup" in step for step in steps), steps
+    assert not any(step.startswith("SCAN records") for step in steps), steps
+    assert not any("TEMP B-TREE" in step for step in steps), steps

@@ -28,8 +28,9 @@ def _start() -> None:
     raise errors.EngineStartFailed("the relay engine did not start") from OSError(errno.EDQUOT, "Quota exceeded")
 
 
-@pytest.mark.parametrize("fail", [_host, _engine, _start])
-@pytest.mark.parametrize("method", ["tune", "compile"])
+@pytest.mark.parametrize(
+    ("fail", "method"), [(_host, "tune"), (_engine, "tune"), (_engine, "compile"), (_start, "compile")]
+)
 def test_a_job_is_given_back_and_goes_on_later(bench: Bench, fail: Callable[[], None], method: str) -> None:
     left = [fail]
 
@@ -44,6 +45,22 @@ def test_a_job_is_given_back_and_goes_on_later(bench: Bench, fail: Callable[[], 
     bench.runtime().run_job(job_id)
     assert bench.get(job_id).state is JobState.SUCCEEDED
     assert len(bench.script.measured) == len(set(bench.script.measured)) == 16
+
+
+def test_a_tuned_build_is_not_left_out_for_want_of_room(bench: Bench) -> None:
+    left = [_engine]
+
+    def refuse(asked: str, params: dict[str, Any]) -> None:
+        if asked == "compile" and params["tuner"] and left:
+            left.pop()()
+
+    bench.script.refuse = refuse
+    job_id = bench.job(trials=16)
+    bench.runtime().run_job(job_id)
+    assert bench.get(job_id).state is JobState.QUEUED
+    bench.runtime().run_job(job_id)
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    assert not any("the tuned build failed" in note for note in bench.notes(job_id))
 
 
 def test_any_other_failure_to_write_is_a_fault(bench: Bench) -> None:

@@ -48,17 +48,6 @@ def test_a_fault_of_ours_is_no_outage(bench: Bench) -> None:
     assert len(bench.script.measured) == 1
 
 
-def test_what_never_ends_is_given_up(bench: Bench) -> None:
-    def stay_away(_count: int) -> None:
-        raise AWAY
-
-    bench.script.on_trial = stay_away
-    job_id = bench.job(trials=200)
-    with pytest.raises(OperationalError):
-        bench.runtime().run_job(job_id)
-    assert len(bench.script.measured) == 11
-
-
 @contextmanager
 def held(bench: Bench, **options: float) -> Iterator[LeaseKeeper]:
     """The keeper of a job that is claimed."""

@@ -20,7 +20,7 @@ from tests.support.worker.fixtures import Bench
 from worker import clock
 
 ROOT = Path(__file__).parents[3]
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.alone]
 _AWAY_SECONDS = 12.0
 """Longer than anyone waits for an answer, and than a message is good for."""
 

@@ -17,7 +17,7 @@ from tests.support.servers import processes
 from tests.support.servers.redis import Redis
 from tests.support.worker.fixtures import Bench
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.alone]
 ROOT = Path(__file__).parents[3]
 
 

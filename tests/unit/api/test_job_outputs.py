@@ -74,6 +74,7 @@ def test_events_come_while_the_job_runs(service: Service, job: str) -> None:
     assert arrivals[-1] - arrivals[0] > 0.08
 
 
+@pytest.mark.alone
 def test_a_server_that_stops_ends_its_streams(service: Service, job: str) -> None:
     lines: list[str] = []
     begun = threading.Event()

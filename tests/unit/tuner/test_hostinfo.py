@@ -104,6 +104,7 @@ def test_gpus_are_known_by_name_and_compute_capability() -> None:
     assert {gpu.threads for gpu in found} == {4}
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("broken", [True, False])
 def test_a_host_without_the_tool_is_asked_for_its_driver(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: bool

@@ -85,6 +85,7 @@ def test_a_bug_of_the_engine_is_not_blamed_on_the_model(
         inspector.inspect(uploaded)
 
 
+@pytest.mark.contract
 def test_an_engine_that_does_not_start_is_not_blamed_on_the_model(
     inspector: Inspector, uploaded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

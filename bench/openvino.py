@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import openvino
 
-from tuner.engines.protocol import serving, settling
+from tuner.engines.protocol import serving
 from tuner.engines.protocol.messages import Json
+from tuner.engines.runtime import environment
 
 _HINTS: dict[str, dict[str, str]] = {"f32": {"INFERENCE_PRECISION_HINT": "f32"}, "default": {}}
 
@@ -64,7 +65,7 @@ def _time(params: Json, _: serving.Emitter) -> Json:
         for _ in range(params["number"]):
             request.infer(inputs, share_inputs=True, share_outputs=True)
         samples.append((time.perf_counter() - started) / params["number"])
-    settling.settle()
+    environment.settle()
     return {"samples": samples}
 
 

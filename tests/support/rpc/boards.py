@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support.servers.processes import free_port
-from tuner.engines.protocol.trackers import Offer, Ticket, Tracker, TrackerSilent
+from tuner.engines.runtime.trackers import Offer, Ticket, Tracker, TrackerSilent
 
 KEY = "board"
 _START_SECONDS = 60.0

@@ -1,4 +1,4 @@
-"""Sessions on devices that do as their port says, for ``tuner.engines.protocol.fleet``; runs in any interpreter."""
+"""Sessions on devices that do as their port says, for ``tuner.engines.runtime.rpc_pool``; runs in any interpreter."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tuner.engines.protocol.lanes import Ended
+from tuner.engines.runtime.rpc_lanes import Ended
 
 GOOD, WRONG_ANSWER, WRONG_DEVICE, OTHER_RELEASE = 1, 2, 3, 4
 

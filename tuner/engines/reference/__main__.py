@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnxruntime
 
-from tuner.engines.protocol import serving, settling
+from tuner.engines.protocol import serving
 from tuner.engines.protocol.messages import Json
 from tuner.engines.reference import (
     arrays,
@@ -22,6 +22,7 @@ from tuner.engines.reference import (
     sessions,
 )
 from tuner.engines.reference.rewriting import applying
+from tuner.engines.runtime import environment
 
 
 def _hello() -> Json:
@@ -71,7 +72,7 @@ def _time(params: Json, _: serving.Emitter) -> Json:
     session = sessions.cached(params["path"], params["threads"])
     inputs = arrays.load(params["inputs"])
     samples = sessions.sample(session, inputs, number=params["number"], repeat=params["repeat"])
-    settling.settle()
+    environment.settle()
     return {"samples": samples}
 
 

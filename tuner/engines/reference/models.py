@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.reference import vetting
-from tuner.engines.reference.vetting.refusal import refuse, shown
+from tuner.engines.reference.vetting import refuse, shown
 
 STANDARD_DOMAINS = ("", "ai.onnx")
 _FLOATING = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE, onnx.TensorProto.BFLOAT16)

@@ -5,53 +5,26 @@ from __future__ import annotations
 import sys
 import time
 
-from tuner.engines.relax import environment
+from tuner.engines.runtime import environment
 
 environment.apply()
 
-# ruff: noqa: E402 - TVM reads the environment while it loads
-import tvm
-
-from tuner.engines.protocol import remote, serving, settling, trials
+# ruff: noqa: E402 - TVM, which these load, reads the environment
+from tuner.engines.protocol import serving
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relax import (
-    auditing,
-    compiling,
-    cuda,
-    extracting,
-    lowering,
-    measuring,
-    plugins,
-    records,
-    rounds,
-    running,
-    targets,
-)
+from tuner.engines.relax import auditing, compiling, cuda, extracting, lowering, plugins, records, searching, targets
 from tuner.engines.relax.modules import reading
+from tuner.engines.relax.release import RELEASE
+from tuner.engines.relax.running import BUNDLES
+from tuner.engines.runtime.program import Program
 
-ROUNDS = rounds.Rounds()
-REMOTE = remote.Remote(measuring.session_child)
+PROGRAM = Program("relax", RELEASE, BUNDLES, start=searching.start, build=searching.build)
 
 
 def _hello() -> Json:
-    environment.leave_out_intrinsics()
-    registry = plugins.install()
-    return {
-        "engine": "relax",
-        "toolchain": {
-            "engine": "relax",
-            "tvm": registry.version(tvm.__version__),
-            "llvm": targets.llvm_version(),
-        },
-        "mcpu": targets.native_cpu(),
-        "cpus": targets.known_cpus(),
-        "foreign_cpus": targets.foreign_cpus(),
-        "kinds": list(targets.KINDS),
-        "tuners": ["metaschedule"],
-        "plugins": registry.described,
-        "gpu": cuda.device_exists(),
-        "methods": sorted(HANDLERS),
-    }
+    targets.leave_out_intrinsics()
+    gpu = cuda.device_exists()
+    return PROGRAM.describe(plugins.install(), kinds=list(targets.KINDS), tuners=["metaschedule"], gpu=gpu)
 
 
 def _check(params: Json, _: serving.Emitter) -> Json:
@@ -105,32 +78,9 @@ def _extract(params: Json, emitter: serving.Emitter) -> Json:
 
 
 def _tune(params: Json, emitter: serving.Emitter) -> Json:
-    return ROUNDS.tune(params, emitter.emit)
-
-
-def _run(params: Json, _: serving.Emitter) -> Json:
-    runner = trials.Runner.of(params)
-    if runner:
-        return REMOTE.run(params, runner)
-    place = (params["bundle"], params.get("inputs"))
-    outputs = running.run(*place, params.get("outputs"), params["threads"])
-    samples = _samples(params) if params.get("repeat") else []
-    return {"outputs": outputs, "samples": samples}
-
-
-def _time(params: Json, _: serving.Emitter) -> Json:
-    runner = trials.Runner.of(params)
-    if runner:
-        timed = REMOTE.run({**params, "outputs": None}, runner)
-        return {"samples": timed["samples"], "device": timed["device"]}
-    samples = _samples(params)
-    settling.settle()
-    return {"samples": samples}
-
-
-def _samples(params: Json) -> list[float]:
-    counts = (params.get("number") or 1, params["repeat"])
-    return running.sample(params["bundle"], params.get("inputs"), params["threads"], *counts)
+    if params["target"].startswith("cuda") and not params.get("runner") and not cuda.device_exists():
+        raise serving.EngineFailure("no_device", "this machine has no CUDA GPU to measure on")
+    return PROGRAM.tune(params, emitter)
 
 
 HANDLERS: dict[str, serving.Handler] = {
@@ -143,14 +93,7 @@ HANDLERS: dict[str, serving.Handler] = {
     "inspect": _inspect,
     "prepare": _prepare,
     "tune": _tune,
-    "run": _run,
-    "time": _time,
 }
 
 if __name__ == "__main__":
-    try:
-        status = serving.serve(HANDLERS, _hello)
-    finally:
-        ROUNDS.close()
-        REMOTE.close()
-    sys.exit(status)
+    sys.exit(PROGRAM.serve(HANDLERS, _hello))

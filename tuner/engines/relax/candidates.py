@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import json
-import math
-import subprocess
-import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import tvm
-from tvm import s_tir
-from tvm.support import cc
+from tvm import s_tir, te
 
-from tuner.engines.protocol import faults, passes
-from tuner.engines.relax import calibrating, compiling, cuda, environment, linking, records, targets
+from tuner.engines.relax import cuda, records, targets
+from tuner.engines.relax.release import RELEASE
+from tuner.engines.runtime import candidates, compiling, faults
+from tuner.engines.runtime.targets import native_cpu
 
-Shapes = list[tuple[tuple[int, ...], str]]
-
-FILL = "tvm.contrib.random.random_fill_for_measure"
-_MOST_POOL_BYTES = 512 << 20
-
-
-def set_up() -> None:
-    environment.leave_out_intrinsics()
+set_up = targets.leave_out_intrinsics
 
 
 def build(definition: str, line: str, target: str, threads: int, path: str) -> tuple[str | None, Any]:
@@ -60,137 +51,31 @@ def _workload(definition: str) -> Any:
 
 def compile_module(module: Any, target: Any, path: str) -> tuple[str, str] | None:
     """Build a module of one function into the shared library ``path``; None, or ``(TrialError value, message)``."""
-    failure: Exception | None = None
-    # Checks of arguments' shapes and strides take a seventh of a build, and are none of what is measured.
-    for context in compiling.pass_contexts(**{"tirx.disable_assert": True}):
-        try:
-            with target, context:
-                tvm.tirx.build(module, target=target).export_library(path, fcompile=linker(target))
-            return None
-        except Exception as error:  # noqa: BLE001 - a candidate may fail in any pass of TVM
-            failure = error
-            if not compiling.is_verifier_bug(error):
-                break
-    return "build_error", faults.with_trace(failure or "")
 
+    def make() -> None:
+        with target:
+            tvm.tirx.build(module, target=target).export_library(path, fcompile=CANDIDATES.linker(target))
 
-def linker(target: Any) -> Callable[..., None]:
-    """``fcompile`` of ``tvm.runtime.Module.export_library`` for a ``tvm.target.Target``."""
-    tools = linking.tools(target)
-    return tools.link if tools.triple else _link
-
-
-def _link(output: str, objects: Sequence[str], options: Sequence[str] | None = None, **_: Any) -> None:
-    """Call the linker itself: the compiler driver around it takes longer than the link (20 to 40 ms a candidate)."""
     try:
-        subprocess.run(["ld", "-shared", "-o", output, *objects], check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        cc.create_shared(output, objects, options)
+        compiling.build(RELEASE, make, assertions=False)
+    except Exception as error:  # noqa: BLE001 - a candidate may fail in any pass of TVM
+        return "build_error", faults.with_trace(error)
+    return None
 
 
-def measure(
-    path: str,
-    built: tuple[str, Shapes],
-    number: int,
-    repeat: int,
-    min_repeat_ms: int,
-    flush: bool,
-    best: float | None = None,
-) -> list[float]:
-    """Seconds per run of a built candidate on random data, one value per repeat, in two passes if ``best`` is known."""
-    kind, shapes = built
-    device = tvm.cuda(0) if kind == "cuda" else tvm.cpu(0)
-    library = tvm.runtime.load_module(path)
-    arrays = _POOL.arrays(shapes, device)
-
-    def run() -> float:
-        function = library[_entry(library)]
-        started = time.perf_counter()
-        function(*arrays)
-        device.sync()
-        return time.perf_counter() - started
-
-    return passes.measure(
-        run,
-        lambda runs, times, ms: evaluate(library, device, arrays, runs, times, ms, flush and kind == "cpu"),
-        number=number,
-        repeat=repeat,
-        min_repeat_ms=min_repeat_ms,
-        best=best,
-        fixed=flush and kind == "cpu",
-    )
+def _build_product(tensors: Sequence[Any], width: int) -> tuple[Any, str]:
+    schedule = s_tir.Schedule(te.create_prim_func(list(tensors)))
+    i, j, k = schedule.get_loops(schedule.get_sblock("product"))
+    outer, inner = schedule.split(j, [None, width])
+    schedule.reorder(i, outer, k, inner)
+    schedule.vectorize(inner)
+    target = tvm.target.Target({"kind": "llvm", "mcpu": native_cpu(tvm)})
+    return tvm.tirx.build(schedule.mod, target=target), "main"
 
 
-class _Pool:
-    """Random data for arguments, made once: filling them would take as long as a short measurement."""
-
-    def __init__(self) -> None:
-        self._flat: dict[tuple[Any, ...], Any] = {}
-        self._bytes = 0
-
-    def arrays(self, shapes: Shapes, device: Any) -> list[Any]:
-        """One for each argument, none of which share memory; the last, which is written to, is no input of another."""
-        if self._bytes > _MOST_POOL_BYTES:
-            self._flat.clear()
-            self._bytes = 0
-        last = len(shapes) - 1
-        return [self._array(place, place == last, *each, device) for place, each in enumerate(shapes)]
-
-    def _array(self, place: int, is_last: bool, shape: tuple[int, ...], dtype: str, device: Any) -> Any:
-        key = (place, is_last, math.prod(shape), dtype, str(device))
-        if key not in self._flat:
-            self._flat[key] = tvm.runtime.empty((math.prod(shape),), dtype, device)
-            tvm.get_global_func(FILL)(self._flat[key])
-            self._bytes += self._flat[key].numpy().nbytes
-        return self._flat[key]._create_view(shape)
-
-
-_POOL = _Pool()
-
-
-def sample(
-    library: Any,
-    device: Any,
-    fill: Any,
-    built: tuple[str, Shapes],
-    number: int,
-    repeat: int,
-    min_repeat_ms: int,
-    flush: bool,
-) -> list[float]:
-    """Likewise, of a library that is loaded on ``device``, be it here or elsewhere.
-
-    From three repeats on the smallest and the largest are dropped, as TVM's AutoTVM runner does.
-    """
-    kind, shapes = built
-    arrays = [tvm.runtime.empty(shape, dtype, device) for shape, dtype in shapes]
-    for array in arrays:
-        fill(array)
-    return evaluate(library, device, arrays, number, repeat, min_repeat_ms, flush and kind == "cpu")
-
-
-def evaluate(
-    library: Any, device: Any, arrays: Sequence[Any], number: int, repeat: int, min_repeat_ms: int, flush: bool
-) -> list[float]:
-    """Seconds per run on ``arrays``."""
-    evaluator = library.time_evaluator(
-        _entry(library),
-        device,
-        number=number,
-        repeat=repeat,
-        min_repeat_ms=min_repeat_ms,
-        f_preproc="cache_flush_cpu_non_first_arg" if flush else "",
-    )
-    costs = sorted(float(cost) for cost in evaluator(*arrays).results)
-    return costs[1:-1] if len(costs) > 2 else costs
-
-
-def _entry(library: Any) -> str:
-    return str(library.entry_name) if hasattr(library, "entry_name") else "main"
-
-
+CANDIDATES = candidates.Candidates(RELEASE, _build_product)
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "build": build,
-    "calibrate": calibrating.calibrate,
-    "measure": measure,
+    "calibrate": CANDIDATES.calibrate,
+    "measure": CANDIDATES.measure,
 }

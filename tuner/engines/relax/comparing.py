@@ -11,15 +11,15 @@ import numpy as np
 import tvm
 from tvm.s_tir import meta_schedule
 
-from tuner.engines.protocol import comparing, faults
 from tuner.engines.protocol.messages import Json
 from tuner.engines.relax import candidates, records, schedules, targets
+from tuner.engines.runtime import auditing, faults
 
 set_up = candidates.set_up
 
 
 def compare(definition: Sequence[str], line: str, target: str, threads: int) -> Json:
-    """``{max_abs, max_rel, wrong}`` of a native line's schedule against the plain loops; see ``protocol.audits``.
+    """``{max_abs, max_rel, wrong}`` of a native line's schedule against the plain loops; see ``runtime.auditing``.
 
     On a GPU, which runs no plain loops, against what an untuned build does. Weights are laid out anew inside both.
     """
@@ -40,14 +40,14 @@ def compare(definition: Sequence[str], line: str, target: str, threads: int) -> 
             if failure:
                 return {"failed": faults.told(failure[1])}
             outputs.append(_run(path, given, tvm.cuda(0) if targets.is_gpu(resolved) else tvm.cpu(0)))
-    return comparing.worst([comparing.compare(wanted, found) for wanted, found in zip(*outputs, strict=True)])
+    return auditing.worst([auditing.compare(wanted, found) for wanted, found in zip(*outputs, strict=True)])
 
 
 def _random(function: Any) -> list[Any]:
     """Arrays for all arguments, results too: what nobody writes stays random, and so is unlike what was written."""
     generator = np.random.default_rng(0)
     specs = [info.as_json() for info in meta_schedule.arg_info.ArgInfo.from_prim_func(function)]
-    return [comparing.fill(generator, tuple(int(size) for size in shape), str(dtype)) for _, dtype, shape in specs]
+    return [auditing.fill(generator, tuple(int(size) for size in shape), str(dtype)) for _, dtype, shape in specs]
 
 
 def _run(path: str, given: Sequence[Any], device: Any) -> list[Any]:

@@ -12,15 +12,12 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
-from tuner.engines.protocol import faults
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.relax import cuda, importing, linking, lowering, records, schedules, targets
+from tuner.engines.relax import cuda, importing, lowering, records, schedules, targets
+from tuner.engines.relax.release import RELEASE
+from tuner.engines.runtime import compiling, faults
 
-LIBRARY, SIGNATURE = "mod.so", "mod.json"
-OBJECTS, ARCHIVE = "mod.tar", "mod.a"
-ADDED = {"shared": None, "object": OBJECTS, "system-lib": ARCHIVE}
-"""The file that each format of a build adds to the others."""
-_VERIFIER_BUG = "#dbg_declare"
+SIGNATURE = "mod.json"
 _TRIES = 3
 
 
@@ -31,33 +28,12 @@ class Compiled:
     """The records that were used, one a workload."""
 
 
-def pass_contexts(**config: Any) -> Iterator[Any]:
-    """The contexts to compile in, best first; ``config`` holds for all of them.
-
-    LLVM 22's verifier refuses the debug declarations of some functions that TVM's common-subexpression pass
-    rewrote ("location of #dbg_declare must be a pointer or int"); without that pass they build.
-    """
-    yield tvm.transform.PassContext(opt_level=3, config=config)
-    yield tvm.transform.PassContext(opt_level=3, config={**config, "tirx.disable_cse_tir": True})
-
-
-def is_verifier_bug(error: Exception) -> bool:
-    return _VERIFIER_BUG in str(error)
-
-
-def tools(target: Any, form: str) -> linking.Tools:
-    """The programs that the format needs, asked for before a long build.
-
-    Raises EngineFailure ``invalid_option``, ``cross_compiler_missing`` and ``compiler_missing``.
-    """
-    if form not in ADDED:
-        raise EngineFailure("invalid_option", f"format {form!r} is none of {', '.join(ADDED)}")
+def tools(target: Any, form: str) -> compiling.Tools:
+    """As ``compiling.tools_for``; raises EngineFailure ``compiler_missing``, too."""
+    programs = compiling.tools_for(RELEASE, target, form)
     if targets.is_gpu(target):
         cuda.require_compiler()
-    found = linking.tools(target)
-    if form == "shared" and found.triple and not found.compiler:
-        raise found.missing()
-    return found
+    return programs
 
 
 def compile_model(
@@ -97,10 +73,10 @@ def compile_plain(imported: importing.Imported, out_dir: str) -> Compiled:
 
 
 def _write(
-    executable: Any, imported: importing.Imported, folder: Path, form: str, programs: linking.Tools, device: str
+    executable: Any, imported: importing.Imported, folder: Path, form: str, programs: compiling.Tools, device: str
 ) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
-    written = _write_libraries(executable, folder, form, programs)
+    written = compiling.write_libraries(executable, folder, form, programs)
     signature = {
         "executor": "relax-vm",
         "device": device,
@@ -152,17 +128,11 @@ def use_records(module: Any, known: Sequence[records.Record]) -> tuple[Any, list
 
 
 def _build(module: Any, target: Any, *, system_lib: bool) -> Any:
-    failure: Exception | None = None
-    for context in pass_contexts():
-        try:
-            with target, context:
-                return relax.build(module, target, relax_pipeline=_lower_calls(target), system_lib=system_lib)
-        except Exception as error:  # noqa: BLE001 - whatever a pass or LLVM raises
-            failure = error
-            if not is_verifier_bug(error):
-                break
-    assert failure is not None  # noqa: S101 - there was a context
-    raise failure
+    def make() -> Any:
+        with target:
+            return relax.build(module, target, relax_pipeline=_lower_calls(target), system_lib=system_lib)
+
+    return compiling.build(RELEASE, make)
 
 
 def _lower_calls(target: Any) -> Any:
@@ -184,19 +154,3 @@ def _lower_calls(target: Any) -> Any:
             transform.AttachGlobalSymbol(),
         ]
     )
-
-
-def _write_libraries(executable: Any, folder: Path, form: str, programs: linking.Tools) -> list[str]:
-    for name in (LIBRARY, OBJECTS, ARCHIVE):
-        # Not over a file that this process may have mapped into memory, and none left of another format.
-        (folder / name).unlink(missing_ok=True)
-    written = []
-    if programs.compiler or not programs.triple:
-        executable.export_library(str(folder / LIBRARY), fcompile=programs.link)
-        written.append(LIBRARY)
-    added = ADDED[form]
-    if added == OBJECTS:
-        executable.export_library(str(folder / OBJECTS), fcompile=linking.pack)
-    if added == ARCHIVE:
-        executable.export_library(str(folder / ARCHIVE), fcompile=programs.archive)
-    return [*written, added] if added else written

@@ -9,16 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-import onnx
-import onnx.inliner
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from tuner.engines.protocol import plugins
 from tuner.engines.protocol.plugins import Converter, Registry
-
-_SHOWN_BY_FRONTEND = "tvm_custom"
-"""The importer's own entry among a node's attributes."""
+from tuner.engines.runtime import importing
 
 _builders: list[Any] = []
 """The ``relax.BlockBuilder`` of the import at work, last."""
@@ -40,29 +36,6 @@ def install() -> Registry:
     return registry
 
 
-def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with its nodes of other domains than ONNX's named by domain and type, where plugins convert them.
-
-    The importer knows operators by their type alone, and would take ``my.domain::Relu`` for ONNX's. Functions that the
-    model defines are put in place of their calls, except those that a plugin converts.
-    """
-    own = {key for key in install().converters if key[0]}
-    if model.functions:
-        model = onnx.inliner.inline_selected_functions(model, sorted(own), exclude=True)
-    if own:
-        _rename(model.graph, own)
-    return model
-
-
-def _rename(graph: onnx.GraphProto, own: set[tuple[str, str]]) -> None:
-    for node in graph.node:
-        if (node.domain, node.op_type) in own:
-            node.op_type = plugins.shown(node.domain, node.op_type)
-        for attribute in node.attribute:
-            for subgraph in [attribute.g] if attribute.HasField("g") else list(attribute.graphs):
-                _rename(subgraph, own)
-
-
 class _Adapted:
     """A converter as the importer asks for one: ``get_converter(opset)(builder, inputs, attributes, …)``."""
 
@@ -73,10 +46,9 @@ class _Adapted:
         return self._convert
 
     def _convert(self, builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], _: Any) -> Any:
-        given = {name: _text(value) for name, value in attributes.items() if name != _SHOWN_BY_FRONTEND}
         _builders.append(builder)
         try:
-            answer = plugins.convert(self._converter, list(inputs), given)
+            answer = importing.convert(self._converter, list(inputs), attributes)
         finally:
             _builders.pop()
         if not isinstance(answer, list | tuple):
@@ -91,9 +63,3 @@ def _call(registry: Registry, name: str, inputs: Sequence[Any], attributes: Mapp
         return operator.compute(dict(attributes), *tensors)
 
     return _builders[-1].emit_te(compute, *inputs, primfunc_name_hint=name.replace(".", "_"))
-
-
-def _text(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.decode()
-    return [_text(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,176 +1,26 @@
-"""What a process does in its session on a device behind an RPC tracker: see ``tuner.engines.protocol.lanes``."""
+"""What a process does in its session on a device behind an RPC tracker."""
 
 from __future__ import annotations
 
-import contextlib
-import gc
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tvm
-from tvm import rpc, te
+from tvm import te
 
-from tuner.engines.protocol.lanes import Ended
-from tuner.engines.protocol.messages import Json
-from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.relax import candidates, compiling, environment, running, targets
-
-Result = tuple[Ended, Any]
-
-_BIG_CORES = 1
-_PROBE_SIZE = 64
-_sessions: list[Any] = []
-"""None, or the one that is open."""
+from tuner.engines.relax import targets
+from tuner.engines.relax.candidates import CANDIDATES
+from tuner.engines.relax.release import RELEASE
+from tuner.engines.relax.running import BUNDLES
+from tuner.engines.runtime.rpc_session import Session
 
 
-def set_up() -> None:
-    environment.leave_out_intrinsics()
+def _build_probe(tensors: list[Any], target: str, threads: int, path: str) -> None:
+    resolved = targets.resolve(target, threads)
+    processor = resolved.host if targets.is_gpu(resolved) else resolved
+    function = te.create_prim_func(tensors).with_attr("global_symbol", "probe")
+    library = tvm.tirx.build(tvm.IRModule({"probe": function}), target=processor)
+    library.export_library(path, fcompile=CANDIDATES.linker(processor))
 
 
-def build_probe(target: str, threads: int, path: str) -> Result:
-    """Build ``3·x + 1`` like the candidates of a target; for a GPU, what its host runs."""
-    try:
-        resolved = targets.resolve(target, threads)
-        processor = resolved.host if targets.is_gpu(resolved) else resolved
-        given = te.placeholder((_PROBE_SIZE,), name="given", dtype="float32")
-        answer = te.compute((_PROBE_SIZE,), lambda place: given[place] * 3.0 + 1.0, name="answer")
-        function = te.create_prim_func([given, answer]).with_attr("global_symbol", "probe")
-        library = tvm.tirx.build(tvm.IRModule({"probe": function}), target=processor)
-        library.export_library(path, fcompile=candidates.linker(processor))
-    except EngineFailure as failure:
-        return _refused(failure)
-    return Ended.OK, None
-
-
-def open_session(
-    host: str, port: int, match_key: str, session_timeout: float, threads: int, probe: str | None
-) -> Result:
-    close_session()
-    try:
-        session = rpc.connect(host, port, match_key, session_timeout=session_timeout)
-    except RuntimeError as error:
-        return (Ended.STALE if "cannot find server that matches" in str(error) else Ended.LOST), _last_line(error)
-    _sessions.append(session)
-    try:
-        with contextlib.suppress(AttributeError, ValueError):
-            # Minimal runtimes have no pool to configure.
-            session.get_function("runtime.config_threadpool")(_BIG_CORES, threads)
-        ended = _prove(session, probe) if probe else (Ended.OK, None)
-    except RuntimeError as error:
-        ended = _ended(error)
-    if ended[0] is not Ended.OK:
-        close_session()
-    return ended
-
-
-def close_session() -> Result:
-    _sessions.clear()
-    # A session ends when nothing refers to it any more.
-    gc.collect()
-    return Ended.OK, None
-
-
-def measure_remotely(
-    path: str, built: tuple[str, candidates.Shapes], number: int, repeat: int, min_repeat_ms: int, flush: bool
-) -> Result:
-    """As ``candidates.measure``, on the device."""
-
-    def measure(session: Any) -> list[float]:
-        fill = session.get_function(candidates.FILL)
-        library, device = _load(session, path), session.device(built[0])
-        return candidates.sample(library, device, fill, built, number, repeat, min_repeat_ms, flush)
-
-    return _in_session(measure)
-
-
-def run_remotely(bundle: str, inputs: str | None, outputs: str | None, repeat: int | None, number: int) -> Result:
-    """``{outputs, samples}`` of a bundle on the device; ``outputs`` is where to write them.
-
-    A machine that is elsewhere cannot return tuples: it keeps arguments and outputs, and is asked for each.
-    """
-
-    def run(session: Any) -> Json:
-        running.modified_ns(bundle)
-        library = str(Path(bundle) / compiling.LIBRARY)
-        loaded = running.assemble(bundle, lambda kind: (_load(session, library), session.device(kind)))
-        running.feed(loaded, inputs)
-        loaded.machine.set_input(running.ENTRY, *loaded.fed)
-        loaded.machine.invoke_stateful(running.ENTRY)
-        specs = running.keep(loaded, loaded.machine.get_outputs(running.ENTRY), outputs)
-        samples = _sample(loaded, repeat, number) if repeat else []
-        return {"outputs": specs, "samples": samples}
-
-    return _in_session(run)
-
-
-def _sample(loaded: running.Loaded, repeat: int, number: int) -> list[float]:
-    timer = loaded.machine.time_evaluator("invoke_stateful", loaded.device, number=number, repeat=repeat)
-    return [float(seconds) for seconds in timer(running.ENTRY).results]
-
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "build_probe": build_probe,
-    "open_session": open_session,
-    "close_session": close_session,
-    "measure_remotely": measure_remotely,
-    "run_remotely": run_remotely,
-}
-
-
-def _prove(session: Any, probe: str) -> Result:
-    try:
-        library = _load(session, probe)
-    except tvm.error.RPCError as error:
-        return Ended.WRONG_DEVICE, f"it cannot load what is built for this target: {_last_line(error)}"
-    device = session.cpu(0)
-    given = np.arange(_PROBE_SIZE, dtype="float32")
-    answer = tvm.runtime.empty(given.shape, "float32", device)
-    library["probe"](tvm.runtime.tensor(given, device), answer)
-    if not np.array_equal(answer.numpy(), given * 3 + 1):
-        return Ended.WRONG_ANSWER, "it computes 3·x + 1 wrongly"
-    return Ended.OK, None
-
-
-def _load(session: Any, path: str) -> Any:
-    name = Path(path).name
-    session.upload(path)
-    try:
-        return session.load_module(name)
-    finally:
-        with contextlib.suppress(RuntimeError):
-            session.remove(name)
-
-
-def _in_session(work: Callable[[Any], Any]) -> Result:
-    try:
-        return Ended.OK, work(_sessions[0])
-    except EngineFailure as failure:
-        cause = failure.__cause__
-        return _ended(cause) if isinstance(cause, tvm.error.RPCError | tvm.error.InternalError) else _refused(failure)
-    except (tvm.error.RPCError, tvm.error.InternalError) as error:
-        return _ended(error)
-    finally:
-        gc.collect()
-
-
-def _ended(error: BaseException) -> Result:
-    """An error that the device tells of leaves the session as it was; any other of TVM's comes from a broken one."""
-    if isinstance(error, tvm.error.RPCSessionTimeoutError):
-        return Ended.EXPIRED, _last_line(error)
-    return (Ended.RAISED if isinstance(error, tvm.error.RPCError) else Ended.LOST), _last_line(error)
-
-
-def _refused(failure: EngineFailure) -> Result:
-    return Ended.REFUSED, {
-        "code": failure.code,
-        "message": failure.message,
-        "hint": failure.hint,
-        "details": failure.details,
-    }
-
-
-def _last_line(error: BaseException) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[-1][-500:] if lines else type(error).__name__
+set_up = targets.leave_out_intrinsics
+FUNCTIONS = Session(RELEASE, CANDIDATES, BUNDLES, _build_probe).functions

@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,10 @@ from tvm.s_tir.meta_schedule.cost_model import xgb_model
 from tvm.s_tir.meta_schedule.utils import shash2hex
 
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relax import environment, measuring, records, schedules, targets
+from tuner.engines.relax import records, schedules, targets
+from tuner.engines.runtime.environment import cores
+from tuner.engines.runtime.rounds import Progress, Trial
+from tuner.engines.runtime.trials import Build, Measurement
 
 BATCH = 16
 """Candidates of one generation: TVM's 64 would leave a small budget to chance."""
@@ -53,24 +57,22 @@ class Candidate:
     is_default: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """``tuner.engines.protocol.rounds.Trial``"""
-
-    candidate: Candidate
-    measurement: measuring.Measurement
-    line: str
-    digest: str
-    finished_at: float
-    """Unix seconds."""
-    same_layout: bool = True
-
-    @property
-    def is_default(self) -> bool:
-        return self.candidate.is_default
+def start(params: Json) -> TaskSearch:
+    """The search of a ``tune`` request."""
+    target = targets.resolve(params["target"], params["threads"])
+    work = records.read_definition(params.get("task"), params["workload_key"])
+    options = Options.of(params.get("options") or {})
+    model = _cost_model(params["target"], params["threads"])
+    return TaskSearch(work, target, model, options, records.load(params.get("history")))
 
 
-def cost_model() -> Any:
+def build(params: Json, candidate: Candidate) -> Build:
+    """How to build a candidate that this search proposed."""
+    return Build(function="build", arguments=(params["task"], candidate.line, params["target"], params["threads"]))
+
+
+@cache
+def _cost_model(target: str, threads: int) -> Any:  # noqa: ARG001 - part of the key
     """Shared by the tasks of a target, so that each learns from the others."""
     config = xgb_model.XGBConfig(nthread=1)
     return meta_schedule.cost_model.XGBModel(config=config, num_warmup_samples=_WARM_UP)
@@ -80,7 +82,7 @@ class TaskSearch:
     """One workload's search. ``history`` are records of any workload, failed ones too: none is proposed again."""
 
     def __init__(self, work: Any, target: Any, model: Any, options: Options, history: Sequence[records.Record]) -> None:
-        self._work, self._target, self._model, self._options = work, target, model, options
+        self._work, self._target, self._model = work, target, model
         self._key = records.key_of(work)
         past = [record for record in history if record.workload_key == self._key]
         # The same search for the same task and past, whatever was tuned before it.
@@ -94,28 +96,22 @@ class TaskSearch:
         self._pending: list[Candidate] = []
         self._untaught: list[tuple[Any, Any]] = []
         self._ended = False
-        self._done, self._best, self._best_at = 0, math.inf, 0
+        self._progress = Progress(n_trial=options.n_trial, early_stopping=options.early_stopping)
         self._offer_default()
         self._learn_past(past)
 
     @property
     def exhausted(self) -> str | None:
         """Why no further round makes sense, or None."""
-        if self._options.n_trial is not None and self._done >= self._options.n_trial:
-            return "n_trial"
-        stopping = self._options.early_stopping
-        if stopping is not None and self._done - self._best_at >= stopping:
-            return "early_stopping"
-        return "space" if self._ended and not self._pending else None
+        return self._progress.ended or ("space" if self._ended and not self._pending else None)
 
     @property
     def best(self) -> float:
-        return self._best
+        return self._progress.best
 
     def propose(self, count: int) -> list[Candidate]:
         """Up to ``count`` candidates that were never measured, the untuned build's schedule first of all."""
-        if self._options.n_trial is not None:
-            count = max(0, min(count, self._options.n_trial - self._done))
+        count = self._progress.allowed(count)
         barren = 0
         while len(self._pending) < count and not self._ended:
             barren = 0 if self._generate() else barren + 1
@@ -123,20 +119,20 @@ class TaskSearch:
         chosen, self._pending = self._pending[:count], self._pending[count:]
         return chosen
 
-    def learn(self, candidate: Candidate, measurement: measuring.Measurement) -> Trial:
-        """Turn one measurement into a trial; ``update`` then teaches the search a batch of them."""
+    def learn(self, candidate: Candidate, measurement: Measurement) -> Trial:
         line = records.encode(self._work, candidate.native, self._target, measurement.latencies)
         self._count(records.parse_own(line).seconds)
         return Trial(
-            candidate=candidate,
             measurement=measurement,
             line=line,
             digest=records.digest(line),
             finished_at=time.time(),
+            is_default=candidate.is_default,
+            native=candidate.native,
         )
 
     def update(self, trials: Sequence[Trial]) -> None:
-        natives = [trial.candidate.native for trial in trials]
+        natives = [trial.native for trial in trials]
         results = [_result(trial.measurement.latencies, trial.measurement.message) for trial in trials]
         # The model is asked once a generation: to train it oftener would take as long as to measure.
         self._untaught += zip(natives, results, strict=True)
@@ -148,7 +144,7 @@ class TaskSearch:
 
     def _start(self, seed: int) -> Any:
         strategy = meta_schedule.search_strategy.EvolutionarySearch(
-            population_size=min(_MOST_POPULATION, _POPULATION_PER_CORE * max(2, environment.cores())),
+            population_size=min(_MOST_POPULATION, _POPULATION_PER_CORE * max(2, cores())),
             init_min_unmeasured=BATCH,
             genetic_num_iters=_MUTATIONS,
         )
@@ -157,7 +153,7 @@ class TaskSearch:
             target=self._target,
             space_generator="post-order-apply",
             search_strategy=strategy,
-            num_threads=environment.cores(),
+            num_threads=cores(),
             rand_state=seed,
         )
         context.pre_tuning(_NEVER, BATCH, None, self._database, self._model)
@@ -223,9 +219,7 @@ class TaskSearch:
             self._database.commit_tuning_record(records.native(record, self._database.commit_workload(self._work.mod)))
 
     def _count(self, seconds: float) -> None:
-        self._done += 1
-        if seconds < self._best:
-            self._best, self._best_at = seconds, self._done
+        self._progress.count(len(self._progress.measured), seconds)
 
 
 def _candidate(schedule: Any) -> Any:

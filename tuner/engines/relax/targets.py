@@ -2,42 +2,23 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
+import importlib.util
+import sys
+import types
+from pathlib import Path
 from typing import Any
 
 import tvm
 from tvm.target import codegen
 
-from tuner.engines.protocol import cpus
 from tuner.engines.protocol.serving import EngineFailure
+from tuner.engines.runtime.targets import check_known, known_cpus, native_cpu, refused, unknown
 
 KINDS = ("llvm", "cuda")
 _SHARED_MEMORY_BYTES = 49152
 _REGISTERS = 65536
 _THREADS_PER_BLOCK = 1024
-
-
-def llvm_version() -> str:
-    return str(codegen.llvm_version_major())
-
-
-def native_cpu() -> str:
-    """LLVM's name for the CPU that this process runs on."""
-    return str(codegen.llvm_get_system_cpu())
-
-
-def known_cpus(target: Any = None) -> list[str]:
-    return [str(name) for name in codegen.llvm_get_cpu_archlist(target or tvm.target.Target("llvm"))]
-
-
-def foreign_cpus() -> list[str]:
-    """Those known whose code this host's CPU does not run."""
-
-    def features_of(name: str) -> set[str]:
-        return set(map(str, codegen.llvm_get_cpu_features(tvm.target.Target({"kind": "llvm", "mcpu": name}))))
-
-    return cpus.foreign(known_cpus(), native_cpu(), features_of)
 
 
 def resolve(text: str, threads: int) -> Any:
@@ -51,14 +32,14 @@ def resolve(text: str, threads: int) -> Any:
     if kind == "llvm":
         return _checked(text, _create(text, _llvm(given, threads)))
     if kind == "cuda":
-        host = _create(text, _llvm({"mcpu": native_cpu()}, threads))
+        host = _create(text, _llvm({"mcpu": native_cpu(tvm)}, threads))
         limits = {
             "max_shared_memory_per_block": _SHARED_MEMORY_BYTES,
             "max_threads_per_block": _THREADS_PER_BLOCK,
             "registers_per_block": _REGISTERS,
         }
         return _create(text, {"kind": "cuda", **limits, **given, "host": host})
-    raise _unknown(f"this engine compiles for {' and '.join(KINDS)} targets, not {kind!r}", [])
+    raise unknown(f"this engine compiles for {' and '.join(KINDS)} targets, not {kind!r}")
 
 
 def is_gpu(target: Any) -> bool:
@@ -78,6 +59,21 @@ def lanes(text: str, threads: int) -> int | None:
     return 8 if codegen.target_has_features("avx2", target) else 4
 
 
+def leave_out_intrinsics() -> None:
+    """Let ``import tvm.s_tir.tensor_intrin`` find an empty package, whose modules can still be imported one by one.
+
+    TVM imports all of it, for every processor that it knows, before the first search: 11 to 14 s of parsing. Call
+    after ``tvm`` is imported; a target imports the modules that its schedules need, see ``load_intrinsics``.
+    """
+    name = "tvm.s_tir.tensor_intrin"
+    spec = importlib.util.find_spec(name)
+    if name in sys.modules or spec is None or spec.origin is None:
+        return
+    package = types.ModuleType(name)
+    package.__path__ = [str(Path(spec.origin).parent)]
+    sys.modules[name] = package
+
+
 def load_intrinsics(target: Any) -> None:
     """Import the tensor intrinsics that the search spaces of a target name."""
     name = "cuda" if is_gpu(target) else _INTRINSICS_OF.get(_machine(target))
@@ -95,7 +91,7 @@ def _machine(target: Any) -> str:
 def _option(text: str, option: str) -> tuple[str, str]:
     name, equals, value = option.partition("=")
     if not name.startswith("-") or not equals:
-        raise _unknown(f"TVM refuses the target {text!r}: {option!r} is not of the form -name=value", [])
+        raise unknown(f"TVM refuses the target {text!r}: {option!r} is not of the form -name=value")
     return name.removeprefix("-"), value
 
 
@@ -110,24 +106,11 @@ def _create(text: str, attributes: dict[str, Any]) -> Any:
     try:
         return tvm.target.Target(attributes)
     except Exception as error:
-        # TVMError, ValueError and TypeError all come out of target parsing.
-        raise _unknown(f"TVM refuses the target {text!r}: {_last_line(error)}", []) from error
+        raise refused(text, error) from error
 
 
 def _checked(text: str, target: Any) -> Any:
     cpu = target.attrs.get("mcpu")
-    cpus = known_cpus(target)
-    if cpu is not None and cpu not in cpus:
-        near = difflib.get_close_matches(str(cpu), cpus, n=3, cutoff=0.5)
-        raise _unknown(f"LLVM {llvm_version()} knows no CPU {str(cpu)!r} (target {text!r})", near)
+    if cpu is not None:
+        check_known(tvm, "CPU", str(cpu), known_cpus(tvm, target), f" (target {text!r})")
     return target
-
-
-def _unknown(message: str, near: list[str]) -> EngineFailure:
-    hint = f"Did you mean {' or '.join(near)}?" if near else None
-    return EngineFailure("unknown_target", message, hint=hint, details={"near_matches": near})
-
-
-def _last_line(error: Exception) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[-1][:300] if lines else type(error).__name__

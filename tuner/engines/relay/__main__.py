@@ -5,56 +5,37 @@ from __future__ import annotations
 import sys
 import time
 
-from tuner.engines.relay import environment
+from tuner.engines.runtime import environment
 
 environment.apply()
 
-# ruff: noqa: E402 - TVM reads the environment while it loads
-import tvm
-
-from tuner.engines.protocol import remote, serving, settling, trials
+# ruff: noqa: E402 - TVM, which these load, reads the environment
+from tuner.engines.protocol import serving
 from tuner.engines.protocol.messages import Json
 from tuner.engines.relay import (
     auditing,
     compiling,
-    diagnostics,
+    corrections,
     importing,
-    measuring,
     mixed_precision,
     plugins,
     profiling,
-    rounds,
-    running,
-    speedups,
     targets,
     tuners,
 )
+from tuner.engines.relay.release import RELEASE
+from tuner.engines.relay.running import BUNDLES
 from tuner.engines.relay.templates import installing
+from tuner.engines.runtime.compiling import tools_for
+from tuner.engines.runtime.program import Program
 
-ROUNDS = rounds.Rounds()
-REMOTE = remote.Remote(measuring.session_child)
+PROGRAM = Program("relay", RELEASE, BUNDLES, start=tuners.start, build=tuners.build)
 
 
 def _hello() -> Json:
-    speedups.install()
+    corrections.install()
     installing.install()
-    diagnostics.install()
-    registry = plugins.install()
-    return {
-        "engine": "relay",
-        "toolchain": {
-            "engine": "relay",
-            "tvm": registry.version(tvm.__version__),
-            "llvm": targets.llvm_version(),
-        },
-        "mcpu": targets.native_cpu(),
-        "cpus": targets.known_cpus(),
-        "foreign_cpus": targets.foreign_cpus(),
-        "kinds": ["llvm"],
-        "tuners": sorted(tuners.TUNERS),
-        "plugins": registry.described,
-        "methods": sorted(HANDLERS),
-    }
+    return PROGRAM.describe(plugins.install(), kinds=["llvm"], tuners=sorted(tuners.TUNERS))
 
 
 def _check(params: Json, _: serving.Emitter) -> Json:
@@ -73,7 +54,7 @@ def _compile(params: Json, emitter: serving.Emitter) -> Json:
     started = time.monotonic()
     target = targets.resolve(params["target"], params["threads"])
     form = params.get("format") or "shared"
-    compiling.tools(target, form)
+    tools_for(RELEASE, target, form)
     tuner = tuners.of(params)
     mixed_precision.require(params, target)
     emitter.emit("progress", {"step": "import"})
@@ -108,38 +89,9 @@ def _extract(params: Json, emitter: serving.Emitter) -> Json:
         return {"tasks": tuner.extract(params, target)}
 
 
-def _tune(params: Json, emitter: serving.Emitter) -> Json:
-    return ROUNDS.tune(params, emitter.emit)
-
-
-def _run(params: Json, _: serving.Emitter) -> Json:
-    runner = trials.Runner.of(params)
-    if runner:
-        return REMOTE.run(params, runner)
-    place = (params["bundle"], params.get("inputs"))
-    outputs = running.run(*place, params.get("outputs"), params["threads"])
-    samples = _samples(params) if params.get("repeat") else []
-    return {"outputs": outputs, "samples": samples}
-
-
-def _time(params: Json, _: serving.Emitter) -> Json:
-    runner = trials.Runner.of(params)
-    if runner:
-        timed = REMOTE.run({**params, "outputs": None}, runner)
-        return {"samples": timed["samples"], "device": timed["device"]}
-    samples = _samples(params)
-    settling.settle()
-    return {"samples": samples}
-
-
 def _profile(params: Json, _: serving.Emitter) -> Json:
     place = (params["bundle"], params.get("inputs"), params["threads"])
     return {"layers": profiling.layers(*place, params["repeat"])}
-
-
-def _samples(params: Json) -> list[float]:
-    counts = (params.get("number") or 1, params["repeat"])
-    return running.sample(params["bundle"], params.get("inputs"), params["threads"], *counts)
 
 
 HANDLERS: dict[str, serving.Handler] = {
@@ -148,16 +100,8 @@ HANDLERS: dict[str, serving.Handler] = {
     "choose": _choose,
     "compile": _compile,
     "extract": _extract,
-    "tune": _tune,
-    "run": _run,
-    "time": _time,
     "profile": _profile,
 }
 
 if __name__ == "__main__":
-    try:
-        status = serving.serve(HANDLERS, _hello)
-    finally:
-        ROUNDS.close()
-        REMOTE.close()
-    sys.exit(status)
+    sys.exit(PROGRAM.serve(HANDLERS, _hello))

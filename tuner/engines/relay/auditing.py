@@ -1,4 +1,4 @@
-"""Which of the records that a build would take compute something else; see ``protocol.audits``."""
+"""Which of the records that a build would take compute something else; see ``runtime.auditing``."""
 
 from __future__ import annotations
 
@@ -8,28 +8,19 @@ from typing import Any
 
 from tvm import autotvm
 
-from tuner.engines.protocol import audits, children
-from tuner.engines.protocol.audits import Check
 from tuner.engines.protocol.messages import Json
-from tuner.engines.protocol.trials import Runner
-from tuner.engines.relay import choosing, environment, linking, tuners
-from tuner.engines.relay.ansor import choosing as ansor_choosing
-from tuner.engines.relay.ansor import extracting as ansor_extracting
-from tuner.engines.relay.ansor import workloads
-
-_CHILD = "tuner.engines.relay.comparing"
+from tuner.engines.relay import choosing, tuners
+from tuner.engines.relay.ansor import networks, workloads
+from tuner.engines.relay.ansor import records as ansor_records
+from tuner.engines.relay.release import RELEASE
+from tuner.engines.runtime import auditing
+from tuner.engines.runtime.auditing import Check
 
 
 def audit(params: Json, target: Any, on_progress: Callable[[], None]) -> Json:
     """Of ``params`` as ``compile`` takes them. On devices elsewhere nothing is run: every record is ``skipped``."""
     checks = _CHECKS[params.get("tuner") or "autotvm"](params, target)
-    if Runner.of(params) or linking.tools(target).triple:
-        return audits.skip([check.line for check in checks], "it runs on another machine")
-    child = children.Child(_CHILD, environment.settings(params["threads"]))
-    try:
-        return audits.audit(checks, child, on_progress)
-    finally:
-        child.kill()
+    return auditing.audit_apart(RELEASE, params, target, checks, on_progress)
 
 
 def _autotvm(params: Json, target: Any) -> list[Check]:
@@ -46,10 +37,10 @@ def _autotvm(params: Json, target: Any) -> list[Check]:
 
 
 def _ansor(params: Json, target: Any) -> list[Check]:
-    best = ansor_choosing.best(params, target)
+    best = ansor_records.best(params, target)
     if best:
         # The definitions are those of the network's subgraphs; records of others are not chosen either.
-        ansor_extracting.register_all(params, target)
+        networks.register_all(params, target)
     place = (params["target"], params["threads"])
     return [
         Check(

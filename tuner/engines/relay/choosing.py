@@ -12,16 +12,7 @@ from tvm.autotvm.task.space import FallbackConfigEntity
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.relay import (
-    defaults,
-    graph_layout,
-    graph_layout_reading,
-    graph_layout_states,
-    importing,
-    soundness,
-    transform_costs,
-    workloads,
-)
+from tuner.engines.relay import defaults, graph_layout, graph_layout_reading, importing, transform_costs, workloads
 from tuner.engines.relay.graph_layout import Network
 from tuner.engines.relay.templates import dispatching
 
@@ -55,8 +46,8 @@ def together(pairs: Sequence[Pair], alone: Sequence[Pair], network: Network, tar
     Of implementations that compete for a convolution only the chosen one keeps its record, as TVM takes the fastest
     that has any.
     """
-    recorded = graph_layout_states.by_workload(pairs)
-    states = graph_layout_states.of_network(network, recorded, lambda key: _blocks_untuned(key, str(target)))
+    recorded = graph_layout_reading.by_workload(pairs)
+    states = graph_layout_reading.of_network(network, recorded, lambda key: _blocks_untuned(key, str(target)))
     costs = transform_costs.of(target, threads)
     found = graph_layout.assign(network, states, costs.seconds)
     chosen = [pairs[int(state.name)] for state in found.states.values() if state.name is not None]  # type: ignore[call-overload]
@@ -98,7 +89,7 @@ def choose(pairs: Sequence[Pair]) -> list[Pair]:
     whole graph (Liu et al., USENIX ATC 2019, section 3.3).
     """
     best: dict[str, tuple[float, Pair]] = {}
-    for pair in soundness.sound(pairs):
+    for pair in workloads.sound(pairs):
         measured, result = pair
         if result.error_no != 0:
             continue

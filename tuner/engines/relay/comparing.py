@@ -15,11 +15,11 @@ from tvm import auto_scheduler, autotvm
 from tvm.auto_scheduler.compute_dag import LayoutRewriteOption
 from tvm.autotvm.task.space import FallbackConfigEntity
 
-from tuner.engines.protocol import comparing, faults
 from tuner.engines.protocol.messages import Json
 from tuner.engines.relay import candidates, targets, workloads
 from tuner.engines.relay.ansor import workloads as ansor_workloads
 from tuner.engines.relay.templates import dispatching
+from tuner.engines.runtime import auditing, faults
 
 Instantiate = Callable[[], tuple[Any, Any]]
 """Makes a ``te.Schedule`` and its argument tensors."""
@@ -57,7 +57,7 @@ class _Built:
 
 
 def compare_autotvm(line: str, target: str, threads: int) -> Json:
-    """``{max_abs, max_rel, wrong}`` of a native line's schedule against the default one; see ``protocol.audits``."""
+    """``{max_abs, max_rel, wrong}`` of a native line's schedule against the default one; see ``runtime.auditing``."""
     recorded, _ = autotvm.record.decode(line)
     task = workloads.task(workloads.key(recorded.task), targets.resolve(target, threads))
     usual = workloads.create(dispatching.usual(task.name), task.args, task.target)
@@ -119,7 +119,7 @@ def _compared(expected: Arrays, actual: Arrays) -> Json:
     if [array.shape for array in expected] != [array.shape for array in actual]:
         return {"skipped": "its output has another shape than the untuned one's"}
     pairs = zip(expected, actual, strict=True)
-    return comparing.worst([comparing.compare(wanted, found) for wanted, found in pairs])
+    return auditing.worst([auditing.compare(wanted, found) for wanted, found in pairs])
 
 
 def _unblocked(output: Any) -> Any:
@@ -132,12 +132,12 @@ def _unblocked(output: Any) -> Any:
 
 def _random(specs: list[tuple[Any, str]]) -> Arrays:
     generator = np.random.default_rng(0)
-    return [comparing.fill(generator, tuple(int(size) for size in shape), dtype) for shape, dtype in specs]
+    return [auditing.fill(generator, tuple(int(size) for size in shape), dtype) for shape, dtype in specs]
 
 
 def _unwritten(tensor: Any) -> Any:
     shape, dtype = _spec(tensor)
-    return np.full(shape, comparing.UNWRITTEN, dtype)
+    return np.full(shape, auditing.UNWRITTEN, dtype)
 
 
 def _spec(tensor: Any) -> tuple[tuple[int, ...], str]:

@@ -13,7 +13,7 @@ from tvm.autotvm.task.topi_integration import TaskExtractEnv
 from tvm.relay.backend import te_compiler
 
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relay import compiling, defaults, importing, speedups, workloads
+from tuner.engines.relay import compiling, corrections, defaults, importing, workloads
 from tuner.engines.relay.templates import dispatching
 
 
@@ -26,7 +26,7 @@ def extract(imported: importing.Imported, target: Any, *, keep_layout: bool, rew
     Finds what ``autotvm.task.extract_from_program`` finds, but traces only the choice of implementations: that
     function also schedules and lowers every operator, which takes 18 s instead of 10 s on a small network.
     """
-    speedups.use_threads(1)
+    corrections.use_threads(1)
     counts, operators = _trace(imported, target)
     tasks = []
     for (name, arguments), weight in counts.items():

@@ -1,19 +1,25 @@
-"""Relay modules as ``graph_layout.Network``: which operator lets which layout through, as ``AlterOpLayout`` sees it.
+"""Relay modules as ``graph_layout.Network``, and which states records give their convolutions.
 
-Each operator's rule is its ``FInferCorrectLayout`` in TVM's ``src/relay/op``; one without lets nothing through.
+Which operator lets which layout through is as ``AlterOpLayout`` sees it: each operator's rule is its
+``FInferCorrectLayout`` in TVM's ``src/relay/op``; one without lets nothing through.
+
+Every implementation of a convolution adds states of its own. A template of ours whose schedules block channels needs
+nothing here if its knobs ``tile_ic`` and ``tile_oc`` tell the blocks of its input and its output; any other says them
+in ``BLOCKS``. What it takes and gives must be what its layout hook asks ``AlterOpLayout`` for.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relay
 
-from tuner.engines.relay import compiling, extracting, importing, speedups
-from tuner.engines.relay.graph_layout import Kind, Network, Operator
+from tuner.engines.relay import compiling, corrections, defaults, extracting, graph_layout, importing, workloads
+from tuner.engines.relay.graph_layout import PLAIN, Kind, Network, Operator, State
 
 _CHANNELS = 1
 _RANK = 4
@@ -30,7 +36,7 @@ def read(imported: importing.Imported, target: Any) -> Network:
     A convolution's group is the tuple of the workload keys of its implementations, as ``extracting`` names them; only
     operators that TVM brings into blocked layouts are such: the others take and give what they always do.
     """
-    speedups.use_threads(1)
+    corrections.use_threads(1)
     context = tvm.transform.PassContext(opt_level=3, disabled_pass={"AlterOpLayout"})
     main = relay.build_module.bind_params_by_name(imported.module["main"], imported.params)
     with compiling.dispatch([]), target, context:
@@ -156,3 +162,58 @@ def _pad(call: Any) -> int:
 
 _DIVISORS: dict[str, Callable[[Any], int]] = {"split": _split, "strided_slice": _slice, "nn.pad": _pad}
 """For operators that cut channels, what blocks must divide; 0 where they do not cut, 1 where no block fits."""
+
+
+Pair = Any
+"""``(MeasureInput, MeasureResult)``"""
+Blocks = tuple[int, int]
+"""Of input and output; ``PLAIN`` where channels are not blocked."""
+
+BLOCKS: dict[str, Callable[[Any], Blocks]] = {}
+"""By the task names of templates: the blocks of a configuration."""
+
+
+def blocks(name: str, config: Any) -> Blocks:
+    """What a schedule of the AutoTVM task ``name`` takes and gives inside a network."""
+    if name in BLOCKS:
+        return BLOCKS[name](config)
+    if "NCHWc" not in name:
+        return PLAIN, PLAIN
+    entities = config._entity_map
+    takes, gives = (int(entities[knob].size[-1]) if knob in entities else PLAIN for knob in defaults.LAYOUT_KNOBS)
+    return takes, gives
+
+
+def by_workload(pairs: Sequence[Pair]) -> dict[str, list[State]]:
+    """For each workload the fastest valid record of each pair of blocks; a state's name is the record's place."""
+    found: dict[str, dict[Blocks, State]] = {}
+    for place, (measured, result) in enumerate(pairs):
+        if result.error_no != 0 or not workloads.is_sound(measured.task, measured.config):
+            continue
+        takes, gives = blocks(measured.task.name, measured.config)
+        state = State(takes=takes, gives=gives, seconds=float(np.mean(result.costs)), name=place)
+        known = found.setdefault(workloads.key(measured.task), {})
+        if (takes, gives) not in known or state.seconds < known[takes, gives].seconds:
+            known[takes, gives] = state
+    return {key: list(known.values()) for key, known in found.items()}
+
+
+def of_network(
+    network: Network, recorded: dict[str, list[State]], untuned: Callable[[str], Blocks]
+) -> dict[Any, list[State]]:
+    """For each group its records' states; of one without any the untuned build's, whose time is not known."""
+    states = {}
+    for group in _groups(network):
+        found = [state for key in group for state in recorded.get(key, ())]
+        states[group] = found or [_unknown(group, untuned)]
+    return states
+
+
+def _unknown(group: Sequence[str], untuned: Callable[[str], Blocks]) -> State:
+    takes, gives = next((pair for key in group if any(pair := untuned(key))), (PLAIN, PLAIN))
+    return State(takes=takes, gives=gives, seconds=0.0)
+
+
+def _groups(network: Network) -> Iterable[tuple[str, ...]]:
+    chosen = (each.group for each in network.operators if each.kind == graph_layout.Kind.CHOSEN)
+    return dict.fromkeys(chosen)  # type: ignore[arg-type]

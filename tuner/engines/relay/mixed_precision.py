@@ -20,11 +20,11 @@ from tvm import relay
 from tvm.relay.transform import mixed_precision as conversion
 from tvm.target.codegen import llvm_cpu_has_features
 
-from tuner.engines.protocol import faults
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.relay import fast_math, importing, quantized, shuffles, speedups
+from tuner.engines.relay import corrections, fast_math, importing, quantized, shuffles
 from tuner.engines.relay.templates import bf16_narrowing, bf16_products, grouped
+from tuner.engines.runtime import faults
 
 _SUMMING = (
     "nn.conv1d",
@@ -69,22 +69,23 @@ def load(path: str, precision: str, *, rewrite: bool = False) -> importing.Impor
     """
     if precision not in PRECISIONS:
         raise EngineFailure("invalid_option", f"precision {precision!r} is none of {', '.join(PRECISIONS)}")
-    imported = importing.load(path)
-    modified_ns = Path(path).stat().st_mtime_ns
+    # Which says what is wrong with the file, if anything is.
+    importing.load(path)
+    return _load(path, Path(path).stat().st_mtime_ns, precision, rewrite)
+
+
+@lru_cache(maxsize=4)
+def _load(path: str, modified_ns: int, precision: str, rewrite: bool) -> importing.Imported:  # noqa: ARG001 - part of the key
     if precision == "bf16":
-        return _bf16(path, modified_ns, rewrite)
+        return _bf16(load(path, "f32", rewrite=rewrite))
     if precision == "int8":
-        return _int8(path, modified_ns, rewrite)
+        imported = quantized.convert(importing.load(path))
+        return dataclasses.replace(imported, module=fast_math.apply(imported.module)) if rewrite else imported
     if rewrite:
-        return _rewritten(path, modified_ns, precision)
-    return imported if precision == "f32" else _fp16(path, modified_ns)
-
-
-@lru_cache(maxsize=2)
-def _rewritten(path: str, modified_ns: int, precision: str) -> importing.Imported:  # noqa: ARG001 - part of the key
-    imported = load(path, precision)
-    module = shuffles.keep_apart(fast_math.apply(imported.module))
-    return dataclasses.replace(imported, module=grouped.preferred(module))
+        imported = load(path, precision)
+        module = shuffles.keep_apart(fast_math.apply(imported.module))
+        return dataclasses.replace(imported, module=grouped.preferred(module))
+    return importing.load(path) if precision == "f32" else _fp16(importing.load(path))
 
 
 def of_target(target: Any) -> list[str]:
@@ -111,12 +112,6 @@ def require(params: Json, target: Any) -> None:
         )
 
 
-@lru_cache(maxsize=2)
-def _int8(path: str, modified_ns: int, rewrite: bool) -> importing.Imported:  # noqa: ARG001 - part of the key
-    imported = quantized.load(path)
-    return dataclasses.replace(imported, module=fast_math.apply(imported.module)) if rewrite else imported
-
-
 @contextmanager
 def blamed(precision: str | None) -> Iterator[None]:
     """Raises EngineFailure ``unsupported_dtype`` for what TVM cannot compile because it is float16."""
@@ -136,11 +131,9 @@ def _unsupported(message: str) -> EngineFailure:
     return EngineFailure("unsupported_dtype", message, hint="Use precision f32.")
 
 
-@lru_cache(maxsize=2)
-def _fp16(path: str, modified_ns: int) -> importing.Imported:  # noqa: ARG001 - part of the key
+def _fp16(imported: importing.Imported) -> importing.Imported:
     """TVM's own conversion, which leaves exponentials, divisions and long sums in float32."""
-    imported = importing.load(path)
-    speedups.use_threads(1)
+    corrections.use_threads(1)
     passes = tvm.transform.Sequential(
         [
             relay.transform.InferType(),
@@ -161,11 +154,9 @@ def _fp16(path: str, modified_ns: int) -> importing.Imported:  # noqa: ARG001 - 
         raise _unsupported(f"TVM cannot convert the model to fp16: {faults.told(error)}") from error
 
 
-@lru_cache(maxsize=2)
-def _bf16(path: str, modified_ns: int, rewrite: bool) -> importing.Imported:  # noqa: ARG001 - part of the key
+def _bf16(imported: importing.Imported) -> importing.Imported:
     """Scales go into the weights first, as they cannot once those are bfloat16."""
-    imported = load(path, "f32", rewrite=rewrite)
-    speedups.use_threads(1)
+    corrections.use_threads(1)
     transform = relay.transform
     fold = [transform.FoldConstant(), transform.FoldScaleAxis(), transform.FoldConstant()]
     before = tvm.transform.Sequential([transform.InferType(), transform.SimplifyInference(), *fold])

@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-import onnx
-import onnx.inliner
 import tvm
 from tvm import autotvm, relay, te
 from tvm.relay.op import op as operators
@@ -17,9 +15,7 @@ from tvm.relay.op import op as operators
 from tuner.engines.protocol import plugins
 from tuner.engines.protocol.plugins import Converter, Operator, Registry
 from tuner.engines.relay import converters
-
-_SHOWN_BY_FRONTEND = "tvm_custom"
-"""The importer's own entry among a node's attributes."""
+from tuner.engines.runtime import importing
 
 
 @lru_cache(maxsize=1)
@@ -40,44 +36,14 @@ def call(name: str, inputs: Sequence[Any], attributes: Mapping[str, Any] | None 
     return relay.Call(operators.get(name), list(inputs), packed)
 
 
-def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with its nodes of other domains than ONNX's named by domain and type, where plugins convert them.
-
-    The importer knows operators by their type alone, and would take ``my.domain::Relu`` for ONNX's. Functions that the
-    model defines are put in place of their calls, except those that a plugin converts.
-    """
-    own = {key for key in install().converters if key[0]}
-    if model.functions:
-        model = onnx.inliner.inline_selected_functions(model, sorted(own), exclude=True)
-    if own:
-        _rename(model.graph, own)
-    return model
-
-
-def _rename(graph: Any, own: set[tuple[str, str]]) -> None:
-    for node in graph.node:
-        if (node.domain, node.op_type) in own:
-            node.op_type = plugins.shown(node.domain, node.op_type)
-        for attribute in node.attribute:
-            for subgraph in [attribute.g] if attribute.HasField("g") else list(attribute.graphs):
-                _rename(subgraph, own)
-
-
 def _adapted(converter: Converter) -> converters.Converter:
     def convert(inputs: Sequence[Any], attributes: Mapping[str, Any], _: Any) -> Any:
-        given = {name: _text(value) for name, value in attributes.items() if name != _SHOWN_BY_FRONTEND}
-        answer = plugins.convert(converter, list(inputs), given)
+        answer = importing.convert(converter, list(inputs), attributes)
         if not isinstance(answer, list | tuple):
             return answer
         return answer[0] if len(answer) == 1 else relay.expr.TupleWrapper(relay.Tuple(list(answer)), len(answer))
 
     return convert
-
-
-def _text(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.decode()
-    return [_text(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _register(operator: Operator) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import tvm
 from tvm.contrib.debugger.debug_executor import GraphModuleDebug
 
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relay import running, speedups
+from tuner.engines.relay import corrections
+from tuner.engines.relay.release import RELEASE
+from tuner.engines.relay.running import Network
+from tuner.engines.runtime.running import assemble, load_library
 
 _PREFIX = "tvmgen_default_"
 
@@ -20,10 +24,11 @@ def layers(bundle: str, inputs: str | None, threads: int, repeat: int) -> list[J
     Uses ``tvm.runtime.profiling``, which adds about a microsecond to each operator. Raises EngineFailure
     ``invalid_bundle`` and ``invalid_inputs``.
     """
-    speedups.use_threads(threads)
-    loaded = running.assemble(bundle, lambda: (running.library(bundle), tvm.cpu(0)), executor=_debugger)
-    running.feed_or_fill(loaded, inputs)
-    reports = [json.loads(loaded.executor.profile().json())["calls"] for _ in range(repeat)]
+    corrections.use_threads(threads)
+    folder = Path(bundle)
+    network = assemble(lambda: Network(folder, load_library(RELEASE, folder), tvm.cpu(0), create=_debugger))
+    network.feed_file(inputs)
+    reports = [json.loads(network.executor.profile().json())["calls"] for _ in range(repeat)]
     return [
         {
             "name": calls[0]["Name"]["string"].removeprefix(_PREFIX),

@@ -8,8 +8,6 @@ no integer form of stays in float32, conversions around it.
 from __future__ import annotations
 
 import dataclasses
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import tvm
@@ -18,9 +16,9 @@ from tvm.ir import TensorAffineType
 from tvm.relay import dataflow_pattern as patterns
 from tvm.target.codegen import llvm_cpu_has_features
 
-from tuner.engines.protocol import faults
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.relay import importing, speedups
+from tuner.engines.relay import corrections, importing
+from tuner.engines.runtime import faults
 
 _FEATURES = ("avx512f", "avx512vnni")
 """Of the instruction that ``templates.byte_products`` calls."""
@@ -34,18 +32,11 @@ def available(target: Any) -> bool:
     return target.kind.name == "llvm" and bool(llvm_cpu_has_features(list(_FEATURES), target))
 
 
-def load(path: str) -> importing.Imported:
-    """``importing.load`` of a quantized model. Raises EngineFailure as that, and ``unsupported_dtype``."""
-    imported = importing.load(path)
+def convert(imported: importing.Imported) -> importing.Imported:
+    """A quantized model with products of integers. Raises EngineFailure ``unsupported_dtype``."""
     if not any(imported.operators.get(name) for name in _CONVERSIONS):
         raise EngineFailure("unsupported_dtype", "an int8 build takes a quantized model, and this one is not quantized")
-    return _integer(path, Path(path).stat().st_mtime_ns)
-
-
-@lru_cache(maxsize=2)
-def _integer(path: str, modified_ns: int) -> importing.Imported:  # noqa: ARG001 - part of the key
-    imported = importing.load(path)
-    speedups.use_threads(1)
+    corrections.use_threads(1)
     passes = tvm.transform.Sequential(
         [
             relay.transform.InferType(),

@@ -9,8 +9,8 @@ from typing import Any
 import tvm
 from tvm.target import codegen, x86
 
-from tuner.engines.protocol import cpus
 from tuner.engines.protocol.serving import EngineFailure
+from tuner.engines.runtime.targets import check_known, known_cpus, llvm_version, refused, unknown
 
 _FAMILIES = {
     "amd64": "x86_64",
@@ -23,28 +23,6 @@ _FAMILIES = {
 }
 """Other names, and generations, of processors that LLVM has one code generator for."""
 _SYSTEMS = ("linux", "android", "none", "darwin", "macosx", "ios", "windows", "freebsd", "netbsd", "openbsd", "fuchsia")
-
-
-def llvm_version() -> str:
-    return str(codegen.llvm_version_major())
-
-
-def native_cpu() -> str:
-    """LLVM's name for the CPU that this process runs on."""
-    return str(codegen.llvm_get_system_cpu())
-
-
-def known_cpus(target: Any = None) -> list[str]:
-    return [str(name) for name in codegen.llvm_get_cpu_archlist(target or tvm.target.Target("llvm"))]
-
-
-def foreign_cpus() -> list[str]:
-    """Those known whose code this host's CPU does not run."""
-
-    def features_of(name: str) -> set[str]:
-        return set(map(str, codegen.llvm_get_cpu_features(tvm.target.Target(f"llvm -mcpu={name}"))))
-
-    return cpus.foreign(known_cpus(), native_cpu(), features_of)
 
 
 def resolve(text: str, threads: int) -> Any:
@@ -66,20 +44,20 @@ def resolve(text: str, threads: int) -> Any:
         _check_triple(values["mtriple"])
     triple = f" -mtriple={values['mtriple']}" if "mtriple" in values else ""
     try:
+        place = f" for{triple}" if triple else ""
         plain = tvm.target.Target(f"llvm{triple}")
         if "mcpu" in values:
-            _check_known("CPU", values["mcpu"], tuple(known_cpus(plain)), triple)
+            check_known(tvm, "CPU", values["mcpu"], known_cpus(tvm, plain), place)
         if "mattr" in values:
             for feature in values["mattr"].split(","):
                 if feature[:1] not in ("+", "-"):
-                    raise _unknown(f"a feature is switched with + or -: {feature!r}", [f"+{feature}"])
-                _check_known("feature", feature[1:], _known_features(triple), triple)
+                    raise unknown(f"a feature is switched with + or -: {feature!r}", [f"+{feature}"])
+                check_known(tvm, "feature", feature[1:], _known_features(triple), place)
         return tvm.target.Target(f"{text} -num-cores={threads}")
     except EngineFailure:
         raise
     except Exception as error:
-        # tvm.error.TVMError, ValueError and TypeError all come out of target parsing.
-        raise _unknown(f"TVM refuses the target {text!r}: {_last_line(error)}", []) from error
+        raise refused(text, error) from error
 
 
 def lanes(target: Any) -> int:
@@ -96,7 +74,7 @@ def _check_triple(triple: str) -> None:
         known = [*built_in, *_FAMILIES]
         near = difflib.get_close_matches(machine, known, n=3, cutoff=0.6)
         if near:
-            raise _unknown(f"LLVM {llvm_version()} knows no processor {machine!r}", near)
+            raise unknown(f"LLVM {llvm_version(tvm)} knows no processor {machine!r}", near)
         raise EngineFailure(
             "unsupported_target",
             f"this engine's LLVM has no code generator for {machine!r}",
@@ -104,30 +82,12 @@ def _check_triple(triple: str) -> None:
         )
     if not any(part in _SYSTEMS for part in rest):
         near = [near for part in rest for near in difflib.get_close_matches(part, _SYSTEMS, n=1, cutoff=0.6)]
-        raise _unknown(f"the triple {triple!r} names no operating system", near or [f"{machine}-linux-gnu"])
+        raise unknown(f"the triple {triple!r} names no operating system", near or [f"{machine}-linux-gnu"])
 
 
 @lru_cache(maxsize=16)
 def _known_features(triple: str) -> tuple[str, ...]:
     """Of all CPUs of a triple: LLVM tells the features of one CPU only. Takes 0.1 s."""
-    cpus = known_cpus(tvm.target.Target(f"llvm{triple}"))
+    cpus = known_cpus(tvm, tvm.target.Target(f"llvm{triple}"))
     each = (codegen.llvm_get_cpu_features(tvm.target.Target(f"llvm{triple} -mcpu={cpu}")) for cpu in cpus)
     return tuple(sorted({str(feature) for features in each for feature in features}))
-
-
-def _check_known(noun: str, name: str, known: tuple[str, ...], triple: str) -> None:
-    if name in known:
-        return
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    place = f" for{triple}" if triple else ""
-    raise _unknown(f"LLVM {llvm_version()} knows no {noun} {name!r}{place}", near)
-
-
-def _unknown(message: str, near: list[str]) -> EngineFailure:
-    hint = f"Did you mean {' or '.join(near)}?" if near else None
-    return EngineFailure("unknown_target", message, hint=hint, details={"near_matches": near})
-
-
-def _last_line(error: Exception) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[-1][:300] if lines else type(error).__name__

@@ -20,7 +20,8 @@ from typing import Any
 import tvm
 from tvm import te, topi
 
-from tuner.engines.relay import speedups, targets
+from tuner.engines.relay import corrections
+from tuner.engines.runtime.targets import native_cpu
 
 LAUNCH_SECONDS = 5e-7
 """Of any kernel in a graph executor, however small the tensor."""
@@ -59,7 +60,7 @@ _MEASURED = {"pack": (0, 16), "unpack_8": (8, 0), "unpack_16": (16, 0), "split":
 
 def of(target: Any, threads: int) -> Costs:
     """For builds for this machine as measured, else the defaults."""
-    if "mtriple" in target.attrs or str(target.attrs.get("mcpu", "")) != targets.native_cpu():
+    if "mtriple" in target.attrs or str(target.attrs.get("mcpu", "")) != native_cpu(tvm):
         return Costs()
     return _of(str(target), threads)
 
@@ -77,11 +78,11 @@ def _of(target: str, threads: int) -> Costs:
 
 def measure(target: Any, threads: int) -> Costs:
     """Takes under a second."""
-    speedups.use_threads(threads)
+    corrections.use_threads(threads)
     try:
         return Costs(**{name: _per_element(target, *pair) for name, pair in _MEASURED.items()})
     finally:
-        speedups.use_threads(1)
+        corrections.use_threads(1)
 
 
 def _per_element(target: Any, block: int, other: int) -> float:

@@ -10,14 +10,13 @@ from typing import Any
 from tvm import autotvm
 
 from tuner.engines.protocol.messages import Json
-from tuner.engines.protocol.rounds import Search
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.relay import choosing, compiling, extracting, importing, measuring, mixed_precision, tuning
-from tuner.engines.relay.ansor import choosing as ansor_choosing
-from tuner.engines.relay.ansor import extracting as ansor_extracting
+from tuner.engines.relay import choosing, compiling, extracting, importing, mixed_precision, targets, tuning
 from tuner.engines.relay.ansor import networks, workloads
-from tuner.engines.relay.ansor import options as ansor_options
+from tuner.engines.relay.ansor import records as ansor_records
 from tuner.engines.relay.ansor import tuning as ansor_tuning
+from tuner.engines.runtime.rounds import Search
+from tuner.engines.runtime.trials import Build
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +28,7 @@ class Tuner:
     extract: Callable[[Json, Any], list[Json]]
     """``domain.tuning_tasks.ExtractedTask`` fields."""
     start: Callable[[Json, Any], Search]
-    build: Callable[[Json, Any], measuring.Build]
+    build: Callable[[Json, Any], Build]
     """How to build a candidate (in place of the target) that a search proposed."""
     prepare: Callable[[Json, Any], tuple[importing.Imported, compiling.Schedules]]
     """The network to build, and with which schedules."""
@@ -47,6 +46,16 @@ def of(params: Json) -> Tuner:
     return TUNERS[name]
 
 
+def start(params: Json) -> Search:
+    """The search of a ``tune`` request."""
+    return of(params).start(params, targets.resolve(params["target"], params["threads"]))
+
+
+def build(params: Json, candidate: Any) -> Build:
+    """How to build a candidate that this search proposed."""
+    return of(params).build(params, candidate)
+
+
 def _load(params: Json) -> importing.Imported:
     return mixed_precision.load(params["model"], params.get("precision") or "f32", rewrite=bool(params.get("rewrite")))
 
@@ -62,9 +71,9 @@ def _start(params: Json, target: Any) -> Search:
     return tuning.TaskTuner(params["workload_key"], target, options, params.get("history"))
 
 
-def _build(params: Json, config: Any) -> measuring.Build:
+def _build(params: Json, config: Any) -> Build:
     place = (params["workload_key"], params["target"], params["threads"])
-    return measuring.Build(function="build", arguments=(*place, int(config.index)))
+    return Build(function="build", arguments=(*place, int(config.index)))
 
 
 def _prepare(params: Json, target: Any) -> tuple[importing.Imported, compiling.Schedules]:
@@ -82,19 +91,19 @@ def _chosen(params: Json, target: Any) -> list[choosing.Pair]:
 
 
 def _ansor_start(params: Json, target: Any) -> Search:
-    ansor_extracting.ensure_known(params, target)
-    options = ansor_options.Options.of(params.get("options"))
+    networks.ensure_known(params, target)
+    options = networks.Options.of(params.get("options"))
     return ansor_tuning.TaskTuner(params["workload_key"], target, options, params.get("history"))
 
 
-def _ansor_build(params: Json, candidate: ansor_tuning.Candidate) -> measuring.Build:
+def _ansor_build(params: Json, candidate: ansor_tuning.Candidate) -> Build:
     key = params["workload_key"]
     arguments = (key, workloads.definition(key), candidate.line, params["target"], params["threads"])
-    return measuring.Build(function="build_ansor", arguments=arguments)
+    return Build(function="build_ansor", arguments=arguments)
 
 
 def _ansor_prepare(params: Json, target: Any) -> tuple[importing.Imported, compiling.Schedules]:
-    schedules = ansor_choosing.choose(params, target)
+    schedules = ansor_records.choose(params, target)
     # Without records Ansor has nothing to say, and its layout suits only what it scheduled.
     return (networks.load(networks.of(params)), schedules) if schedules.config else (_load(params), schedules)
 
@@ -103,10 +112,10 @@ TUNERS = {
     "autotvm": Tuner(load=_load, extract=_extract, start=_start, build=_build, prepare=_prepare, choose=_choose),
     "ansor": Tuner(
         load=lambda params: networks.load(networks.of(params)),
-        extract=ansor_extracting.extract,
+        extract=networks.extract,
         start=_ansor_start,
         build=_ansor_build,
         prepare=_ansor_prepare,
-        choose=lambda params, target: [record.line for record in ansor_choosing.best(params, target).values()],
+        choose=lambda params, target: [record.line for record in ansor_records.best(params, target).values()],
     ),
 }

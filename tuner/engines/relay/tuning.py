@@ -17,8 +17,10 @@ from tvm.autotvm.measure import MeasureErrorNo, MeasureInput, MeasureResult
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.relay import compiling, cost_model, defaults, measuring, searching, soundness, workloads
+from tuner.engines.relay import compiling, cost_model, defaults, searching, workloads
 from tuner.engines.relay.templates import dispatching
+from tuner.engines.runtime.rounds import Progress, Trial
+from tuner.engines.runtime.trials import Measurement
 
 _CHOICES = {
     "search": searching.SEARCHES,
@@ -61,21 +63,6 @@ class Options:
         return chosen
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    index: int
-    is_default: bool
-    same_layout: bool
-    """Whether a network built with it needs no other layout transforms than an untuned build."""
-    measurement: measuring.Measurement
-    line: str
-    """The native AutoTVM record."""
-    digest: str
-    """sha256 of task and schedule, without target and measurement."""
-    finished_at: float
-    """Unix seconds."""
-
-
 class TaskTuner:
     """A search for one workload that is fed by us and lives on between rounds."""
 
@@ -84,10 +71,8 @@ class TaskTuner:
         self.task = workloads.task(workload_key, target)
         self._default = defaults.index(self.task)
         self._same_layout = defaults.same_layout(self.task)
-        self._measured: set[int] = set()
-        self._best = float("inf")
-        self._best_at = 0
-        records = soundness.sound(compiling.load_records(history))
+        self._progress = Progress(n_trial=options.n_trial, early_stopping=options.early_stopping)
+        records = workloads.sound(compiling.load_records(history))
         past = [pair for pair in records if workloads.key(pair[0].task) == workload_key]
         # The same search for the same task and past, whatever was tuned before it.
         seed = int.from_bytes(hashlib.sha256(f"{workload_key}{len(past)}".encode()).digest()[:4], "big")
@@ -101,17 +86,11 @@ class TaskTuner:
     @property
     def exhausted(self) -> str | None:
         """Why no further round makes sense, or None."""
-        if self._search.exhausted:
-            return "space"
-        if self.options.n_trial is not None and self._done >= self.options.n_trial:
-            return "n_trial"
-        if self.options.early_stopping is not None and self._done - self._best_at >= self.options.early_stopping:
-            return "early_stopping"
-        return None
+        return "space" if self._search.exhausted else self._progress.ended
 
     @property
     def best(self) -> float:
-        return self._best
+        return self._progress.best
 
     def propose(self, count: int) -> list[Any]:
         """Up to ``count`` configurations that were never measured.
@@ -119,21 +98,15 @@ class TaskTuner:
         The untuned default comes first of all, so that gains are known; then layouts that neighbours can agree on;
         then, unless the layout is held, the search's choice from the whole space.
         """
-        if self.options.n_trial is not None:
-            count = max(0, min(count, self.options.n_trial - self._done))
+        count = self._progress.allowed(count)
         chosen: list[int] = []
-        if count and self._default is not None and self._default not in self._measured:
+        if count and self._default is not None and self._default not in self._progress.measured:
             chosen.append(self._default)
             self._search.reserve(self._default)
         chosen += self._search.propose(count - len(chosen))
         return [self.task.config_space.get(place) for place in chosen]
 
-    @property
-    def _done(self) -> int:
-        return len(self._measured)
-
-    def learn(self, config: Any, measurement: measuring.Measurement) -> Trial:
-        """Turn one measurement into a trial; ``update`` then teaches the cost model a batch of them."""
+    def learn(self, config: Any, measurement: Measurement) -> Trial:
         finished_at = time.time()
         number = _ERROR_NUMBERS.get(measurement.error or "", MeasureErrorNo.UNKNOWN_ERROR)
         failed = measurement.error is not None
@@ -142,7 +115,6 @@ class TaskTuner:
         pair = (MeasureInput(self.task.target, self.task, config), result)
         self._count(pair)
         return Trial(
-            index=int(config.index),
             is_default=config.index == self._default and dispatching.usual(self.task.name) == self.task.name,
             same_layout=self._same_layout is None or config.index in self._same_layout,
             measurement=measurement,
@@ -162,9 +134,7 @@ class TaskTuner:
 
     def _count(self, pair: Any) -> None:
         own, result = pair
-        self._measured.add(int(own.config.index))
-        if result.error_no == 0 and float(np.mean(result.costs)) < self._best:
-            self._best, self._best_at = float(np.mean(result.costs)), self._done
+        self._progress.count(int(own.config.index), float(np.mean(result.costs)) if result.error_no == 0 else None)
 
     def _fit(self, pairs: Sequence[Any]) -> None:
         # A decoded line knows its schedule by number; our task knows how many operations that is worth.

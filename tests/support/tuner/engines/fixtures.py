@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,12 @@ def relay(engine_logs: Path) -> Iterator[EngineSession]:
 
 
 @pytest.fixture(scope="session")
+def relax(engine_logs: Path) -> Iterator[EngineSession]:
+    with start("relax", engine_logs / "relax.log") as session:
+        yield session
+
+
+@pytest.fixture(scope="session")
 def reference(engine_logs: Path) -> Iterator[EngineSession]:
     with start("reference", engine_logs / "reference.log") as session:
         yield session
@@ -72,3 +79,52 @@ def inputs(reference: EngineSession, tmp_path_factory: pytest.TempPathFactory) -
     folder = tmp_path_factory.mktemp("inputs")
     made = reference.request("make_inputs", {"inputs": [spec], "seeds": [0, 1, 2], "out_dir": str(folder)}, timeout=60)
     return [Path(path) for path in made["paths"]]
+
+
+class Twin:
+    """An engine that tunes, and what it makes of the small network, once for all tests."""
+
+    def __init__(self, name: str, session: EngineSession, prepared: Path, folder: Path) -> None:
+        self.name = name
+        self.session = session
+        self.target = f"llvm -mcpu={session.hello['mcpu']}"
+        self._folder = folder
+        self.place: dict[str, Any] = {"model": str(prepared), "target": self.target, "threads": 1}
+        """The params that every request about the small network shares."""
+        if name == "relax":
+            self.place |= {"tuner": "metaschedule", "options": {}}
+        self.definitions = folder / "definitions"
+
+    @cached_property
+    def tasks(self) -> list[dict[str, Any]]:
+        params = {**self.place, "out_dir": str(self.definitions)}
+        extracted: list[dict[str, Any]] = self.session.request("extract", params, timeout=120)["tasks"]
+        return extracted
+
+    @cached_property
+    def untuned(self) -> Path:
+        """The folder of an untuned build."""
+        params = {**self.place, "tuner": None, "records": None, "out_dir": str(self._folder / "untuned")}
+        self.session.request("compile", params, timeout=120)
+        return self._folder / "untuned"
+
+    def workload(self, task: dict[str, Any]) -> dict[str, Any]:
+        """The params of a round for a task."""
+        defined = {"task": str(self.definitions / task["definition"])} if task.get("definition") else {}
+        return {**self.place, "workload_key": task["workload_key"], **defined}
+
+
+@pytest.fixture(scope="session")
+def relay_twin(relay: EngineSession, prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Twin:
+    return Twin("relay", relay, prepared, tmp_path_factory.mktemp("relay"))
+
+
+@pytest.fixture(scope="session")
+def relax_twin(relax: EngineSession, prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Twin:
+    return Twin("relax", relax, prepared, tmp_path_factory.mktemp("relax"))
+
+
+@pytest.fixture(scope="session", params=["relay", "relax"])
+def twin(request: pytest.FixtureRequest) -> Twin:
+    found: Twin = request.getfixturevalue(f"{request.param}_twin")
+    return found

@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 from onnx import helper, numpy_helper
 
-from tuner.engines.protocol import constants
+from tuner.engines.runtime import importing
 
 Shapes = dict[str, tuple[int, ...]]
 _SMALL = 1024
@@ -19,7 +19,7 @@ _SMALL = 1024
 def lift_constants(model: onnx.ModelProto) -> None:
     """Make every ``Constant`` of the main graph an initializer; sparse and string ones stay."""
     graph = model.graph
-    constants.use_tensors(graph, helper)
+    importing.use_tensors(graph)
     kept = []
     for node in graph.node:
         value = node.attribute[0] if node.op_type == "Constant" and len(node.attribute) == 1 else None

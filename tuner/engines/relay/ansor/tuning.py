@@ -1,11 +1,16 @@
-"""Tuning one task with Ansor, round by round."""
+"""Tuning one task with Ansor, round by round.
+
+A round is searched in plans of a few candidates. A cost model, boosted trees that predict the throughput of a schedule
+from the features of its statements, chooses among those that an evolution comes up with.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,11 +19,111 @@ import numpy as np
 from tvm import auto_scheduler
 from tvm.auto_scheduler.measure import recover_measure_input
 
-from tuner.engines.protocol.trials import Measurement
-from tuner.engines.relay import speedups
-from tuner.engines.relay.ansor import records, searching, workloads
-from tuner.engines.relay.ansor.cost_model import CostModel
-from tuner.engines.relay.ansor.options import Options
+from tuner.engines.relay import corrections
+from tuner.engines.relay.ansor import records, workloads
+from tuner.engines.relay.ansor.networks import Options
+from tuner.engines.runtime.environment import cores
+from tuner.engines.runtime.rounds import Progress, Trial
+from tuner.engines.runtime.trials import Measurement
+
+WARM = 15
+"""More measurements than these, of any tasks, and predictions are followed: two rounds. XGBModel's 100 are more than a
+task of ours may get, and what one task taught was seen to choose well for the next from its first candidate on."""
+
+Pair = tuple[str, Any, Any]
+"""Digest of the schedule, ``MeasureInput``, ``MeasureResult``"""
+
+
+class CostModel(auto_scheduler.XGBModel):
+    """One for all tasks of a target, as Ansor has it: what is learned of one convolution holds for the next.
+
+    It is trained anew when its data have grown by a fifth, never with more than one thread: its data are small.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(verbose_eval=0, num_warmup_sample=WARM, adaptive_training=True)
+        self.xgb_params["nthread"] = 1
+        self._known: set[str] = set()
+
+    def learn(self, pairs: Sequence[Pair]) -> None:
+        """Add measurements; those that it has already count once."""
+        new = [pair for pair in pairs if pair[0] not in self._known]
+        # Features are extracted from the subgraph, which the line alone does not hold.
+        new = [pair for pair in new if workloads.is_known(str(pair[1].task.workload_key))]
+        self._known.update(pair[0] for pair in new)
+        self.update([measured for _, measured, _ in new], [result for _, _, result in new])
+
+
+PLAN_SIZE = 8
+"""Candidates of one evolution: a round of the host's, so that each round follows all that the ones before it taught."""
+POPULATION_PER_CORE, MOST_POPULATION = 48, 512
+"""Schedules of a generation. Predicting one takes some 5 ms of a core, measuring a candidate 100 to 200 ms: so a plan's
+search takes about as long as its measurements. Ansor's 2048 took 111 s a plan on two cores."""
+GENERATIONS = 3
+LEAST_SAMPLED = 16
+"""Random schedules to start from; where there are fewer, sampling goes on in vain until TVM gives up."""
+_RANDOM_SHARE = 0.125
+"""Ansor's ε: candidates of a plan that are taken whatever the model says of them."""
+_PARENTS = 0.2
+"""Share of a generation that comes from the fastest schedules so far."""
+_BARREN_SEARCHES = 2
+
+
+class Search:
+    """Proposes states of one ``SearchTask``; ``is_new`` says of a state whether it may be proposed."""
+
+    def __init__(self, task: Any, model: CostModel, seed: int, is_new: Callable[[Any], bool]) -> None:
+        self._model = model
+        self._is_new = is_new
+        self._random = random.Random(seed)  # noqa: S311 - a search, no secret
+        self._population = min(MOST_POPULATION, POPULATION_PER_CORE * max(2, cores()))
+        settings = {
+            "evolutionary_search_population": self._population,
+            "evolutionary_search_num_iters": GENERATIONS,
+            "sample_init_min_population": LEAST_SAMPLED,
+        }
+        self._policy = auto_scheduler.SketchPolicy(task, model, params=settings, seed=seed or 1, verbose=0)
+        self._fastest: list[tuple[float, Any]] = []
+        self._told = 0
+
+    def tell(self, state: Any, seconds: float) -> None:
+        """A valid measurement of a complete state."""
+        self._told += 1
+        self._fastest.append((seconds, state))
+        self._fastest.sort(key=lambda pair: pair[0])
+        del self._fastest[int(self._population * _PARENTS) :]
+
+    def plan(self) -> list[Any]:
+        """New states, best first; none when the space seems to have no more."""
+        for _ in range(_BARREN_SEARCHES):
+            states = self._search()
+            if states:
+                return states
+        return []
+
+    def _search(self) -> list[Any]:
+        sampled = list(self._policy.sample_initial_population())
+        self._random.shuffle(sampled)
+        parents = [state for _, state in self._fastest]
+        # A model that knows nothing yet predicts at random. Mutated schedules are better than sampled ones even so.
+        # The policy does not know what was measured: room for all of it, should that be what the model likes best.
+        wanted = 2 * PLAN_SIZE + self._told
+        evolved = list(self._policy.evolutionary_search(sampled + parents, wanted))
+        taken: set[str] = set()
+        by_chance = int(PLAN_SIZE * _RANDOM_SHARE)
+        chosen = self._new(evolved, PLAN_SIZE - by_chance, taken)
+        return chosen + self._new(sampled, PLAN_SIZE - len(chosen), taken)
+
+    def _new(self, states: list[Any], count: int, taken: set[str]) -> list[Any]:
+        chosen: list[Any] = []
+        for state in states:
+            if len(chosen) == count:
+                break
+            if self._is_new(state) and str(state) not in taken:
+                taken.add(str(state))
+                chosen.append(state)
+        return chosen
+
 
 MOST_TAUGHT = 512
 """Measurements of other workloads that a history may teach."""
@@ -38,67 +143,40 @@ class Candidate:
     digest: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """``tuner.engines.protocol.rounds.Trial``"""
-
-    measurement: Measurement
-    line: str
-    digest: str
-    finished_at: float
-    result: Any
-    """``MeasureResult``"""
-    measured: Any
-    """``MeasureInput``"""
-    is_default: bool = False
-    """What an untuned build does comes from TOPI; no transform steps write it."""
-    same_layout: bool = False
-
-
 class TaskTuner:
     """``tuners.TaskTuner``"""
 
     def __init__(self, workload_key: str, target: Any, options: Options, history: str | None) -> None:
-        self._options = options
         self._model = model = cost_model(str(target))
         self._key = workload_key
         self._task = workloads.search_task(workload_key, target)
-        self._measured: set[str] = set()
+        self._progress = Progress(n_trial=options.n_trial, early_stopping=options.early_stopping)
         self._plan: list[Candidate] = []
-        self._best, self._best_at = float("inf"), 0
         self._is_barren = False
         past = list(records.read(history))
         own = [record for record in past if record.workload_key == workload_key]
         # The same search for the same task and past, whatever was tuned before it.
         seed = int.from_bytes(hashlib.sha256(f"{workload_key}{len(own)}".encode()).digest()[:3], "big")
         np.random.seed(seed)
-        self._search = searching.Search(self._task, model, seed, self._is_new)
+        self._search = Search(self._task, model, seed, self._is_new)
         if options.transfer:
             self._teach([record for record in past if record.workload_key != workload_key])
         self._resume(own)
 
     @property
     def exhausted(self) -> str | None:
-        if self._is_barren:
-            return "space"
-        done = len(self._measured)
-        if self._options.n_trial is not None and done >= self._options.n_trial:
-            return "n_trial"
-        if self._options.early_stopping is not None and done - self._best_at >= self._options.early_stopping:
-            return "early_stopping"
-        return None
+        return "space" if self._is_barren else self._progress.ended
 
     @property
     def best(self) -> float:
-        return self._best
+        return self._progress.best
 
     def propose(self, count: int) -> list[Candidate]:
         """Of the plan at hand, or of a new one where that is used up, up to ``count``."""
-        if self._options.n_trial is not None:
-            count = max(0, min(count, self._options.n_trial - len(self._measured)))
+        count = self._progress.allowed(count)
         if not self._plan and count:
             # Idle threads of TVM's pool would spin beside the search's own.
-            speedups.use_threads(1)
+            corrections.use_threads(1)
             self._plan = [self._candidate(state) for state in self._search.plan()]
             self._is_barren = not self._plan
         chosen, self._plan = self._plan[:count], self._plan[count:]
@@ -115,12 +193,13 @@ class TaskTuner:
             line=line,
             digest=candidate.digest,
             finished_at=finished_at,
-            result=result,
-            measured=measured,
+            # What an untuned build does comes from TOPI; no transform steps write it.
+            same_layout=False,
+            native=(measured, result),
         )
 
     def update(self, trials: Sequence[Trial]) -> None:
-        self._model.learn([(trial.digest, trial.measured, trial.result) for trial in trials])
+        self._model.learn([(trial.digest, *trial.native) for trial in trials])
 
     def _candidate(self, state: Any) -> Candidate:
         _, line = records.write(auto_scheduler.MeasureInput(self._task, state), (), "unknown", 0.0)
@@ -130,15 +209,12 @@ class TaskTuner:
         return workloads.digest(self._key, json.loads(line)["i"][1][1])
 
     def _is_new(self, state: Any) -> bool:
-        return self._candidate(state).digest not in self._measured
+        return self._candidate(state).digest not in self._progress.measured
 
     def _count(self, digest: str, seconds: float | None, state: Any) -> None:
-        self._measured.add(digest)
-        if seconds is None:
-            return
-        if seconds < self._best:
-            self._best, self._best_at = seconds, len(self._measured)
-        self._search.tell(state, seconds)
+        self._progress.count(digest, seconds)
+        if seconds is not None:
+            self._search.tell(state, seconds)
 
     def _resume(self, own: Sequence[records.Record]) -> None:
         for record in own:

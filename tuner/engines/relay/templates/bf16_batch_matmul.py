@@ -9,9 +9,8 @@ from tvm.relay.op import op as operators
 from tvm.relay.op.strategy.generic import wrap_topi_schedule
 from tvm.topi.utils import get_const_tuple
 
-from tuner.engines.relay.templates import bf16_dense, dispatching, schedules
+from tuner.engines.relay.templates import bf16_dense, dispatching
 from tuner.engines.relay.templates import bf16_products as products
-from tuner.engines.relay.templates import bf16_tiles as tiles
 
 TASK = "batch_matmul_bf16.x86"
 _TAG = "batch_matmul_bf16"
@@ -54,7 +53,7 @@ def schedule_batch_product(cfg: Any, outs: Any) -> Any:
     def plan(schedule: Any, op: Any, out: Any) -> None:
         bf16_dense.schedule_product(schedule, cfg, op.output(0), out)
 
-    return schedules.of_tagged(outs, _TAG, plan)
+    return dispatching.of_tagged(outs, _TAG, plan)
 
 
 def is_worth(call: Any) -> bool:
@@ -68,7 +67,7 @@ def _fits(attrs: Any, left: Any, right: Any) -> bool:
     if attrs.transpose_a or not attrs.transpose_b or not static:
         return False
     (batch, _, depth), (other, columns, _) = ([int(size) for size in shape] for shape in (left, right))
-    return batch == other and columns % tiles.MULTIPLE == 0 and depth % _PAIR == 0 and min(columns, depth) >= _FEWEST
+    return batch == other and columns % products.MULTIPLE == 0 and depth % _PAIR == 0 and min(columns, depth) >= _FEWEST
 
 
 def _takes(attrs: Any, tensors: list[Any], target: Any) -> bool:

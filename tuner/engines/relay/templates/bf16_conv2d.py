@@ -18,8 +18,7 @@ from tvm.topi.nn.utils import get_pad_tuple
 from tvm.topi.utils import get_const_tuple
 
 from tuner.engines.relay.templates import bf16_products as products
-from tuner.engines.relay.templates import bf16_tiles as tiles
-from tuner.engines.relay.templates import dispatching, schedules
+from tuner.engines.relay.templates import dispatching
 
 TASK = "conv2d_NCHWc_bf16.x86"
 _TAG = "conv2d_NCHWc_bf16"
@@ -46,7 +45,7 @@ def conv2d_blocked(
     """
     shape = _Shape(data, kernel, strides, padding, dilation)
     cfg.define_split("tile_ic", shape.inputs, num_outputs=2, filter=lambda entity: entity.size[-1] % _PAIR == 0)
-    cfg.define_split("tile_oc", shape.outputs, num_outputs=2, filter=tiles.fits_registers)
+    cfg.define_split("tile_oc", shape.outputs, num_outputs=2, filter=products.fits_registers)
     cfg.define_split("tile_ow", shape.out_width, num_outputs=2, filter=lambda entity: entity.size[-1] <= 30)
     cfg.define_knob("unroll_kw", [False, True] if shape.kernel[1] > 1 else [False])
     cfg.add_flop(2 * shape.products)
@@ -60,7 +59,7 @@ def conv2d_blocked(
 @autotvm.register_topi_schedule(TASK)
 def schedule_conv2d_blocked(cfg: Any, outs: Any) -> Any:
     """Of what ``conv2d_blocked`` computes, and whatever elementwise operators follow it."""
-    return schedules.of_tagged(outs, _TAG, lambda schedule, op, out: _schedule(schedule, cfg, op.output(0), out))
+    return dispatching.of_tagged(outs, _TAG, lambda schedule, op, out: _schedule(schedule, cfg, op.output(0), out))
 
 
 class _Shape:
@@ -92,9 +91,9 @@ def _two(value: Any) -> tuple[int, int]:
 
 
 def _set_default(cfg: Any, shape: _Shape) -> None:
-    inputs = tiles.input_block(shape.inputs, shape.width)
-    outputs = tiles.output_block(shape.outputs, shape.out_width)
-    width = tiles.outputs(shape.out_width, outputs)
+    inputs = products.input_block(shape.inputs, shape.width)
+    outputs = products.output_block(shape.outputs, shape.out_width)
+    width = products.outputs(shape.out_width, outputs)
     cfg["tile_ic"] = SplitEntity([shape.inputs // inputs, inputs])
     cfg["tile_oc"] = SplitEntity([shape.outputs // outputs, outputs])
     cfg["tile_ow"] = SplitEntity([shape.out_width // width, width])
@@ -215,7 +214,7 @@ def is_worth(call: Any) -> bool:
     if not isinstance(kernel, relay.Constant) or attrs.groups != 1 or call.checked_type.dtype != "float32":
         return False
     planar = attrs.data_layout == "NCHW" and attrs.kernel_layout == "OIHW" and attrs.out_layout in ("", "NCHW")
-    return planar and int(kernel.checked_type.shape[0]) % tiles.MULTIPLE == 0
+    return planar and int(kernel.checked_type.shape[0]) % products.MULTIPLE == 0
 
 
 def _takes(attrs: Any, tensors: list[Any], target: Any) -> bool:
@@ -225,7 +224,7 @@ def _takes(attrs: Any, tensors: list[Any], target: Any) -> bool:
     if len(data.shape) == 5:
         return len(kernel.shape) == 7
     planar = attrs.data_layout == "NCHW" and attrs.kernel_layout == "OIHW" and attrs.groups == 1
-    return planar and int(kernel.shape[0]) % tiles.MULTIPLE == 0 and int(kernel.shape[1]) % _PAIR == 0
+    return planar and int(kernel.shape[0]) % products.MULTIPLE == 0 and int(kernel.shape[1]) % _PAIR == 0
 
 
 def _planar(data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any, out_dtype: str) -> Any:

@@ -11,8 +11,7 @@ from tvm.relay.op.strategy.generic import wrap_compute_dense, wrap_topi_schedule
 from tvm.topi.utils import get_const_tuple
 
 from tuner.engines.relay.templates import bf16_products as products
-from tuner.engines.relay.templates import bf16_tiles as tiles
-from tuner.engines.relay.templates import dispatching, schedules
+from tuner.engines.relay.templates import dispatching
 
 TASK = "dense_pack_bf16.x86"
 _TAG = "dense_pack_bf16"
@@ -45,23 +44,25 @@ def dense_packed(cfg: Any, data: Any, weight: Any, bias: Any = None, _out_dtype:
 @autotvm.register_topi_schedule(TASK)
 def schedule_dense_packed(cfg: Any, outs: Any) -> Any:
     """Of what ``dense_packed`` computes, and whatever elementwise operators follow it."""
-    return schedules.of_tagged(outs, _TAG, lambda schedule, op, out: schedule_product(schedule, cfg, op.output(0), out))
+    return dispatching.of_tagged(
+        outs, _TAG, lambda schedule, op, out: schedule_product(schedule, cfg, op.output(0), out)
+    )
 
 
 def define_tiles(cfg: Any, rows: int, columns: int) -> None:
     """The search space of a product, and its default where a fallback asks for it."""
     cfg.define_split("tile_y", rows, num_outputs=2, filter=lambda entity: entity.size[-1] <= 30)
-    cfg.define_split("tile_x", columns, num_outputs=2, filter=tiles.fits_registers)
+    cfg.define_split("tile_x", columns, num_outputs=2, filter=products.fits_registers)
     if cfg.is_fallback:
         _set_default(cfg, rows, columns)
 
 
 def _set_default(cfg: Any, rows: int, columns: int) -> None:
-    block = tiles.output_block(columns, rows)
+    block = products.output_block(columns, rows)
     if rows == 1:
         # Nothing shares a load of weights: more columns at once hide the latency of their sums.
-        block = max(each for each in tiles.divisors(columns) if each % block == 0 and tiles.vectors(each) <= 8)
-    height = tiles.outputs(rows, block)
+        block = max(each for each in products.divisors(columns) if each % block == 0 and products.vectors(each) <= 8)
+    height = products.outputs(rows, block)
     cfg["tile_y"] = SplitEntity([rows // height, height])
     cfg["tile_x"] = SplitEntity([columns // block, block])
 
@@ -119,7 +120,7 @@ def is_worth(call: Any) -> bool:
 def fits(weight: Any) -> bool:
     """Whether rows of the weights ``(n, k)`` fill lanes, and their numbers pairs."""
     columns, depth = (int(size) for size in weight.shape)
-    return columns % tiles.MULTIPLE == 0 and depth % _PAIR == 0
+    return columns % products.MULTIPLE == 0 and depth % _PAIR == 0
 
 
 def _takes(_: Any, tensors: list[Any], target: Any) -> bool:

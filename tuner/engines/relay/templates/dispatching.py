@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
-from tvm import autotvm, relay
+from tvm import autotvm, relay, te
 from tvm.relay.op.strategy import generic as strategies
 from tvm.relay.op.strategy import x86
 from tvm.topi import nn
+from tvm.topi.utils import traverse_inline
 from tvm.topi.x86 import conv2d_alter_op, dense_alter_op
 
 Offer = Callable[[Any, list[Any], Any, Any, Any], Any]
@@ -108,3 +109,19 @@ def _alter(operator: str) -> Callable[..., Any]:
         return _ALTERED[operator](attrs, inputs, tinfos, out_type)
 
     return alter
+
+
+def of_tagged(outs: Any, tag: str, plan: Callable[[Any, Any, Any], None]) -> Any:
+    """A ``te.Schedule`` of ``outs``, whose elementwise operators are inlined up to the last.
+
+    ``plan(schedule, op, out)`` schedules the one operator with this tag, together with the last output.
+    """
+    outs = [outs] if isinstance(outs, te.Tensor) else list(outs)
+    schedule = te.create_schedule([each.op for each in outs])
+
+    def visit(op: Any) -> None:
+        if op.tag == tag:
+            plan(schedule, op, outs[0])
+
+    traverse_inline(schedule, outs[0].op, visit)
+    return schedule

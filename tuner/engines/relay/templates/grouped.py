@@ -21,7 +21,7 @@ from tvm.topi.nn.utils import get_pad_tuple
 from tvm.topi.utils import get_const_tuple
 from tvm.topi.x86 import conv2d_avx_1x1, conv2d_avx_common
 
-from tuner.engines.relay.templates import dispatching, schedules
+from tuner.engines.relay.templates import dispatching
 
 TASK = "group_conv2d_NCHWc.x86"
 _TAG = "conv2d_NCHWc"
@@ -85,7 +85,7 @@ def schedule_grouped(cfg: Any, outs: Any) -> Any:
         loops = conv2d_avx_1x1 if is_point else conv2d_avx_common
         loops._schedule_conv_NCHWc(schedule, cfg, data, kernel, op.output(0), out)
 
-    return schedules.of_tagged(outs, _TAG, plan)
+    return dispatching.of_tagged(outs, _TAG, plan)
 
 
 def preferred(module: Any) -> Any:

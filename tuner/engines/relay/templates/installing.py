@@ -9,7 +9,7 @@ from tuner.engines.relay.templates import (
     byte_products,
     dispatching,
     grouped,
-    winograd_calls,
+    winograd,
 )
 
 _TEMPLATES: tuple[dispatching.Template, ...] = (
@@ -17,7 +17,7 @@ _TEMPLATES: tuple[dispatching.Template, ...] = (
     bf16_conv2d.TEMPLATE,
     bf16_dense.TEMPLATE,
     grouped.TEMPLATE,
-    winograd_calls.TEMPLATE,
+    winograd.TEMPLATE,
 )
 
 

@@ -1,48 +1,33 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.tuner.engines.fixtures import start
-from tuner.session import EngineSession
-
-THREADS = 1
+from tests.support.tuner.engines.fixtures import Twin
 
 
 @pytest.fixture(scope="session")
-def relax(engine_logs: Path) -> Iterator[EngineSession]:
-    with start("relax", engine_logs / "relax.log") as session:
-        yield session
+def target(relax_twin: Twin) -> str:
+    return relax_twin.target
 
 
 @pytest.fixture(scope="session")
-def target(relax: EngineSession) -> str:
-    return f"llvm -mcpu={relax.hello['mcpu']}"
+def place(relax_twin: Twin) -> dict[str, Any]:
+    return relax_twin.place
 
 
 @pytest.fixture(scope="session")
-def place(prepared: Path, target: str) -> dict[str, Any]:
-    """The params that every request about the small network shares."""
-    return {"model": str(prepared), "target": target, "threads": THREADS, "tuner": "metaschedule", "options": {}}
+def tasks(relax_twin: Twin) -> list[dict[str, Any]]:
+    return relax_twin.tasks
 
 
 @pytest.fixture(scope="session")
-def definitions(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("definitions")
+def untuned(relax_twin: Twin) -> Path:
+    return relax_twin.untuned
 
 
 @pytest.fixture(scope="session")
-def tasks(relax: EngineSession, place: dict[str, Any], definitions: Path) -> list[dict[str, Any]]:
-    params = {**place, "out_dir": str(definitions)}
-    extracted: list[dict[str, Any]] = relax.request("extract", params, timeout=120)["tasks"]
-    return extracted
-
-
-@pytest.fixture(scope="session")
-def untuned(relax: EngineSession, place: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("untuned-relax")
-    relax.request("compile", {**place, "tuner": None, "records": None, "out_dir": str(folder)}, timeout=120)
-    return folder
+def definitions(relax_twin: Twin, tasks: list[dict[str, Any]]) -> Path:
+    return relax_twin.definitions

@@ -8,38 +8,22 @@ from typing import Any
 
 import pytest
 
-from tests.contract.tuner.engines.relax.test_tuning import MEASURE
+from tests.support.tuner.engines.asking import Trials, tune
+from tests.support.tuner.engines.fixtures import Twin
 from tuner.session import EngineSession
 
 pytestmark = pytest.mark.engine
 
 
 @pytest.fixture(scope="module")
-def lines(
-    relax: EngineSession,
-    place: dict[str, Any],
-    tasks: list[dict[str, Any]],
-    definitions: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> list[str]:
+def lines(relax_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """A trial of each task."""
     journal = tmp_path_factory.mktemp("trials") / "journal.jsonl"
-    for task in tasks:
-        request = {
-            **place,
-            "workload_key": task["workload_key"],
-            "task": str(definitions / task["definition"]),
-            # A search of its own: others in this session begin anew.
-            "options": {"n_trial": 1000},
-            "trials": 1,
-            "first_trial": 0,
-            "measure": MEASURE,
-            "history": None,
-            "journal": str(journal),
-            "seconds": None,
-        }
-        relax.request("tune", request, timeout=120)
-    trials = [json.loads(line) for line in journal.read_text().splitlines()]
+    trials: Trials = []
+    for task in relax_twin.tasks:
+        # A search of its own: others in this session begin anew.
+        options = {"n_trial": 1000}
+        trials += tune(relax_twin.session, relax_twin.workload(task), journal, trials=1, options=options)[1]
     return [trial["schedule"] for trial in trials if trial["error"] is None]
 
 

@@ -16,10 +16,11 @@ pytestmark = pytest.mark.engine
 CALLED = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from tuner.engines.relax import environment
+from tuner.engines.runtime import environment
 environment.apply()
 import tvm
-from tuner.engines.relax import compiling, importing, lowering, records
+from tuner.engines.relax import compiling, importing, records
+from tuner.engines.relax import lowering
 _, _, model, target, path = sys.argv[:5]
 build = lowering.Build.of({"target": target, "threads": 1})
 

@@ -5,30 +5,24 @@ from typing import Any
 
 import pytest
 
-from tuner.session import EngineSession
-
-THREADS = 1
+from tests.support.tuner.engines.fixtures import Twin
 
 
 @pytest.fixture(scope="session")
-def target(relay: EngineSession) -> str:
-    return f"llvm -mcpu={relay.hello['mcpu']}"
+def target(relay_twin: Twin) -> str:
+    return relay_twin.target
 
 
 @pytest.fixture(scope="session")
-def place(prepared: Path, target: str) -> dict[str, Any]:
-    """The params that every request about the small network shares."""
-    return {"model": str(prepared), "target": target, "threads": THREADS}
+def place(relay_twin: Twin) -> dict[str, Any]:
+    return relay_twin.place
 
 
 @pytest.fixture(scope="session")
-def tasks(relay: EngineSession, place: dict[str, Any]) -> list[dict[str, Any]]:
-    extracted: list[dict[str, Any]] = relay.request("extract", place, timeout=120)["tasks"]
-    return extracted
+def tasks(relay_twin: Twin) -> list[dict[str, Any]]:
+    return relay_twin.tasks
 
 
 @pytest.fixture(scope="session")
-def untuned(relay: EngineSession, place: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("untuned")
-    relay.request("compile", {**place, "records": None, "out_dir": str(folder)}, timeout=120)
-    return folder
+def untuned(relay_twin: Twin) -> Path:
+    return relay_twin.untuned

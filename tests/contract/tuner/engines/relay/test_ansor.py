@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -14,52 +13,17 @@ from domain import errors
 from domain.records import TrialError
 from domain.tuning_tasks import ENDLESS
 from tests.support import models
-from tests.support.tuner.engines.fixtures import home, start
-from tuner import catalogue, environments
+from tests.support.tuner.engines import asking
+from tests.support.tuner.engines.asking import Trials
+from tests.support.tuner.engines.fixtures import start
 from tuner.session import EngineSession
 
 pytestmark = pytest.mark.engine
-
-MEASURE = {"number": 1, "repeat": 1, "min_repeat_ms": 1, "timeout": 20.0}
-
-Trials = list[dict[str, Any]]
-
-
-def _tune(engine: EngineSession, params: dict[str, Any], journal: Path, **more: Any) -> tuple[dict[str, Any], Trials]:
-    trials: Trials = []
-
-    def keep(kind: str, data: dict[str, Any]) -> None:
-        if kind == "trial":
-            assert json.dumps(data, separators=(",", ":")) in journal.read_text().splitlines()
-            trials.append(data)
-
-    request = {
-        "trials": 3,
-        "measure": MEASURE,
-        "task": None,
-        "history": None,
-        "journal": str(journal),
-        "seconds": None,
-        "first_trial": 0,
-        **params,
-        **more,
-    }
-    return engine.request("tune", request, timeout=120, on_event=keep), trials
 
 
 def _write(path: Path, trials: Trials) -> str:
     path.write_text("".join(trial["schedule"] + "\n" for trial in trials))
     return str(path)
-
-
-def _inside(script: str, *arguments: str) -> dict[str, Any]:
-    """What a script that runs in the relay environment prints last, as JSON."""
-    python = environments.interpreter(catalogue.get("relay"), home())
-    command = [str(python), "-c", script, *arguments]
-    done = subprocess.run(command, cwd=catalogue.ROOT, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +61,7 @@ def tune(
         for task in tasks:
             round_ = {**ours, "workload_key": task["workload_key"], "task": str(folder / task["definition"])}
             for first in (0, 3):
-                trials += _tune(relay, round_, folder / "journal.jsonl", first_trial=first)[1]
+                trials += asking.tune(relay, round_, folder / "journal.jsonl", first_trial=first, trials=3)[1]
         return Tuned(place=ours, folder=folder, tasks=tasks, trials=trials)
 
     return tune
@@ -177,17 +141,17 @@ def test_a_fresh_engine_measures_nothing_again_and_needs_no_model(
     round_ = {**nhwc.task("max_pool2d"), "model": str(tmp_path / "no.onnx")}
     history = _write(tmp_path / "history", nhwc.trials)
     before = {trial["schedule_digest"] for trial in nhwc.of(round_["workload_key"])}
-    answer, trials = _tune(fresh, round_, tmp_path / "j", history=history, first_trial=6, trials=5)
+    answer, trials = asking.tune(fresh, round_, tmp_path / "j", history=history, first_trial=6, trials=5)
     assert answer["trials"] == len(trials) == 5
     assert not before & {trial["schedule_digest"] for trial in trials}
     assert [trial["trial_number"] for trial in trials] == list(range(6, 11))
 
 
 def test_a_task_without_definition_is_found_in_the_model(fresh: EngineSession, nhwc: Tuned, tmp_path: Path) -> None:
-    _, trials = _tune(fresh, {**nhwc.task("dense"), "task": None}, tmp_path / "j", trials=1)
+    _, trials = asking.tune(fresh, {**nhwc.task("dense"), "task": None}, tmp_path / "j", trials=1)
     assert len(trials) == 1
     with pytest.raises(errors.EngineRequestFailed) as caught:
-        _tune(fresh, {**nhwc.place, "workload_key": '["0123",[1,2]]'}, tmp_path / "j")
+        asking.tune(fresh, {**nhwc.place, "workload_key": '["0123",[1,2]]'}, tmp_path / "j")
     assert caught.value.engine_code == "unknown_workload"
 
 
@@ -226,7 +190,9 @@ def test_plain_tvm_takes_the_native_lines(
 ) -> None:
     records = _write(tmp_path / "records.json", tuned.trials)
     layout = tuned.place["options"]["layout"]
-    told = _inside(PLAIN_TVM, str(prepared), records, layout, target, str(inputs[0]), str(tmp_path / "a.npz"))
+    told = asking.told_inside(
+        "relay", PLAIN_TVM, str(prepared), records, layout, target, str(inputs[0]), str(tmp_path / "a.npz")
+    )
     assert told["lines"] == len(tuned.trials) == 30
     assert told["valid"] == sum(trial["error"] is None for trial in tuned.trials)
     assert len(told["applied"]) == 5
@@ -256,13 +222,13 @@ def test_failed_candidates_are_data_and_not_tried_again(
 ) -> None:
     round_ = nhwc.task("conv2d")
     # Other options make another search.
-    hasty = {"measure": {**MEASURE, "timeout": 0.001}, "options": {**nhwc.place["options"], "n_trial": 50}}
-    answer, failed = _tune(relay, round_, tmp_path / "j", **hasty)
+    hasty = {"measure": {**asking.MEASURE, "timeout": 0.001}, "options": {**nhwc.place["options"], "n_trial": 50}}
+    answer, failed = asking.tune(relay, round_, tmp_path / "j", trials=3, **hasty)
     assert answer["trials"] == 3
     assert all(trial["error"] in (TrialError.BUILD_TIMEOUT, TrialError.RUN_TIMEOUT) for trial in failed)
     assert all(json.loads(trial["schedule"])["r"][1] in (6, 7) for trial in failed)
     history = _write(tmp_path / "history", failed)
-    _, trials = _tune(fresh, round_, tmp_path / "j", trials=4, first_trial=3, history=history)
+    _, trials = asking.tune(fresh, round_, tmp_path / "j", trials=4, first_trial=3, history=history)
     assert any(trial["error"] is None for trial in trials)
     assert not {trial["schedule_digest"] for trial in failed} & {trial["schedule_digest"] for trial in trials}
     # A network has no use for a workload whose every trial failed.
@@ -272,7 +238,7 @@ def test_failed_candidates_are_data_and_not_tried_again(
 
 BROKEN = """
 import json, sys
-from tuner.engines.relay import environment
+from tuner.engines.runtime import environment
 environment.apply()
 from tuner.engines.relay import candidates
 key, definition, line, target, path = sys.argv[1:]
@@ -286,16 +252,16 @@ def test_steps_that_do_not_fit_are_an_invalid_schedule(nhwc: Tuned, target: str,
     record = json.loads(nhwc.of(round_["workload_key"])[0]["schedule"])
     record["i"][1][1].append(["SP", 99, 0, 16, [4], 1])
     arguments = (round_["workload_key"], round_["task"], json.dumps(record), target, str(tmp_path / "c.so"))
-    kind, message = _inside(BROKEN, *arguments)
+    kind, message = asking.told_inside("relay", BROKEN, *arguments)
     assert kind == TrialError.INVALID_SCHEDULE, message
 
 
 def test_n_trial_and_early_stopping_end_a_task(relay: EngineSession, nhwc: Tuned, tmp_path: Path) -> None:
     options = {**nhwc.place["options"], "n_trial": 2}
-    answer, _ = _tune(relay, nhwc.task("dense"), tmp_path / "a", trials=9, options=options)
+    answer, _ = asking.tune(relay, nhwc.task("dense"), tmp_path / "a", trials=9, options=options)
     assert answer == {"trials": 2, "exhausted": True, "reason": "n_trial", "spent": answer["spent"]}
     options = {**nhwc.place["options"], "early_stopping": 3}
-    answer, trials = _tune(relay, nhwc.task("dense"), tmp_path / "b", trials=60, options=options)
+    answer, trials = asking.tune(relay, nhwc.task("dense"), tmp_path / "b", trials=60, options=options)
     assert answer["exhausted"]
     assert answer["reason"] == "early_stopping"
     assert len(trials) < 60
@@ -332,5 +298,5 @@ def test_a_definition_of_another_workload_is_refused(relay: EngineSession, nhwc:
     mixed["options"] = {**mixed["options"], "n_trial": 99}
     for task in (mixed["task"], str(tmp_path / "text"), str(tmp_path / "missing")):
         with pytest.raises(errors.EngineRequestFailed) as caught:
-            _tune(relay, {**mixed, "task": task}, tmp_path / "j")
+            asking.tune(relay, {**mixed, "task": task}, tmp_path / "j")
         assert caught.value.engine_code == "unknown_workload"

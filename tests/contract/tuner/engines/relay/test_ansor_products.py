@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,8 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support import models
-from tests.support.tuner.engines.fixtures import home
-from tuner import catalogue, environments
+from tests.support.tuner.engines import asking
 from tuner.session import EngineSession
 
 pytestmark = pytest.mark.engine
@@ -76,7 +73,7 @@ def test_weights_lie_as_the_schedules_want_them_and_the_result_is_right(
         "compile", {**tuned.place, "records": str(tuned.records), "out_dir": str(tmp_path / "b")}, timeout=120
     )
     assert len(built["records"]) == len(tuned.tasks)
-    assert sum(rank > 3 for rank in _inside(WEIGHTS, str(tmp_path / "b" / "mod.params"))) == 2
+    assert sum(rank > 3 for rank in asking.told_inside("relay", WEIGHTS, str(tmp_path / "b" / "mod.params"))) == 2
     made = {"inputs": [SPEC], "seeds": [0], "out_dir": str(tmp_path)}
     [inputs] = reference.request("make_inputs", made, timeout=60)["paths"]
     run = {"inputs": inputs, "threads": 1}
@@ -89,7 +86,7 @@ def test_weights_lie_as_the_schedules_want_them_and_the_result_is_right(
 
 PRODUCTS = """
 import json
-from tuner.engines.relay import environment
+from tuner.engines.runtime import environment
 environment.apply()
 import numpy as np
 import tvm
@@ -130,15 +127,6 @@ print(json.dumps(told))
 
 
 def test_products_of_any_form_are_right() -> None:
-    worst = _inside(PRODUCTS)
+    worst = asking.told_inside("relay", PRODUCTS)
     assert len(worst) == 4
     assert max(worst) < 1e-5
-
-
-def _inside(script: str, *arguments: str) -> Any:
-    """What a script that runs in the relay environment prints last, as JSON."""
-    python = environments.interpreter(catalogue.get("relay"), home())
-    command = [str(python), "-c", script, *arguments]
-    done = subprocess.run(command, cwd=catalogue.ROOT, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])

@@ -17,7 +17,7 @@ MEASURE = {"number": 1, "repeat": 1, "min_repeat_ms": 1, "timeout": 20.0}
 SPEC = {"name": "x", "dtype": "float32", "shape": [1, 8, 9, 9]}
 LOST = """
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.relay.ansor import extracting
+from tuner.engines.relay.ansor import networks
 from tuner.engines.relay.templates import dispatching
 import sys
 dispatching.add(dispatching.Template(
@@ -25,7 +25,7 @@ dispatching.add(dispatching.Template(
 ))
 params = {"model": sys.argv[1] + "/model.onnx", "options": {"layout": "NCHW"}}
 try:
-    extracting.extract(params, TARGET)
+    networks.extract(params, TARGET)
 except EngineFailure as failure:
     print(json.dumps([failure.code, failure.message]))
 """

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.tuner.engines.relay.test_tuning import MEASURE
+from tests.support.tuner.engines.asking import tune
 from tuner.session import EngineSession
 
 pytestmark = pytest.mark.engine
@@ -16,27 +16,11 @@ pytestmark = pytest.mark.engine
 
 def _measured(relay: EngineSession, place: dict[str, Any], task: dict[str, Any], folder: Path) -> str:
     """The native line of one trial."""
-    lines: list[str] = []
-    request = {
-        **place,
-        "workload_key": task["workload_key"],
-        "task": str(folder / task["definition"]) if task.get("definition") else None,
-        "trials": 1,
-        "first_trial": 0,
-        "measure": MEASURE,
-        # A search of its own: others in this session begin anew.
-        "options": {"n_trial": 1000},
-        "history": None,
-        "journal": str(folder / "journal.jsonl"),
-        "seconds": None,
-    }
-    relay.request(
-        "tune",
-        request,
-        timeout=120,
-        on_event=lambda kind, data: lines.append(data["schedule"]) if kind == "trial" else 0,
-    )
-    return lines[0]
+    defined = {"task": str(folder / task["definition"])} if task.get("definition") else {}
+    params = {**place, "workload_key": task["workload_key"], **defined}
+    # A search of its own: others in this session begin anew.
+    _, [trial] = tune(relay, params, folder / "journal.jsonl", trials=1, options={"n_trial": 1000})
+    return str(trial["schedule"])
 
 
 def _with_tile(line: str, knob: str, size: int) -> str:
@@ -93,15 +77,6 @@ def test_only_what_a_build_would_choose_is_run(
     assert slower != wrong
     audited = _audit(relay, place, tmp_path, slower, lines["dense_nopack.x86"])
     assert (audited["checked"], audited["wrong"]) == (1, [])
-
-
-def test_what_runs_elsewhere_is_skipped(
-    relay: EngineSession, place: dict[str, Any], lines: dict[str, str], tmp_path: Path
-) -> None:
-    runner = {"kind": "rpc", "tracker": "127.0.0.1:1", "key": "board", "session_timeout": 5}
-    audited = _audit(relay, place, tmp_path, lines["dense_nopack.x86"], runner=runner)
-    assert audited["checked"] == 0
-    assert [each["message"] for each in audited["skipped"]] == ["it runs on another machine"]
 
 
 def test_schedules_of_ansor_are_compared_with_none(relay: EngineSession, place: dict[str, Any], tmp_path: Path) -> None:

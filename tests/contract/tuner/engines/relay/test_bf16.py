@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from domain import errors
-from tests.contract.tuner.engines.relay.test_mixed_precision import _trials
 from tests.contract.tuner.engines.relay.test_searching import inside
+from tests.support.tuner.engines.asking import trial_lines
 from tuner import hostinfo
 from tuner.session import EngineSession
 
@@ -21,14 +21,14 @@ has_instructions = pytest.mark.skipif(
 )
 OPERATORS = """
 import numpy as np
-from tuner.engines.relay import speedups
+from tuner.engines.relay import corrections
 from tuner.engines.relay.templates import bf16_narrowing, installing
 from tvm import relay
 from tvm.contrib import graph_executor
-speedups.install()
+corrections.install()
 installing.install()
 RANDOM = np.random.default_rng(0)
-TARGET = targets.resolve(f"llvm -mcpu={targets.native_cpu()}", 1)
+TARGET = targets.resolve(f"llvm -mcpu={native_cpu(tvm)}", 1)
 
 def constant(*shape):
     return relay.const(RANDOM.uniform(-1, 1, shape).astype("float32"))
@@ -79,7 +79,7 @@ SCHEDULES = """
 from tuner.engines.relay import comparing
 from tvm.autotvm.measure import MeasureInput, MeasureResult
 comparing.set_up()
-PLACE = f"llvm -mcpu={targets.native_cpu()}"
+PLACE = f"llvm -mcpu={native_cpu(tvm)}"
 TARGET = targets.resolve(PLACE, 1)
 
 def tensors(*shapes):
@@ -129,7 +129,7 @@ def test_a_build_takes_records_of_bfloat16(
     tmp_path: Path,
 ) -> None:
     narrow = {**place, "tuner": "autotvm", "precision": "bf16", "options": {}}
-    lines = _trials(relay, narrow, tmp_path)
+    lines = trial_lines(relay, narrow, tmp_path)
     names = {json.loads(line)["input"][1] for line in lines}
     assert "conv2d_NCHWc_bf16.x86" in names
     (tmp_path / "records").write_text("".join(f"{line}\n" for line in lines))

@@ -17,14 +17,14 @@ pytestmark = pytest.mark.engine
 LINES = """
 import sys
 from tvm.autotvm.measure import MeasureInput, MeasureResult
-from tuner.engines.relay import graph_layout_states
+from tuner.engines.relay import graph_layout_reading
 
 lines = []
 for key in json.load(open(sys.argv[1] + "/keys.json")):
     task = workloads.task(key, TARGET)
     space, found = task.config_space, {}
     for place in range(len(space)):
-        found.setdefault(graph_layout_states.blocks(task.name, space.get(place)), space.get(place))
+        found.setdefault(graph_layout_reading.blocks(task.name, space.get(place)), space.get(place))
     # The first convolution's output has 2048 elements, pooled 512: alone only the second one's gain pays.
     for blocks, seconds in {(3, 8): 10e-6, (3, 4): 8e-6, (8, 16): 10e-6, (4, 16): 8e-6}.items():
         if blocks in found:

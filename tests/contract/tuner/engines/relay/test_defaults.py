@@ -11,7 +11,7 @@ from tests.contract.tuner.engines.relay.test_searching import inside
 pytestmark = pytest.mark.engine
 
 BLOCKS = """
-from tuner.engines.relay import graph_layout_states
+from tuner.engines.relay import graph_layout_reading
 
 def told(inputs, outputs, cpu, size=12, depthwise=False):
     target = targets.resolve(f"llvm -mcpu={cpu}", 1)
@@ -20,7 +20,7 @@ def told(inputs, outputs, cpu, size=12, depthwise=False):
     name = "depthwise_conv2d_NCHWc.x86" if depthwise else "conv2d_NCHWc.x86"
     arguments = [*tensors, [1, 1], [1, 1, 1, 1], [1, 1], "NCHW", "NCHW", "float32"]
     task = workloads.task(json.dumps([name, arguments], separators=(",", ":")), target)
-    blocks = [graph_layout_states.blocks(name, task.config_space.get(place)) for place in defaults.consistent(task)]
+    blocks = [graph_layout_reading.blocks(name, task.config_space.get(place)) for place in defaults.consistent(task)]
     same = defaults.same_layout(task)
     return {"blocks": sorted(set(blocks)), "same": len(same), "all": len(blocks), "searched": defaults.searched(task),
             "within": same <= defaults.consistent(task), "default": defaults.index(task) in same}

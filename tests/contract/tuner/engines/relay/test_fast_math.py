@@ -17,7 +17,7 @@ import numpy as np
 from tuner.engines.relay import fast_math
 from tvm import relay
 from tvm.contrib import graph_executor
-TARGET = targets.resolve(f"llvm -mcpu={targets.native_cpu()}", 1)
+TARGET = targets.resolve(f"llvm -mcpu={native_cpu(tvm)}", 1)
 RANDOM = np.random.default_rng(0)
 WIDE = np.float32(np.concatenate([np.linspace(-87, 87, 9973), np.linspace(-5, 5, 9973), -np.logspace(-30, 0, 54)]))
 POSITIVE = np.float32(np.logspace(-6, 6, 9973))

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from domain import errors
+from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import home, start
-from tuner import catalogue, environments
 from tuner.session import EngineSession
 
 pytestmark = pytest.mark.engine
@@ -48,18 +48,11 @@ def built(relay: EngineSession, place: dict[str, Any], tmp_path_factory: pytest.
 
 
 def _run_in_plain_tvm(folder: Path, name: str, inputs: Path, outputs: Path) -> None:
-    python = environments.interpreter(catalogue.get("relay"), home())
-    command = [str(python), "-c", PLAIN_TVM, str(folder), name, str(inputs), str(outputs)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=outputs.parent)
-    assert done.returncode == 0, done.stderr
+    asking.inside("relay", PLAIN_TVM, folder, name, inputs, outputs, folder=outputs.parent)
 
 
 def _agrees(reference: EngineSession, model: Path, inputs: Path, actual: Path) -> bool:
-    expected = actual.with_name("expected.npz")
-    params = {"path": str(model), "inputs": str(inputs), "outputs": str(expected), "threads": 1}
-    reference.request("run", params, timeout=60)
-    compared = {"expected": str(expected), "actual": str(actual)}
-    return all(each["passed"] for each in reference.request("compare", compared, timeout=60)["outputs"])
+    return all(each["passed"] for each in asking.compare_with_model(reference, model, inputs, actual))
 
 
 @pytest.mark.parametrize(

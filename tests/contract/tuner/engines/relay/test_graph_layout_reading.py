@@ -16,7 +16,9 @@ import numpy as np
 from collections import Counter
 from tvm import relay
 from tvm.autotvm.measure import MeasureInput, MeasureResult
-from tuner.engines.relay import compiling, graph_layout, graph_layout_reading, graph_layout_states, importing
+from tuner.engines.relay import compiling, graph_layout, importing
+from tuner.engines.relay import graph_layout_reading
+from tuner.engines.relay import graph_layout_reading
 
 def convolution(data, inputs, outputs, kernel=3, groups=1):
     shape = (outputs, inputs // groups, kernel, kernel)
@@ -73,10 +75,10 @@ for seed in range(4):
         space = task.config_space
         # Seeds that agree more or less: with any block, or with 8 and 12 alone.
         places = [place for place in range(len(space)) if space.is_index_valid(place)]
-        narrow = [p for p in places if set(graph_layout_states.blocks(task.name, space.get(p))) <= {8, 12}]
+        narrow = [p for p in places if set(graph_layout_reading.blocks(task.name, space.get(p))) <= {8, 12}]
         config = space.get(random.choice(narrow if narrow and seed % 2 else places))
         pairs.append((MeasureInput(TARGET, task, config), MeasureResult((1e-3,), 0, 0.0, 0.0)))
-    recorded = graph_layout_states.by_workload(pairs)
+    recorded = graph_layout_reading.by_workload(pairs)
     states = {group: recorded[group[0]][0] for group in groups}
     expected, done = predicted(states), actual(pairs)
     told.append({"missing": sorted((done - expected).elements()), "extra": sorted((expected - done).elements()),

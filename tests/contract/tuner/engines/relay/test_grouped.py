@@ -20,7 +20,7 @@ from tvm import relay
 from tvm.autotvm.measure import MeasureInput, MeasureResult
 from tvm.contrib import graph_executor
 comparing.set_up()
-PLACE = f"llvm -mcpu={targets.native_cpu()}"
+PLACE = f"llvm -mcpu={native_cpu(tvm)}"
 TARGET = targets.resolve(PLACE, 1)
 RANDOM = np.random.default_rng(0)
 

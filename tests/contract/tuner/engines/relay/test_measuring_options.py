@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,48 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.tuner.engines.fixtures import home, start
-from tuner import catalogue, environments
+from tests.support.tuner.engines.fixtures import start
 from tuner.session import EngineSession
 
 pytestmark = pytest.mark.engine
-
-EVALUATED = """
-import json
-from tuner.engines.relay import environment
-environment.apply()
-import tvm
-from tuner.engines.relay import candidates
-
-told = []
-
-class Library:
-    entry_name = "f"
-
-    def time_evaluator(self, name, device, **options):
-        told.append(options)
-        return lambda *arrays: type("Answer", (), {"results": [3.0, 1.0, 2.0, 9.0][: options["repeat"]]})
-
-costs = [candidates.sample(Library(), tvm.cpu(0), lambda array: None, [], 7, repeat, 40, flush)
-         for repeat, flush in ((4, True), (2, False))]
-print(json.dumps({"told": told, "costs": costs}))
-"""
-
-
-def test_number_repeat_length_and_flush_reach_tvms_evaluator() -> None:
-    python = environments.interpreter(catalogue.get("relay"), home())
-    done = subprocess.run(
-        [str(python), "-c", EVALUATED], cwd=catalogue.ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout.splitlines()[-1])
-    common = {"number": 7, "min_repeat_ms": 40}
-    assert answer["told"] == [
-        {**common, "repeat": 4, "f_preproc": "cache_flush_cpu_non_first_arg"},
-        {**common, "repeat": 2, "f_preproc": ""},
-    ]
-    # Of three repeats and more the extremes are left out, as TVM's own runner does.
-    assert answer["costs"] == [[2.0, 3.0], [1.0, 3.0]]
 
 
 @pytest.fixture(scope="module")
@@ -98,10 +58,8 @@ def test_options_shape_a_round(
 
 def _children(engine: EngineSession) -> int:
     """Processes of the engine that build and measure."""
-    nurseries = [
-        path for path in _children_of(engine._process.pid) if "tuner.engines.protocol.nursery" in _command(path)
-    ]
-    return sum(len(_children_of(int(path.name))) for path in nurseries)
+    servers = [path for path in _children_of(engine._process.pid) if "forking" in _command(path)]
+    return sum(len(_children_of(int(path.name))) for path in servers)
 
 
 def _children_of(parent: int) -> list[Path]:

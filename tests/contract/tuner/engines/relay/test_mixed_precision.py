@@ -6,37 +6,10 @@ from typing import Any
 import pytest
 
 from domain import errors
+from tests.support.tuner.engines.asking import trial_lines
 from tuner.session import EngineSession
 
 pytestmark = pytest.mark.engine
-
-MEASURE = {"number": 1, "repeat": 1, "min_repeat_ms": 1, "timeout": 20.0}
-
-
-def _trials(relay: EngineSession, place: dict[str, Any], folder: Path) -> list[str]:
-    """Native lines of two trials of each task."""
-    lines: list[str] = []
-
-    def keep(kind: str, data: dict[str, Any]) -> None:
-        if kind == "trial":
-            assert data["error"] is None, data
-            lines.append(data["schedule"])
-
-    tasks = relay.request("extract", {**place, "out_dir": str(folder)}, timeout=120)["tasks"]
-    for task in tasks:
-        request = {
-            **place,
-            "workload_key": task["workload_key"],
-            "task": str(folder / task["definition"]) if task.get("definition") else None,
-            "trials": 2,
-            "measure": MEASURE,
-            "history": None,
-            "journal": str(folder / "journal.jsonl"),
-            "seconds": None,
-            "first_trial": 0,
-        }
-        relay.request("tune", request, timeout=120, on_event=keep)
-    return lines
 
 
 @pytest.mark.parametrize("tuner", [None, "autotvm", "ansor"])
@@ -49,7 +22,7 @@ def test_fp16_agrees_with_the_reference_within_its_tolerance(
     tuner: str | None,
 ) -> None:
     half = {**place, "tuner": tuner, "precision": "fp16", "options": {}}
-    lines = _trials(relay, half, tmp_path) if tuner else []
+    lines = trial_lines(relay, half, tmp_path) if tuner else []
     (tmp_path / "records").write_text("".join(f"{line}\n" for line in lines))
     params = {**half, "records": str(tmp_path / "records"), "out_dir": str(tmp_path / "bundle")}
     built = relay.request("compile", params, timeout=120)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 
 from domain import errors
 from tests.support import models
+from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import home, start
 from tuner import catalogue, environments
 from tuner.engines.protocol import plugins
@@ -53,14 +53,10 @@ def params(place: dict[str, Any], model: Path) -> dict[str, Any]:
 def _agrees_with_numpy(engine: EngineSession, reference: EngineSession, bundle: Path) -> bool:
     folder = bundle.parent
     specs = [{"name": "x", "dtype": "float32", "shape": [6, 32]}, {"name": "w", "dtype": "float32", "shape": [32]}]
-    made = {"inputs": specs, "seeds": [1], "out_dir": str(folder)}
-    [inputs] = reference.request("make_inputs", made, timeout=60)["paths"]
-    python = environments.interpreter(catalogue.get("reference"), home())
-    subprocess.run([str(python), "-c", WITH_NUMPY, inputs, str(folder / "expected.npz")], check=True, timeout=60)
-    run = {"bundle": str(bundle), "inputs": inputs, "outputs": str(folder / "actual.npz"), "threads": 1}
-    engine.request("run", run, timeout=60)
-    pair = {"expected": str(folder / "expected.npz"), "actual": str(folder / "actual.npz")}
-    outputs = reference.request("compare", pair, timeout=60)["outputs"]
+    inputs = asking.make_inputs(reference, specs, folder, seed=1)
+    asking.inside("reference", WITH_NUMPY, inputs, folder / "expected.npz")
+    actual = asking.run(engine, bundle, inputs, folder / "actual.npz")
+    outputs = asking.compare(reference, folder / "expected.npz", actual)
     assert {output["output"] for output in outputs} == {"up", "down"}
     return all(output["passed"] for output in outputs)
 
@@ -92,13 +88,8 @@ def test_an_operator_with_a_template_is_tuned(
     assert task["name"] == "example_wave.cpu"
     assert task["space_size"] == 12
     assert task["flop"] == 2 * 6 * 32
-    trials: list[dict[str, Any]] = []
-    measure = {"number": 1, "repeat": 1, "min_repeat_ms": 1, "timeout": 20.0}
-    round_ = {"trials": 20, "first_trial": 0, "measure": measure, "history": None, "journal": str(tmp_path / "j")}
-    tune = {**params, **round_, "workload_key": task["workload_key"], "seconds": None, "options": {}}
-    extended.request(
-        "tune", tune, timeout=120, on_event=lambda kind, data: trials.append(data) if kind == "trial" else 0
-    )
+    round_ = {**params, "workload_key": task["workload_key"]}
+    _, trials = asking.tune(extended, round_, tmp_path / "j", trials=20)
     assert len(trials) == 12
     assert {trial["error"] for trial in trials} == {None}
     (tmp_path / "records").write_text(trials[-1]["schedule"] + "\n")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from domain import errors
-from tests.contract.tuner.engines.relay.test_mixed_precision import _trials
 from tests.support import models
+from tests.support.tuner.engines.asking import trial_lines
 from tuner import hostinfo
 from tuner.session import EngineSession
 
@@ -51,7 +51,7 @@ def test_int8_computes_what_onnx_runtime_computes_in_int8(
     tuner: str | None,
 ) -> None:
     build = {**place, "model": str(quantized), "tuner": tuner, "precision": "int8", "options": {}}
-    lines = _trials(relay, build, tmp_path) if tuner else []
+    lines = trial_lines(relay, build, tmp_path) if tuner else []
     (tmp_path / "records").write_text("".join(f"{line}\n" for line in lines))
     params = {**build, "records": str(tmp_path / "records"), "out_dir": str(tmp_path / "bundle")}
     built = relay.request("compile", params, timeout=120)

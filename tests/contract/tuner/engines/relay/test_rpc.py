@@ -15,7 +15,7 @@ import pytest
 
 from domain import errors
 from tests.support.rpc.boards import KEY, Rack, rack
-from tests.support.rpc.rounds import LASTING, MEASURE, content, fresh, lose_one, tune
+from tests.support.rpc.rounds import LASTING, MEASURE, fresh, tune
 from tests.support.servers.processes import free_port
 from tests.support.tuner.engines.fixtures import home, start
 from tuner import catalogue, environments
@@ -72,21 +72,6 @@ def test_waiting_for_a_device_is_not_run_time(
     assert not lost
 
 
-def test_what_runs_there_is_what_runs_here(
-    relay: EngineSession, boards: Rack, place: dict[str, Any], untuned: Path, inputs: list[Path], tmp_path: Path
-) -> None:
-    params = {**place, "bundle": str(untuned), "inputs": str(inputs[0])}
-    here = relay.request("run", {**params, "outputs": str(tmp_path / "here.npz")}, timeout=60)
-    remotely = {**params, "runner": boards.runner()}
-    there = relay.request("run", {**remotely, "outputs": str(tmp_path / "there.npz"), "repeat": 2}, timeout=60)
-    assert there["outputs"] == here["outputs"]
-    assert there["device"] in boards.registered()
-    assert content(tmp_path / "there.npz") == content(tmp_path / "here.npz")
-    timed = relay.request("time", {**remotely, "repeat": 3, "number": 2}, timeout=60)
-    assert len(timed["samples"]) == 3
-    assert all(0 < seconds < 1 for seconds in [*timed["samples"], *there["samples"]])
-
-
 def test_inputs_that_do_not_fit_are_refused(
     relay: EngineSession,
     reference: EngineSession,
@@ -118,16 +103,6 @@ def test_a_tracker_that_is_not_there_is_told(relay: EngineSession, convolution: 
     with pytest.raises(errors.EngineRequestFailed) as caught:
         tune(relay, convolution, tmp_path / "j", runner=runner)
     assert caught.value.engine_code == "tracker_unreachable"
-
-
-def test_a_device_that_dies_costs_no_trial(
-    relay: EngineSession, convolution: dict[str, Any], boards: Rack, tmp_path: Path
-) -> None:
-    dying, trials, lost = lose_one(relay, convolution, boards, tmp_path / "j", trials=12)
-    assert [trial["error"] for trial in trials] == [None] * 12
-    assert len({trial["schedule_digest"] for trial in trials}) == 12
-    assert [(event["device"], event["state"]) for event in lost] == [(dying, "lost")]
-    assert "left the tracker" in lost[0]["message"]
 
 
 def test_ansor_measures_there_too(relay: EngineSession, place: dict[str, Any], boards: Rack, tmp_path: Path) -> None:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.tuner.engines.fixtures import home
-from tuner import catalogue, environments
+from tests.support.tuner.engines import asking
 
 pytestmark = pytest.mark.engine
 
 PRELUDE = """
 import json
-from tuner.engines.relay import environment
+from tuner.engines.runtime import environment
 environment.apply()
 import tvm
 from tvm import autotvm
-from tuner.engines.relay import measuring, targets, tuning, workloads, defaults
+from tuner.engines.relay import targets, tuning, defaults
+from tuner.engines.runtime.targets import native_cpu
+from tuner.engines.relay import workloads
+from tuner.engines.runtime.trials import Measurement
 
 TARGET = targets.resolve("llvm -mcpu=core-avx2", 1)
 
@@ -40,7 +40,7 @@ def rounds(tuner, count, batch=4):
         configs = tuner.propose(min(batch, count - len(order)))
         assert configs
         order += [int(config.index) for config in configs]
-        trials = [tuner.learn(each, measuring.Measurement(latencies=(cost(each),))) for each in configs]
+        trials = [tuner.learn(each, Measurement(latencies=(cost(each),))) for each in configs]
         tuner.update(trials)
         lines += [trial.line for trial in trials]
     return order, lines
@@ -56,17 +56,7 @@ def tuner(workload, history=None, **options):
 
 def inside(script: str, folder: Path) -> Any:
     """What ``script``, run after the prelude, prints last, as JSON."""
-    python = environments.interpreter(catalogue.get("relay"), home())
-    done = subprocess.run(
-        [str(python), "-c", PRELUDE + script, str(folder)],
-        cwd=catalogue.ROOT,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return asking.told_inside("relay", PRELUDE + script, folder)
 
 
 EVERY_SEARCH = """

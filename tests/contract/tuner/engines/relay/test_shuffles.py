@@ -13,7 +13,7 @@ import numpy as np
 from tuner.engines.relay import shuffles
 from tvm import relay
 from tvm.contrib import graph_executor
-TARGET = targets.resolve(f"llvm -mcpu={targets.native_cpu()}", 1)
+TARGET = targets.resolve(f"llvm -mcpu={native_cpu(tvm)}", 1)
 
 def shuffled(x, filled, axes=(0, 2, 1, 3, 4)):
     y = relay.transpose(relay.reshape(relay.nn.relu(x), (1, 4, 6, 5, 5)), axes)

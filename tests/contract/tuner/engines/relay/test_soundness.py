@@ -12,7 +12,8 @@ pytestmark = pytest.mark.engine
 
 GROUPED = """
 import json, sys
-from tuner.engines.relay import choosing, comparing, compiling, soundness
+from tuner.engines.relay import choosing, comparing, compiling
+from tuner.engines.relay import workloads
 from tvm.autotvm.measure import MeasureInput, MeasureResult
 
 def tensor(*shape):
@@ -57,7 +58,7 @@ for search in ("xgb", "ga", "random", "gridsearch"):
     told[search], lines = proposed()
     task = anything(key)
     bad = [task.config_space.get(place) for place in range(task.config_space.range_length)]
-    bad = [line(task, config, 1e-9) for config in bad if not soundness.is_sound(task, config)]
+    bad = [line(task, config, 1e-9) for config in bad if not workloads.is_sound(task, config)]
     told[search + "-resumed"] = len(proposed(keep(f"{sys.argv[1]}/{search}", lines[:5] + bad[:20]))[0])
 print(json.dumps(told))
 """,

@@ -15,12 +15,12 @@ TASK = "conv2d_winograd_NCHWc.x86"
 PREPARED = """
 import numpy as np
 from tuner.engines.relay import candidates, comparing, compiling, extracting, importing
-from tuner.engines.relay.templates import winograd_calls
+from tuner.engines.relay.templates import winograd
 from tvm import relay
 from tvm.autotvm.measure import MeasureInput, MeasureResult
 from tvm.contrib import graph_executor
 comparing.set_up()
-PLACE = f"llvm -mcpu={targets.native_cpu()}"
+PLACE = f"llvm -mcpu={native_cpu(tvm)}"
 TARGET = targets.resolve(PLACE, 1)
 RANDOM = np.random.default_rng(0)
 

@@ -7,24 +7,24 @@ from collections.abc import Callable
 import onnx
 
 from tuner.engines.reference import models
-from tuner.engines.reference.rewriting.aligned import convolutions, pointwise, products, spatial
+from tuner.engines.reference.rewriting.aligned import operators
 from tuner.engines.reference.rewriting.aligned.flow import Flow, Network
 
 Handler = Callable[[Flow, onnx.NodeProto], bool]
 """Emits the node with padding, or returns False and has done nothing."""
 
 HANDLERS: dict[str, Handler] = {
-    **dict.fromkeys(pointwise.OPERATORS, pointwise.compute),
-    **dict.fromkeys(("Conv", "ConvTranspose"), convolutions.convolve),
-    **dict.fromkeys(("Gemm", "MatMul"), products.multiply),
-    **dict.fromkeys(("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"), spatial.pool),
-    **dict.fromkeys(("ReduceMean", "ReduceMax", "ReduceMin"), spatial.reduce),
-    **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), spatial.normalize),
-    **dict.fromkeys(("Resize", "Upsample"), spatial.resize),
-    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), spatial.reshape),
-    "Concat": spatial.concatenate,
-    "Pad": spatial.surround,
-    "Slice": spatial.cut,
+    **dict.fromkeys(operators.OPERATORS, operators.compute),
+    **dict.fromkeys(("Conv", "ConvTranspose"), operators.convolve),
+    **dict.fromkeys(("Gemm", "MatMul"), operators.multiply),
+    **dict.fromkeys(("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"), operators.pool),
+    **dict.fromkeys(("ReduceMean", "ReduceMax", "ReduceMin"), operators.reduce),
+    **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), operators.normalize),
+    **dict.fromkeys(("Resize", "Upsample"), operators.resize),
+    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), operators.reshape),
+    "Concat": operators.concatenate,
+    "Pad": operators.surround,
+    "Slice": operators.cut,
 }
 
 
@@ -32,7 +32,7 @@ def apply(model: onnx.ModelProto, lanes: int) -> int:
     """Returns how many convolutions and dense layers have padded outputs."""
     network = Network(model=model, lanes=lanes)
     nodes = [node for node in model.graph.node if node.domain in models.STANDARD_DOMAINS]
-    found = (convolutions.origin(network, node) or products.origin(network, node) for node in nodes)
+    found = (operators.convolution_origin(network, node) or operators.product_origin(network, node) for node in nodes)
     origins = frozenset(origin for origin in found if origin)
     while origins:
         flow = _flow(network, origins)

@@ -1,0 +1,134 @@
+"""Rounds of tuning, of both engines that tune: what is measured, what is told, and what ends them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domain import errors
+from domain.records import TrialError
+from tests.support.tuner.engines import asking
+from tests.support.tuner.engines.asking import MEASURE, Trials, tune
+from tests.support.tuner.engines.fixtures import Twin
+from tuner.session import EngineSession
+
+pytestmark = pytest.mark.engine
+
+COUNT = 8
+FILES = {"relay": ["mod.so", "mod.json", "mod.params"], "relax": ["mod.so", "mod.json"]}
+
+
+@pytest.fixture(scope="module")
+def convolution(twin: Twin) -> dict[str, Any]:
+    """The params of a round for the first convolution."""
+    return twin.workload(twin.tasks[0])
+
+
+@pytest.fixture(scope="module")
+def first_round(
+    twin: Twin, convolution: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, Any], Trials]:
+    return tune(twin.session, convolution, tmp_path_factory.mktemp("first") / "journal.jsonl", trials=COUNT)
+
+
+def digests(trials: Trials) -> set[str]:
+    return {trial["schedule_digest"] for trial in trials}
+
+
+@pytest.mark.smoke
+def test_a_round_measures_the_default_first(first_round: tuple[dict[str, Any], Trials]) -> None:
+    answer, trials = first_round
+    assert answer == {"trials": COUNT, "exhausted": False, "reason": "trials", "spent": answer["spent"]}
+    assert [trial["default"] for trial in trials] == [True] + [False] * (COUNT - 1)
+    assert [trial["trial_number"] for trial in trials] == list(range(COUNT))
+    assert len(digests(trials)) == COUNT
+    assert not any(trial["error"] for trial in trials)
+    assert all(0 < latency < 1 for trial in trials for latency in trial["latencies"])
+
+
+@pytest.mark.smoke
+def test_rounds_go_on_where_the_last_one_ended(
+    twin: Twin, convolution: dict[str, Any], first_round: tuple[dict[str, Any], Trials], tmp_path: Path
+) -> None:
+    # More than one generation of MetaSchedule's; AutoTVM's space is smaller.
+    count = {"relay": 2, "relax": 12}[twin.name]
+    _, trials = tune(twin.session, convolution, tmp_path / "journal.jsonl", first_trial=COUNT, trials=count)
+    assert [trial["trial_number"] for trial in trials] == list(range(COUNT, COUNT + count))
+    assert not digests(first_round[1]) & digests(trials)
+
+
+def test_seconds_end_a_round(twin: Twin, convolution: dict[str, Any], tmp_path: Path) -> None:
+    answer, _ = tune(twin.session, convolution, tmp_path / "b", trials=500, options={"n_trial": 500}, seconds=0.01)
+    assert (answer["exhausted"], answer["reason"]) == (False, "seconds")
+    assert 0 < answer["trials"] < 50
+
+
+def test_builds_that_take_too_long_are_data(twin: Twin, convolution: dict[str, Any], tmp_path: Path) -> None:
+    measure = {**MEASURE, "timeout": 0.001}
+    answer, trials = tune(twin.session, convolution, tmp_path / "j", trials=2, measure=measure, options={"n_trial": 40})
+    assert answer["trials"] == 2
+    assert [trial["error"] for trial in trials] == [TrialError.BUILD_TIMEOUT.value] * 2
+    assert all(trial["latencies"] == [] for trial in trials)
+    if twin.name == "relax":
+        assert all(json.loads(trial["schedule"])[1][1] == [1e10] for trial in trials)
+    # The processes that were killed are replaced.
+    _, trials = tune(twin.session, convolution, tmp_path / "j", trials=2, options={"n_trial": 41})
+    assert all(trial["error"] is None for trial in trials)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("relay", {"workload_key": '["no_such.x86",[]]'}),
+        ("relax", {"workload_key": "17"}),
+        ("relax", {"task": None}),
+        ("relax", {"task": "/nonexistent/none.json"}),
+    ],
+)
+def test_an_unknown_workload_is_refused(
+    request: pytest.FixtureRequest, tmp_path: Path, name: str, wrong: dict[str, Any]
+) -> None:
+    asked: Twin = request.getfixturevalue(f"{name}_twin")
+    params = {**asked.workload(asked.tasks[0]), "options": {"n_trial": 1}, **wrong}
+    with pytest.raises(errors.EngineRequestFailed) as caught:
+        tune(asked.session, params, tmp_path / "j")
+    assert caught.value.engine_code == "unknown_workload"
+
+
+def _other_lines(twin: Twin, trials: Trials) -> list[str]:
+    """Records of one schedule that is not the default one, which compiles to something else, and of broken ones."""
+    if twin.name == "relay":
+        return [next(trial["schedule"] for trial in trials if not trial["default"])]
+    # A search's own schedules lay weights out anew.
+    other = next(trial["schedule"] for trial in trials if "TransformLayout" in trial["schedule"])
+    # Broken ones are passed over, and so are those of other workloads.
+    broken = json.loads(other)
+    broken[1][0][0][0][2] = ["no such block", "main"]
+    broken[1][1] = [1e-12]
+    return [json.dumps(broken), json.dumps(["1234", broken[1]]), other]
+
+
+@pytest.mark.smoke
+def test_records_change_the_compiled_module(
+    twin: Twin,
+    reference: EngineSession,
+    first_round: tuple[dict[str, Any], Trials],
+    inputs: list[Path],
+    tmp_path: Path,
+) -> None:
+    lines = _other_lines(twin, first_round[1])
+    (tmp_path / "records.jsonl").write_text("".join(line + "\n" for line in lines))
+    tuned = tmp_path / "tuned"
+    params = {**twin.place, "records": str(tmp_path / "records.jsonl"), "out_dir": str(tuned)}
+    answer = twin.session.request("compile", params, timeout=120)
+    assert answer["files"] == FILES[twin.name]
+    if twin.name == "relax":
+        assert answer["records"] == lines[-1:]
+    assert (tuned / "mod.so").read_bytes() != (twin.untuned / "mod.so").read_bytes()
+    expected = asking.run(twin.session, twin.untuned, inputs[0], tmp_path / "untuned.npz")
+    actual = asking.run(twin.session, tuned, inputs[0], tmp_path / "tuned.npz")
+    [output] = asking.compare(reference, expected, actual)
+    assert output["passed"]

@@ -1,0 +1,109 @@
+"""What tests of engines ask for, whichever engine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tests.support.tuner.engines.fixtures import home
+from tuner import catalogue, environments
+from tuner.session import EngineSession
+
+MEASURE = {"number": 1, "repeat": 1, "min_repeat_ms": 1, "timeout": 20.0, "n_parallel": 2}
+
+Params = dict[str, Any]
+Trials = list[dict[str, Any]]
+
+
+def tune(engine: EngineSession, params: Params, journal: Path, **more: Any) -> tuple[dict[str, Any], Trials]:
+    """A round of four trials, or what ``params`` and ``more`` say; its answer and its trials."""
+    trials: Trials = []
+
+    def keep(kind: str, data: dict[str, Any]) -> None:
+        if kind == "trial":
+            # The engine may be further already; what it told is there.
+            assert json.dumps(data, separators=(",", ":")) in journal.read_text().splitlines()
+            trials.append(data)
+
+    request = {
+        "trials": 4,
+        "measure": MEASURE,
+        "options": {},
+        "history": None,
+        "journal": str(journal),
+        "seconds": None,
+        "first_trial": 0,
+        **params,
+        **more,
+    }
+    return engine.request("tune", request, timeout=120, on_event=keep), trials
+
+
+def trial_lines(engine: EngineSession, place: Params, folder: Path) -> list[str]:
+    """Native lines of two trials of each task of a network, none of which failed."""
+    lines: list[str] = []
+    for task in engine.request("extract", {**place, "out_dir": str(folder)}, timeout=120)["tasks"]:
+        defined = {"task": str(folder / task["definition"])} if task.get("definition") else {}
+        params = {**place, "workload_key": task["workload_key"], **defined}
+        _, trials = tune(engine, params, folder / "journal.jsonl", trials=2)
+        assert not any(trial["error"] for trial in trials), trials
+        lines += [trial["schedule"] for trial in trials]
+    return lines
+
+
+def prepare(reference: EngineSession, content: bytes, folder: Path, **shapes: list[int]) -> tuple[Path, Trials]:
+    """The prepared model, and the specs of its inputs."""
+    (folder / "model.onnx").write_bytes(content)
+    prepared = folder / "prepared.onnx"
+    params = {"path": str(folder / "model.onnx"), "input_shapes": shapes, "out_path": str(prepared)}
+    return prepared, reference.request("prepare", params, timeout=60)["inputs"]
+
+
+def make_inputs(reference: EngineSession, specs: Trials, folder: Path, seed: int = 0) -> Path:
+    made = {"inputs": specs, "seeds": [seed], "out_dir": str(folder)}
+    [path] = reference.request("make_inputs", made, timeout=60)["paths"]
+    return Path(path)
+
+
+def run(engine: EngineSession, bundle: Path, inputs: Path, outputs: Path) -> Path:
+    """Run a bundle on one thread."""
+    params = {"bundle": str(bundle), "inputs": str(inputs), "outputs": str(outputs), "threads": 1}
+    engine.request("run", params, timeout=60)
+    return outputs
+
+
+def compare(reference: EngineSession, expected: Path, actual: Path, **more: Any) -> Trials:
+    """What the reference says of each output."""
+    params = {"expected": str(expected), "actual": str(actual), **more}
+    outputs: Trials = reference.request("compare", params, timeout=60)["outputs"]
+    return outputs
+
+
+def compare_with_model(reference: EngineSession, model: Path, inputs: Path, actual: Path) -> Trials:
+    """Likewise, of what ONNX Runtime makes of the model."""
+    expected = actual.with_name("expected.npz")
+    params = {"path": str(model), "inputs": str(inputs), "outputs": str(expected), "threads": 1}
+    reference.request("run", params, timeout=60)
+    return compare(reference, expected, actual)
+
+
+def inside(engine: str, script: str, *arguments: str | Path, folder: Path = catalogue.ROOT) -> str:
+    """What a script prints in the environment of an engine; ``folder`` is where it runs, and imports from."""
+    python = environments.interpreter(catalogue.get(engine), home())
+    done = subprocess.run(
+        [str(python), "-c", script, *map(str, arguments)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def told_inside(engine: str, script: str, *arguments: str | Path) -> Any:
+    """What a script prints last, as JSON."""
+    return json.loads(inside(engine, script, *arguments).splitlines()[-1])

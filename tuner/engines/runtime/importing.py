@@ -1,0 +1,134 @@
+"""ONNX files as TVM's importers read them. TVM 0.19 and 0.27 come with ``onnx`` packages of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import onnx
+import onnx.inliner
+from google.protobuf.message import DecodeError
+
+from tuner.engines.protocol import plugins
+from tuner.engines.protocol.plugins import Converter, Registry
+from tuner.engines.protocol.serving import EngineFailure
+
+Imported = TypeVar("Imported")
+
+_SHOWN_BY_FRONTEND = "tvm_custom"
+"""The importer's own entry among a node's attributes."""
+_FLOAT, _INT64 = 1, 7
+"""``onnx.TensorProto.FLOAT`` and ``INT64``"""
+_TYPE_OF = {"value_float": _FLOAT, "value_floats": _FLOAT, "value_int": _INT64, "value_ints": _INT64}
+
+
+def once_a_file(load: Callable[[onnx.ModelProto], Imported]) -> Callable[[str], Imported]:
+    """``load`` for a path: a second request for the same file costs nothing.
+
+    What is returned raises EngineFailure ``invalid_model``, and what ``load`` raises.
+    """
+
+    @lru_cache(maxsize=2)
+    def load_file(path: str, modified_ns: int) -> Imported:  # noqa: ARG001 - part of the key
+        try:
+            model = onnx.load(path, load_external_data=False)
+            onnx.checker.check_model(model)
+        except (DecodeError, onnx.checker.ValidationError, ValueError) as error:
+            raise EngineFailure("invalid_model", f"not a valid ONNX model: {str(error)[:1500]}") from error
+        return load(model)
+
+    def load_path(path: str) -> Imported:
+        try:
+            modified_ns = Path(path).stat().st_mtime_ns
+        except OSError as error:
+            raise EngineFailure("invalid_model", f"cannot read the model: {error.strerror}") from error
+        return load_file(path, modified_ns)
+
+    return load_path
+
+
+def prepare(model: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:
+    """The model with its nodes of other domains than ONNX's named by domain and type, where plugins convert them, and
+    with its constants as tensors.
+
+    The importers know operators by their type alone, and would take ``my.domain::Relu`` for ONNX's. Functions that the
+    model defines are put in place of their calls, except those that a plugin converts.
+    """
+    own = {key for key in registry.converters if key[0]}
+    if model.functions:
+        model = onnx.inliner.inline_selected_functions(model, sorted(own), exclude=True)
+    if own:
+        _rename(model.graph, own)
+    use_tensors(model.graph)
+    return model
+
+
+def _rename(graph: onnx.GraphProto, own: set[tuple[str, str]]) -> None:
+    for node in graph.node:
+        if (node.domain, node.op_type) in own:
+            node.op_type = plugins.shown(node.domain, node.op_type)
+        for subgraph in _subgraphs(node):
+            _rename(subgraph, own)
+
+
+def convert(converter: Converter, inputs: list[Any], attributes: Mapping[str, Any]) -> Any:
+    """What a plugin's converter makes of a node with the attributes that an importer has of it."""
+    given = {name: _text(value) for name, value in attributes.items() if name != _SHOWN_BY_FRONTEND}
+    return plugins.convert(converter, inputs, given)
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode()
+    return [_text(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def use_tensors(graph: onnx.GraphProto) -> None:
+    """Write every ``Constant``, those of subgraphs too, with a tensor."""
+    for node in graph.node:
+        for subgraph in _subgraphs(node):
+            use_tensors(subgraph)
+        for attribute in list(node.attribute):
+            if node.op_type == "Constant" and attribute.name in _TYPE_OF:
+                value = onnx.helper.get_attribute_value(attribute)
+                shape, values = ([len(value)], value) if attribute.name.endswith("s") else ([], [value])
+                tensor = onnx.helper.make_tensor(node.output[0], _TYPE_OF[attribute.name], shape, values)
+                node.attribute.remove(attribute)
+                node.attribute.append(onnx.helper.make_attribute("value", tensor))
+
+
+def counts(graph: onnx.GraphProto, domains: Collection[str]) -> dict[str, int]:
+    """How often a ``GraphProto`` has each operator, its branches and loops included.
+
+    Operators of ``domains`` go by type alone, others by ``domain::type``.
+    """
+    found: dict[str, int] = {}
+    for node in graph.node:
+        name = node.op_type if node.domain in domains or "::" in node.op_type else f"{node.domain}::{node.op_type}"
+        found[name] = found.get(name, 0) + 1
+        for subgraph in _subgraphs(node):
+            for inner, count in counts(subgraph, domains).items():
+                found[inner] = found.get(inner, 0) + count
+    return found
+
+
+def _subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """Branches and loop bodies."""
+    return [
+        subgraph
+        for attribute in node.attribute
+        for subgraph in ([attribute.g] if attribute.HasField("g") else attribute.graphs)
+    ]
+
+
+def refuse_unknown(operators: dict[str, int], known: Collection[str]) -> None:
+    """Raises EngineFailure ``unsupported_operators``, with ``details.operators {name: count}`` of all unknown ones.
+
+    TVM's own checks name the first one they meet, or count none.
+    """
+    unknown = {name: count for name, count in operators.items() if name not in known}
+    if unknown:
+        shown = ", ".join(f"{name} ({count}×)" for name, count in sorted(unknown.items()))
+        raise EngineFailure("unsupported_operators", f"TVM cannot import: {shown}", details={"operators": unknown})

@@ -1,0 +1,281 @@
+"""Building candidates side by side, and measuring them here one after the other or on devices behind an RPC tracker.
+
+Replaces TVM's builders and runners, which start pools, a tracker and a server for every task and hand over object files
+that the serial runner links. What is built, and how, is up to the engine's module of candidates: ``FUNCTIONS`` holds
+whatever ``trials.Build`` names, and
+
+* ``measure(path, shapes, number, repeat, min_repeat_ms, flush, best)``: seconds per run, one value per repeat, in two
+  passes where the best so far is known (``candidates``);
+* ``calibrate()``: seconds of a kernel that is always the same;
+* and the engine's module of sessions, beside what ``rpc_lanes`` asks for, ``measure_remotely`` likewise.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import tempfile
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any
+
+from tuner.engines.runtime import environment, faults, processes
+from tuner.engines.runtime.processes import ForkServer
+from tuner.engines.runtime.rpc_lanes import Call
+from tuner.engines.runtime.rpc_pool import Answer, Fleet
+from tuner.engines.runtime.trials import Build, Conditions, Measurement, Options, Runner
+
+_BATCHES_PER_BUILDER = 4
+"""The last ones of a batch leave builders without work."""
+_BATCHES_PER_DEVICE = 4
+_CALIBRATION_SECONDS = 10.0
+PATIENCE_FACTOR = 8.0
+"""Of the median: LLVM takes that much longer only for code that unrolling has blown up, which is slow code, too."""
+LEAST_PATIENCE_SECONDS = 2.0
+ENOUGH_BUILDS = 5
+"""Builds from which on their median is good for that; of fewer it gets three times the patience."""
+_LITTLE = 3.0
+_REMEMBERED = 64
+
+
+class Patience:
+    """Seconds that a build may take: what was asked for, or less once most builds are known to be much quicker."""
+
+    def __init__(self) -> None:
+        self._seconds: deque[float] = deque(maxlen=_REMEMBERED)
+
+    def saw(self, seconds: float) -> None:
+        """A build succeeded after so many seconds, or was given up then."""
+        self._seconds.append(seconds)
+
+    def limit(self, timeout: float) -> float:
+        if not self._seconds:
+            return timeout
+        doubt = 1.0 if len(self._seconds) >= ENOUGH_BUILDS else _LITTLE
+        return min(timeout, doubt * max(LEAST_PATIENCE_SECONDS, PATIENCE_FACTOR * statistics.median(self._seconds)))
+
+
+class Measurer:
+    """Builders and measuring processes, kept for a whole engine session."""
+
+    def __init__(self, package: str) -> None:
+        """``package`` has the engine's modules ``candidates`` and ``rpc``."""
+        self._module = f"{package}.candidates"
+        self._sessions = f"{package}.rpc"
+        self._fork_server = ForkServer(self._module, environment.settings(1))
+        self._fleets: dict[Runner, Fleet] = {}
+        self._builders: processes.Pool | None = None
+        self._builder_count = 0
+        self._runner: processes.Child | None = None
+        self._runner_threads = 0
+        self.queue_seconds = 0.0
+        """Spent so far with nothing to do but to wait in trackers' queues."""
+        self._patience: defaultdict[str, Patience] = defaultdict(Patience)
+        """By workload."""
+        self.spent: defaultdict[str, float] = defaultdict(float)
+        """Seconds in which this machine only built (``build``), and in which it measured (``measure``)."""
+
+    def start(self, conditions: Conditions) -> None:
+        """Start what is not running yet, without waiting for it.
+
+        With a runner, raises EngineFailure ``tracker_unreachable``, ``no_device`` and ``device_lost``.
+        """
+        self._start_builders(conditions.options)
+        if conditions.runner is None:
+            self._start_runner(conditions.threads)
+        else:
+            self._fleet(conditions.runner).start()
+
+    def batch(self, conditions: Conditions) -> int:
+        """Candidates a call of ``measure`` should get, so that builders, or devices, do not wait for each other."""
+        devices = self._fleet(conditions.runner).size if conditions.runner else 0
+        return max(conditions.options.builders * _BATCHES_PER_BUILDER, devices * _BATCHES_PER_DEVICE)
+
+    def measure(
+        self,
+        builds: Sequence[Build],
+        conditions: Conditions,
+        scratch: Path,
+        best: Callable[[], float] = lambda: math.inf,
+    ) -> Iterator[tuple[int, Measurement]]:
+        """Each outcome with its position among ``builds``, as soon as it is known.
+
+        On this machine nothing is built while one is measured, and what is far slower than ``best``, in seconds, is
+        measured only so far. Libraries are built under ``scratch``, whose owner
+        removes what a killed engine leaves behind. Raises EngineFailure as ``start``.
+        """
+        with tempfile.TemporaryDirectory(prefix="trials-", dir=scratch) as folder:
+            if conditions.runner is None:
+                yield from self._measure_here(builds, conditions, Path(folder), best)
+            else:
+                yield from self._measure_there(builds, conditions, Path(folder))
+
+    def close(self) -> None:
+        self._close_builders()
+        self._close_runner()
+        for fleet in self._fleets.values():
+            fleet.close()
+        self._fork_server.close()
+
+    def _measure_here(
+        self, builds: Sequence[Build], conditions: Conditions, folder: Path, best: Callable[[], float]
+    ) -> Iterator[tuple[int, Measurement]]:
+        options = conditions.options
+        builders = self._start_builders(options)
+        runner = self._start_runner(conditions.threads)
+        paths, calls = _calls(builds, folder)
+        with self._clock("build"):
+            outcomes = self._build(builders, calls, self._patience[conditions.workload_key], options.timeout)
+        with self._clock("measure"):
+            calibration = _calibrate(runner)
+        for position, outcome in enumerate(outcomes):
+            failed = _build_failure(outcome)
+            if failed:
+                yield position, failed
+                continue
+            with self._clock("measure"):
+                measured = _run(runner, paths[position], outcome.value[1], options, best())
+            yield position, replace(measured, calibration=calibration)
+
+    @staticmethod
+    def _build(
+        builders: processes.Pool, calls: Sequence[processes.Call], patience: Patience, timeout: float
+    ) -> list[processes.Outcome]:
+        def saw(outcome: processes.Outcome) -> None:
+            if isinstance(outcome.error, processes.ChildTimedOut):
+                # It would have taken longer; were it not counted, one wrong limit would hold for ever.
+                patience.saw(patience.limit(timeout))
+            elif outcome.seconds is not None and outcome.error is None and outcome.value[0] is None:
+                patience.saw(outcome.seconds)
+
+        return builders.map(calls, lambda: patience.limit(timeout), saw)
+
+    @contextmanager
+    def _clock(self, step: str) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.spent[step] += time.monotonic() - started
+
+    def _measure_there(
+        self, builds: Sequence[Build], conditions: Conditions, folder: Path
+    ) -> Iterator[tuple[int, Measurement]]:
+        assert conditions.runner is not None  # noqa: S101 - what the caller looked at
+        options, left = conditions.options, len(builds)
+        builders, fleet = self._start_builders(options), self._fleet(conditions.runner)
+        fleet.on_device, fleet.cooldown_seconds = conditions.on_device, options.cooldown_interval
+        paths, calls = _calls(builds, folder)
+        try:
+            fleet.make_probe(conditions.target, conditions.threads, folder / "probe.so")
+            builders.submit(calls, options.timeout)
+            while left:
+                for position, outcome in builders.collect():
+                    failed = _build_failure(outcome)
+                    if failed is None:
+                        fleet.submit(_measuring(position, paths[position], outcome.value[1], options))
+                    else:
+                        left -= 1
+                        yield position, failed
+                for answer in fleet.advance():
+                    left -= 1
+                    yield answer.call.position, _told(answer)
+                if left:
+                    self._wait(builders, fleet)
+        finally:
+            fleet.release()
+            if left:
+                builders.kill()
+
+    def _wait(self, builders: processes.Pool, fleet: Fleet) -> None:
+        started = time.monotonic()
+        in_queue = fleet.is_in_queue and not builders.connections
+        connection.wait([*builders.connections, *fleet.waits_for], min(builders.remaining, fleet.patience))
+        if in_queue:
+            self.queue_seconds += time.monotonic() - started
+
+    def _fleet(self, runner: Runner) -> Fleet:
+        """With the tracker asked just now; the processes of other runners end."""
+        for other in self._fleets:
+            if other != runner:
+                self._fleets[other].close()
+        if runner not in self._fleets:
+            self._fleets[runner] = Fleet(runner, lambda: processes.Child(self._sessions, environment.settings(1)))
+        self._fleets[runner].avoid = runner.avoid
+        self._fleets[runner].look()
+        return self._fleets[runner]
+
+    def _start_builders(self, options: Options) -> processes.Pool:
+        if self._builders is None or self._builder_count != options.builders:
+            self._close_builders()
+            self._builders = processes.Pool(options.builders, self._module, environment.settings(1), self._fork_server)
+            self._builder_count = options.builders
+        self._builders.start()
+        return self._builders
+
+    def _start_runner(self, threads: int) -> processes.Child:
+        if self._runner is None or self._runner_threads != threads:
+            self._close_runner()
+            self._runner = processes.Child(self._module, environment.settings(threads), self._fork_server)
+            self._runner_threads = threads
+        self._runner.start()
+        return self._runner
+
+    def _close_builders(self) -> None:
+        if self._builders is not None:
+            self._builders.kill()
+
+    def _close_runner(self) -> None:
+        if self._runner is not None:
+            self._runner.kill()
+
+
+def _calls(builds: Sequence[Build], folder: Path) -> tuple[list[str], list[processes.Call]]:
+    """The libraries to write, and the calls that write them."""
+    paths = [str(folder / f"{position}.so") for position in range(len(builds))]
+    return paths, [(build.function, (*build.arguments, path)) for build, path in zip(builds, paths, strict=True)]
+
+
+def _build_failure(outcome: processes.Outcome) -> Measurement | None:
+    if isinstance(outcome.error, processes.ChildTimedOut):
+        return Measurement(error="build_timeout", message=f"not built in time: {outcome.error}")
+    if outcome.error is not None:
+        return Measurement(error="build_error", message=faults.with_trace(str(outcome.error)))
+    kind, message = outcome.value
+    return Measurement(error=kind, message=message) if kind else None
+
+
+def _measuring(position: int, path: str, shapes: Any, options: Options) -> Call:
+    flush = options.enable_cpu_cache_flush
+    arguments = (path, shapes, options.number, options.repeat, options.min_repeat_ms, flush)
+    return Call(position=position, function="measure_remotely", arguments=arguments, timeout=options.timeout)
+
+
+def _told(answer: Answer) -> Measurement:
+    if answer.error is None:
+        return Measurement(latencies=tuple(answer.value), device=answer.device)
+    return Measurement(error=answer.error, message=faults.with_trace(str(answer.value)), device=answer.device)
+
+
+def _calibrate(runner: processes.Child) -> float | None:
+    runner.submit("calibrate", (), _CALIBRATION_SECONDS)
+    outcome = runner.fetch()
+    return None if outcome.error is not None else outcome.value
+
+
+def _run(runner: processes.Child, path: str, shapes: Any, options: Options, best: float) -> Measurement:
+    flush = options.enable_cpu_cache_flush
+    arguments = (path, shapes, options.number, options.repeat, options.min_repeat_ms, flush, best)
+    runner.submit("measure", arguments, options.timeout)
+    outcome = runner.fetch()
+    time.sleep(options.cooldown_interval)
+    if isinstance(outcome.error, processes.ChildTimedOut):
+        return Measurement(error="run_timeout", message=f"not measured within {options.timeout:g} s")
+    if outcome.error is not None:
+        return Measurement(error="run_error", message=faults.with_trace(str(outcome.error)))
+    return Measurement(latencies=tuple(outcome.value))

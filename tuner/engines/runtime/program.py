@@ -1,0 +1,86 @@
+"""The program of an engine that runs TVM: the requests that both engines answer alike, and the processes they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tuner.engines.protocol import serving
+from tuner.engines.protocol.messages import Json
+from tuner.engines.protocol.plugins import Registry
+from tuner.engines.runtime import environment, processes, targets
+from tuner.engines.runtime.measuring import Measurer
+from tuner.engines.runtime.releases import Release
+from tuner.engines.runtime.rounds import Rounds, Search
+from tuner.engines.runtime.rpc_pool import Remote
+from tuner.engines.runtime.running import Bundles
+from tuner.engines.runtime.trials import Build, Runner
+
+
+class Program:
+    def __init__(
+        self,
+        name: str,
+        release: Release,
+        bundles: Bundles,
+        *,
+        start: Callable[[Json], Search],
+        build: Callable[[Json, Any], Build],
+    ) -> None:
+        """``start`` and ``build`` are those of ``Rounds``."""
+        self._name = name
+        self._release = release
+        self._measurer = Measurer(release.package)
+        self._rounds = Rounds(self._measurer, start, build)
+        self._remote = Remote(lambda: processes.Child(f"{release.package}.rpc", environment.settings(1)))
+        self._bundles = bundles
+
+    def describe(self, registry: Registry, **announced: Any) -> Json:
+        """The data of ``hello``: what runs here, what it knows, and whatever else the engine has to announce."""
+        tvm = self._release.tvm
+        version, llvm = registry.version(tvm.__version__), targets.llvm_version(tvm)
+        return {
+            "engine": self._name,
+            "toolchain": {"engine": self._name, "tvm": version, "llvm": llvm},
+            "mcpu": targets.native_cpu(tvm),
+            "cpus": targets.known_cpus(tvm),
+            "foreign_cpus": targets.foreign_cpus(tvm),
+            "plugins": registry.described,
+            **announced,
+        }
+
+    def serve(self, handlers: Mapping[str, serving.Handler], hello: Callable[[], Json]) -> int:
+        """As ``serving.serve``, with the handlers of this class; ends all processes."""
+        own: dict[str, serving.Handler] = {"tune": self.tune, "run": self._run, "time": self._time}
+        every = {**own, **handlers}
+        try:
+            return serving.serve(every, lambda: {**hello(), "methods": sorted(every)})
+        finally:
+            self._measurer.close()
+            self._remote.close()
+
+    def tune(self, params: Json, emitter: serving.Emitter) -> Json:
+        """The handler of ``tune``."""
+        return self._rounds.tune(params, emitter.emit)
+
+    def _run(self, params: Json, _: serving.Emitter) -> Json:
+        runner = Runner.of(params)
+        if runner:
+            return self._remote.run(params, runner)
+        network = self._bundles.load(params["bundle"], params["threads"])
+        outputs = network.run_once(params.get("inputs"), params.get("outputs"))
+        return {"outputs": outputs, "samples": self._samples(params) if params.get("repeat") else []}
+
+    def _time(self, params: Json, _: serving.Emitter) -> Json:
+        runner = Runner.of(params)
+        if runner:
+            timed = self._remote.run({**params, "outputs": None}, runner)
+            return {"samples": timed["samples"], "device": timed["device"]}
+        samples = self._samples(params)
+        environment.settle()
+        return {"samples": samples}
+
+    def _samples(self, params: Json) -> list[float]:
+        network = self._bundles.load(params["bundle"], params["threads"])
+        network.feed_file(params.get("inputs"))
+        return network.sample(params.get("number") or 1, params["repeat"])

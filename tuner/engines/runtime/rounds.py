@@ -1,0 +1,216 @@
+"""Requests of tuning: a number of trials for one task, each told as soon as it is finished."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from tuner.engines.protocol.messages import Json
+from tuner.engines.runtime.measuring import Measurer
+from tuner.engines.runtime.trials import Build, Conditions, Measurement
+
+_SEARCH = ("tuner", "workload_key", "target", "threads", "options")
+"""The parameters that make a search what it is; the others change from round to round. Networks in several precisions
+may have the same workloads, none of whose candidates is to be measured twice."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One candidate and what became of it."""
+
+    measurement: Measurement
+    line: str
+    """The native record."""
+    digest: str
+    """sha256 of task and schedule, without target and measurement."""
+    finished_at: float
+    """Unix seconds."""
+    is_default: bool = False
+    """Whether it is what an untuned build does."""
+    same_layout: bool = True
+    """Whether a network built with it needs no other layout transforms than an untuned build."""
+    native: Any = None
+    """What the search that made it learns from."""
+
+
+class Search(Protocol):
+    """The search for one workload's best schedule; it lives on between rounds."""
+
+    @property
+    def exhausted(self) -> str | None:
+        """Why no further round makes sense, or None."""
+        ...
+
+    @property
+    def best(self) -> float:
+        """Mean seconds of the fastest candidate so far; infinite when there is none."""
+        ...
+
+    def propose(self, count: int) -> Sequence[Any]:
+        """Up to ``count`` candidates that were never measured."""
+        ...
+
+    def learn(self, candidate: Any, measurement: Measurement, /) -> Trial:
+        """What a measurement makes of a candidate; ``update`` then teaches the search a batch of them."""
+        ...
+
+    def update(self, trials: Sequence[Trial], /) -> None:
+        """Teach the search a batch of trials."""
+        ...
+
+
+class Progress:
+    """How far a search is, and whether that ends it: the common part of searches."""
+
+    def __init__(self, *, n_trial: int | None, early_stopping: int | None) -> None:
+        self._n_trial, self._early_stopping = n_trial, early_stopping
+        self.measured: set[Hashable] = set()
+        """Whatever tells candidates apart, of those that were measured; failures, too."""
+        self.best = math.inf
+        """Mean seconds of the fastest."""
+        self._best_at = 0
+
+    def count(self, candidate: Hashable, seconds: float | None) -> None:
+        """``seconds`` is None, or infinite, for a failure."""
+        self.measured.add(candidate)
+        if seconds is not None and seconds < self.best:
+            self.best, self._best_at = seconds, len(self.measured)
+
+    def allowed(self, count: int) -> int:
+        """As many of ``count`` as may be measured before ``n_trial`` is reached."""
+        return count if self._n_trial is None else max(0, min(count, self._n_trial - len(self.measured)))
+
+    @property
+    def ended(self) -> str | None:
+        """``n_trial`` or ``early_stopping``, or None."""
+        if self._n_trial is not None and len(self.measured) >= self._n_trial:
+            return "n_trial"
+        if self._early_stopping is not None and len(self.measured) - self._best_at >= self._early_stopping:
+            return "early_stopping"
+        return None
+
+
+class Rounds:
+    """The searches and measuring processes of an engine session."""
+
+    def __init__(
+        self, measurer: Measurer, start: Callable[[Json], Search], build: Callable[[Json, Any], Build]
+    ) -> None:
+        """``start(params)`` begins a search, ``build(params, candidate)`` says how to build what it proposes."""
+        self._measurer = measurer
+        self._start = start
+        self._build = build
+        self._searches: dict[str, Search] = {}
+
+    def tune(self, params: Json, emit: Callable[[str, Json], None]) -> Json:
+        """The answer to a ``tune`` request; see the function ``tune``."""
+        conditions = Conditions.of(params, lambda lost: emit("device", lost))
+        self._measurer.start(conditions)
+        search = self._search(params)
+        build = partial(self._build, params)
+        return tune(params, search, self._measurer, conditions, build=build, emit=emit)
+
+    def _search(self, params: Json) -> Search:
+        key = json.dumps([params.get(name) for name in _SEARCH], sort_keys=True)
+        if key not in self._searches or params.get("fresh"):
+            self._searches[key] = self._start(params)
+        return self._searches[key]
+
+
+def tune(
+    params: Json,
+    search: Search,
+    measurer: Measurer,
+    conditions: Conditions,
+    *,
+    build: Callable[[Any], Build],
+    emit: Callable[[str, Json], None],
+) -> Json:
+    """Measure up to ``params["trials"]`` new candidates; ``build`` says how to build one.
+
+    A trial is appended to the journal before ``emit`` is told of it, so what the host has not stored when it dies is
+    still on disk. Time in a tracker's queue is told apart and does not count against ``params["seconds"]``.
+    """
+    started, queued = time.monotonic(), measurer.queue_seconds
+    clock = _Clock(measurer.spent)
+    limit = params.get("seconds")
+    scratch = Path(params["journal"]).parent
+    done, reason = 0, "trials"
+    while done < params["trials"] and search.exhausted is None:
+        if limit is not None and time.monotonic() - started - (measurer.queue_seconds - queued) >= limit:
+            reason = "seconds"
+            break
+        emit("progress", {"step": "search"})
+        with clock.step("search"):
+            candidates = search.propose(min(measurer.batch(conditions), params["trials"] - done))
+            builds = [build(each) for each in candidates]
+        trials = []
+        for position, measured in measurer.measure(builds, conditions, scratch, lambda: search.best):
+            trial = search.learn(candidates[position], measured)
+            trials.append(trial)
+            event = _event(trial, params["workload_key"], params["first_trial"] + done)
+            _append(params["journal"], event)
+            emit("trial", event)
+            done += 1
+        with clock.step("train"):
+            search.update(trials)
+    ended = search.exhausted if reason == "trials" else None
+    waited = measurer.queue_seconds - queued
+    return {
+        "trials": done,
+        "exhausted": ended is not None,
+        "reason": ended or reason,
+        "spent": clock.spent,
+        **({"queue_seconds": waited} if conditions.runner else {}),
+    }
+
+
+class _Clock:
+    """Seconds of this round's steps; those of the measurer are what it counts beside it."""
+
+    def __init__(self, measurer: Mapping[str, float]) -> None:
+        self._measurer = measurer
+        self._before = dict(measurer)
+        self._own: defaultdict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self._own[name] += time.monotonic() - started
+
+    @property
+    def spent(self) -> dict[str, float]:
+        return {**self._own, **{name: each - self._before.get(name, 0.0) for name, each in self._measurer.items()}}
+
+
+def _event(trial: Trial, workload_key: str, number: int) -> Json:
+    return {
+        "workload_key": workload_key,
+        "trial_number": number,
+        "schedule": trial.line,
+        "schedule_digest": trial.digest,
+        "latencies": list(trial.measurement.latencies),
+        "error": trial.measurement.error,
+        "error_message": trial.measurement.message,
+        "finished_at": trial.finished_at,
+        "default": trial.is_default,
+        "same_layout": trial.same_layout,
+        "calibration": trial.measurement.calibration,
+        **({"device": trial.measurement.device} if trial.measurement.device else {}),
+    }
+
+
+def _append(journal: str, event: Json) -> None:
+    with Path(journal).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(event, separators=(",", ":")) + "\n")

@@ -1,0 +1,526 @@
+"""Calls on the devices of one key behind an RPC tracker, several devices at once: a pool of RPC sessions.
+
+A device is *lost* for the rest of the engine session when it leaves the tracker while it works for us, does not come
+back, cannot run a small library that is built like the candidates, or computes it wrongly; what it was at is done again
+elsewhere. After a call that ended badly a device is a *suspect*, and gets that library first of all.
+
+A call that is past its time limit may be a slow candidate or a dead device: its verdict waits until the device answers,
+or another one, which had nothing else to do, has had the same trouble. A call that took two devices with it gets no
+third.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any
+
+from tuner.engines.protocol.messages import Json
+from tuner.engines.protocol.serving import EngineFailure
+from tuner.engines.runtime import processes
+from tuner.engines.runtime.rpc_lanes import Call, Ended, Lane, State, explained
+from tuner.engines.runtime.trackers import Offer, Tracker, TrackerSilent
+from tuner.engines.runtime.trials import Runner
+
+_LOOK_SECONDS = 2.0
+_LOOK_SOON_SECONDS = 0.25
+_GRACE_SECONDS = 8.0
+"""How long a tracker or its last device may be away; TVM's servers register again after 5 s."""
+_REST_SECONDS = 1.0
+_COMEBACK_SECONDS = 20.0
+_AWAY_SECONDS = 600.0
+"""After which a device that went silent, and may be in somebody else's session, is lost all the same."""
+_MOST_LANES = 32
+"""Each is a process of 200 MB."""
+_MOST_LOSSES = 2
+_PROBE_SECONDS = 60.0
+_MISFIT = (
+    "Give the target of the devices, its -mtriple and -mcpu, and start their RPC servers with the release of TVM that "
+    "the tuner has: 0.19 for autotvm and ansor, 0.27 for metaschedule."
+)
+_CODES = {"run_timeout": "device_lost", "device_lost": "device_lost", "wrong_device": "no_device"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    call: Call
+    device: str
+    error: str | None = None
+    """A ``domain.records.TrialError`` value, or ``refused``; ``value`` then says why."""
+    value: Any = None
+
+
+def _timed_out(call: Call, device: str) -> Answer:
+    return Answer(call=call, device=device, error="run_timeout", value=f"not done within {call.timeout:g} s")
+
+
+@dataclass(kw_only=True)
+class Suspect:
+    """A device whose last call ended badly. Times are those of ``time.monotonic``."""
+
+    offer: Offer
+    reason: str
+    since: float
+    check_at: float
+    """When it should have come back."""
+    failed_opens: int = 0
+    overdue: list[Call]
+    """Past their time limits there; the verdict waits for the device."""
+
+
+class Fleet:
+    """Sessions on devices, each in a child whose module is as ``rpc_lanes`` says.
+
+    The constructor, ``look`` and ``advance`` raise EngineFailure ``tracker_unreachable``, ``no_device`` and
+    ``device_lost``.
+    """
+
+    def __init__(
+        self, runner: Runner, make_child: Callable[[], processes.Child], *, most_lanes: int = _MOST_LANES
+    ) -> None:
+        self.runner = runner
+        self._make_child = make_child
+        self._most_lanes = most_lanes
+        self._lanes: list[Lane] = []
+        self._pending: list[Call] = []
+        self._lost: dict[str, str] = {}
+        self.avoid: frozenset[str] = frozenset()
+        """Devices in quarantine, which are asked when there are no others."""
+        self._misfits: set[str] = set()
+        self._suspects: dict[str, Suspect] = {}
+        self._proven: set[str] = set()
+        self._servers: set[str] = set()
+        self._seen_at: float | None = None
+        self._next_look = 0.0
+        self.on_device: Callable[[Json], None] = lambda _: None
+        self.cooldown_seconds = 0.0
+        """Rest of a device between calls."""
+        self._probe: str | None = None
+        self._probes: dict[tuple[str, int], bytes] = {}
+        self._threads = 1
+        try:
+            self._tracker = Tracker(runner.tracker)
+        except TrackerSilent as error:
+            raise _unreachable(runner, error) from error
+
+    @property
+    def size(self) -> int:
+        """Devices that work, free and busy ones, as far as known; at least one."""
+        return max(1, min(self._most_lanes, len(self._usable)))
+
+    @property
+    def _usable(self) -> set[str]:
+        alive = self._servers - set(self._lost)
+        return alive - self.avoid or alive
+
+    def look(self) -> None:
+        """Ask the tracker for its devices now."""
+        self._next_look = 0.0
+        self._look()
+
+    def start(self) -> None:
+        """Start a process for each device, without waiting."""
+        while len(self._lanes) < self.size:
+            self._lanes.append(Lane(self._make_child()))
+        for lane in self._lanes:
+            lane.start()
+
+    def make_probe(self, target: str, threads: int, path: Path) -> None:
+        """Have every device that comes prove itself with a library for ``target``, which is written to ``path``.
+
+        Raises EngineFailure when it cannot be built: ``unknown_target``, ``cross_compiler_missing``.
+        """
+        self.start()
+        made = self._probes.get((target, threads))
+        if made is None:
+            ended, value = self._lanes[0].ask("build_probe", (target, threads, str(path)), _PROBE_SECONDS)
+            if ended is Ended.REFUSED:
+                raise EngineFailure(**value)
+            if ended is not Ended.OK:
+                raise EngineFailure("compile_failed", f"nothing can be built for {target!r}: {value}"[:2000])
+            made = self._probes[target, threads] = path.read_bytes()
+            self._proven.clear()
+        path.write_bytes(made)
+        self._probe, self._threads = str(path), threads
+
+    def submit(self, call: Call) -> None:
+        self._pending.append(call)
+
+    @property
+    def waits_for(self) -> list[Any]:
+        """What can be read when ``advance`` has something to do."""
+        return [each for lane in self._lanes if (each := lane.waits_for) is not None]
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which to ``advance`` even so."""
+        look = max(0.0, self._next_look - time.monotonic())
+        return min([look, *(lane.patience for lane in self._lanes if lane.is_busy or self._wants(lane))])
+
+    @property
+    def is_in_queue(self) -> bool:
+        """Whether it waits for others' devices and has none itself."""
+        return any(lane.state is State.QUEUED for lane in self._lanes) and not any(
+            lane.is_busy or lane.has_session for lane in self._lanes
+        )
+
+    def advance(self) -> list[Answer]:
+        """Do what can be done without waiting; returns what has ended."""
+        answers: list[Answer] = []
+        for lane in self._lanes:
+            before = lane.state
+            if lane.is_busy and (ended := lane.look()) is not None:
+                answers += self._after(lane, before, *ended)
+        try:
+            self._look()
+        except EngineFailure:
+            answers += self._abandon()
+            if not answers:
+                raise
+            self._next_look = 0.0
+        self.start()
+        for lane in self._lanes:
+            self._go_on(lane)
+        return answers
+
+    def release(self) -> None:
+        """Give every device back and forget what was not done; lanes that do not let go are killed."""
+        self._pending.clear()
+        for lane in self._lanes:
+            if lane.state is State.QUEUED:
+                lane.leave_queue()
+            elif lane.state is State.READY:
+                lane.close()
+            elif lane.is_busy and lane.state is not State.CLOSING:
+                lane.kill()
+        while any(lane.state is State.CLOSING for lane in self._lanes):
+            for lane in self._lanes:
+                if lane.state is State.CLOSING and lane.look() is None:
+                    time.sleep(0.005)
+        for suspect in self._suspects.values():
+            suspect.overdue.clear()
+
+    def close(self) -> None:
+        for lane in self._lanes:
+            lane.kill()
+        self._lanes.clear()
+
+    # What a lane does next
+
+    def _go_on(self, lane: Lane) -> None:
+        if lane.state is State.QUEUED:
+            self._poll(lane)
+        elif lane.state is State.READY and lane.patience == 0:
+            call = self._next_call(lane)
+            if call is not None and self._is_worn(lane, call):
+                self._pending.insert(0, call)
+                lane.close()
+            elif call is not None:
+                lane.run(call)
+        elif self._wants(lane) and lane.patience == 0:
+            self._enqueue(lane)
+
+    def _wants(self, lane: Lane) -> bool:
+        """Whether there is more to do than lanes on their way to a device."""
+        if lane.state is not State.IDLE:
+            return False
+        coming = sum(each.state in (State.QUEUED, State.OPENING, State.READY) for each in self._lanes)
+        return coming < self._open_calls
+
+    @property
+    def _open_calls(self) -> int:
+        """Calls that wait for a device or for a verdict."""
+        return len(self._pending) + sum(len(each.overdue) for each in self._suspects.values())
+
+    def _enqueue(self, lane: Lane) -> None:
+        try:
+            lane.enqueue(self._tracker.queue(self.runner.key))
+        except TrackerSilent:
+            lane.rest(_REST_SECONDS)
+            self._look_soon()
+
+    def _poll(self, lane: Lane) -> None:
+        try:
+            offer = lane.ticket.poll() if lane.ticket else None
+        except TrackerSilent:
+            lane.leave_queue()
+            lane.rest(_REST_SECONDS)
+            self._look_soon()
+            return
+        if offer is None:
+            if not self._open_calls:
+                lane.leave_queue()
+            return
+        if offer.device in self._lost or (offer.device in self.avoid and offer.device not in self._usable):
+            lane.take()
+            offer.give_back()
+            lane.rest(_REST_SECONDS)
+            return
+        unproven = offer.device in self._suspects or offer.device not in self._proven
+        lane.open(offer, self.runner.session_timeout, self._threads, self._probe if unproven else None)
+
+    def _next_call(self, lane: Lane) -> Call | None:
+        if self._pending:
+            return self._pending.pop(0)
+        for suspect in self._suspects.values():
+            for call in suspect.overdue:
+                if call.overdue_on != lane.device:
+                    # Nothing else to do: ask a second device.
+                    suspect.overdue.remove(call)
+                    return call
+        return None
+
+    def _is_worn(self, lane: Lane, call: Call) -> bool:
+        """Whether the session may end before the call; a new one always is long enough, as far as any can be."""
+        used = self.runner.session_timeout - lane.session_seconds
+        return used > 1.0 and lane.session_seconds < call.timeout
+
+    # What an end means
+
+    def _after(self, lane: Lane, before: State, ended: Ended, value: Any) -> list[Answer]:
+        call, device = lane.call, lane.device
+        if call is None or before is State.OPENING:
+            return self._after_opening(lane, ended, str(value))
+        if ended is Ended.OVERTIME:
+            return self._overdue(lane, call, str(value))
+        lane.call = None
+        if lane.state is State.READY:
+            lane.rest(self.cooldown_seconds)
+        if before is State.OVERDUE:
+            return self._after_overtime(lane, ended, str(value))
+        if ended is Ended.OK:
+            return [Answer(call=call, device=device, value=value)]
+        if ended is Ended.REFUSED:
+            return [Answer(call=call, device=device, error="refused", value=value)]
+        if ended is Ended.RAISED:
+            self._suspect(lane, "a call failed")
+            lane.close()
+            return [Answer(call=call, device=device, error="run_error", value=value)]
+        if ended is Ended.EXPIRED:
+            return self._overdue(lane, call, str(value))
+        return self._broken(lane, call, str(value))
+
+    def _after_opening(self, lane: Lane, ended: Ended, message: str) -> list[Answer]:
+        device = lane.device
+        if ended is Ended.OK:
+            self._proven.add(device)
+            suspect = self._suspects.pop(device, None)
+            return [_timed_out(call, device) for call in (suspect.overdue if suspect else [])]
+        lane.rest(_REST_SECONDS)
+        if ended is Ended.STALE:
+            return []
+        ended, message = explained(ended, message)
+        suspect = self._suspect(lane, message)
+        suspect.failed_opens += 1
+        self._look_soon()
+        if ended in (Ended.WRONG_DEVICE, Ended.WRONG_ANSWER) or suspect.failed_opens > 1:
+            if ended is Ended.WRONG_DEVICE:
+                self._misfits.add(device)
+            for call in self._pending[:1]:
+                call.lost_on.append(device)
+                call.lost_as = ended
+            self._lose(device, message)
+        return []
+
+    def _overdue(self, lane: Lane, call: Call, message: str) -> list[Answer]:
+        """Past its time limit: the candidate's fault if the device lives or a second one says so."""
+        suspect = self._suspect(lane, message)
+        if lane.state is not State.OVERDUE:
+            lane.call = None
+        if call.overdue_on not in (None, lane.device):
+            return [_timed_out(call, lane.device)]
+        call.overdue_on = lane.device
+        suspect.overdue.append(call)
+        return []
+
+    def _after_overtime(self, lane: Lane, ended: Ended, message: str) -> list[Answer]:
+        """The late end of a call that is told of already, or waits for a verdict."""
+        if ended in (Ended.OK, Ended.RAISED, Ended.REFUSED):
+            suspect = self._suspects.pop(lane.device, None)
+            return [_timed_out(each, lane.device) for each in (suspect.overdue if suspect else [])]
+        if ended is Ended.LOST:
+            self._suspect(lane, message)
+            self._look_soon()
+        return []
+
+    def _broken(self, lane: Lane, call: Call, message: str) -> list[Answer]:
+        self._suspect(lane, message)
+        self._look_soon()
+        call.lost_on.append(lane.device)
+        if len(call.lost_on) >= _MOST_LOSSES:
+            text = f"the session ended while it ran, on {' and on '.join(call.lost_on)}: {message}"
+            return [Answer(call=call, device=lane.device, error="run_error", value=text)]
+        self._pending.insert(0, call)
+        return []
+
+    def _abandon(self) -> list[Answer]:
+        """Calls that were under way when the last device went, none of whose fault that was."""
+        doomed = [call for call in self._pending if call.lost_on]
+        self._pending = [call for call in self._pending if not call.lost_on]
+        return [
+            Answer(
+                call=call,
+                device=call.lost_on[-1],
+                error="wrong_device" if call.lost_as is Ended.WRONG_DEVICE else "device_lost",
+                value=self._lost.get(call.lost_on[-1], "the device went away"),
+            )
+            for call in doomed
+        ]
+
+    # Which devices there are
+
+    def _suspect(self, lane: Lane, reason: str) -> Suspect:
+        assert lane.offer is not None  # noqa: S101 - a lane in a session has one
+        now = time.monotonic()
+        back = now + self.runner.session_timeout + _COMEBACK_SECONDS
+        fresh = Suspect(offer=lane.offer, reason=reason, since=now, check_at=back, overdue=[])
+        return self._suspects.setdefault(lane.device, fresh)
+
+    def _lose(self, device: str, reason: str) -> None:
+        suspect = self._suspects.pop(device, None)
+        self._lost[device] = reason
+        for lane in self._lanes:
+            if lane.device == device and lane.state is State.OVERDUE:
+                lane.kill()
+        for call in suspect.overdue if suspect else []:
+            call.overdue_on = None
+            call.lost_on.append(device)
+            self._pending.insert(0, call)
+        self.on_device({"device": device, "state": "lost", "message": reason})
+
+    def _look_soon(self) -> None:
+        self._next_look = min(self._next_look, time.monotonic() + _LOOK_SOON_SECONDS)
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        try:
+            devices = self._tracker.devices()
+        except TrackerSilent as error:
+            if self._seen_at is None or now - self._seen_at > _GRACE_SECONDS:
+                raise _unreachable(self.runner, error) from error
+            self._next_look = now + _LOOK_SOON_SECONDS
+            return
+        self._servers = devices.get(self.runner.key, set())
+        self._next_look = now + (_LOOK_SOON_SECONDS if self._suspects else _LOOK_SECONDS)
+        for device, suspect in list(self._suspects.items()):
+            self._judge(device, suspect, now)
+        alive = self._servers - set(self._lost)
+        if alive or any(lane.has_session for lane in self._lanes):
+            self._seen_at = now
+        elif self._seen_at is None or self._servers or now - self._seen_at > _GRACE_SECONDS:
+            raise _deserted(self.runner, self._lost, self._misfits, devices)
+
+    def _judge(self, device: str, suspect: Suspect, now: float) -> None:
+        if device not in self._servers:
+            self._lose(device, f"it left the tracker: {suspect.reason}")
+        elif now > suspect.check_at:
+            suspect.check_at = now + _COMEBACK_SECONDS
+            if now - suspect.since > self.runner.session_timeout + _AWAY_SECONDS or not suspect.offer.is_reachable():
+                self._lose(device, f"it did not come back: {suspect.reason}")
+
+
+def _unreachable(runner: Runner, error: TrackerSilent) -> EngineFailure:
+    return EngineFailure(
+        "tracker_unreachable",
+        f"the RPC tracker {runner.tracker} does not answer: {error}",
+        hint="Start one (python -m tvm.exec.rpc_tracker) and name it as HOST:PORT.",
+    )
+
+
+def _deserted(
+    runner: Runner, lost: Mapping[str, str], misfits: Set[str], devices: Mapping[str, Set[str]]
+) -> EngineFailure:
+    """``lost`` maps devices to reasons; ``misfits`` are those of them that cannot run code for the target;
+    ``devices`` is what the tracker has, by key."""
+    if not lost:
+        return EngineFailure(
+            "no_device",
+            f"the RPC tracker {runner.tracker} has no device of key {runner.key!r}; "
+            f"its keys: {', '.join(sorted(devices)) or 'none'}",
+            hint=f"Start a server on the device: python -m tvm.exec.rpc_server --tracker {runner.tracker} "
+            f"--key {runner.key}",
+            details={"keys": sorted(devices)},
+        )
+    reasons = "; ".join(f"{device}: {reason}" for device, reason in lost.items())
+    details = {"devices": dict(lost)}
+    if misfits >= set(lost):
+        return EngineFailure(
+            "no_device",
+            f"no device of key {runner.key!r} runs what is built for the target: {reasons}"[:2000],
+            hint=_MISFIT,
+            details=details,
+        )
+    return EngineFailure(
+        "device_lost",
+        f"every device of key {runner.key!r} is lost: {reasons}"[:2000],
+        hint="Look at the devices, start their RPC servers again, and retry the job: finished trials are kept.",
+        details=details,
+    )
+
+
+class Remote:
+    """Sessions for one bundle at a time; ``make_child`` starts processes whose module is as ``rpc_lanes`` says.
+
+    The module has ``run_remotely(bundle, inputs, outputs, repeat, number)``, which returns the result of ``run``.
+    """
+
+    def __init__(self, make_child: Callable[[], processes.Child]) -> None:
+        self._make_child = make_child
+        self._fleets: dict[Runner, Fleet] = {}
+
+    def run(self, params: Json, runner: Runner) -> Json:
+        """The answer to a ``run`` or ``time`` request.
+
+        Raises EngineFailure ``tracker_unreachable``, ``no_device``, ``device_lost``, ``run_failed`` and those of the
+        bundle and its inputs. Waits for a device as long as it takes.
+        """
+        fleet = self._fleet(runner)
+        counts = (params.get("repeat"), params.get("number") or 1)
+        arguments = (params["bundle"], params.get("inputs"), params.get("outputs"), *counts)
+        call = Call(position=0, function="run_remotely", arguments=arguments, timeout=runner.session_timeout)
+        with tempfile.TemporaryDirectory(prefix="tunesmith-rpc-") as folder:
+            try:
+                fleet.look()
+                fleet.make_probe(params["target"], params["threads"], Path(folder) / "probe.so")
+                fleet.submit(call)
+                return _result(_wait(fleet), runner)
+            finally:
+                fleet.release()
+
+    def close(self) -> None:
+        for fleet in self._fleets.values():
+            fleet.close()
+
+    def _fleet(self, runner: Runner) -> Fleet:
+        if runner not in self._fleets:
+            self._fleets[runner] = Fleet(runner, self._make_child, most_lanes=1)
+        self._fleets[runner].avoid = runner.avoid
+        return self._fleets[runner]
+
+
+def _wait(fleet: Fleet) -> Answer:
+    while not (answers := fleet.advance()):
+        connection.wait(fleet.waits_for, fleet.patience)
+    return answers[0]
+
+
+def _result(answer: Answer, runner: Runner) -> Json:
+    if answer.error is None:
+        return {**answer.value, "device": answer.device}
+    if answer.error == "refused":
+        raise EngineFailure(**answer.value)
+    if answer.error == "run_timeout":
+        raise EngineFailure(
+            "device_lost",
+            f"{answer.device} was not done within {runner.session_timeout:g} s",
+            hint="Raise session_timeout: the network may be slow, or the model.",
+        )
+    code = _CODES.get(answer.error, "run_failed")
+    hint = _MISFIT if answer.error == "wrong_device" else None
+    raise EngineFailure(code, f"{answer.device} could not run it: {answer.value}"[:2000], hint=hint)

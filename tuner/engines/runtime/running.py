@@ -1,0 +1,154 @@
+"""Running and timing compiled files, here and on devices behind RPC trackers."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tuner.engines.protocol.messages import Json
+from tuner.engines.protocol.serving import EngineFailure
+from tuner.engines.runtime import compiling
+from tuner.engines.runtime.releases import Release
+
+Arrays = dict[str, Any]
+
+
+class Network(ABC):
+    """A compiled network on one device. ``inputs`` are ``{name, dtype, shape}`` in the order of its parameters."""
+
+    inputs: Sequence[Json]
+    outputs: Sequence[str]
+    """Names."""
+
+    @abstractmethod
+    def feed(self, arrays: Arrays) -> None:
+        """Give it the inputs of the next runs."""
+
+    @abstractmethod
+    def run(self) -> Sequence[Any]:
+        """Run it once; returns TVM's tensor of each output."""
+
+    @abstractmethod
+    def sample(self, number: int, repeat: int) -> list[float]:
+        """Seconds per run, one value per repeat, each the mean over ``number`` runs; one run before warms up."""
+
+    def feed_file(self, path: str | None) -> None:
+        """Feed the arrays of an ``.npz`` file, random ones without. Raises EngineFailure ``invalid_inputs``."""
+        self.feed(_read(path, self.inputs) if path else _random(self.inputs))
+
+    def run_once(self, inputs: str | None, outputs: str | None) -> list[Json]:
+        """Run on a file as ``feed_file``, write the outputs to one if asked to, and return their specs."""
+        self.feed_file(inputs)
+        arrays = {name: value.numpy() for name, value in zip(self.outputs, self.run(), strict=True)}
+        if outputs:
+            # Through a handle: given a path, numpy would append ".npz".
+            with Path(outputs).open("wb") as file:
+                np.savez(file, **arrays)
+        return [{"name": name, "dtype": str(each.dtype), "shape": list(each.shape)} for name, each in arrays.items()]
+
+
+Loaded = TypeVar("Loaded", bound=Network)
+
+
+class Bundles:
+    """Directories of compiled files, of which the last ones stay loaded."""
+
+    def __init__(
+        self,
+        release: Release,
+        files: Sequence[str],
+        load: Callable[[Path], Network],
+        load_remotely: Callable[[Path, Any, Any], Network],
+    ) -> None:
+        """``load(folder)`` loads ``files``; ``load_remotely(folder, session, library)`` does so with the library
+        that was loaded in an RPC session. They raise whatever damaged files make TVM raise."""
+        self._files = files
+        self._load_remotely = load_remotely
+        self._use_threads = release.tvm.get_global_func("runtime.config_threadpool")
+
+        @lru_cache(maxsize=4)
+        def loaded(bundle: str, modified_ns: tuple[int, ...]) -> Network:  # noqa: ARG001 - part of the key
+            return assemble(lambda: load(Path(bundle)))
+
+        self._loaded = loaded
+
+    def load(self, bundle: str, threads: int) -> Network:
+        """Let TVM's pool run ``threads`` threads, and load a bundle, once.
+
+        Raises EngineFailure ``invalid_bundle``, and what the engine's ``load`` does.
+        """
+        network = self._loaded(bundle, self._modified_ns(bundle))
+        self._use_threads(BIG_CORES, threads)
+        return network
+
+    def load_remotely(self, bundle: str, session: Any, upload: Callable[[str], Any]) -> Network:
+        """Load a bundle in an RPC session, where ``upload(path)`` loads a library. Raises likewise."""
+        self._modified_ns(bundle)
+        folder = Path(bundle)
+        return assemble(lambda: self._load_remotely(folder, session, upload(str(folder / compiling.LIBRARY))))
+
+    def _modified_ns(self, bundle: str) -> tuple[int, ...]:
+        try:
+            return tuple((Path(bundle) / name).stat().st_mtime_ns for name in self._files)
+        except OSError as error:
+            raise EngineFailure("invalid_bundle", f"{error.filename} cannot be read: {error.strerror}") from error
+
+
+BIG_CORES = 1
+"""The affinity mode of ``runtime.config_threadpool`` that uses any cores."""
+
+
+def assemble(load: Callable[[], Loaded]) -> Loaded:
+    """What ``load`` returns. Raises EngineFailure ``invalid_bundle`` for what TVM raises."""
+    try:
+        return load()
+    except EngineFailure:
+        raise
+    except Exception as error:
+        # Loading raises TVMError, OSError, ValueError or KeyError, depending on which file is damaged.
+        raise EngineFailure("invalid_bundle", f"TVM cannot load the compiled files: {error}"[:1500]) from error
+
+
+def load_library(release: Release, folder: Path) -> Any:
+    """The code of compiled files, as a ``tvm.runtime.Module``."""
+    path = folder / compiling.LIBRARY
+    # The dynamic loader knows libraries by name: a file compiled anew under the old name would not be read.
+    with tempfile.TemporaryDirectory(prefix="tunesmith-load-") as copies:
+        return release.tvm.runtime.load_module(shutil.copyfile(path, Path(copies) / path.name).as_posix())
+
+
+def _read(path: str, specs: Sequence[Json]) -> Arrays:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except Exception as error:
+        # zipfile, zlib, OSError and ValueError: all mean that this is no plain .npz.
+        raise EngineFailure("invalid_inputs", f"not an .npz file of arrays: {error}") from error
+    names = {spec["name"] for spec in specs}
+    if set(arrays) != names:
+        message = f"the model takes {', '.join(sorted(names))}; the file holds {', '.join(sorted(arrays))}"
+        raise EngineFailure("invalid_inputs", message)
+    for spec in specs:
+        array = arrays[spec["name"]]
+        if list(array.shape) != spec["shape"] or str(array.dtype) != spec["dtype"]:
+            have, want = f"{array.dtype}{tuple(array.shape)}", f"{spec['dtype']}{tuple(spec['shape'])}"
+            raise EngineFailure("invalid_inputs", f"{spec['name']} is {have}, the model takes {want}")
+    return arrays
+
+
+def _random(specs: Sequence[Json]) -> Arrays:
+    """From a seed."""
+    generator = np.random.default_rng(0)
+    arrays = {}
+    for spec in specs:
+        floating = np.issubdtype(np.dtype(spec["dtype"]), np.floating)
+        values = generator.random(spec["shape"]) if floating else generator.integers(0, 2, spec["shape"])
+        arrays[spec["name"]] = values.astype(spec["dtype"])
+    return arrays

@@ -1,0 +1,72 @@
+"""Processors as the LLVM of a TVM knows them. ``tvm`` is the package of whichever release."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Collection
+from typing import Any
+
+from tuner.engines.protocol.serving import EngineFailure
+
+_INSTRUCTIONS = re.compile(
+    # x86
+    r"(?:s?sse|avx|fma|xop|f16c|tbm|bmi|lzcnt|popcnt|movbe|gfni|vaes|vpclmul|adx|amx-|egpr|ndd|ccmp|nf$|ppx|push2|zu$)"
+    # aarch64
+    r"|(?:fp-armv8|neon|sve|sme|dotprod|i8mm|bf16|fullfp16|fp16fml|lse|rcpc|rdm|complxnum|jsconv|crc|aes|sha|mops|cssc)"
+)
+"""Features that compilers emit instructions of; most of LLVM's others tell what is quick, or what kernels need."""
+
+
+def foreign(known: Collection[str], host: str, features_of: Callable[[str], Collection[str]]) -> list[str]:
+    """Those of the ``known`` CPUs whose code needs instructions that ``host``, one of them, does not have."""
+    if host not in known:
+        return []
+    own = _instructions(features_of(host))
+    return [name for name in known if not _instructions(features_of(name)) <= own]
+
+
+def _instructions(features: Collection[str]) -> set[str]:
+    return {name for name in features if _INSTRUCTIONS.match(name)}
+
+
+def llvm_version(tvm: Any) -> str:
+    return str(tvm.target.codegen.llvm_version_major())
+
+
+def native_cpu(tvm: Any) -> str:
+    """LLVM's name for the CPU that this process runs on."""
+    return str(tvm.target.codegen.llvm_get_system_cpu())
+
+
+def known_cpus(tvm: Any, target: Any = None) -> list[str]:
+    """LLVM's names for the CPUs of a target's family, this machine's by default."""
+    return [str(name) for name in tvm.target.codegen.llvm_get_cpu_archlist(target or tvm.target.Target("llvm"))]
+
+
+def foreign_cpus(tvm: Any) -> list[str]:
+    """Those known whose code this host's CPU does not run."""
+
+    def features_of(name: str) -> set[str]:
+        target = tvm.target.Target({"kind": "llvm", "mcpu": name})
+        return set(map(str, tvm.target.codegen.llvm_get_cpu_features(target)))
+
+    return foreign(known_cpus(tvm), native_cpu(tvm), features_of)
+
+
+def check_known(tvm: Any, noun: str, name: str, known: Collection[str], place: str = "") -> None:
+    """Raise EngineFailure ``unknown_target`` with near matches unless ``name`` is known; ``place`` ends its message."""
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+        raise unknown(f"LLVM {llvm_version(tvm)} knows no {noun} {name!r}{place}", near)
+
+
+def refused(text: str, error: Exception) -> EngineFailure:
+    """For whatever TVM's parsing of a target raises: TVMError, ValueError, TypeError."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return unknown(f"TVM refuses the target {text!r}: {lines[-1][:300] if lines else type(error).__name__}")
+
+
+def unknown(message: str, near: Collection[str] = ()) -> EngineFailure:
+    hint = f"Did you mean {' or '.join(near)}?" if near else None
+    return EngineFailure("unknown_target", message, hint=hint, details={"near_matches": list(near)})

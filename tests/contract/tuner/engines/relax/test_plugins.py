@@ -10,6 +10,7 @@ import pytest
 
 from domain import errors
 from tests.support import models
+from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import start
 from tuner.engines.protocol import plugins
 from tuner.session import EngineSession
@@ -29,12 +30,6 @@ def extended(engine_logs: Path) -> Iterator[EngineSession]:
         yield session
 
 
-@pytest.fixture(scope="module")
-def plain(engine_logs: Path) -> Iterator[EngineSession]:
-    with start("relax", engine_logs / "relax-plain.log") as session:
-        yield session
-
-
 def test_hello_names_the_plugin_and_the_toolchain_tells_its_version(extended: EngineSession) -> None:
     assert [plugin["name"] for plugin in extended.hello["plugins"]] == [EXAMPLE]
     assert "+plugins." in extended.hello["toolchain"]["tvm"]
@@ -44,28 +39,22 @@ def test_hello_names_the_plugin_and_the_toolchain_tells_its_version(extended: En
 def test_a_model_that_defines_its_operators_agrees_with_the_reference(
     request: pytest.FixtureRequest, reference: EngineSession, tmp_path: Path, with_plugin: bool
 ) -> None:
-    engine: EngineSession = request.getfixturevalue("extended" if with_plugin else "plain")
-    (tmp_path / "model.onnx").write_bytes(models.plugin_operators(functions=True))
-    paths = {"path": str(tmp_path / "model.onnx"), "out_path": str(tmp_path / "prepared.onnx")}
-    prepared = reference.request("prepare", {**paths, "input_shapes": {}}, timeout=60)
-    known = engine.request("check", {"model": paths["out_path"]}, timeout=60)["operators"]
+    engine: EngineSession = request.getfixturevalue("extended" if with_plugin else "relax")
+    prepared, specs = asking.prepare(reference, models.plugin_operators(functions=True), tmp_path)
+    known = engine.request("check", {"model": str(prepared)}, timeout=60)["operators"]
     assert (known == OPERATORS) == with_plugin
     target = f"llvm -mcpu={engine.hello['mcpu']}"
-    build: dict[str, Any] = {"model": paths["out_path"], "target": target, "threads": 1, "records": None}
+    build: dict[str, Any] = {"model": str(prepared), "target": target, "threads": 1, "records": None}
     engine.request("compile", {**build, "out_dir": str(tmp_path / "b")}, timeout=200)
-    made = {"inputs": prepared["inputs"], "seeds": [2], "out_dir": str(tmp_path)}
-    [inputs] = reference.request("make_inputs", made, timeout=60)["paths"]
-    given = {"inputs": inputs, "threads": 1}
-    reference.request("run", {**given, "path": paths["out_path"], "outputs": str(tmp_path / "e.npz")}, timeout=60)
-    engine.request("run", {**given, "bundle": str(tmp_path / "b"), "outputs": str(tmp_path / "a.npz")}, timeout=60)
-    pair = {"expected": str(tmp_path / "e.npz"), "actual": str(tmp_path / "a.npz")}
-    outputs = reference.request("compare", pair, timeout=60)["outputs"]
+    inputs = asking.make_inputs(reference, specs, tmp_path, seed=2)
+    actual = asking.run(engine, tmp_path / "b", inputs, tmp_path / "a.npz")
+    outputs = asking.compare_with_model(reference, prepared, inputs, actual)
     assert [output["passed"] for output in outputs] == [True, True]
 
 
-def test_without_the_plugin_its_operators_are_named(plain: EngineSession, tmp_path: Path) -> None:
+def test_without_the_plugin_its_operators_are_named(relax: EngineSession, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(models.plugin_operators())
     with pytest.raises(errors.EngineRequestFailed) as caught:
-        plain.request("check", {"model": str(tmp_path / "model.onnx")}, timeout=60)
+        relax.request("check", {"model": str(tmp_path / "model.onnx")}, timeout=60)
     assert caught.value.engine_code == "unsupported_operators"
     assert caught.value.details["operators"] == OPERATORS

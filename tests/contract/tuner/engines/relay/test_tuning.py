@@ -76,14 +76,14 @@ def test_a_fresh_engine_measures_nothing_again(
 
 
 def test_a_workload_that_another_searched_since_begins_anew(
-    convolution: dict[str, Any], first_round: tuple[dict[str, Any], Trials], engine_logs: Path, tmp_path: Path
+    relay: EngineSession, convolution: dict[str, Any], first_round: tuple[dict[str, Any], Trials], tmp_path: Path
 ) -> None:
     history = tmp_path / "history.jsonl"
     history.write_text("".join(trial["schedule"] + "\n" for trial in first_round[1]))
-    with start("relay", engine_logs / "helped.log") as engine:
-        tune(engine, convolution, tmp_path / "j", trials=2)
-        more = {"history": str(history), "first_trial": 6, "trials": 4}
-        _, trials = tune(engine, convolution, tmp_path / "k", fresh=True, **more)
+    options = {"n_trial": 902}
+    tune(relay, convolution, tmp_path / "j", trials=2, options=options)
+    more = {"history": str(history), "first_trial": 6, "trials": 4, "options": options}
+    _, trials = tune(relay, convolution, tmp_path / "k", fresh=True, **more)
     assert len(trials) == 4
     assert not {trial["schedule_digest"] for trial in first_round[1]} & {trial["schedule_digest"] for trial in trials}
 
@@ -157,11 +157,13 @@ def _timed(trial: dict[str, Any], seconds: float) -> str:
 
 
 @pytest.fixture(scope="module")
-def all_schedules(convolution: dict[str, Any], engine_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Trials:
+def all_schedules(
+    relay: EngineSession, convolution: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> Trials:
     """A trial of every schedule of the first convolution, those of the untuned layout first."""
     journal = tmp_path_factory.mktemp("all") / "journal.jsonl"
-    with start("relay", engine_logs / "relay-all.log") as engine:
-        return tune(engine, convolution, journal, trials=50, options={"keep_layout": False})[1]
+    options = {"n_trial": 901, "keep_layout": False}
+    return tune(relay, convolution, journal, trials=50, options=options)[1]
 
 
 @pytest.mark.parametrize(("seconds", "wins"), [(9.5e-6, False), (1e-6, True)])

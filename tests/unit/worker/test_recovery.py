@@ -1,24 +1,40 @@
-"""The table of what a worker does about each kind of trouble."""
+"""What a worker does about each kind of trouble: the table, and jobs and rounds that live through it."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.orm import Session
 
 from domain import errors
-from domain.jobs import Lease
+from domain.blobs import Blob
+from domain.jobs import JobState, Lease, Stage
 from domain.ports import Canceled
-from worker.leases import CancelAsked, LeaseLost, ShuttingDown, Stopped
+from storage import artifacts, jobs
+from storage.blobs import LocalBlobStore
+from tests.support.worker.fixtures import Bench
+from tests.support.worker.team import LEADER, Team, by_worker, check_whole
+from worker import clock
+from worker.leases import CancelAsked, LeaseKeeper, LeaseLost, ShuttingDown, Stopped
+from worker.pipeline import recovery
 from worker.pipeline.recovery import Ending, Recovery
 
 AWAY = OperationalError("SELECT 1", {}, Exception("server closed the connection unexpectedly"))
 REFUSED = IntegrityError("INSERT", {}, Exception("NOT NULL constraint failed"))
 FULL = OSError(errno.ENOSPC, "No space left on device")
 CRASHED = errors.EngineCrashed("the relay engine was lost")
+STORE_REFUSES = errors.BlobStoreRefused("the blob store refuses (403 AccessDenied)")
 
 
 @dataclass
@@ -108,3 +124,285 @@ def test_a_lease_that_is_overdue_is_had_back_and_one_that_is_lost_is_not() -> No
 )
 def test_a_job_that_is_to_stop_ends_for_that_reason(error: Exception, reason: Stopped, ending: Ending) -> None:
     assert attempt(Keeper(reason=reason), error) == (ending, 1)
+
+
+def test_the_same_attempt_goes_on_and_pays_nothing_twice(bench: Bench) -> None:
+    left = [5, 12]
+
+    def go_away(count: int) -> None:
+        if left and count == left[0]:
+            left.pop(0)
+            raise AWAY
+
+    bench.script.on_trial = go_away
+    job_id = bench.job(trials=24)
+    bench.runtime().run_job(job_id)
+    job = bench.get(job_id)
+    assert (job.state, job.attempts) == (JobState.SUCCEEDED, 1)
+    assert len(bench.script.measured) == len(set(bench.script.measured)) == len(bench.records(job_id)) == 24
+
+
+def test_a_fault_of_ours_is_no_outage(bench: Bench) -> None:
+    def break_it(_count: int) -> None:
+        raise IntegrityError("INSERT", {}, Exception("NOT NULL constraint failed"))
+
+    bench.script.on_trial = break_it
+    job_id = bench.job(trials=8)
+    with pytest.raises(IntegrityError):
+        bench.runtime().run_job(job_id)
+    assert len(bench.script.measured) == 1
+
+
+@contextmanager
+def held(bench: Bench, **options: float) -> Iterator[LeaseKeeper]:
+    """The keeper of a job that is claimed."""
+    runtime, job_id = bench.runtime(**options), bench.job()
+    job = runtime._claim(job_id)
+    assert job is not None
+    with LeaseKeeper(bench.database, job, runtime.settings, runtime.shutdown) as keeper:
+        yield keeper
+
+
+def test_a_lease_that_could_not_be_renewed_is_had_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    away, overdue = threading.Event(), threading.Event()
+    renew = jobs.renew
+
+    def unless_away(session: Session, *arguments: object, **options: object) -> bool:
+        if away.is_set():
+            raise AWAY
+        return renew(session, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(jobs, "renew", unless_away)
+    turns: list[int] = []
+
+    with held(bench, lease_seconds=0.4) as keeper:
+
+        def work() -> None:
+            turns.append(1)
+            if len(turns) == 1:
+                away.set()
+                while not keeper.stop_wanted():
+                    overdue.wait(0.01)
+                assert keeper.is_overdue
+                threading.Timer(0.2, away.clear).start()
+            keeper.check()
+
+        Recovery(keeper).run(work)
+        assert len(turns) == 2
+        assert not keeper.stop_wanted()
+
+
+def test_a_job_that_somebody_took_meanwhile_is_theirs(bench: Bench) -> None:
+    with held(bench) as keeper:
+        bench.bury(keeper.job_id)
+        with bench.database.transaction() as session:
+            assert jobs.claim(
+                session, keeper.job_id, worker_id="thief", now=clock.now(), lease_seconds=60, max_attempts=9
+            )
+
+        def work() -> None:
+            raise AWAY
+
+        with pytest.raises(LeaseLost):
+            Recovery(keeper).run(work)
+        assert not keeper.is_overdue
+
+
+def test_a_worker_that_is_to_end_does_not_wait(bench: Bench) -> None:
+    with held(bench) as keeper:
+        keeper._stopping = lambda: True
+
+        def work() -> None:
+            raise AWAY
+
+        with pytest.raises(ShuttingDown):
+            Recovery(keeper).run(work)
+
+
+def test_what_was_finished_as_the_worker_is_told_to_end_is_stored_before_it_leaves(bench: Bench) -> None:
+    runtime = bench.runtime()
+
+    def end(count: int) -> None:
+        if count == 5:
+            # Journaled and not told: the engine is ended in between.
+            runtime.shutdown.set()
+            raise Canceled
+
+    bench.script.on_trial = end
+    job_id = bench.job(trials=24)
+    runtime.run_job(job_id)
+    assert bench.get(job_id).state is JobState.QUEUED
+    assert len(bench.records(job_id)) == 5
+
+
+class Refusing(LocalBlobStore):
+    """Refuses the first ``times`` puts."""
+
+    def __init__(self, root: Path, *, times: int) -> None:
+        super().__init__(root)
+        self.times = times
+        self.refused = 0
+
+    def put(self, chunks: Iterable[bytes], *, limit: int | None = None) -> Blob:
+        if self.refused < self.times:
+            self.refused += 1
+            raise STORE_REFUSES
+        return super().put(chunks, limit=limit)
+
+
+@pytest.fixture
+def refusing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, Refusing]]:
+    """Makes a job, whose worker's store then refuses so many puts."""
+    monkeypatch.setattr(recovery, "_FIRST_PAUSE_SECONDS", 0.01)
+
+    def make(times: int, **request: Any) -> tuple[str, Refusing]:
+        job_id = bench.job(trials=16, **request)
+        bench.blobs = Refusing(bench.home / "blobs", times=times)
+        return job_id, bench.blobs
+
+    return make
+
+
+def test_a_job_waits_for_a_store_that_refuses_its_bundle(
+    bench: Bench, refusing: Callable[..., tuple[str, Refusing]]
+) -> None:
+    job_id, store = refusing(3)
+    bench.runtime().run_job(job_id)
+    job = bench.get(job_id)
+    assert (job.state, job.failure, job.attempts, store.refused) == (JobState.SUCCEEDED, None, 1, 3)
+    assert bench.notes(job_id).count(f"{STORE_REFUSES.message}; waiting for it") == 1
+
+
+def test_a_job_is_given_back_in_the_end_and_goes_on_later(
+    bench: Bench, refusing: Callable[..., tuple[str, Refusing]]
+) -> None:
+    job_id, store = refusing(1000)
+    for _ in range(7):  # more often than a job may lose its worker
+        bench.runtime(blob_retry_seconds=0.05, max_attempts=5).run_job(job_id)
+        job = bench.get(job_id)
+        assert (job.state, job.attempts, job.failure, job.stage) == (JobState.QUEUED, 0, None, Stage.PUBLISH)
+    assert bench.work(job_id).exists()
+    measured = len(bench.records(job_id))
+    with bench.database.reading() as session:
+        assert jobs.waiting(session, now=clock.now(), unpublished_for=60) == []  # others first
+        assert jobs.waiting(session, now=clock.now(), unpublished_for=0) == [job_id]
+    store.times = 0
+    bench.runtime().run_job(job_id)
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    assert len(bench.records(job_id)) == measured == 16
+    with bench.database.reading() as session:
+        artifact = artifacts.of_job(session, job_id)
+    assert artifact is not None
+    assert store.exists(artifact.digest)
+    assert not bench.work(job_id).exists()
+
+
+def test_a_job_that_waits_can_be_canceled(bench: Bench, refusing: Callable[..., tuple[str, Refusing]]) -> None:
+    job_id, store = refusing(10**6)
+    worker = threading.Thread(target=bench.runtime().run_job, args=[job_id])
+    worker.start()
+    while not store.refused:
+        assert worker.is_alive()
+    bench.cancel(job_id)
+    worker.join(timeout=20)
+    assert bench.get(job_id).state is JobState.CANCELED
+
+
+def test_a_model_that_is_gone_fails_its_job(bench: Bench) -> None:
+    job_id = bench.job(content=b"gone")
+    bench.blobs.delete(hashlib.sha256(b"gone").hexdigest())
+    bench.runtime().run_job(job_id)
+    failure = bench.get(job_id).failure
+    assert failure is not None
+    assert failure.code == "blob_not_found"
+
+
+def _host() -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def _engine() -> None:
+    raise errors.EngineRequestFailed("disk_full", "OSError: [Errno 28] No space left on device")
+
+
+def _start() -> None:
+    raise errors.EngineStartFailed("the relay engine did not start") from OSError(errno.EDQUOT, "Quota exceeded")
+
+
+@pytest.mark.parametrize(
+    ("fail", "method"), [(_host, "tune"), (_engine, "tune"), (_engine, "compile"), (_start, "compile")]
+)
+def test_a_full_disk_gives_the_job_back_and_it_goes_on_later(
+    bench: Bench, fail: Callable[[], None], method: str
+) -> None:
+    left = [fail]
+
+    def refuse(asked: str, _params: object) -> None:
+        if asked == method and left:
+            left.pop()()
+
+    bench.script.refuse = refuse
+    job_id = bench.job(trials=16)
+    bench.runtime().run_job(job_id)
+    assert (bench.get(job_id).state, bench.get(job_id).failure) == (JobState.QUEUED, None)
+    bench.runtime().run_job(job_id)
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    assert len(bench.script.measured) == len(set(bench.script.measured)) == 16
+
+
+def test_a_tuned_build_is_not_left_out_for_want_of_room(bench: Bench) -> None:
+    left = [_engine]
+
+    def refuse(asked: str, params: dict[str, Any]) -> None:
+        if asked == "compile" and params["tuner"] and left:
+            left.pop()()
+
+    bench.script.refuse = refuse
+    job_id = bench.job(trials=16)
+    bench.runtime().run_job(job_id)
+    assert bench.get(job_id).state is JobState.QUEUED
+    bench.runtime().run_job(job_id)
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    assert not any("the tuned build failed" in note for note in bench.notes(job_id))
+
+
+def test_any_other_failure_to_write_is_a_fault(bench: Bench) -> None:
+    def refuse(asked: str, _params: object) -> None:
+        if asked == "compile":
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+    bench.script.refuse = refuse
+    job_id = bench.job(trials=16)
+    bench.runtime().run_job(job_id)
+    failure = bench.get(job_id).failure
+    assert failure
+    assert failure.code == "internal_error"
+
+
+def _broken() -> None:
+    raise OSError(errno.EIO, "Input/output error")
+
+
+@pytest.mark.parametrize("fail", [_host, _engine, _broken])
+def test_a_full_disk_has_a_helper_give_its_round_back_at_once(
+    bench: Bench, team: Callable[[int], Team], fail: Callable[[], None]
+) -> None:
+    """Nothing is wrong with the workload: it is lost for nobody, and the leader waits for no lease to run out."""
+    crew, failed = team(1), []
+    helper = crew.helpers[0]
+    helper.settings = helper.settings.model_copy(update={"lease_seconds": 600.0})
+    crew.leader.call_help = lambda job_id, idle: None if crew.threads else crew.call(job_id, idle)
+
+    def refuse(method: str, params: dict[str, Any]) -> None:
+        if method == "tune" and threading.current_thread().name == helper.id:
+            failed.append(params["workload_key"])
+            fail()
+
+    bench.script.refuse = refuse
+    job_id, started = bench.job(trials=96), time.monotonic()
+    crew.run(job_id)
+    check_whole(bench, job_id, 96)
+    assert failed
+    assert set(by_worker(bench, job_id)) == {LEADER}
+    assert time.monotonic() - started < 200
+    assert not any("failed on" in note for note in bench.notes(job_id))

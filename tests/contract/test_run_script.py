@@ -60,7 +60,7 @@ def test_missing_python_is_said_plainly(bare_path: Path, tmp_path: Path) -> None
     assert "python3.11-venv" in answer.stderr
 
 
-def installed(name: str, home: Path, python: str, *more: str) -> None:
+def installed(name: str, home: Path, python: str, *more: str) -> Path:
     """An environment that looks complete, with a shell script as its interpreter.
 
     It has what the files of its name and of ``more`` pin, in that order.
@@ -72,6 +72,7 @@ def installed(name: str, home: Path, python: str, *more: str) -> None:
     (folder / "bin" / "python").write_text(f"#!/bin/sh\n{python}\n")
     (folder / "bin" / "python").chmod(0o755)
     (folder / ".complete").touch()
+    return folder
 
 
 def test_what_is_fetched_later_asks_pips_index_too(bare_path: Path, tmp_path: Path) -> None:
@@ -142,6 +143,27 @@ def test_missing_servers_are_told_and_stop_nothing(bare_path: Path, tmp_path: Pa
     # Debian's are found where Debian puts them, whatever the PATH is.
     has_debians = any(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     assert told == [["redis-server" if has_debians else "postgresql redis-server"], ["redis-server"], []]
+
+
+@pytest.mark.parametrize(
+    ("argument", "selected"),
+    [
+        ("unit", "tests/unit -m unit"),
+        ("--all", "--cov --cov-report=term:skip-covered --cov-report=html"),
+        ("", "-m unit or smoke"),
+    ],
+)
+def test_each_tier_has_a_command(bare_path: Path, tmp_path: Path, argument: str, selected: str) -> None:
+    for tool in ("cc", "chromium", "aarch64-linux-gnu-gcc", "qemu-aarch64", *_SERVERS):
+        (bare_path / tool).symlink_to("/bin/true")
+    installed("app", tmp_path, "exit 0")
+    installed("uv", tmp_path, "exit 0")
+    dev = installed("dev", tmp_path, 'echo "$*"', "app")
+    for tool in ("ruff", "mypy", "lint-imports"):
+        (dev / "bin" / tool).symlink_to("/bin/true")
+    answer = run("test", *filter(None, [argument]), path=bare_path, home=tmp_path)
+    assert answer.stdout.splitlines()[-1] == f"-m pytest -n 2 --dist loadfile --no-loadscope-reorder {selected}"
+    assert ("lint: clean" in answer.stderr) == (argument != "unit")
 
 
 @pytest.mark.parametrize("script", ["run", ".ci/run"])

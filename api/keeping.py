@@ -37,6 +37,7 @@ def keep(
     Raises BlobTooLarge, QuotaExceeded, InvalidModel, EngineError, Unavailable.
     """
     blob = allowances.put(services, principal, chunks, limit=limit(services, model_format))
+    put_before = datetime.now(UTC)
     known = _claimed(services, principal, name, blob)
     if known:
         return known
@@ -47,21 +48,20 @@ def keep(
             facts = services.inspect(path, model_format)
         return _added(services, principal, name, blob, facts)
     except Exception:
-        _discard(services, blob)
+        _discard(services, blob, put_before)
         raise
 
 
 def _added(services: Services, principal: Principal, name: str, blob: Blob, facts: ModelFacts) -> tuple[Model, bool]:
+    _check_there(services, blob)
     with services.database.transaction() as session:
         now = datetime.now(UTC)
         model, _ = models.add(session, digest=blob.digest, name=name, size_bytes=blob.size_bytes, facts=facts, now=now)
-        is_new = _own(session, principal, blob, now)
-        _check_there(services, blob)
-        return model, is_new
+        return model, _own(session, principal, blob, now)
 
 
 def _check_there(services: Services, blob: Blob) -> None:
-    """Asked while the digest is locked: whoever removes bytes locks it too, and takes none of a model that it sees."""
+    """Another upload of the same bytes may have been rejected meanwhile, and have removed them. Raises Unavailable."""
     if not services.blobs.exists(blob.digest):
         message = "another upload of the same bytes failed and removed them"
         raise errors.Unavailable(message, hint="Upload them again.")
@@ -73,14 +73,13 @@ def _claimed(services: Services, principal: Principal, name: str, blob: Blob) ->
         known = _known(session, blob.digest)
         if known is None or owners.owns_model(session, blob.digest, principal.owner):
             return (known, False) if known else None
+    _check_there(services, blob)
     with services.database.transaction() as session:
         now = datetime.now(UTC)
         # A deleted one comes back, with what was found out about it.
         size, facts = blob.size_bytes, known.facts
         model, _ = models.add(session, digest=blob.digest, name=name, size_bytes=size, facts=facts, now=now)
-        is_new = _own(session, principal, blob, now)
-        _check_there(services, blob)
-        return model, is_new
+        return model, _own(session, principal, blob, now)
 
 
 def _own(session: Session, principal: Principal, blob: Blob, now: datetime) -> bool:
@@ -92,12 +91,15 @@ def _own(session: Session, principal: Principal, blob: Blob, now: datetime) -> b
     return owners.add_model(session, blob.digest, principal.owner, now=now)
 
 
-def _discard(services: Services, blob: Blob) -> None:
-    """Remove rejected bytes, unless something stored meanwhile, or another service, has the same ones."""
+def _discard(services: Services, blob: Blob, put_before: datetime) -> None:
+    """Remove rejected bytes, unless a model, another upload since then, or another service has the same ones."""
+    owner = services.blobs.owner()
     with services.database.transaction() as session:
+        # Whoever is naming the bytes just now is waited for.
         statements.lock_digest(session, blob.digest)
-        if not garbage.named(session, [blob.digest]) and not blob_owners.is_of_another(session, services.blobs):
-            services.blobs.delete(blob.digest)
+        kept = garbage.named(session, [blob.digest]) or owner not in (None, blob_owners.identity(session))
+    if not kept:
+        services.blobs.delete(blob.digest, put_before=put_before)
 
 
 def _known(session: Session, digest: str) -> Model | None:

@@ -55,11 +55,6 @@ def take_over(database: Database, blobs: BlobStore, *, now: datetime) -> None:
     blobs.hand_over(own)
 
 
-def is_of_another(session: Session, blobs: BlobStore) -> bool:
-    owner = blobs.owner()
-    return owner is not None and owner != identity(session)
-
-
 def _check_known(database: Database, blobs: BlobStore) -> None:
     """Some bytes are of nobody, such as of uploads that failed; when most are, they are of somebody else."""
     some = [blob.digest for blob in itertools.islice(blobs.stored(put_before=_EVER), _LOOKED_AT)]

@@ -24,6 +24,7 @@ from domain.tuning_tasks import ExtractedTask
 from domain.workers import Worker
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
+from tests.support.storage.sessions import WatchedBlobStore, WatchedDatabase, check_outside
 from tests.support.tuner.fakes import FakeEngine
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.extraction import Planner
@@ -57,6 +58,7 @@ class FakePublisher:
         self.published.append((job.id, job.request.priority))
 
     def check(self) -> None:
+        check_outside("the broker")
         if self.down:
             raise errors.BrokerUnavailable("the broker does not answer")
 
@@ -176,8 +178,8 @@ def make_service(home: Path, *, planner: Planner | None = None, **settings: Any)
     file = home / "db.sqlite3"
     if not file.exists():
         file.write_bytes(_empty_database())
-    database = Database(f"sqlite:///{file}")
-    blobs, publisher = LocalBlobStore(home / "blobs"), FakePublisher()
+    database = WatchedDatabase(f"sqlite:///{file}")
+    blobs, publisher = WatchedBlobStore(home / "blobs"), FakePublisher()
     logs, planner = home / "logs" / "jobs", planner or FakePlanner()
     app = create_app(
         ApiSettings(**_SETTINGS | settings),

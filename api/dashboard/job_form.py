@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from api import schemas
 from api.dashboard import job_fields, open_dimensions
 from api.dashboard.numbers import number
 from api.dashboard.open_dimensions import OpenDimension
-from api.jobs.requests import AccuracyDraft, JobDraft, MeasureDraft
+from api.jobs import drafts
+from api.jobs.drafts import JobDraft
 from domain import errors
-from domain.jobs import BundleFormat, RpcOptions, RunnerKind, TunerOptions
+from domain.jobs import AccuracyGate, BundleFormat, MeasureOptions, RpcOptions, RunnerKind, TunerOptions
 from domain.targets import NATIVE
 
 OTHER_TARGET = "other"
@@ -67,7 +69,7 @@ def draft(values: Mapping[str, str], model: schemas.Model, dimensions: Sequence[
     """Raises FaultyForm."""
     document, faults = _document(values, model, dimensions)
     try:
-        made = JobDraft.model_validate(document)
+        made = drafts.ADAPTER.validate_python(document)
     except ValidationError as error:
         faults += [_fault(entry, dimensions) for entry in error.errors()]
     if faults:
@@ -77,7 +79,7 @@ def draft(values: Mapping[str, str], model: schemas.Model, dimensions: Sequence[
 
 def fingerprint(request: JobDraft) -> str:
     """By which a request is known to be the one that a plan was made for."""
-    return hashlib.sha256(request.model_dump_json().encode()).hexdigest()
+    return hashlib.sha256(json.dumps(drafts.whole(request), sort_keys=True).encode()).hexdigest()
 
 
 def fault_of(error: errors.TunesmithError, values: Mapping[str, str], dimensions: Sequence[OpenDimension]) -> Fault:
@@ -107,9 +109,9 @@ def values_of(job: schemas.Job, dimensions: Sequence[OpenDimension], *, usual_pr
         "group": _text(job.group),
         "labels": "\n".join(f"{name}={value}" for name, value in job.labels.items()),
         **_budget_of(job.budget),
-        **_differing("measure", job.measure, MeasureDraft()),
+        **_differing("measure", job.measure, MeasureOptions()),
         **_differing("tuner_options", job.tuner_options, TunerOptions()),
-        **_differing("accuracy", job.accuracy.model_dump(), AccuracyDraft()),
+        **_differing("accuracy", job.accuracy.model_dump(), AccuracyGate()),
         **open_dimensions.values(dimensions, job.input_shapes),
     }
     if job.rpc is not None:
@@ -222,7 +224,7 @@ def _budget_of(budget: schemas.Budget) -> dict[str, str]:
     return {"budget": job_fields.CUSTOM, "budget.seconds": preset, "budget.trials": _text(budget.trials)}
 
 
-def _differing(group: str, given: Mapping[str, Any], defaults: BaseModel | TunerOptions) -> dict[str, str]:
+def _differing(group: str, given: Mapping[str, Any], defaults: object) -> dict[str, str]:
     return {f"{group}.{name}": _text(value) for name, value in given.items() if value != getattr(defaults, name, None)}
 
 

@@ -15,7 +15,7 @@ from api.dashboard import job_fields, job_form, open_dimensions, rendering
 from api.dashboard.job_form import Fault, FaultyForm
 from api.dashboard.open_dimensions import OpenDimension
 from api.dashboard.submitted import SubmittedDep
-from api.jobs.requests import JobDraft
+from api.jobs.drafts import JobDraft
 from api.routes import fleet, jobs, models
 from api.services import Services, ServicesDep
 from domain import errors

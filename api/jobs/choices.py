@@ -11,11 +11,6 @@ from domain.errors import InvalidRequest
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
-SEARCHES = ("xgb", "ga", "random", "gridsearch")
-LOSSES = ("rank-binary", "rank", "reg")
-FEATURES = ("knob", "itervar", "curve")
-LAYOUTS = ("NCHW", "NHWC")
-
 
 def member(kind: type[Choice], text: str, noun: str, error: type[InvalidRequest]) -> Choice:
     """Raises ``error``, with near matches in its details, as ``known`` does."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from api.jobs import hooks, rerunning
-from api.jobs.requests import JobDraft, job_request
+from api.jobs import drafts, hooks, rerunning
+from api.jobs.drafts import JobDraft
+from api.jobs.requests import job_request
 from api.settings import ApiSettings
 from domain.jobs import Job
 from domain.tokens import Principal
@@ -41,16 +43,13 @@ def create(
             webhooks.attach(session, job_id, webhook)
         return job_id
 
-    repeated = idempotency.Request.of(key, owner, *_said(draft))
+    repeated = idempotency.Request.of(key, owner, _said(draft))
     job_id, is_new = idempotency.once(session, repeated, make, now=now)
     webhook = webhooks.of_job(session, job_id)
     shows_secret = is_new and asked is not None
     return Creation(job=jobs.get(session, job_id), is_new=is_new, webhook=webhook, shows_secret=shows_secret)
 
 
-def _said(draft: JobDraft) -> tuple[str, str | None]:
-    """The request as JSON, which leaves secrets out, and its secret."""
-    secret = draft.webhook.secret if draft.webhook else None
+def _said(draft: JobDraft) -> str:
     # With like, what is null and what is not said at all are two things.
-    text = draft.model_dump_json(exclude_unset=draft.like is not None)
-    return text, secret.get_secret_value() if secret else None
+    return json.dumps(draft.said if draft.like else drafts.whole(draft), sort_keys=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from sqlalchemy.orm import Session
 
-from api.jobs.requests import JobDraft, WebhookDraft
+from api.jobs.drafts import JobDraft
 from api.settings import ApiSettings
 from domain import destinations, signatures
 from domain.destinations import AllowedHosts
 from domain.webhooks import Webhook
 from storage import jobs, webhooks
+from tunesmith.job_draft import WebhookDraft
 
 
 def asked_for(draft: JobDraft, settings: ApiSettings) -> Webhook | None:
@@ -19,13 +20,13 @@ def asked_for(draft: JobDraft, settings: ApiSettings) -> Webhook | None:
 
 def of_original(session: Session, draft: JobDraft, owner: str) -> Webhook | None:
     """That of the job which the new one is like, unless the request says otherwise; another owner's is not called."""
-    if draft.like is None or "webhook" in draft.model_fields_set:
+    if draft.like is None or "webhook" in draft.said:
         return None
     return webhooks.of_job(session, draft.like) if jobs.get(session, draft.like).owner == owner else None
 
 
 def _checked(draft: WebhookDraft, allowed: AllowedHosts) -> Webhook:
     destinations.check_host(destinations.parse(draft.url), allowed)
-    secret = draft.secret.get_secret_value() if draft.secret else signatures.make_secret()
+    secret = draft.secret or signatures.make_secret()
     signatures.check_secret(secret)
     return Webhook(url=draft.url, secret=secret)

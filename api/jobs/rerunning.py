@@ -10,8 +10,8 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
-from api.jobs import fitting
-from api.jobs.requests import JobDraft
+from api.jobs import drafts, fitting
+from api.jobs.drafts import JobDraft
 from domain import targets
 from domain.jobs import AccuracyGate, JobRequest, MeasureOptions, Precision, RunnerKind, TunerOptions
 from domain.models import Model, ModelFormat
@@ -30,12 +30,12 @@ def complete(session: Session, draft: JobDraft, principal: Principal) -> tuple[J
     if draft.like is None:
         return draft, owners.model(session, str(draft.model), principal)
     old = owners.job(session, draft.like, principal).request
-    given = draft.model_dump(exclude_unset=True, exclude={"like"})
+    given = {name: value for name, value in draft.said.items() if name != "like"}
     model = owners.model(session, draft.model or old.model_digest, principal)
     inherited = _said(old, models.get(session, old.model_digest))
     _drop_unusable(inherited, merge(inherited, given), old, model)
     try:
-        return JobDraft.model_validate({**merge(inherited, given), "model": model.digest}), model
+        return drafts.ADAPTER.validate_python({**merge(inherited, given), "model": model.digest}), model
     except ValidationError as error:
         found = [{**entry, "loc": ("body", *entry["loc"])} for entry in error.errors(include_url=False)]
         raise RequestValidationError(found) from None

@@ -10,17 +10,17 @@ from fastapi import APIRouter, Path, Query
 
 from api import problems, schemas, views
 from api.auth import Reader, Submitter
-from api.jobs.requests import GROUP_NAME
 from api.paging import LimitParam, PageTokenParam
 from api.services import ServicesDep
 from domain import errors
 from storage import groups, jobs, owners
+from tunesmith import job_draft
 
 router = APIRouter(prefix="/v1/groups", tags=["jobs"])
 
 _AT_ONCE = 50
 """Jobs canceled in one transaction: others want to write as well."""
-_Name = Annotated[str, Path(max_length=100, pattern=GROUP_NAME)]
+_Name = Annotated[str, Path(max_length=100, pattern=job_draft.GROUP_NAME)]
 
 
 @router.get("", operation_id="list_groups", response_model=schemas.GroupPage)

@@ -13,8 +13,9 @@ from sqlalchemy.orm import Session
 from api import problems, schemas, views
 from api.auth import KeyHeader, Reader, Submitter
 from api.jobs import creating, hooks, planning, rerunning
+from api.jobs.drafts import JobBody
 from api.jobs.job_queries import JobQuery
-from api.jobs.requests import JobDraft, job_request
+from api.jobs.requests import job_request
 from api.live.status import Status
 from api.services import Services, ServicesDep
 from domain import errors
@@ -49,7 +50,7 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
     responses=problems.responses(404, 413, 422),
 )
 def create(
-    services: ServicesDep, principal: Submitter, draft: JobDraft, idempotency_key: KeyHeader = None
+    services: ServicesDep, principal: Submitter, draft: JobBody, idempotency_key: KeyHeader = None
 ) -> schemas.CreatedJob:
     """Ask for a model to be tuned; the job waits for a worker."""
     with services.database.transaction() as session:
@@ -64,7 +65,7 @@ def create(
 @router.post(
     ":plan", operation_id="plan_job", response_model=schemas.Plan, responses=problems.responses(404, 413, 422, 503)
 )
-def plan(services: ServicesDep, principal: Submitter, draft: JobDraft) -> schemas.Plan:
+def plan(services: ServicesDep, principal: Submitter, draft: JobBody) -> schemas.Plan:
     """What a job for this request would do and cost, told by the engines of this server; queues nothing.
 
     The first plan of a model takes as long as importing it and finding its tasks, which the job then need not do again.

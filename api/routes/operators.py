@@ -11,7 +11,7 @@ from pydantic import Field, StrictInt
 
 from api import keeping, problems, schemas, views
 from api.auth import Submitter
-from api.jobs.requests import Draft
+from api.jobs.drafts import Draft
 from api.services import Services, ServicesDep
 from domain.models import Model
 from domain.tokens import Principal

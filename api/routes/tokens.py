@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, Field, StringConstraints
 
 from api import access_schemas, problems
 from api.auth import Admin, PrincipalDep
-from api.jobs.requests import Draft
+from api.jobs.drafts import Draft
 from api.paging import LimitParam, PageTokenParam
 from api.services import ServicesDep
 from domain import errors

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Sequence
 
 STATES = ("queued", "running", "canceling", "succeeded", "failed", "canceled")
-TUNERS = ("auto", "autotvm", "ansor", "metaschedule")
-PRECISIONS = ("f32", "bf16", "fp16", "int8", "auto")
-RUNNERS = ("local", "rpc", "none")
-BUNDLE_FORMATS = ("shared", "object", "system-lib")
 _SECONDS = 1.0
 _MOST = 50
 
@@ -27,24 +24,11 @@ def jobs(incomplete: str) -> list[tuple[str, str]]:
 
 
 def states(incomplete: str) -> list[str]:
-    return _of(STATES, incomplete)
+    return among(STATES)(incomplete)
 
 
-def tuners(incomplete: str) -> list[str]:
-    return _of(TUNERS, incomplete)
+def among(words: Sequence[str]) -> Callable[[str], list[str]]:
+    def offered(incomplete: str) -> list[str]:
+        return [word for word in words if word.startswith(incomplete)]
 
-
-def precisions(incomplete: str) -> list[str]:
-    return _of(PRECISIONS, incomplete)
-
-
-def runners(incomplete: str) -> list[str]:
-    return _of(RUNNERS, incomplete)
-
-
-def bundle_formats(incomplete: str) -> list[str]:
-    return _of(BUNDLE_FORMATS, incomplete)
-
-
-def _of(words: tuple[str, ...], incomplete: str) -> list[str]:
-    return [word for word in words if word.startswith(incomplete)]
+    return offered

@@ -1,15 +1,15 @@
-"""Commands with many options: options come in groups, each a dataclass, and ``--help`` shows them group by group."""
+"""Commands with many options, which ``--help`` shows section by section."""
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable
-from dataclasses import MISSING, fields, is_dataclass
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Any, get_type_hints
 
 from typer.core import TyperCommand
-from typer.models import OptionInfo
+
+from tunesmith.cli import request_options
+from tunesmith.cli.request_options import Asked
 
 
 class GroupedCommand(TyperCommand):
@@ -36,50 +36,21 @@ def _section(parameter: Any) -> str:
 
 
 def flattened(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``command`` with the fields of every dataclass among its parameters in that parameter's place.
-
-    The first line of a dataclass's docstring names its group.
-    """
-    groups: dict[str, type] = {}
-    parameters: list[inspect.Parameter] = []
+    """``command`` with the options of ``job_draft`` in place of its parameter of type ``Asked``."""
     hints = get_type_hints(command, include_extras=True)
+    taken: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
-        hint = hints[parameter.name]
-        if isinstance(hint, type) and is_dataclass(hint):
-            groups[parameter.name] = hint
-            parameters += _parameters(hint)
+        if hints[parameter.name] is Asked:
+            place, asked = parameter.name, list(request_options.parameters())
+            taken += asked
         else:
-            parameters.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
+            taken.append(parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY))
 
     def run(**values: Any) -> Any:
-        made = {
-            name: group(**{field.name: values.pop(field.name) for field in fields(group)})
-            for name, group in groups.items()
-        }
-        return command(**values, **made)
+        said = {one.name: values.pop(one.name) for one in asked}
+        return command(**values, **{place: Asked(values=said)})
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in taken}
+    run.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
     return run
-
-
-def _parameters(group: type) -> list[inspect.Parameter]:
-    panel = (group.__doc__ or "").splitlines()[0].rstrip(".")
-    hints = get_type_hints(group, include_extras=True)
-    return [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if field.default is MISSING else field.default,
-            annotation=_in_panel(hints[field.name], panel),
-        )
-        for field in fields(group)
-    ]
-
-
-def _in_panel(hint: Any, panel: str) -> Any:
-    kind, info = get_args(hint)
-    placed: OptionInfo = copy.copy(info)
-    placed.rich_help_panel = panel
-    return Annotated[kind, placed]

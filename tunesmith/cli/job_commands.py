@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tunesmith import job_draft
 from tunesmith.cli import completion, connecting, options, output, reports, watching
 
 if TYPE_CHECKING:
@@ -72,7 +73,9 @@ def jobs(
     group: Annotated[str | None, typer.Option(metavar="NAME", help="Only jobs of this group.")] = None,
     label: Annotated[str | None, typer.Option(metavar="NAME=VALUE", help="Only jobs with this label.")] = None,
     target: Annotated[str | None, typer.Option(help="As it was asked for, or as a worker resolved it.")] = None,
-    tuner: Annotated[str | None, typer.Option(help="As it was asked for.", autocompletion=completion.tuners)] = None,
+    tuner: Annotated[
+        str | None, typer.Option(help="As it was asked for.", autocompletion=completion.among(job_draft.TUNERS))
+    ] = None,
     text: Annotated[str | None, typer.Option(help="Part of the model's name, the group or a label's value.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Most jobs to list.")] = 50,
     as_json: options.Json = False,

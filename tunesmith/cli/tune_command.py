@@ -10,7 +10,7 @@ import typer
 
 from tunesmith import errors, operator_spec
 from tunesmith.cli import connecting, groups, options, output, plans, reports, watching
-from tunesmith.cli.request_options import Build, Measuring, Queueing, Search
+from tunesmith.cli.request_options import Asked
 
 if TYPE_CHECKING:
     from tunesmith.artifacts import Artifact
@@ -39,10 +39,7 @@ def register(app: typer.Typer) -> None:
 
 
 def tune(
-    build: Build,
-    search: Search,
-    measuring: Measuring,
-    queueing: Queueing,
+    asked: Asked,
     model: Annotated[
         Path | None, typer.Argument(metavar="MODEL.onnx", help="An ONNX model, or one operator as IRModule .json.")
     ] = None,
@@ -58,15 +55,15 @@ def tune(
     as_json: options.Json = False,
 ) -> int:
     """Tune a model and show what was gained. Without a budget the server's default applies (10 minutes)."""
-    request = {**build.request(), **search.request(), **measuring.request(), **queueing.request()}
+    request = asked.request()
     _check_output(to, waits=wait and not dry_run)
     with connecting.client() as client:
-        uploaded = _uploaded(client, model, operator, like=queueing.like)
+        uploaded = _uploaded(client, model, operator, like=asked.like)
         if dry_run:
             return _plan(_planned(client, uploaded, request), as_json=as_json)
         job = client.tune(uploaded, **request)
         _tell_wait(job)
-        _tell_secret(job, queueing)
+        _tell_secret(job, asked)
         if wait:
             output.note(f"job {job.id}: {job.data['model_name']} for {job.data['target']}")
             watching.until_finished(job)
@@ -98,9 +95,9 @@ def _tell_wait(job: Job) -> None:
         output.note(f"warning[{warning['code']}]: job {job.id} waits for {warning['message']}\nhint: {warning['hint']}")
 
 
-def _tell_secret(job: Job, queueing: Queueing) -> None:
+def _tell_secret(job: Job, asked: Asked) -> None:
     webhook = job.data.get("webhook") or {}
-    if queueing.webhook and not queueing.secret and webhook.get("secret"):
+    if asked.webhook and not asked.secret and webhook.get("secret"):
         output.note(f"calls of {webhook['url']} are signed with {webhook['secret']}; this is not shown again")
 
 

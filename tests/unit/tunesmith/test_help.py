@@ -17,6 +17,7 @@ import typer.main
 import tunesmith
 from domain.jobs import BundleFormat, JobState, Precision, RunnerKind, Tuner
 from tests.unit.tunesmith.test_cli import run
+from tunesmith import job_draft
 from tunesmith.cli import completion
 from tunesmith.cli.main import app
 
@@ -170,10 +171,10 @@ def test_tab_completes_commands_options_and_words(tmp_path: Path) -> None:
 def test_tab_knows_the_services_words() -> None:
     for offered_words, kind in (
         (completion.STATES, JobState),
-        (completion.TUNERS, Tuner),
-        (completion.PRECISIONS, Precision),
-        (completion.RUNNERS, RunnerKind),
-        (completion.BUNDLE_FORMATS, BundleFormat),
+        (job_draft.TUNERS, Tuner),
+        (job_draft.PRECISIONS, Precision),
+        (job_draft.RUNNERS, RunnerKind),
+        (job_draft.BUNDLE_FORMATS, BundleFormat),
     ):
         assert set(offered_words) == {choice.value for choice in kind}
 

@@ -1,0 +1,144 @@
+"""Request bodies: pydantic models, that of a tuning request made from ``tunesmith.job_draft``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from typing import Annotated, Any, get_args, get_type_hints
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    SecretStr,
+    StringConstraints,
+    TypeAdapter,
+    create_model,
+    model_validator,
+)
+from pydantic.json_schema import SkipJsonSchema
+from pydantic_core import CoreSchema, core_schema
+
+from api.jobs import plain_text
+from tunesmith import job_draft
+
+_Label = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("this is neither true nor false")
+    return value
+
+
+_Size = Annotated[int, BeforeValidator(_number)]
+_KINDS: dict[str, Any] = {
+    "labels": dict[_Label, _Label],
+    "input_shapes": dict[str, Annotated[list[_Size], Field(max_length=16)]],
+    "secret": SecretStr | None,
+}
+"""Types with more to them than the option's own, by its name."""
+_Unsaid = SkipJsonSchema[None]
+_OURS = {"cli", "form", "choices", "unsaid"}
+_OF_TEXT = ("min_length", "max_length", "pattern")
+
+
+class Draft(BaseModel):
+    """Base of request bodies: a misspelled field is an error, not something to overlook."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _means_what_it_says(cls, value: Any) -> Any:
+        """pydantic would take false for 0."""
+        for name, given in value.items() if isinstance(value, dict) else ():
+            field = cls.model_fields.get(name)
+            if field and bool not in (field.annotation, *get_args(field.annotation)):
+                _number(given)
+        return plain_text.check(value)
+
+
+class _Job(Draft):
+    model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": ["model"]}, {"required": ["like"]}]})
+
+
+def _model(kind: type, base: type[Draft] = Draft) -> type[Draft]:
+    """The model of a dataclass of options, and of those within it."""
+    hints = get_type_hints(kind)
+    found: dict[str, Any] = {}
+    for one in fields(kind):
+        hint = _KINDS.get(one.name, hints[one.name])
+        nested = job_draft.bare(hint)
+        if is_dataclass(nested):
+            made = _model(nested)  # type: ignore[arg-type]
+            hint = made if nested is hint else made | None
+        checks = {name: value for name, value in one.metadata.items() if name not in _OURS}
+        if one.metadata.get("unsaid"):
+            text = {name: checks.pop(name) for name in _OF_TEXT if name in checks}
+            hint = Annotated[str, StringConstraints(**text)] | _Unsaid
+        if one.metadata.get("choices"):
+            # Other words are refused later, with near matches.
+            checks["json_schema_extra"] = {"enum": [*one.metadata["choices"], *([None] if one.default is None else [])]}
+        if one.default_factory is not MISSING:
+            checks["default_factory"] = made if is_dataclass(nested) else one.default_factory
+        elif one.default is not MISSING:
+            checks["default"] = one.default
+        found[one.name] = (hint, Field(**checks))
+    return create_model(kind.__name__, __base__=base, __doc__=kind.__doc__, **found)
+
+
+_JobModel = _model(job_draft.JobDraft, _Job)
+
+
+@dataclass(kw_only=True)
+class JobDraft(job_draft.JobDraft):
+    """A tuning request whose parts are right, each by itself."""
+
+    said: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What the request says itself, null too: the rest are defaults."""
+
+
+def _of_model(model: BaseModel) -> JobDraft:
+    draft: JobDraft = _typed(JobDraft, model, said=_plain(model.model_dump(exclude_unset=True)))
+    if draft.like is None and draft.model is None:
+        raise ValueError("give a model, or like: a job to take it from")
+    if draft.like is None and draft.rpc and not (draft.rpc.tracker and draft.rpc.key):
+        raise ValueError("rpc needs both a tracker and a key")
+    return draft
+
+
+def _typed(kind: type, model: BaseModel, **more: Any) -> Any:
+    hints = get_type_hints(kind)
+    values = dict(more)
+    for name in type(model).model_fields:
+        value = getattr(model, name)
+        values[name] = _typed(job_draft.bare(hints[name]), value) if isinstance(value, BaseModel) else _plain(value)
+    return kind(**values)
+
+
+def _plain(value: Any) -> Any:
+    """Without secrets' wrapping."""
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return value.get_secret_value() if isinstance(value, SecretStr) else value
+
+
+class _Checked:
+    """For annotations: a JSON document becomes a JobDraft."""
+
+    def __get_pydantic_core_schema__(self, _source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(_of_model, handler.generate_schema(_JobModel))
+
+
+JobBody = Annotated[JobDraft, _Checked()]
+ADAPTER: TypeAdapter[JobDraft] = TypeAdapter(JobBody)
+
+
+def whole(draft: JobDraft) -> dict[str, Any]:
+    """All that the request says or leaves at its default."""
+    found = asdict(draft)
+    del found["said"]
+    return found

@@ -12,13 +12,11 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from sqlalchemy.orm import Session
 
 from api import auth, schemas
-from api.dashboard import bundles, comparisons, job_curves, rendering
+from api.dashboard import bundles, job_curves, rendering
 from api.dashboard.bundles import BundledFile
-from api.dashboard.comparisons import Row
 from api.dashboard.job_curves import Convergence
-from api.dashboard.job_parts import StageLine, stage_lines
+from api.dashboard.job_lines import StageLine, TaskLine, TimingRow, stage_lines, task_lines, timing_rows
 from api.dashboard.plots import Plot
-from api.dashboard.task_lines import TaskLine, task_lines
 from api.live.recent import Recent
 from api.routes import artifacts as published
 from api.routes import job_outputs, jobs
@@ -48,7 +46,7 @@ class JobView:
     found: Convergence
     plot: Plot
     artifact: Artifact | None
-    comparison: list[Row]
+    comparison: list[TimingRow]
     files: list[BundledFile]
     webhook: str | None
     """Whom the job tells of its end."""
@@ -153,7 +151,7 @@ def look(services: Services, principal: Principal, recent: Recent[Convergence], 
         found=found,
         plot=Plot(found.curve.estimate),
         artifact=artifact,
-        comparison=comparisons.rows(artifact.report) if artifact else [],
+        comparison=timing_rows(artifact.report) if artifact else [],
         files=bundles.contents(services.blobs, artifact.digest) if artifact and not artifact.deleted_at else [],
         webhook=webhook.url if webhook else None,
         deliveries=deliveries,

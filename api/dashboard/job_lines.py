@@ -1,12 +1,63 @@
-"""A job's tuning tasks as lines of a table: the best schedule of each, and what share of the model's time it takes."""
+"""What a job's page shows in rows: its stages, its tuning tasks, and the timings of its report on one scale."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
 
 from api import schemas
+from domain.artifacts import Report, Timing, Variant
+from domain.events import EventKind, JobEvent
+from domain.jobs import JobState, Stage
+
+ROOM = 1.04
+"""Of the scale, beyond the slowest."""
+Progress = Literal["done", "now", "ended", "ahead"]
+"""``ended``: where a job that failed or was canceled came to its end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageLine:
+    stage: Stage
+    progress: Progress
+    seconds: float | None
+    """Of a finished stage; None of one at work or ahead."""
+    began_at: datetime | None
+    share: float
+    """Of the time of all finished stages."""
+
+
+def stage_lines(job: schemas.JobDetail, events: Sequence[JobEvent]) -> list[StageLine]:
+    """One for every stage, in order; ``events`` tell when the one at work began."""
+    finished = {time.stage: time for time in job.timeline}
+    total = sum(time.seconds for time in job.timeline) or 1.0
+    began = {
+        event.data["stage"]: event.at
+        for event in events
+        if event.kind is EventKind.STAGE and event.data.get("status") == "started"
+    }
+    return [
+        StageLine(
+            stage=stage,
+            progress=_progress(job, stage, stage in finished),
+            seconds=finished[stage].seconds if stage in finished else None,
+            began_at=finished[stage].started_at if stage in finished else began.get(stage.value),
+            share=finished[stage].seconds / total if stage in finished else 0.0,
+        )
+        for stage in Stage
+    ]
+
+
+def _progress(job: schemas.JobDetail, stage: Stage, is_finished: bool) -> Progress:
+    order = list(Stage)
+    if is_finished or (job.stage and order.index(stage) < order.index(job.stage)):
+        return "done"
+    if job.stage is not stage or job.state is JobState.QUEUED:
+        return "ahead"
+    return "ended" if job.state.is_final else "now"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,3 +155,40 @@ def _after(counted: Sequence[schemas.Task | None], now: Mapping[int, float]) -> 
 def _shares(parts: Mapping[int, float]) -> dict[int, float]:
     total = sum(parts.values()) or 1.0
     return {position: part / total for position, part in parts.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimingRow:
+    variant: Variant
+    name: str
+    toolchain: str | None
+    timing: Timing
+    is_published: bool
+    scale: float
+    """Seconds at the chart's right edge, the same for every row."""
+
+    def at(self, seconds: float | None) -> float:
+        """Percent of the chart's width."""
+        return round(100 * min(1.0, (seconds or 0.0) / self.scale), 3)
+
+
+def timing_rows(report: Report) -> list[TimingRow]:
+    """In the order in which they are thought of; none where nothing was timed."""
+    timed = [(variant, report.timings[variant]) for variant in Variant if variant in report.timings]
+    scale = _scale([timing for _, timing in timed])
+    return [
+        TimingRow(
+            variant=variant,
+            name=report.compared_with if variant is Variant.REFERENCE else f"TVM, {variant}",
+            toolchain=report.engines.get(variant),
+            timing=timing,
+            is_published=variant is report.published,
+            scale=scale,
+        )
+        for variant, timing in timed
+    ]
+
+
+def _scale(timings: Sequence[Timing]) -> float:
+    """A single slow run must not squeeze all the rest: medians and tails count, the very slowest does not."""
+    return ROOM * max((max(timing.p99, timing.ci_high or 0.0) for timing in timings), default=1.0)

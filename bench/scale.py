@@ -15,14 +15,12 @@ import json
 import os
 import secrets
 import shlex
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +36,7 @@ from domain.tensors import TensorSpec
 from storage import jobs, models, records, stages, workers
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
+from tests.support.servers import processes
 from tuner.catalogue import ROOT
 from worker import broker, clock
 
@@ -45,9 +44,8 @@ _SPEC = TensorSpec(name="x", dtype="float32", shape=(1, 3, 8, 8))
 _FACTS = ModelFacts(inputs=(_SPEC,), outputs=(_SPEC,), opset=13, ir_version=8, operators={"Conv": 1}, parameters=10)
 _POLL_SECONDS = 0.2
 _READY_SECONDS = 120.0
-_STOP_SECONDS = 20.0
 _SIMULATED = (
-    "engines: a trial is {seconds:g} s of sleep and a drawn latency; extraction, builds and checks take no time. "
+    "engines: a trial is {seconds:g} s of sleep and a latency by script; extraction, builds and checks take no time. "
     "Hosts: processes on this machine with homes and lock folders of their own."
 )
 
@@ -236,7 +234,7 @@ def messages(folder: Path) -> Iterator[str]:
     with _process(broker.command(folder), folder / "broker.log", os.environ):
         url = broker.url(folder)
         client = redis.Redis(unix_socket_path=str(broker.socket_path(folder)))
-        _until(lambda: _answers(client), "the broker does not answer")
+        processes.wait_until(lambda: _answers(client), seconds=_READY_SECONDS, what="the broker answers")
         client.close()
         yield url
 
@@ -256,7 +254,7 @@ def running(folder: Path, size: int, environment: Mapping[str, str], database: D
             }
             command = [sys.executable, "-m", "worker"]
             stack.enter_context(_process(command, folder / f"host{number}.log", {**environment, **own}))
-        _until(lambda: len(_known(database)) == size, f"{size} workers did not come up")
+        processes.wait_until(lambda: len(_known(database)) == size, seconds=_READY_SECONDS, what=f"{size} workers run")
         yield _known(database)
     with database.transaction() as session:
         workers.forget(session, _known(database))
@@ -269,31 +267,17 @@ def _known(database: Database) -> list[str]:
 
 @contextlib.contextmanager
 def _process(command: list[str], log: Path, environment: Mapping[str, str]) -> Iterator[None]:
-    with log.open("ab") as stream:
-        process = subprocess.Popen(command, cwd=ROOT, env=dict(environment), stdout=stream, stderr=stream)
+    process = processes.start(command, log=log, folder=ROOT, environment=environment)
     try:
         yield
     finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        processes.end(process)
 
 
 def _answers(client: redis.Redis) -> bool:
     with contextlib.suppress(redis.RedisError):
         return bool(client.ping())
     return False
-
-
-def _until(condition: Callable[[], bool], complaint: str) -> None:
-    deadline = time.monotonic() + _READY_SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            raise SystemExit(complaint)
-        time.sleep(0.1)
 
 
 @contextlib.contextmanager

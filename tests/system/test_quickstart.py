@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from bench import zoo
+from tests.support import serving
 from tests.support.tuner.engines.fixtures import home as engines_home
 
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(r"```sh( \w+)?\n(.*?)```", re.DOTALL)
-_LINK = "/login?code="
 
 
 def blocks() -> list[tuple[str, str]]:
@@ -57,7 +53,8 @@ def test_whoever_follows_it_gets_there(checkout: Path) -> None:
     for name in ("TUNESMITH_TOKEN", "TUNESMITH_URL", "TUNESMITH_BROKER_URL", "TUNESMITH_DATABASE_URL"):
         environment.pop(name, None)
     commands = {kind: text for kind, text in blocks() if kind}
-    with serving(commands["serve"], checkout, environment):
+    command = ["sh", "-euc", f"exec {commands['serve']}"]
+    with serving.serving(environment, log=checkout / "serve.txt", command=command, folder=checkout):
         said = [shell(text, checkout, environment) for kind, text in blocks() if not kind]
     tuned, listed, _pulled, timed = said
     assert "Execution time summary" in tuned
@@ -73,22 +70,3 @@ def shell(commands: str, folder: Path, environment: dict[str, str]) -> str:
     )
     assert done.returncode == 0, f"{quick}\n{done.stdout}\n{done.stderr}"
     return done.stdout
-
-
-@contextmanager
-def serving(command: str, folder: Path, environment: dict[str, str]) -> Iterator[None]:
-    output = folder / "serve.txt"
-    with output.open("wb") as stream:
-        server = subprocess.Popen(
-            ["sh", "-euc", f"exec {command}"], cwd=folder, env=environment, stdout=stream, stderr=stream
-        )
-    try:
-        deadline = time.monotonic() + 120
-        while _LINK not in output.read_text():
-            assert server.poll() is None, output.read_text()
-            assert time.monotonic() < deadline, output.read_text()
-            time.sleep(0.2)
-        yield
-    finally:
-        server.send_signal(signal.SIGTERM)
-        server.wait(30)

@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from tests.support.topology import witness
 from tests.support.worker.scripted import HELLO, SPEC, Script, ScriptedEngine
@@ -22,7 +21,20 @@ from tuner.engines.protocol.serving import Emitter
 
 POISON = 13
 TRIAL_SECONDS = "TUNESMITH_TEST_TRIAL_SECONDS"
-_METHODS = ("check", "quantize", "rewrite", "make_inputs", "run", "time", "choose", "compare", "compile", "audit")
+_METHODS = (
+    "check",
+    "quantize",
+    "rewrite",
+    "make_inputs",
+    "run",
+    "time",
+    "choose",
+    "compare",
+    "compile",
+    "audit",
+    "extract",
+    "tune",
+)
 _MARK = b"\nsize="
 _SHAPE = {"name": SPEC.name, "dtype": SPEC.dtype}
 
@@ -65,20 +77,23 @@ def extract(engine: WatchedEngine, script: Script, params: Json) -> Json:
     return engine.request("extract", params, timeout=None)
 
 
-def main() -> int:
-    name = sys.argv.pop(1)
-    print(f"the scripted {name} engine", file=sys.stderr, flush=True)  # noqa: T201 - as TVM does, for the job's log
-    script = Script(seconds_per_trial=float(os.environ.get(TRIAL_SECONDS, "0.2")))
-    hello = {**HELLO, "engine": name, "host": {}, "methods": []}
-    engine = WatchedEngine(script, hello)
+def serve(engine: ScriptedEngine, own: Mapping[str, serving.Handler]) -> int:
+    """Answer requests as an engine's process does, by ``own`` handlers or else as the script has it."""
 
     def ask(method: str) -> serving.Handler:
         return lambda params, emitter: engine.request(method, params, timeout=None, on_event=emitter.emit)
 
-    handlers: dict[str, Any] = {method: ask(method) for method in (*_METHODS, "tune")}
-    handlers |= {"inspect": inspect, "prepare": prepare}
-    handlers["extract"] = lambda params, _: extract(engine, script, params)
-    return serving.serve(handlers, lambda: hello)
+    return serving.serve({**{method: ask(method) for method in _METHODS}, **own}, lambda: engine.hello)
+
+
+def main() -> int:
+    name = sys.argv.pop(1)
+    print(f"the scripted {name} engine", file=sys.stderr, flush=True)  # noqa: T201 - as TVM does, for the job's log
+    script = Script(seconds_per_trial=float(os.environ.get(TRIAL_SECONDS, "0.2")))
+    engine = WatchedEngine(script, {**HELLO, "engine": name, "host": {}, "methods": []})
+    return serve(
+        engine, {"inspect": inspect, "prepare": prepare, "extract": lambda params, _: extract(engine, script, params)}
+    )
 
 
 if __name__ == "__main__":

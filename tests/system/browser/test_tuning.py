@@ -3,75 +3,22 @@ its bundle taken home."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
 import tarfile
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support import models
+from tests.support import models, serving
 from tests.support.browser.visit import Visit, visiting
-from tests.support.tuner.engines.fixtures import home as engines_home
-from tuner import catalogue, environments
+from tests.support.servers import processes
 
 pytestmark = [pytest.mark.browser, pytest.mark.engine, pytest.mark.timeout(600)]
 
-_PYTHON = os.environ.get("TUNESMITH_APP_PYTHON") or sys.executable
 _MINUTES = 60_000
 _TRIALS = 32
-
-
-@contextlib.contextmanager
-def serving(home: Path) -> Iterator[str]:
-    """What ``serve`` prints; its engines are those that the tests were given."""
-    engines = {
-        environments.variable(spec): str(environments.interpreter(spec, engines_home()))
-        for spec in catalogue.ENGINES.values()
-    }
-    environment = {**os.environ, **engines, "PYTHONPATH": str(catalogue.ROOT), "PYTHONUNBUFFERED": "1"}
-    environment |= {"TUNESMITH_HOME": str(home), "TUNESMITH_LOCK_FOLDER": str(home / "locks")}
-    environment["TUNESMITH_BENCHMARK_SECONDS"] = "0.5"
-    for name in ("TUNESMITH_TOKEN", "TUNESMITH_BROKER_URL", "TUNESMITH_DATABASE_URL", "TUNESMITH_URL"):
-        environment.pop(name, None)
-    output = home / "serve.log"
-    with output.open("wb") as stream:
-        command = [_PYTHON, "-m", "tunesmith", "serve", "--port", "0"]
-        server = subprocess.Popen(command, env=environment, cwd=home, stdout=stream, stderr=stream)
-    try:
-        yield _ready(server, output)
-    finally:
-        server.send_signal(signal.SIGTERM)
-        server.wait(30)
-
-
-def _ready(server: subprocess.Popen[bytes], output: Path) -> str:
-    deadline = time.monotonic() + 120
-    while "/login?code=" not in output.read_text():
-        assert server.poll() is None, output.read_text()
-        assert time.monotonic() < deadline, output.read_text()
-        time.sleep(0.1)
-    return output.read_text()
-
-
-def _with_a_worker(home: Path) -> str:
-    """The service's URL, once it could take a job: a plan asked for earlier says that nobody is there yet."""
-    found = json.loads((home / "server.json").read_text())
-    headers = {"Authorization": f"Bearer {found['token']}"}
-    deadline = time.monotonic() + 60
-    while not httpx.get(f"{found['url']}/v1/workers", headers=headers, trust_env=False).json()["workers"]:
-        assert time.monotonic() < deadline, "no worker came"
-        time.sleep(0.2)
-    return str(found["url"])
 
 
 def test_upload_plan_tune_watch_and_download(browser: Browser, tmp_path: Path) -> None:
@@ -79,10 +26,12 @@ def test_upload_plan_tune_watch_and_download(browser: Browser, tmp_path: Path) -
     home.mkdir()
     model = tmp_path / "small.onnx"
     model.write_bytes(models.small_network())
-    with serving(home) as printed:
-        link = re.search(r"http://\S+/login\?code=\S+", printed)
-        assert link, printed
-        url = _with_a_worker(home)
+    log = tmp_path / "serve.log"
+    with serving.serving(serving.environment(home), log=log):
+        processes.wait_until(lambda: "/login?code=" in log.read_text(), seconds=30, what="a link", log=log)
+        link = re.search(r"http://\S+/login\?code=\S+", log.read_text())
+        assert link, log.read_text()
+        url = json.loads((home / "server.json").read_text())["url"]
         with visiting(browser, url, None) as visit:
             page = visit.page
             page.goto(link[0])

@@ -11,15 +11,13 @@ import httpx
 import psutil
 import pytest
 
-from bench import hosting
 from domain import errors
-from tests.support import models
+from tests.support import models, serving
 from tests.support.hostile import crashers
 from tests.support.hostile.fates import FATAL, Hostile
 from tests.support.tuner.engines.fixtures import home
 from tuner import catalogue, environments
 from tuner.inspection import Inspector
-from tunesmith import connection
 
 pytestmark = pytest.mark.engine
 
@@ -40,17 +38,12 @@ def test_who_runs_it_ends_by_a_signal(hostile: Hostile, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[httpx.Client]:
-    for spec in catalogue.ENGINES.values():
-        monkeypatch.setenv(environments.variable(spec), str(environments.interpreter(spec, home())))
-    monkeypatch.setenv("TUNESMITH_HOME", str(tmp_path))
-    for name in ("TUNESMITH_TOKEN", "TUNESMITH_URL"):
-        monkeypatch.delenv(name, raising=False)
-    with hosting.running(tmp_path):
-        found = connection.find(None, None)
-        headers = {"Authorization": f"Bearer {found.token}"}
-        with httpx.Client(base_url=found.url, headers=headers, timeout=120.0, trust_env=False) as client:
-            yield client
+def service(tmp_path: Path) -> Iterator[httpx.Client]:
+    with (
+        serving.serving(serving.environment(tmp_path), log=tmp_path / "serve.log"),
+        serving.client(tmp_path, timeout=120.0) as client,
+    ):
+        yield client
 
 
 def test_their_jobs_fail_and_the_service_stays_as_it_was(service: httpx.Client, tmp_path: Path) -> None:

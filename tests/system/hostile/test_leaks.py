@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
-from tests.support import models
-from tests.support.tuner.engines.fixtures import home as usual_home
-from tuner import catalogue, environments
-from tunesmith import connection
+from tests.support import models, serving
 
-_PYTHON = os.environ.get("TUNESMITH_APP_PYTHON") or sys.executable
 TOKEN = "tok-en-of-the-service-0123456789abcdef"
 PASSWORD = "pass-word-of-the-database"
-_START_SECONDS = 60.0
 
 
-def _environment(home: Path, **more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TUNESMITH_")}
+def _settings(home: Path) -> dict[str, str]:
     ours = {"TUNESMITH_HOME": str(home), "TUNESMITH_TOKEN": TOKEN, "TUNESMITH_LOG_LEVEL": "debug"}
-    return {**kept, **ours, "TUNESMITH_DATABASE_TIMEOUT": "2", **more}
+    return {**ours, "TUNESMITH_DATABASE_TIMEOUT": "2"}
 
 
 @pytest.mark.parametrize("program", ["api", "worker"])
@@ -35,8 +27,9 @@ def _environment(home: Path, **more: str) -> dict[str, str]:
 )
 def test_a_database_that_cannot_be_had_is_told_without_its_password(tmp_path: Path, program: str, url: str) -> None:
     broker = f"redis://:{PASSWORD}@127.0.0.1:1/0"
-    environment = _environment(tmp_path, TUNESMITH_DATABASE_URL=url, TUNESMITH_BROKER_URL=broker)
-    command = [_PYTHON, "-m", program]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TUNESMITH_")}
+    environment = {**kept, **_settings(tmp_path), "TUNESMITH_DATABASE_URL": url, "TUNESMITH_BROKER_URL": broker}
+    command = [serving.PYTHON, "-m", program]
     try:
         ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=45, check=False)
         said = ended.stdout + ended.stderr
@@ -50,35 +43,16 @@ def test_a_database_that_cannot_be_had_is_told_without_its_password(tmp_path: Pa
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Path]:
-    named = {environments.variable(spec): str(environments.interpreter(spec, usual_home())) for spec in _engines()}
-    command = [_PYTHON, "-m", "tunesmith", "serve", "--port", "0"]
     (tmp_path / "logs").mkdir()
-    with (tmp_path / "logs" / "serve.log").open("ab") as log:
-        more = {"TUNESMITH_BENCHMARK_SECONDS": "0.5", "AWS_SECRET_ACCESS_KEY": PASSWORD}
-        environment = _environment(tmp_path, **named, **more)
-        server = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        try:
-            deadline = time.monotonic() + _START_SECONDS
-            while not (tmp_path / "server.json").exists() and time.monotonic() < deadline:
-                time.sleep(0.2)
-            yield tmp_path
-        finally:
-            server.terminate()
-            server.wait(30)
-
-
-def _engines() -> list[catalogue.EngineSpec]:
-    return [catalogue.get(name) for name in ("relay", "reference")]
+    more = _settings(tmp_path) | {"AWS_SECRET_ACCESS_KEY": PASSWORD}
+    with serving.serving(serving.environment(tmp_path, **more), log=tmp_path / "logs" / "serve.log"):
+        yield tmp_path
 
 
 @pytest.mark.engine
-def test_no_log_of_a_run_holds_the_token_or_a_key(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TUNESMITH_HOME", str(served))
-    for name in ("TUNESMITH_URL", "TUNESMITH_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    found = connection.find(None, None)
-    assert found.token == TOKEN
-    with httpx.Client(base_url=found.url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60) as client:
+def test_no_log_of_a_run_holds_the_token_or_a_key(served: Path) -> None:
+    with serving.client(served) as client:
+        assert client.headers["Authorization"] == f"Bearer {TOKEN}"
         minted = client.post("/v1/tokens", json={"name": "ci"}).json()["token"]
         assert client.get("/v1/jobs", headers={"Authorization": f"Bearer {minted}"}).status_code == 200
         assert client.get("/v1/jobs", headers={"Authorization": f"Bearer {TOKEN[:-1]}x"}).status_code == 401

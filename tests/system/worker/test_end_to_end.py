@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -22,17 +21,12 @@ import pytest
 from domain.tensors import TensorSpec
 from storage import records
 from storage.database import Database
-from tests.support import models
+from tests.support import models, serving
 from tests.support.worker.receivers import receiving
-from tuner import catalogue, environments, strays
+from tuner import strays
 from tunesmith.cli import arrays
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
-
-# The service's own environment, where ./run made it: one that lacks what only the tests brought along fails here.
-_PYTHON = os.environ.get("TUNESMITH_APP_PYTHON") or sys.executable
-_SERVE = "import sys; from pathlib import Path; from worker import supervisor; "
-_SERVE += "sys.exit(supervisor.main('127.0.0.1', 0, Path(sys.argv[1])))"
 
 
 @dataclass(kw_only=True)
@@ -85,43 +79,12 @@ class Served:
         return pid
 
 
-def _environment(home: Path) -> dict[str, str]:
-    """Of our own processes: the engines that the tests were given, and none of the caller's servers.
-
-    Benchmarks are short: they are repeated on a busy machine, and what they tell is not asked here.
-    """
-    outer = Path(os.environ.get("TUNESMITH_HOME") or Path.home() / ".local" / "share" / "tunesmith")
-    pythons = {
-        environments.variable(spec): str(environments.interpreter(spec, outer)) for spec in catalogue.ENGINES.values()
-    }
-    ours = {
-        "TUNESMITH_LOCK_FOLDER": str(home / "locks"),
-        "TUNESMITH_WEBHOOK_HOSTS": "127.0.0.1",
-        "PYTHONPATH": str(catalogue.ROOT),
-    }
-    environment = {**os.environ, **pythons, **ours, "TUNESMITH_BENCHMARK_SECONDS": "0.5"}
-    for name in ("TUNESMITH_TOKEN", "TUNESMITH_BROKER_URL", "TUNESMITH_DATABASE_URL"):
-        environment.pop(name, None)
-    return environment
-
-
 @contextlib.contextmanager
 def _serve(home: Path) -> Iterator[Served]:
-    environment = _environment(home)
-    output = home / f"serve-{time.time_ns()}.log"
-    with output.open("wb") as log:
-        process = subprocess.Popen(
-            [_PYTHON, "-c", _SERVE, str(home)], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-        )
-    try:
-        _await(lambda: b"is ready at" in output.read_bytes(), 60)
-        address = json.loads((home / "server.json").read_text())
-        headers = {"Authorization": f"Bearer {address['token']}"}
-        with httpx.Client(base_url=address["url"], headers=headers, timeout=60, trust_env=False) as client:
-            yield Served(home=home, process=process, client=client)
-    finally:
-        process.kill()
-        process.wait()
+    environment = serving.environment(home, TUNESMITH_WEBHOOK_HOSTS="127.0.0.1")
+    log = home / f"serve-{time.time_ns()}.log"
+    with serving.serving(environment, log=log) as process, serving.client(home) as client:
+        yield Served(home=home, process=process, client=client)
 
 
 @pytest.fixture(scope="module")
@@ -273,8 +236,8 @@ def test_a_running_job_is_canceled_soon(served: Served) -> None:
 
 def test_a_second_service_on_the_same_home_is_refused(served: Served) -> None:
     second = subprocess.run(
-        [_PYTHON, "-c", _SERVE, str(served.home)],
-        env={**os.environ, "PYTHONPATH": str(catalogue.ROOT)}, capture_output=True, text=True, timeout=30, check=False,
+        serving.SERVE,
+        env=serving.environment(served.home), capture_output=True, text=True, timeout=30, check=False,
     )  # fmt: skip
     assert second.returncode == 3
     assert "a service already runs" in second.stderr
@@ -320,8 +283,8 @@ def test_a_killed_service_leaves_nothing_and_its_successor_goes_on(tmp_path: Pat
 def _cli(home: Path, *arguments: str | Path) -> str:
     """What the command printed."""
     ran = subprocess.run(
-        [_PYTHON, "-m", "tunesmith", *map(str, arguments)],
-        env={**_environment(home), "TUNESMITH_HOME": str(home)},
+        [serving.PYTHON, "-m", "tunesmith", *map(str, arguments)],
+        env=serving.environment(home),
         capture_output=True,
         text=True,
         timeout=60,

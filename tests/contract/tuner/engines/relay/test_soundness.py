@@ -51,7 +51,7 @@ for search in ("xgb", "ga", "random", "gridsearch"):
         while search_.exhausted is None:
             configs = search_.propose(8)
             found += [tiles(config) for config in configs]
-            trials = [search_.learn(each, measuring.Measurement(latencies=(1e-3,))) for each in configs]
+            trials = [search_.learn(each, Measurement(latencies=(1e-3,))) for each in configs]
             search_.update(trials)
             lines += [trial.line for trial in trials]
         return found, lines

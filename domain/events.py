@@ -11,8 +11,12 @@ from typing import Any
 class EventKind(StrEnum):
     STATE = "state"  # {state, failure?}
     STAGE = "stage"  # {stage, status: started|finished, seconds?}
-    PROGRESS = "progress"  # {trials_done, trials_planned, seconds}
-    TASK = "task"  # {position, name, trials_done, trials_planned, best_latency, best_gflops}
+    PROGRESS = "progress"
+    """{trials_done, trials_planned, seconds, estimate, basis, tasks}; at most two a second.
+
+    ``estimate``: seconds of one run of the network with the best schedules so far. ``tasks``: those that changed, as
+    {position, name, description, trials_done, trials_planned, best_latency, best_gflops}.
+    """
     NOTE = "note"  # {message}
 
 

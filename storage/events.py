@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, delete, select
+from sqlalchemy import Row, delete, func, select
 from sqlalchemy.orm import Session
 
 from domain import errors
@@ -48,10 +48,9 @@ def newer(session: Session, last_ids: Mapping[str, int], limit: int) -> list[Job
     return [_event(row) for row in session.execute(following.order_by(EventRow.id).limit(limit))]
 
 
-def tail(session: Session, job_id: str, limit: int) -> list[JobEvent]:
-    """The last ones, oldest first."""
-    last = select(*_COLUMNS).where(EventRow.job_id == job_id).order_by(EventRow.id.desc()).limit(limit)
-    return [_event(row) for row in session.execute(last)][::-1]
+def newest(session: Session, job_id: str) -> int:
+    """The id of the job's last event; 0 when it has none."""
+    return session.scalar(select(func.max(EventRow.id)).where(EventRow.job_id == job_id)) or 0
 
 
 def of_kinds(session: Session, job_id: str, kinds: Sequence[EventKind], limit: int) -> list[JobEvent]:
@@ -71,7 +70,7 @@ def forget(session: Session, *, ended_before: datetime, most_jobs: int) -> int:
 
     Their states and stages stay, which tell when what was done: a watcher still sees how the job ended.
     """
-    within = EventRow.kind.in_([EventKind.PROGRESS, EventKind.TASK, EventKind.NOTE])
+    within = EventRow.kind.in_([EventKind.PROGRESS, EventKind.NOTE])
     has_some = select(EventRow.id).where(EventRow.job_id == JobRow.id, within).exists()
     old = select(JobRow.id).where(JobRow.finished_at < ended_before, has_some).limit(most_jobs)
     found = list(session.scalars(old))

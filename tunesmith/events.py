@@ -22,7 +22,7 @@ _ENDED = 204
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """``kind`` is state, stage, progress, task or note; what ``data`` holds depends on it."""
+    """``kind`` is state, stage, progress or note; what ``data`` holds depends on it."""
 
     id: int
     kind: str

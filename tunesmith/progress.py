@@ -104,8 +104,10 @@ class Progress:
         self.trials_done = int(data.get("trials_done", self.trials_done))
         self.trials_planned = int(data.get("trials_planned", self.trials_planned))
         self.tuning_seconds = float(data.get("seconds") or self.tuning_seconds)
+        for task in data.get("tasks", ()):
+            self._take_task(task)
 
-    def _on_task(self, data: dict[str, Any], _at: datetime) -> None:
+    def _take_task(self, data: dict[str, Any]) -> None:
         self._touches += 1
         position = int(data.get("position", 0))
         self.tasks[position] = TaskProgress(
@@ -140,7 +142,7 @@ class PlainView:
             output.note(f"{data.get('stage')} took {data.get('seconds') or 0:.1f} s" + (f"; {told}" if told else ""))
         elif event.kind == "note":
             output.note(str(data.get("message")))
-        elif event.kind == "task" and self._clock() - self._last >= _EVERY_SECONDS:
+        elif event.kind == "progress" and self._clock() - self._last >= _EVERY_SECONDS:
             self._last = self._clock()
             output.note(self._tuning())
 

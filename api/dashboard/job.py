@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from sqlalchemy.orm import Session
 
@@ -28,7 +28,7 @@ from domain.events import EventKind, JobEvent
 from domain.jobs import Job
 from domain.tokens import Principal, Scope
 from domain.webhooks import Delivery
-from storage import artifacts, events, owners, webhooks
+from storage import artifacts, owners, webhooks
 
 router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False)
 
@@ -53,7 +53,7 @@ class JobView:
     deliveries: list[Delivery]
     log: str
     last_event: int
-    """What the page tells already: a watcher goes on behind it."""
+    """Covered by all of the page: a watcher goes on behind it."""
     may_change: bool
 
 
@@ -81,18 +81,11 @@ def page(request: Request, services: ServicesDep, principal: auth.Reader, recent
 
 
 @router.get("/curve.json")
-def curve(
-    services: ServicesDep,
-    principal: auth.Reader,
-    recent: RecentDep,
-    job_id: str,
-    after: Annotated[int, Query(ge=0, description="Trials that the plot has.")] = 0,
-    basis: Annotated[str | None, Query(max_length=100, description="What it has them on.")] = None,
-) -> JSONResponse:
-    """Points of the plots, all of them or what came since."""
+def curve(services: ServicesDep, principal: auth.Reader, recent: RecentDep, job_id: str) -> JSONResponse:
+    """Points of the plots so far."""
     with services.database.reading() as session:
         found = _curve(recent, session, owners.job(session, job_id, principal))
-    return JSONResponse(job_curves.as_json(found, after=after, basis=basis), headers=_NOT_KEPT)
+    return JSONResponse(job_curves.as_json(found), headers=_NOT_KEPT)
 
 
 def _curve(recent: Recent[Convergence], session: Session, job: Job) -> Convergence:
@@ -130,10 +123,8 @@ def delete_bundle(services: ServicesDep, principal: auth.Submitter, job_id: str)
 
 def look(services: Services, principal: Principal, recent: Recent[Convergence], job_id: str) -> JobView:
     """Raises JobNotFound."""
-    # Before all else is read: what happens meanwhile is told twice rather than never.
-    with services.database.reading() as session:
-        newest = events.tail(session, job_id, 1)
-    job = jobs.one(services, principal, job_id)
+    status = jobs.status(services, principal, job_id)
+    job = status.detail
     with services.database.reading() as session:
         found = _curve(recent, session, owners.job(session, job_id, principal))
         artifact = artifacts.of_job(session, job_id) if job.artifact_id else None
@@ -143,8 +134,8 @@ def look(services: Services, principal: Principal, recent: Recent[Convergence], 
         stages=stage_lines(job, found.events),
         tasks=task_lines(
             job.tasks,
-            {task.extracted.position: task.extracted.alternatives for task in found.tasks},
-            defaults=found.defaults,
+            {task.extracted.position: task.extracted.alternatives for task in found.estimator.tasks},
+            defaults=found.estimator.defaults,
             best=found.curve.best,
         ),
         notes=_notes(found.events, artifact.report.choice if artifact else job.choice),
@@ -156,7 +147,7 @@ def look(services: Services, principal: Principal, recent: Recent[Convergence], 
         webhook=webhook.url if webhook else None,
         deliveries=deliveries,
         log=_log(services, job_id),
-        last_event=newest[-1].id if newest else 0,
+        last_event=min(status.last_event, found.last_event),
         may_change=Scope.SUBMIT in principal.scopes,
     )
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from api.dashboard.convergence import Point, thinned
+from storage.convergence import Point, thinned
 
 WIDTH, HEIGHT = 1000, 240
 _TABLE_ROWS = 9

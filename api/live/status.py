@@ -11,6 +11,8 @@ from api import schemas
 @dataclass(frozen=True)
 class Status:
     detail: schemas.JobDetail
+    last_event: int
+    """Id of an event that the detail covers, as it covers all before."""
 
     @cached_property
     def body(self) -> bytes:

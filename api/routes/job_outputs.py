@@ -76,7 +76,7 @@ def _place(
 async def watch(
     request: Request, services: ServicesDep, job: _JobDep, last_id: Annotated[int, Depends(_place)]
 ) -> AsyncIterator[ServerSentEvent]:
-    """Server-sent events of kind state, stage, progress, task and note, until the job ends."""
+    """Server-sent events of kind state, stage, progress and note, until the job ends."""
     following = services.events.watch(job.id, last_id, is_allowed=partial(is_still_valid, request))
     with services.metrics.watching():
         async with contextlib.aclosing(following):

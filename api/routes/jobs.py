@@ -23,6 +23,7 @@ from domain.jobs import Job, JobState, Stage
 from domain.tokens import Principal
 from domain.workers import Worker
 from storage import (
+    events,
     glances,
     idempotency,
     jobs,
@@ -121,12 +122,12 @@ def listing(services: ServicesDep, principal: Reader, wanted: Annotated[JobQuery
 )
 def answer(services: ServicesDep, principal: Reader, job_id: str) -> Response:
     """One job: its state and stage, and within a second its tuning tasks, times and failures so far."""
-    return Response(_status(services, principal, job_id).body, media_type="application/json")
+    return Response(status(services, principal, job_id).body, media_type="application/json")
 
 
 def one(services: Services, principal: Principal, job_id: str) -> schemas.JobDetail:
     """What ``GET /v1/jobs/{job_id}`` answers. Raises JobNotFound."""
-    return _status(services, principal, job_id).detail
+    return status(services, principal, job_id).detail
 
 
 def glance(services: Services, principal: Principal, job_id: str) -> Glance:
@@ -138,7 +139,7 @@ def glance(services: Services, principal: Principal, job_id: str) -> Glance:
     return found
 
 
-def _status(services: Services, principal: Principal, job_id: str) -> Status:
+def status(services: Services, principal: Principal, job_id: str) -> Status:
     seen = glance(services, principal, job_id)
     read = partial(_read_status, services, job_id)
     # What a queued job waits for depends on the workers, not on the job.
@@ -147,7 +148,7 @@ def _status(services: Services, principal: Principal, job_id: str) -> Status:
 
 def _read_status(services: Services, job_id: str) -> Status:
     with services.database.reading() as session:
-        return Status(_detail(services, session, job_id))
+        return Status(_detail(services, session, job_id), last_event=events.newest(session, job_id))
 
 
 def _detail(services: Services, session: Session, job_id: str) -> schemas.JobDetail:

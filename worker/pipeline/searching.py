@@ -104,6 +104,7 @@ class Search:
         except Exception:
             self._sharing.abandon()
             raise
+        self.progress.report(at_once=True)
         return ended
 
     def _step(self) -> str | None:
@@ -155,6 +156,7 @@ class Search:
             return True
         try:
             self._share()
+            self.progress.report()
         except SQLAlchemyError:
             _log.warning("job %s: the database does not answer", self._work.job.id, exc_info=True)
         return False
@@ -180,7 +182,7 @@ class Search:
         if shared.failure is not None:
             self._work.note(f"{self._name(key)} failed on {shared.worker_id}: {shared.failure.message[:500]}")
         if self.progress.done(key) > first:
-            self.progress.tell_task(key)
+            self.progress.touch(key)
         # From here on nothing can fail: what was told once is never told again.
         self._sharing.drop(shared)
         self._helped += self._waited if shared.seconds is None else shared.seconds
@@ -291,7 +293,7 @@ class Search:
         queued = min(float(result.get("queue_seconds") or 0.0), self._spent - spent)
         self._spent -= queued
         self.seconds_of[key] -= queued
-        self.progress.tell_task(key)
+        self.progress.touch(key)
         if result["exhausted"]:
             self.exhausted.add(key)
         self._finished(key, before, exhausted=bool(result["exhausted"]), seconds=self._spent - spent)

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
+
+import httpx
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
+from domain.jobs import Lease
+from tests.support.api.factories import AUTHORIZED
+from tests.support.api.scripted import ScriptedWorker
 from tests.support.browser.fixtures import Site
 from tests.support.browser.visit import visiting
 from tests.support.dashboard.seeding import Seeded
@@ -13,6 +20,15 @@ pytestmark = pytest.mark.browser
 
 _END = 'id: 1000000\nevent: state\ndata: {"state": "succeeded"}\n\n'
 _LONG_PAUSE = 10_000
+_TEXTS = """
+const write = CanvasRenderingContext2D.prototype.fillText;
+window.written = [];
+CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+  const plot = this.canvas.closest("[data-plot]");
+  if (plot) window.written.push(`${plot.dataset.plot} ${text}`);
+  return write.apply(this, arguments);
+};
+"""
 
 
 def _end(page: Page) -> None:
@@ -54,3 +70,49 @@ def test_a_refused_watch_is_taken_up_though_the_page_cannot_be_had(browser: Brow
         with page.expect_response("**/events?*"):
             page.wait_for_timeout(200)
             page.clock.fast_forward(_LONG_PAUSE)
+
+
+def test_plots_and_tasks_grow_by_events_alone(browser: Browser, full: tuple[Site, Seeded]) -> None:
+    site, _ = full
+    with httpx.Client(base_url=site.url, headers=AUTHORIZED, trust_env=False) as http:
+        model = http.put("/v1/models?name=net", content=b"static live").json()["id"]
+        job = http.post("/v1/jobs", json={"model": model}).json()["id"]
+    worker = ScriptedWorker(site.service, pace=0.2, trials=16)
+    leases: list[Lease | None] = []
+    tuning = threading.Thread(target=lambda: leases.append(worker.begin(job)))
+    with visiting(browser, site.url, site.token) as visit:
+        page, asked = visit.page, Counter[str]()
+        page.add_init_script(_TEXTS)
+        tuning.start()
+        page.goto(f"{site.url}/jobs/{job}")
+        expect(page.locator('[data-plot="tasks"] canvas')).to_be_visible(timeout=20_000)
+        page.on("request", lambda request: asked.update([request.url.removeprefix(site.url)]))
+        trials = page.locator('[data-of="trials_done"]')
+        visit.keep("live-job")
+        expect(trials).to_have_text("64", timeout=40_000)
+        # Each task's first trial is of its default schedule, which changes the curve from its beginning.
+        assert asked[f"/jobs/{job}/curve.json"] <= 4
+        # When the stage began, and every half minute.
+        assert asked[f"/jobs/{job}"] <= 3
+        page.wait_for_function("['estimate 60', 'tasks 60'].every((one) => window.written.includes(one))")
+        rows = page.locator("tr[data-task] td[data-label=Trials]")
+        assert rows.all_inner_texts() == ["16/16"] * 4
+        shown = _shown(page)
+        page.reload()
+        expect(page.locator('[data-plot="tasks"] canvas')).to_be_visible()
+        assert _shown(page) == shown, "the page says the same when it is loaded anew"
+        tuning.join()
+        (lease,) = leases
+        assert lease is not None
+        worker.finish(job, lease)
+        expect(page.locator(".job-head .state")).to_have_text("succeeded", timeout=20_000)
+        expect(page.get_by_role("heading", name="Bundle")).to_be_visible()
+
+
+def _shown(page: Page) -> list[str]:
+    places = [
+        '[data-of="estimate"]',
+        *(f"tr[data-task] td[data-label={name}]" for name in ("Trials", "Best", "GFLOPS")),
+    ]
+    # Rows are in another order once more is known of them.
+    return sorted(text for place in places for text in page.locator(place).all_inner_texts())

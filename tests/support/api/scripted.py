@@ -7,6 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from sqlalchemy.orm import Session
+
 from domain import ids
 from domain.artifacts import (
     Artifact,
@@ -25,7 +27,7 @@ from domain.records import Record, RecordKey, TrialError
 from domain.targets import Device, Target
 from domain.tuning_tasks import ExtractedTask, TuningTask
 from domain.workers import Worker
-from storage import artifacts, events, jobs, models, records, stages, tuning_tasks, workers
+from storage import artifacts, convergence, events, jobs, models, records, stages, trials, tuning_tasks, workers
 from storage.tables import digest_of
 from tests.support.api.factories import TOOLCHAINS, Service
 
@@ -190,8 +192,6 @@ class ScriptedWorker:
                 return False
             records.add(session, [record])
             jobs.set_progress(session, job_id, lease, trials_done=done, trials_planned=planned)
-            counts = {"trials_done": done, "trials_planned": planned, "seconds": seconds}
-            events.append(session, job_id, EventKind.PROGRESS, counts, now=now)
             told = {
                 "position": task.position,
                 "name": task.name,
@@ -201,7 +201,14 @@ class ScriptedWorker:
                 "best_latency": latency,
                 "best_gflops": task.flop / latency / 1e9,
             }
-            events.append(session, job_id, EventKind.TASK, told, now=now)
+            progress = {
+                "trials_done": done,
+                "trials_planned": planned,
+                "seconds": seconds,
+                **estimated(session, job_id),
+                "tasks": [told],
+            }
+            events.append(session, job_id, EventKind.PROGRESS, progress, now=now)
         return True
 
     def _publish(self, job_id: str, gain: float) -> Artifact:
@@ -243,6 +250,13 @@ class ScriptedWorker:
     def _tell(self, job_id: str, kind: EventKind, data: dict[str, object]) -> None:
         with self._service.database.transaction() as session:
             events.append(session, job_id, kind, data, now=datetime.now(UTC))
+
+
+def estimated(session: Session, job_id: str) -> dict[str, Any]:
+    """What a progress event tells of the curve."""
+    estimator = convergence.begin(session, jobs.get(session, job_id))
+    estimator.follow(trials.of_job(session, job_id))
+    return {"estimate": estimator.estimate, "basis": estimator.basis}
 
 
 def report(gain: float) -> Report:

@@ -231,10 +231,13 @@ class Story:
         counts = {"trials_done": number + 1, "trials_planned": planned}
         jobs.set_progress(self.session, self.job_id, lease, **counts)
         assert self.tuned_at is not None
-        self.tell(EventKind.PROGRESS, {**counts, "seconds": round((self.at - self.tuned_at).total_seconds(), 3)})
+        tasks = []
         if latency is not None and latency < self.best.get(place, float("inf")):
             self.best[place] = latency
-            self._tell_task(place, round_number + 1)
+            tasks.append(self._standing(place, round_number + 1))
+        seconds = round((self.at - self.tuned_at).total_seconds(), 3)
+        told = {**counts, "seconds": seconds, "estimate": None, "basis": "a story", "tasks": tasks}
+        self.tell(EventKind.PROGRESS, told)
 
     def _latency(self, operator: Operator, round_number: int) -> float:
         """The default first; then candidates that a learning search draws ever nearer to the best."""
@@ -262,9 +265,9 @@ class Story:
         )
         records.add(self.session, [record])
 
-    def _tell_task(self, place: int, done: int) -> None:
+    def _standing(self, place: int, done: int) -> dict[str, Any]:
         operator, best = self.network.operators[place], self.best[place]
-        told = {
+        return {
             "position": place,
             "name": operator.name,
             "description": operator.description,
@@ -273,7 +276,6 @@ class Story:
             "best_latency": best,
             "best_gflops": operator.flop / best / 1e9,
         }
-        self.tell(EventKind.TASK, told)
 
 
 _CONDITIONS = Conditions(

@@ -44,7 +44,9 @@ def test_events_tell_the_whole_job_and_end_with_it(client: TestClient, service: 
         "running",
         "succeeded",
     ]
-    assert sum(event["event"] == "task" for event in events) == 8
+    progress = [event["data"] for event in events if event["event"] == "progress"]
+    assert len(progress) == 8
+    assert [task["position"] for told in progress for task in told["tasks"]] == [0, 0, 1, 1, 2, 2, 3, 3]
     assert all("at" in event["data"] for event in events)
 
 

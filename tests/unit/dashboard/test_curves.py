@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from api.dashboard import convergence
-from api.dashboard.convergence import Point, Search
 from api.dashboard.plots import Plot
 from domain.artifacts import Variant
 from domain.tuning_tasks import ExtractedTask, TuningTask
-from storage import artifacts, records, tuning_tasks
+from storage import artifacts, convergence, records, tuning_tasks
+from storage.convergence import Estimator, Level, Point
 from storage.tables import digest_of
 from storage.trials import Trial
 from tests.support.api.factories import Service
@@ -23,8 +22,8 @@ from tests.support.dashboard.seeding import Seeder
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def curve(client: TestClient, job_id: str, after: int = 0, basis: str = "") -> dict[str, Any]:
-    answer = client.get(f"/jobs/{job_id}/curve.json?after={after}&basis={basis}")
+def curve(client: TestClient, job_id: str) -> dict[str, Any]:
+    answer = client.get(f"/jobs/{job_id}/curve.json")
     assert answer.status_code == 200
     found: dict[str, Any] = answer.json()
     return found
@@ -77,7 +76,7 @@ def test_levels_are_the_baselines_before(service: Service, client: TestClient) -
     assert (told["reference_name"], told["is_final"]) == ("Reference", False)
 
 
-def test_a_plot_from_before_the_end_is_told_anew(service: Service, client: TestClient) -> None:
+def test_a_plot_from_before_the_end_has_another_basis(service: Service, client: TestClient) -> None:
     with Seeder(service).story(CLASSIFIER, age=timedelta(hours=1), trials=2) as story:
         lease = story.claim()
         story.prepare(lease)
@@ -86,8 +85,8 @@ def test_a_plot_from_before_the_end_is_told_anew(service: Service, client: TestC
     with service.database.transaction() as session:
         story.session = session
         story.publish(lease, service.blobs)
-    after = curve(client, story.job_id, after=before["trials"], basis=before["basis"])
-    assert after["after"] == 0
+    after = curve(client, story.job_id)
+    assert after["basis"] != before["basis"]
     assert after["is_final"]
 
 
@@ -112,24 +111,6 @@ def test_seconds_count_from_the_begin_of_tuning(service: Service, client: TestCl
     assert times == sorted(times)
     tune = next(stage for stage in client.get(f"/v1/jobs/{job_id}").json()["timeline"] if stage["stage"] == "tune")
     assert times[-1] == pytest.approx(tune["seconds"], abs=0.1)
-
-
-def test_what_comes_later_goes_on_where_the_plot_is(service: Service, client: TestClient) -> None:
-    job_id = Seeder(service).succeeded(CLASSIFIER, age=timedelta(hours=1), trials=8)
-    whole = curve(client, job_id)
-    for seen in (5, 17, 30):
-        news = curve(client, job_id, after=seen, basis=whole["basis"])
-        assert news["after"] == seen
-        assert news["estimate"] == [point for point in whole["estimate"] if point[0] > seen]
-        for position, points in whole["tasks"].items():
-            assert news["tasks"].get(position, []) == [point for point in points if point[0] > seen]
-    last = curve(client, job_id, after=whole["trials"], basis=whole["basis"])
-    assert (last["estimate"], last["tasks"], last["trials"]) == ([], {}, whole["trials"])
-
-
-def test_a_plot_on_another_basis_is_told_anew(service: Service, client: TestClient) -> None:
-    job_id = Seeder(service).succeeded(CLASSIFIER, age=timedelta(hours=1), trials=2)
-    assert curve(client, job_id, after=3, basis="4-1") == curve(client, job_id)
 
 
 def test_what_others_found_before_counts_from_the_start(service: Service, client: TestClient) -> None:
@@ -197,7 +178,7 @@ def test_a_still_picture_has_the_curves_steps() -> None:
     assert len(Plot([(n, 0.0, 1.0) for n in range(100)]).rows) == 9
 
 
-def _search(untuned: float | None, flops: tuple[float, ...], alternatives: int | None = None) -> Search:
+def _search(untuned: float | None, flops: tuple[float, ...], alternatives: int | None = None) -> Estimator:
     tasks = [
         TuningTask(
             job_id="j",
@@ -215,7 +196,8 @@ def _search(untuned: float | None, flops: tuple[float, ...], alternatives: int |
         )
         for position, flop in enumerate(flops)
     ]
-    return Search(tasks, untuned=untuned, known={}, defaults={}, began_at=_NOW)
+    level = Level(untuned=untuned, reference=None, reference_name="Reference", is_final=False)
+    return Estimator(tasks, level=level, known={}, defaults={}, began_at=_NOW)
 
 
 def _trial(record_id: int, position: int, latency: float | None, tuner: str = "ansor") -> Trial:

@@ -141,13 +141,12 @@ def test_events_of_many_jobs_are_read_at_once(session: Session) -> None:
     assert events.newer(session, {first: 0, second: seen}, 3) == found[:3]
 
 
-def test_the_last_events_of_a_job(session: Session, held: tuple[str, Lease]) -> None:
+def test_the_newest_event_of_a_job(session: Session, held: tuple[str, Lease]) -> None:
     job_id, _ = held
     every = events.after(session, job_id, 0, 100)
     assert len(every) == 2
-    assert events.tail(session, job_id, 1) == every[1:]
-    assert events.tail(session, job_id, 5) == every
-    assert events.tail(session, "j-none", 5) == []
+    assert events.newest(session, job_id) == every[1].id
+    assert events.newest(session, "j-none") == 0
 
 
 def test_which_jobs_have_ended(session: Session, held: tuple[str, Lease]) -> None:
@@ -162,5 +161,5 @@ def test_the_last_events_of_some_kinds(session: Session, held: tuple[str, Lease]
         events.append(session, job_id, EventKind.PROGRESS, {"n": number}, now=NOW)
         events.append(session, job_id, EventKind.NOTE, {"n": number}, now=NOW)
     events.append(session, add_job(session).id, EventKind.NOTE, {"n": 99}, now=NOW)
-    found = events.of_kinds(session, job_id, [EventKind.NOTE, EventKind.TASK], 3)
+    found = events.of_kinds(session, job_id, [EventKind.NOTE, EventKind.STAGE], 3)
     assert [(event.kind, event.data["n"]) for event in found] == [(EventKind.NOTE, n) for n in (1, 2, 3)]

@@ -29,7 +29,7 @@ def tuning(*, tasks: int = 3, budget: float | None = None) -> Progress:
         event("stage", stage="import", status="started"),
         event("stage", stage="import", status="finished", seconds=2.4),
         event("stage", stage="tune", status="started"),
-        event("progress", trials_done=30, trials_planned=120, seconds=10.0),
+        event("progress", trials_done=30, trials_planned=120, seconds=10.0, tasks=[]),
     ):
         progress.apply(one)
     for position in range(tasks):
@@ -47,7 +47,7 @@ def task(position: int, **changes: Any) -> Event:
         "best_latency": 0.00125,
         "best_gflops": 87.6,
     }
-    return event("task", **{**data, **changes})
+    return event("progress", tasks=[{**data, **changes}])
 
 
 def rendered(progress: Progress, *, width: int, height: int = 24) -> str:

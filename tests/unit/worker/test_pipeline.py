@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sqlalchemy.orm import Session
 
 from domain import errors
 from domain.artifacts import Variant
 from domain.events import EventKind
 from domain.jobs import JobState, Stage, Tuner
-from storage import artifacts
+from domain.records import Record
+from storage import artifacts, convergence, records, trials, tuning_tasks
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.scripted import HELLO, RELAX, ScriptedEngine
 from tuner import bundle
+from worker.pipeline import progress
 
 
 def test_a_job_ends_with_a_published_bundle(bench: Bench) -> None:
@@ -43,13 +48,44 @@ def test_events_tell_the_whole_story(bench: Bench) -> None:
     bench.runtime().run_job(job_id)
     stages = [(event.data["stage"], event.data["status"]) for event in bench.events(job_id, EventKind.STAGE)]
     assert stages == [(stage.value, status) for stage in Stage for status in ("started", "finished")]
-    progress = [event.data["trials_done"] for event in bench.events(job_id, EventKind.PROGRESS)]
-    assert progress == list(range(1, 17))
+    done = [event.data["trials_done"] for event in bench.events(job_id, EventKind.PROGRESS)]
+    assert done == sorted(done)
+    assert done[-1] == 16
     states = [event.data["state"] for event in bench.events(job_id, EventKind.STATE)]
     assert states == ["queued", "running", "succeeded"]
     assert bench.events(job_id)[-1].kind is EventKind.STATE
-    task = bench.events(job_id, EventKind.TASK)[-1].data
-    assert task["best_gflops"] == pytest.approx(1e6 / task["best_latency"] / 1e9)
+
+
+def test_progress_is_reported_twice_a_second_and_nothing_is_left_out(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    job_id = bench.job(trials=16)
+    add = records.add
+
+    def added(session: Session, found: Sequence[Record]) -> int:
+        now[0] += 0.125
+        return add(session, found)
+
+    monkeypatch.setattr(records, "add", added)
+    bench.runtime().run_job(job_id)
+    told = [event.data for event in bench.events(job_id, EventKind.PROGRESS)]
+    # The first trial, every fourth after it, and what is left at the end of the search.
+    assert [data["trials_done"] for data in told] == [1, 5, 9, 13, 16]
+    assert {data["trials_planned"] for data in told} == {16}
+    with bench.database.reading() as session:
+        tasks = tuning_tasks.of_job(session, job_id)
+        estimator = convergence.begin(session, bench.get(job_id))
+        curve = estimator.follow(trials.of_job(session, job_id))
+    standing = {task["position"]: task for data in told for task in data["tasks"]}
+    for task in tasks:
+        last = standing[task.extracted.position]
+        assert (last["trials_done"], last["best_latency"]) == (task.trials_done, task.best_latency)
+        assert last["best_gflops"] == pytest.approx(1e6 / last["best_latency"] / 1e9)
+        assert last["best_gflops"] == curve.tasks[task.extracted.position][-1][2], "the plot goes on from there"
+    estimates = {trials: estimate for trials, _, estimate in curve.estimate}
+    assert told[-1]["estimate"] == estimates[16] == estimator.estimate
 
 
 def test_a_finished_job_is_left_alone(bench: Bench) -> None:

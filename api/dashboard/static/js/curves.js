@@ -1,4 +1,4 @@
-// The plots of a search, drawn from curve.json and brought forward as trials come.
+// The plots of a search, drawn from curve.json and continued by the job's progress events.
 import { digits, latency, latencyTicks, ticks, count } from "./format.js";
 
 const TRIALS = 0;
@@ -24,7 +24,10 @@ export class Curves {
     this.address = address;
     this.axis = TRIALS;
     this.told = null;
+    this.asking = false;
+    this.waiting = []; // events that came before the curve
     this.charts = [];
+    this.drawn = "";
     this.ending = new AbortController();
     this.boxes = {
       estimate: root.querySelector('[data-plot="estimate"]'),
@@ -58,27 +61,54 @@ export class Curves {
     this.charts = [];
   }
 
-  /** Everything at first, then what came since. */
+  /** Ask for the whole curve. */
   async refresh() {
-    const after = this.told ? `?after=${this.told.trials}&basis=${this.told.basis}` : "";
-    const answer = await fetch(this.address + after, { headers: { Accept: "application/json" } }).catch(() => null);
-    if (!answer?.ok) return; // until the next time
-    const news = await answer.json();
-    // News may change the curve from its beginning: then it comes as a whole.
-    if (!news.after) this.told = news;
-    else if (!this.take(news)) return;
+    if (this.asking) return;
+    this.asking = true;
+    const told = await fetch(this.address, { headers: { Accept: "application/json" } })
+      .then((answer) => (answer.ok ? answer.json() : null)).catch(() => null);
+    this.asking = false;
+    if (told === null) return; // until the next event
+    this.told = told;
+    this.waiting.splice(0).forEach((event) => this.take(event));
     this.draw();
   }
 
-  /** Whether there was anything new. */
-  take(news) {
-    if (news.trials === this.told.trials) return false;
-    this.told.trials = news.trials;
-    this.told.estimate.push(...news.estimate);
-    for (const [position, points] of Object.entries(news.tasks)) {
-      (this.told.tasks[position] ??= []).push(...points);
+  /** Continue the lines with what a progress event tells. */
+  append(event) {
+    // Before the curve is there, or where it changes from its beginning, it is asked for as a whole.
+    if (this.told === null || this.told.basis !== event.basis) {
+      this.waiting.push(event);
+      this.refresh();
+      return;
     }
-    return true;
+    this.take(event);
+    if (this.drawn === this.shape()) this.charts.forEach((chart) => chart.setData(chart.table()));
+    else this.draw();
+  }
+
+  /** Twice is as good as once: a curve may tell already what an event tells again. */
+  take(event) {
+    const { told } = this;
+    if (told.basis !== event.basis || event.trials_done < told.trials) return;
+    const seconds = told.began_at ? Math.max(0, (Date.parse(event.at) - Date.parse(told.began_at)) / 1000) : 0;
+    const place = [event.trials_done, seconds];
+    if (event.estimate !== null && event.trials_done > told.trials) {
+      // Of a level stretch the ends are enough.
+      if (told.estimate.slice(-2).filter((point) => point[VALUE] === event.estimate).length === 2) told.estimate.pop();
+      told.estimate.push([...place, event.estimate]);
+    }
+    told.trials = event.trials_done;
+    for (const { position, best_gflops: best } of event.tasks) {
+      const points = (told.tasks[position] ??= []);
+      if (best !== null && !(points.at(-1)?.[VALUE] >= best)) points.push([...place, best]);
+      if (!points.length) delete told.tasks[position];
+    }
+  }
+
+  /** Which lines there are. */
+  shape() {
+    return `${this.told.estimate.length > 0} ${Object.keys(this.told.tasks)}`;
   }
 
   draw() {
@@ -86,6 +116,7 @@ export class Curves {
     this.charts.forEach((chart) => chart.destroy());
     for (const box of Object.values(this.boxes)) box.replaceChildren();
     this.charts = [this.drawEstimate(), this.drawTasks()].filter(Boolean);
+    this.drawn = this.shape();
   }
 
   drawEstimate() {
@@ -94,14 +125,17 @@ export class Curves {
     if (!estimate.length) return null;
     const begun = this.told.is_final ? "" : ", when the job began";
     const lines = [
-      { label: "Estimate", values: estimate.map((point) => point[VALUE]), stroke: colour("--series-1"), width: 2, paths: uPlot.paths.stepped({ align: 1 }) },
+      { label: "Estimate", stroke: colour("--series-1"), width: 2, paths: uPlot.paths.stepped({ align: 1 }) },
     ];
-    const flat = (label, value, look) => lines.push({ label, values: estimate.map(() => value), width: 1, ...look });
+    const flat = (label, value, look) => lines.push({ label, value, width: 1, ...look });
     if (untuned) flat(`Untuned${begun}`, untuned, { stroke: colour("--muted"), dash: [6, 4] });
     if (reference) flat(`${this.told.reference_name}${begun}`, reference, { stroke: colour("--series-2"), dash: [2, 3] });
-    const data = this.fromZero(lines.map((line) => [estimate.map((point) => point[this.axis]), line.values]));
-    const series = lines.map(({ values, ...line }) => ({ ...line, points: { show: false }, value: (_, value) => latency(value) }));
-    return new uPlot(this.options(this.boxes.estimate, series, "Time of one run", latencyTicks), data, this.boxes.estimate);
+    const table = () => {
+      const places = this.told.estimate.map((point) => point[this.axis]);
+      return this.fromZero(lines.map((line) => [places, this.told.estimate.map((point) => line.value ?? point[VALUE])]));
+    };
+    const series = lines.map(({ value: _flat, ...line }) => ({ ...line, points: { show: false }, value: (_, value) => latency(value) }));
+    return this.chart(this.options(this.boxes.estimate, series, "Time of one run", latencyTicks), table, this.boxes.estimate);
   }
 
   drawTasks() {
@@ -109,11 +143,10 @@ export class Curves {
     const positions = Object.keys(this.told.tasks);
     box.closest("figure").hidden = !positions.length;
     if (!positions.length) return null;
-    const end = this.end();
-    const tables = positions.map((position) => {
-      const points = upTo(this.told.tasks[position], end, this.axis);
+    const table = () => this.fromZero(positions.map((position) => {
+      const points = upTo(this.told.tasks[position], this.end(), this.axis);
       return [points.map((point) => point[this.axis]), points.map((point) => point[VALUE])];
-    });
+    }));
     const chosen = this.highlight.value;
     const series = positions.map((position) => this.taskLine(position, chosen));
     const options = this.options(box, series, "GFLOPS", (values) => ticks(values));
@@ -124,9 +157,14 @@ export class Curves {
     readout.className = "muted small readout";
     readout.textContent = chosen ? this.told.names[chosen] : "Point at a line to see whose it is.";
     options.hooks = { setSeries: [(plot, place) => this.tell(plot, place, positions, readout)] };
-    const chart = new uPlot(options, this.fromZero(tables), box);
+    const chart = this.chart(options, table, box);
     box.append(readout);
     return chart;
+  }
+
+  /** ``table`` makes its data anew, for when there is more. */
+  chart(options, table, box) {
+    return Object.assign(new uPlot(options, table(), box), { table });
   }
 
   /** Where the search is now, against the axis. */

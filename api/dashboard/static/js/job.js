@@ -1,18 +1,22 @@
-// The page of one job, kept up to date by the job's events: nothing is asked for while nothing happens.
+// The page of one job, kept up to date by the job's events: nothing is asked for while nothing happens. A progress event
+// carries what counts, tasks and plots need; the whole is asked for when a stage or the state changes, and now and then.
 import { Curves } from "./curves.js";
-import { count } from "./format.js";
+import { count, digits, latency } from "./format.js";
 import { morphChildren } from "./morph.js";
 
 const LEAST_PAUSE = 2500;
 const SOON = 250;
+const SPREAD = 2000; // all who watch hear of a stage at the same moment, and are not to ask at the same moment
+const WHILE_SEARCHING = 30000; // for the log, failures and shares of time
 const LONG_PAUSE = 10000;
 const FINAL = ["succeeded", "failed", "canceled"];
 
 let curves = null;
 let due = null;
 let refreshed = 0;
-let pause = LEAST_PAUSE; // the server's: the longer, the more people watch
 let stream = null;
+let progress = null; // the last event of that kind
+let tasks = new Map(); // what events told of each, by position
 
 const page = () => document.getElementById("job");
 const isFinal = () => page().dataset.final === "yes";
@@ -32,8 +36,7 @@ function listen() {
   stream = new EventSource(page().dataset.events);
   const on = (kind, act) => stream.addEventListener(kind, (event) => act(JSON.parse(event.data)));
   on("progress", progressed);
-  on("task", improved);
-  on("note", () => refreshLater(pause));
+  on("note", () => refreshLater(LEAST_PAUSE));
   on("stage", (data) => {
     say(data.status === "started" ? `Stage ${data.stage} has begun.` : `Stage ${data.stage} is done.`);
     refreshSoon();
@@ -54,7 +57,7 @@ function listen() {
 /** Until the page tells of the end as well: no event will say it again. */
 async function finish() {
   await replaceAll();
-  if (!isFinal()) setTimeout(finish, pause * (1 + Math.random()));
+  if (!isFinal()) setTimeout(finish, LEAST_PAUSE * (1 + Math.random()));
 }
 
 async function startAnew() {
@@ -63,23 +66,49 @@ async function startAnew() {
 }
 
 function progressed(data) {
-  set("trials_done", count(data.trials_done));
-  set("trials_planned", count(data.trials_planned));
-  const bar = document.querySelector('[data-of="progress"]');
-  if (bar) {
-    bar.max = data.trials_planned || 1;
-    bar.value = data.trials_done;
-  }
-  refreshLater(pause);
+  progress = data;
+  for (const task of data.tasks) tasks.set(task.position, task);
+  showProgress();
+  data.tasks.forEach(highlight);
+  curves?.append(data);
+  if (curves) refreshLater(WHILE_SEARCHING);
+  else refreshSoon();
 }
 
-function improved(data) {
-  const row = document.querySelector(`tr[data-task="${Number(data.position)}"]`);
-  if (row) {
-    row.classList.remove("is-better");
-    requestAnimationFrame(() => row.classList.add("is-better"));
+function showProgress() {
+  if (progress === null) return;
+  set("trials_done", count(progress.trials_done));
+  set("trials_planned", count(progress.trials_planned));
+  if (progress.estimate !== null) {
+    set("estimate", latency(progress.estimate));
+    document.querySelector("[data-estimate]")?.removeAttribute("hidden");
   }
-  refreshLater(pause);
+  const bar = document.querySelector('[data-of="progress"]');
+  if (bar) {
+    bar.max = progress.trials_planned || 1;
+    bar.value = progress.trials_done;
+  }
+  tasks.forEach(showTask);
+}
+
+const rowOf = (task) => document.querySelector(`tr[data-task="${Number(task.position)}"]`);
+
+function showTask(task) {
+  const row = rowOf(task);
+  if (!row) return;
+  const [trials, best, gflops] = ["Trials", "Best", "GFLOPS"].map((name) => row.querySelector(`[data-label="${name}"]`));
+  trials.firstChild.data = count(task.trials_done);
+  trials.querySelector("span").textContent = `/${count(task.trials_planned)}`;
+  if (task.best_latency === null) return;
+  best.textContent = latency(task.best_latency);
+  gflops.textContent = digits(task.best_gflops);
+}
+
+function highlight(task) {
+  const row = rowOf(task);
+  if (!row) return;
+  row.classList.remove("is-better");
+  requestAnimationFrame(() => row.classList.add("is-better"));
 }
 
 function set(name, text) {
@@ -90,9 +119,8 @@ function say(text) {
   document.getElementById("news").textContent = text;
 }
 
-/** Soon for those few things that all watchers are told at the same moment, but not of all of them at once. */
 function refreshSoon() {
-  refreshLater(SOON + (Math.random() * (pause - LEAST_PAUSE)) / 10);
+  refreshLater(SOON + Math.random() * SPREAD);
 }
 
 function refreshLater(wait) {
@@ -107,14 +135,13 @@ async function refresh() {
   settled();
   const begins = !curves && document.querySelector(".progress progress[max]");
   const came = await (begins ? replaceAll() : replaceLiveParts());
-  if (!came) refreshLater(pause);
+  if (!came) refreshLater(LEAST_PAUSE);
 }
 
 async function replaceLiveParts() {
   const fresh = await read({ "HX-Request": "true" });
   // What was asked for before the end may come after it.
   if (fresh && !isFinal()) takeLiveParts(fresh);
-  await curves?.refresh();
   settled();
   return fresh !== null;
 }
@@ -128,6 +155,7 @@ async function replaceAll() {
     page().replaceWith(fresh.getElementById("job"));
     say(news);
     start();
+    showProgress();
     htmx.process(page());
     htmx.trigger(page(), "htmx:load");
   }
@@ -146,7 +174,6 @@ async function read(headers) {
     const answer = await fetch(location.pathname, { headers: { Accept: "text/html", ...headers } });
     if (answer.status === 401) location.reload();
     if (!answer.ok) return null;
-    pause = Math.max(LEAST_PAUSE, 1000 * Number(answer.headers.get("Tunesmith-Pause")));
     return new DOMParser().parseFromString(await answer.text(), "text/html");
   } catch {
     return null; // the connection broke
@@ -160,6 +187,7 @@ function takeLiveParts(fresh) {
     const next = fresh.getElementById(part.id);
     if (next) morphChildren(part, next);
   }
+  showProgress(); // which may be newer than what was asked for
   if (atEnd) showEndOfLog();
 }
 

@@ -11,17 +11,22 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from domain.jobs import Tuner
+from sqlalchemy.orm import Session
+
+from domain.artifacts import Variant
+from domain.jobs import Job, Precision, Stage, Tuner
 from domain.tuning_tasks import ExtractedTask, TuningTask
+from storage import artifacts, stages, trials, tuning_tasks
 from storage.tables import digest_of
 from storage.trials import Trial
 
 MOST_POINTS = 600
 """Of one line: more than a screen has columns to tell apart."""
+_NEWEST = 2**63 - 1
 
 Point = tuple[int, float, float]
 """Trials so far, seconds of tuning so far, and the value: latency in seconds, or GFLOPS."""
@@ -38,49 +43,85 @@ class Curve:
     """Position to the task's best latency in seconds, in the end; what others found later does not count."""
 
 
-class Search:
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """Seconds of one run of what tuned builds are compared with: the benchmark's where it has ended.
+
+    Before, what the baseline stage measured in fewer runs.
+    """
+
+    untuned: float | None
+    reference: float | None
+    reference_name: str
+    is_final: bool
+    """Whether the benchmark measured them."""
+
+
+class Estimator:
     """What is known at some point of a job's search, brought forward trial by trial."""
 
     def __init__(
         self,
         tasks: Sequence[TuningTask],
         *,
-        untuned: float | None,
+        level: Level,
         known: Mapping[str, float],
         defaults: Mapping[str, float],
         began_at: datetime | None,
     ) -> None:
-        """``untuned``: seconds of one run before tuning. The mappings are by workload digest.
+        """The mappings are by workload digest.
 
-        ``known``: best latencies before the job. ``defaults``: latencies of default schedules.
+        ``known``: best latencies before the job. ``defaults``: latencies of default schedules. ``began_at``: when
+        tuning first began.
         """
-        self._untuned = untuned
+        self.tasks = tasks
+        self.level = level
+        self.began_at = began_at
         self._defaults = defaults
-        self._began_at = began_at
         self._tasks = {digest_of(task.extracted.workload_key): task.extracted for task in tasks}
         self._best = {digest: known[digest] for digest in self._tasks if digest in known}
         self._groups = _groups(self._tasks)
         self._flop = sum(self._weight(group) * self._flops(group) for group in self._groups)
         self._trials = 0
-        self._estimate: float | None = None
+        self.estimate: float | None = None
+        """Seconds of one run of the network with the best schedules so far; None while that cannot be told."""
+        self._reckon()
+
+    @property
+    def basis(self) -> str:
+        """What the whole curve depends on: points on another basis do not continue it."""
+        return f"{len(self.tasks)}-{len(self._defaults)}-{'end' if self.level.is_final else 'begin'}"
+
+    @property
+    def defaults(self) -> dict[int, float]:
+        """Seconds of the default schedule by position of the task."""
+        return {self._tasks[digest].position: latency for digest, latency in self._defaults.items()}
+
+    def learn(self, digest: str, latency: float) -> bool:
+        """Take in a trial; whether it is the task's best."""
+        if digest not in self._tasks or self._best.get(digest, math.inf) <= latency:
+            return False
+        self._best[digest] = latency
+        self._reckon()
+        return True
 
     def follow(self, trials: Sequence[Trial]) -> Curve:
         """The curve of all the trials, which begins with what was known before them."""
         estimate: list[Point] = []
         tasks: dict[int, list[Point]] = defaultdict(list)
-        self._reckon()
-        if self._estimate is not None:
-            estimate.append((0, 0.0, self._estimate))
+        if self.estimate is not None:
+            estimate.append((0, 0.0, self.estimate))
         for trial in trials:
             self._trials += 1
-            if trial.latency is None or not self._learn(trial.workload_digest, trial.latency):
+            before = self.estimate
+            if trial.latency is None or not self.learn(trial.workload_digest, trial.latency):
                 continue
             seconds, extracted = self._seconds(trial), self._tasks[trial.workload_digest]
             tasks[extracted.position].append((self._trials, seconds, extracted.flop / trial.latency / 1e9))
-            if self._reckon() and self._estimate is not None:
-                estimate.append((self._trials, seconds, self._estimate))
-        if trials and self._estimate is not None and (not estimate or estimate[-1][0] < self._trials):
-            estimate.append((self._trials, self._seconds(trials[-1]), self._estimate))
+            if self.estimate is not None and self.estimate != before:
+                estimate.append((self._trials, seconds, self.estimate))
+        if trials and self.estimate is not None and (not estimate or estimate[-1][0] < self._trials):
+            estimate.append((self._trials, self._seconds(trials[-1]), self.estimate))
         return Curve(
             trials=self._trials,
             estimate=thinned(estimate),
@@ -88,14 +129,9 @@ class Search:
             best={self._tasks[digest].position: latency for digest, latency in self._best.items()},
         )
 
-    def _reckon(self) -> bool:
-        """Whether the estimate has changed."""
-        before = self._estimate
-        if self._untuned is None:
-            self._estimate = self._sum()
-        else:
-            self._estimate = min(self._untuned, self._against(self._untuned))
-        return self._estimate != before
+    def _reckon(self) -> None:
+        untuned = self.level.untuned
+        self.estimate = self._sum() if untuned is None else min(untuned, self._against(untuned))
 
     def _sum(self) -> float | None:
         """Of the best; None while one is missing."""
@@ -124,14 +160,48 @@ class Search:
     def _fastest(self, group: Sequence[str]) -> float | None:
         return min((self._best[digest] for digest in group if digest in self._best), default=None)
 
-    def _learn(self, digest: str, latency: float) -> bool:
-        if digest not in self._tasks or self._best.get(digest, math.inf) <= latency:
-            return False
-        self._best[digest] = latency
-        return True
-
     def _seconds(self, trial: Trial) -> float:
-        return 0.0 if self._began_at is None else round(max(0.0, (trial.at - self._began_at).total_seconds()), 2)
+        return 0.0 if self.began_at is None else round(max(0.0, (trial.at - self.began_at).total_seconds()), 2)
+
+
+def begin(session: Session, job: Job, *, began_at: datetime | None = None) -> Estimator:
+    """As it was before the job's first trial. Its tasks must have been planned.
+
+    ``began_at``: when tuning first began; without it, points have no seconds.
+    """
+    tasks = tuning_tasks.of_job(session, job.id)
+    digests = {digest_of(task.extracted.workload_key) for task in tasks}
+    firsts = trials.first_ever(session, digests, job.placement) if job.placement else {}
+    return Estimator(
+        tasks,
+        level=_level(session, job),
+        known=_known(session, job, digests),
+        defaults=defaults(firsts) if job.request.precision is Precision.F32 else {},
+        began_at=began_at,
+    )
+
+
+def _level(session: Session, job: Job) -> Level:
+    artifact = artifacts.of_job(session, job.id) if job.artifact_id else None
+    if artifact is not None and artifact.report.timings:
+        medians = {variant: timing.median for variant, timing in artifact.report.timings.items()}
+        return Level(
+            untuned=medians.get(Variant.UNTUNED),
+            reference=medians.get(Variant.REFERENCE),
+            reference_name=artifact.report.compared_with,
+            is_final=True,
+        )
+    seconds = (stages.outcome(session, job.id, Stage.BASELINE) or {}).get("seconds", {})
+    untuned, reference = seconds.get("untuned"), seconds.get("reference")
+    return Level(untuned=untuned, reference=reference, reference_name="Reference", is_final=False)
+
+
+def _known(session: Session, job: Job, digests: Collection[str]) -> dict[str, float]:
+    """Best latencies that others had found before the job's first record, by workload digest."""
+    first = trials.first_id(session, job.id)
+    if job.placement is None:
+        return {}
+    return trials.best_before(session, digests, job.placement, record_id=_NEWEST if first is None else first)
 
 
 def defaults(firsts: Mapping[str, Trial]) -> dict[str, float]:

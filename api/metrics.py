@@ -16,9 +16,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from domain import dispatch, errors
+from domain import errors
 from domain.blobs import BlobStore
-from domain.jobs import Tuner
+from domain.jobs import PRIORITIES, Tuner
 from domain.records import TrialError
 from storage import counts, statements
 from storage.database import Database
@@ -181,7 +181,7 @@ def _jobs(session: Session, now: datetime) -> Iterator[Metric]:
         "Since when the oldest queued job of a priority waits.",
         labels=["priority"],
     )
-    for priority in range(dispatch.PRIORITIES):
+    for priority in PRIORITIES:
         found = waiting.get(priority)
         depth.add_metric([str(priority)], found.jobs if found else 0)
         age.add_metric([str(priority)], _seconds(found.since if found else None, now))

@@ -1,35 +1,29 @@
-"""The port behind which workers are told of jobs, and its implementation over Celery."""
+"""The port by which the API wakes workers for new jobs, and its implementation over Celery."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 from celery import Celery
 from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
 
 from domain import dispatch, errors
-from domain.jobs import Job
-from domain.workers import Worker
 
 _PATIENCE: dict[str, Any] = {
     "socket_connect_timeout": 2,
     "socket_timeout": 2,
 }
 _AWAY_SECONDS = 3.0
-"""After a broker did not answer, nobody waits for it: the reaper sends what it is not asked to take."""
-
-_EXPIRES_SECONDS = 24 * 3600.0
-"""After which a message that nobody read is void. Workers have sent many others by then; it is longer than hosts'
-clocks differ, by which it is judged."""
+"""After a broker did not answer, nobody waits for it: idle workers look for jobs by themselves."""
 
 
 class Publisher(Protocol):
-    """Both methods raise BrokerUnavailable. A lost message costs time, never a job: the reaper sends another."""
+    """Both methods raise BrokerUnavailable. A lost message costs seconds: idle workers look every few of them."""
 
-    def publish(self, job: Job, living: Sequence[Worker] = ()) -> None:
-        """Tell the workers that can serve the job to look at it; ``living``: those that there are."""
+    def ring(self) -> None:
+        """Wake an idle worker, to look for jobs."""
         ...
 
     def check(self) -> None:
@@ -49,12 +43,12 @@ class CeleryPublisher:
         )
         self._away_until = 0.0
 
-    def publish(self, job: Job, living: Sequence[Worker] = ()) -> None:
+    def ring(self) -> None:
         if time.monotonic() < self._away_until:
             raise errors.BrokerUnavailable("the broker did not answer a moment ago")
         try:
-            self._app.send_task(**dispatch.message(job, living), retry=False, expires=_EXPIRES_SECONDS)
-        except (OperationalError, OSError) as error:
+            dispatch.ring(self._app)
+        except (OperationalError, OSError, RedisError) as error:
             self._away_until = time.monotonic() + _AWAY_SECONDS
             raise errors.BrokerUnavailable(f"the broker did not take the message: {error}") from error
 

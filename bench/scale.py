@@ -128,10 +128,7 @@ def queue(database: Database, blobs: LocalBlobStore, *, trials: int) -> str:
     with database.transaction() as session:
         now = clock.now()
         models.add(session, digest=blob.digest, name="m.onnx", size_bytes=blob.size_bytes, facts=_FACTS, now=now)
-        job_id = jobs.create(session, request, now=now).id
-        # Whoever looks next sends its message.
-        jobs.mark_unpublished(session, job_id)
-    return job_id
+        return jobs.create(session, request, now=now).id
 
 
 def _job(database: Database, job_id: str) -> Job:
@@ -222,7 +219,7 @@ def environment(program: Path, *, database_url: str, broker_url: str, blobs: Pat
         "TUNESMITH_DATABASE_URL": database_url,
         "TUNESMITH_BROKER_URL": broker_url,
         "TUNESMITH_BLOB_URL": f"file://{blobs}",
-        "TUNESMITH_REAPER_SECONDS": "0.5",
+        "TUNESMITH_LOOK_SECONDS": "0.5",
         "TUNESMITH_BENCHMARK_SECONDS": "0.1",
         **others,
     }

@@ -24,6 +24,9 @@ class JobState(StrEnum):
         return self in FINAL_STATES
 
 
+PRIORITIES = range(10)
+"""0 goes first."""
+
 FINAL_STATES = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELED})
 
 
@@ -193,7 +196,7 @@ class JobRequest:
     measure: MeasureOptions = field(default_factory=MeasureOptions)
     tuner_options: TunerOptions = field(default_factory=TunerOptions)
     priority: int = 5
-    """0 (first) to 9 (last)."""
+    """0 (first) to 9 (last), one of ``PRIORITIES``."""
     labels: dict[str, str] = field(default_factory=dict)
     group: str | None = None
     """Jobs that belong together, such as one model for several targets."""

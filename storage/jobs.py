@@ -13,11 +13,10 @@ told. A worker's writes name its lease; one that lost it gets False and has writ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Unpack
 
-from sqlalchemy import ColumnElement, and_, or_, select, union_all, update
+from sqlalchemy import ColumnElement, and_, select, update
 from sqlalchemy.orm import Session
 
 from domain import errors, ids, tracing
@@ -31,7 +30,8 @@ from storage.tables import JobLabelRow, JobRow, ModelRow
 _LEASED = (JobState.RUNNING, JobState.CANCELING)
 _LAST_DOUBLING = 7
 """Attempts after which the rest before the next one grows no more."""
-_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+_LATER = timedelta(minutes=1)
+"""How long a job waits that was given back for later."""
 
 
 def create(
@@ -70,11 +70,6 @@ def get(session: Session, job_id: str) -> Job:
     return _job(_row(session, job_id))
 
 
-def queued(session: Session, *, limit: int) -> list[str]:
-    """Ids, most urgent first."""
-    return [job_id for _, _, job_id in _most_urgent(session, [JobRow.state == JobState.QUEUED], limit)]
-
-
 def page(
     session: Session, *, limit: int, page_token: str | None = None, **wanted: Unpack[JobFilter]
 ) -> tuple[list[Job], str | None]:
@@ -99,19 +94,17 @@ def claim(
     ``judging``: when it is for somebody else's lease to have run out, ``now`` unless another time is given. A job that
     has lost its worker more than once rests before it is taken again: ``pause`` seconds, twice as long each time.
     A job that used up its attempts is ended instead: failed with AttemptsExhausted's code, or canceled if that was
-    asked for. One whose token runs as many jobs as it may stays queued, and is ``waiting`` as soon as there is room.
+    asked for. One whose token runs as many jobs as it may stays queued.
     Raises JobNotFound.
     """
     row = _row(session, job_id, lock=True)
-    spent = row.attempts >= max_attempts
-    if not _is_claimable(row, (judging or now) - timedelta(seconds=0 if spent else _rest(row.attempts, pause))):
+    was_queued = row.state == JobState.QUEUED
+    if not was_queued and not has_rested(row, judging or now, pause=pause, max_attempts=max_attempts):
         return None
-    if spent:
+    if row.attempts >= max_attempts:
         _give_up(session, row, now=now)
         return None
-    was_queued = row.state == JobState.QUEUED
     if was_queued and row.token_id is not None and not quotas.has_room(session, row.token_id):
-        _set(session, and_(JobRow.id == job_id, JobRow.state == row.state), published_at=_LONG_AGO)
         return None
     won = _set(
         session,
@@ -122,6 +115,7 @@ def claim(
         worker_id=worker_id,
         lease_expires_at=now + timedelta(seconds=lease_seconds),
         started_at=row.started_at or now,
+        waits_until=None,
     )
     if won and was_queued:
         _announce(session, job_id, JobState.RUNNING, now=now)
@@ -176,7 +170,7 @@ def finish(
 def release(session: Session, job_id: str, lease: Lease, *, later: bool = False, now: datetime) -> bool:
     """Give the job back unfinished, as a worker that shuts down does: the attempt does not count.
 
-    It is queued again, or canceled if that was asked for. ``later``: it gets a message when others have had their turn.
+    It is queued again, or canceled if that was asked for. ``later``: it waits a minute, so that others have their turn.
     """
     if _end(
         session, and_(_held(job_id, lease), JobRow.state == JobState.CANCELING), job_id, JobState.CANCELED, now=now
@@ -189,7 +183,7 @@ def release(session: Session, job_id: str, lease: Lease, *, later: bool = False,
         attempts=JobRow.attempts - 1,
         worker_id=None,
         lease_expires_at=None,
-        published_at=now if later else None,
+        waits_until=now + _LATER if later else None,
     )
     if released:
         _announce(session, job_id, JobState.QUEUED, now=now)
@@ -211,47 +205,12 @@ def request_cancel(session: Session, job_id: str, *, now: datetime) -> Job:
     return get(session, job_id)
 
 
-def waiting(
-    session: Session,
-    *,
-    now: datetime,
-    unpublished_for: float,
-    limit: int = 1000,
-    judging: datetime | None = None,
-    pause: float = 0.0,
-    max_attempts: int | None = None,
-) -> list[str]:
-    """Ids of jobs that need a (new) message, most urgent first.
-
-    Queued jobs whose last message is ``unpublished_for`` seconds old, and jobs whose lease ran out since the last one
-    and that have rested; the rest as in ``claim``.
-    Of a token that may run only so many jobs at a time, as many as there is room for.
-    """
-    stale = now - timedelta(seconds=unpublished_for)
-    queued = JobRow.state == JobState.QUEUED
-    # Apart, so that each reads of an index those that it finds, however many jobs have a message and wait.
-    silent = [
-        and_(queued, JobRow.published_at <= stale),
-        and_(queued, JobRow.published_at.is_(None), or_(JobRow.claims > 0, JobRow.created_at <= stale)),
-    ]
-    rooms = quotas.rooms(session)
-    unlimited = or_(JobRow.token_id.is_(None), JobRow.token_id.not_in(list(rooms)))
-    found = _most_urgent(session, [and_(each, unlimited) for each in silent], limit)
-    found += _abandoned(session, stale, judging or now, pause, max_attempts)
-    for token_id, room in rooms.items():
-        if room:
-            found += _most_urgent(session, [and_(each, JobRow.token_id == token_id) for each in silent], room)
-    return [job_id for _, _, job_id in sorted(found)[:limit]]
-
-
-def mark_published(session: Session, job_id: str, *, now: datetime) -> None:
-    """Before the message is sent: a worker that has it at once may send the job back to wait."""
-    _set(session, JobRow.id == job_id, published_at=now)
-
-
-def mark_unpublished(session: Session, job_id: str) -> None:
-    """Its message was not sent: it is ``waiting`` from now on."""
-    _set(session, JobRow.id == job_id, published_at=_LONG_AGO)
+def has_rested(row: JobRow, judging: datetime, *, pause: float, max_attempts: int) -> bool:
+    """Whether the job's lease ran out, and so long before ``judging`` that it has rested; see ``claim``."""
+    if row.state not in _LEASED or row.lease_expires_at is None:
+        return False
+    rest = 0.0 if row.attempts >= max_attempts else _rest(row.attempts, pause)
+    return row.lease_expires_at <= judging - timedelta(seconds=rest)
 
 
 def expire_dead(session: Session, *, worker_ids: list[str], now: datetime) -> int:
@@ -271,38 +230,6 @@ def _row(session: Session, job_id: str, *, lock: bool = False) -> JobRow:
     return row
 
 
-def _most_urgent(
-    session: Session, conditions: Sequence[ColumnElement[bool]], limit: int
-) -> list[tuple[int, datetime, str]]:
-    """Priority, time of creation, id of jobs that meet one of the conditions, of which no job meets two."""
-    found = union_all(
-        *(select(JobRow.priority, JobRow.created_at, JobRow.id).where(condition) for condition in conditions)
-    ).subquery()
-    rows = session.execute(select(found).order_by(found.c.priority, found.c.created_at, found.c.id).limit(limit))
-    return [(row.priority, row.created_at, row.id) for row in rows]
-
-
-def _abandoned(
-    session: Session, stale: datetime, judging: datetime, pause: float, max_attempts: int | None
-) -> list[tuple[int, datetime, str]]:
-    """Priority, time of creation, id of jobs whose worker is gone; at most one a worker, so few."""
-    query = select(JobRow.priority, JobRow.created_at, JobRow.id, JobRow.attempts, JobRow.lease_expires_at).where(
-        JobRow.state.in_(_LEASED),
-        JobRow.lease_expires_at <= judging,
-        or_(JobRow.published_at.is_(None), JobRow.published_at < JobRow.lease_expires_at, JobRow.published_at <= stale),
-    )
-
-    def has_rested(attempts: int, ended_at: datetime) -> bool:
-        spent = max_attempts is not None and attempts >= max_attempts
-        return ended_at <= judging - timedelta(seconds=0 if spent else _rest(attempts, pause))
-
-    return [
-        (row.priority, row.created_at, row.id)
-        for row in session.execute(query)
-        if has_rested(row.attempts, row.lease_expires_at)
-    ]
-
-
 def _held(job_id: str, lease: Lease) -> ColumnElement[bool]:
     return and_(
         JobRow.id == job_id,
@@ -315,11 +242,6 @@ def _held(job_id: str, lease: Lease) -> ColumnElement[bool]:
 def _rest(attempts: int, pause: float) -> float:
     """Seconds between the end of a lease and the next attempt."""
     return 0.0 if attempts < 2 else pause * 2 ** (min(attempts, _LAST_DOUBLING) - 2)
-
-
-def _is_claimable(row: JobRow, now: datetime) -> bool:
-    expired = row.lease_expires_at is not None and row.lease_expires_at <= now
-    return row.state == JobState.QUEUED or (row.state in _LEASED and expired)
 
 
 def _give_up(session: Session, row: JobRow, *, now: datetime) -> None:

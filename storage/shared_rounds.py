@@ -16,7 +16,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, case, delete, func, select, update
+from sqlalchemy import ColumnElement, and_, case, delete, func, select, text, update
 from sqlalchemy.orm import Session
 
 from domain.jobs import Failure, JobState
@@ -168,6 +168,17 @@ def abandon(session: Session, job_id: str, *, but: Collection[int] = ()) -> int:
         SharedRoundRow.job_id == job_id, SharedRoundRow.state.in_(AT_WORK), SharedRoundRow.id.not_in(list(but))
     )
     return statements.changed(session, update(SharedRoundRow).where(at_work).values(state=RoundState.LOST))
+
+
+def offering(session: Session, *, lock_place: str) -> list[str]:
+    """Ids of the jobs with rounds that workers elsewhere may claim, the oldest job first."""
+    # As the partial index has it: a database cannot know that of parameters.
+    query = select(SharedRoundRow.job_id).where(
+        text("state IN ('open', 'claimed')"),
+        SharedRoundRow.state == RoundState.OPEN,
+        SharedRoundRow.lock_place != lock_place,
+    )
+    return list(session.scalars(query.distinct().order_by(SharedRoundRow.job_id)))
 
 
 def tuners(session: Session, job_id: str, *, lock_place: str, device_key: str) -> list[str]:

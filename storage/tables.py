@@ -45,9 +45,10 @@ class JobRow(Base):
         Index(None, "created_at", "id"),
         Index(None, "model_digest", "created_at"),
         Index(None, "owner", "created_at"),
+        Index(None, "owner", "started_at"),
         Index(None, "group_name", "created_at"),
-        Index(None, "state", "published_at"),
-        Index(None, "token_id", "state", "published_at"),
+        Index(None, "state", "priority", "owner", "created_at", "id"),
+        Index(None, "token_id", "state"),
         Index(None, "device_key", "toolchain", "created_at"),
     )
 
@@ -77,8 +78,8 @@ class JobRow(Base):
     artifact_id: Mapped[str | None] = mapped_column(String(66))
     created_at: Mapped[datetime]
     trace_parent: Mapped[str | None] = mapped_column(String(64))
-    published_at: Mapped[datetime | None]
-    """When its message was last given to the broker."""
+    waits_until: Mapped[datetime | None]
+    """Of a job that was given back for later: nobody claims it before then."""
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
 

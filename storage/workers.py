@@ -43,6 +43,11 @@ def known(session: Session, *, seen_since: datetime | None = None) -> list[Worke
     return [_worker(row) for row in session.scalars(query, execution_options={"populate_existing": True})]
 
 
+def release_of(session: Session, worker_id: str) -> str | None:
+    """None where the worker is not known."""
+    return session.scalar(select(WorkerRow.release).where(WorkerRow.id == worker_id))
+
+
 def living(session: Session, *, within_seconds: float) -> list[Worker]:
     """Those that gave a sign of life so lately, longest-serving first."""
     return known(session, seen_since=living_since(session, within_seconds))

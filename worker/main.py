@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 import time
-from functools import partial
 
 import celery.signals
 
@@ -20,7 +19,7 @@ from storage.settings import StorageSettings
 from tuner.cage import probing
 from tuner.settings import TunerSettings
 from worker import app as worker_app
-from worker import broker, metrics, reaper, void_messages
+from worker import broker, metrics, reaper
 from worker.engines import InstalledEngines
 from worker.runtime import Runtime
 from worker.settings import WorkerSettings
@@ -52,18 +51,13 @@ def main() -> int:
     except errors.TunesmithError as error:
         return refuse(error)
     app = worker_app.create(url, runtime)
-    # Two workers may have taken turns: by then a message of the first round is worth nothing.
-    expires = 2 * runtime.settings.republish_seconds
-    threads = reaper.start(runtime, worker_app.publisher(app, expires=expires), partial(void_messages.remove, app))
+    threads = reaper.start(runtime)
     threading.Thread(target=_leave_in_time, args=[runtime.shutdown], name="leave in time", daemon=True).start()
     _log.info("worker %s", runtime.id)
     _log.info("%s", probing.probe().told())
-    level = f"--loglevel={runtime.settings.log_level.value.upper()}"
-    arguments = ["--quiet", "worker", level, "--without-gossip", "--without-mingle", "--without-heartbeat"]
     try:
-        app.worker_main([*arguments, f"--hostname=worker-{os.getpid()}@%h"])
+        worker_app.run(app, runtime)
     finally:
-        runtime.shutdown.set()
         for thread in threads:
             thread.join(timeout=2)
         runtime.database.close()

@@ -1,4 +1,4 @@
-"""What a worker process is made of, and what it does: run the job it is told of, or help with it."""
+"""What a worker process is made of, and what it does: claim the next job and work on it, or help with another's."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from domain import capabilities, dispatch, errors, release
+from domain import capabilities, errors, logs, release
 from domain.blobs import BlobStore
 from domain.jobs import Job, JobState
 from domain.targets import Device, Target
 from domain.workers import Worker
-from storage import jobs, newer_jobs, workers
+from storage import jobs, newer_jobs, queue, shared_rounds, workers
 from storage.database import Database
 from storage.migrations import running
 from tuner import devicelock, hostinfo
@@ -51,34 +51,86 @@ class Runtime:
     call_help: CallHelp | None = None
     """Asks other workers; None where there is no broker to ask them by."""
     announced: Worker | None = None
-    """What the fleet is told of this worker; until it is known, the worker takes whatever it is sent."""
-    has_come: bool = False
-    """Whether the fleet knows of it, and jobs that waited for it have been called for."""
+    """What the fleet is told of this worker; until it is known, the worker takes any job."""
     revision: str | None = None
     """Of the database when this process first looked."""
-    wanted_by: str | None = None
-    """The waiting job for which this worker left the one that it helped with."""
     lookout: Lookout = field(default_factory=Lookout)
     rests: dict[str, float] = field(default_factory=dict)
     """By job, the time of ``time.monotonic`` until which this worker does not try to help again."""
     id: str = field(default_factory=identity.own_id)
     started_at: datetime = field(default_factory=clock.now)
+    _working: threading.Lock = field(default_factory=threading.Lock)
+    """Held while the worker is at work: a bell and the regular look may come at the same time."""
 
-    def run_job(self, job_id: str) -> None:
-        """Take the job if it is still to be taken, and work on it to its end."""
-        if self.shutdown.is_set():
-            return
-        job = self._claim(job_id)
-        if job is None:
-            return
-        self.current_job = job_id
+    def look(self) -> None:
+        """Work on what waits that this worker can do: jobs first, then rounds that other jobs offer.
+
+        Waits while the worker is at work already, and returns once it is idle.
+        """
+        with self._working:
+            while not self.shutdown.is_set():
+                job = self._claim()
+                if job is not None:
+                    self._run(job)
+                elif not self._help_others():
+                    return
+
+    def wait_until_idle(self) -> None:
+        """Until the job at work has ended or, once ``shutdown`` is set, was given back."""
+        with self._working:
+            pass
+
+    def _claim(self) -> Job | None:
+        """The most urgent and then the oldest job that this worker can begin, by the order of ``storage.queue``."""
+        while True:
+            # Idle workers only read: nearly always there is nothing to claim.
+            with self.database.reading() as session:
+                if self._first_waiting(session, self._rules()) is None:
+                    return None
+            with self.database.transaction() as session:
+                queue.lock(session)
+                rules = self._rules()
+                job_id = self._first_waiting(session, rules)
+                if job_id is None:
+                    return None
+                job = jobs.claim(
+                    session,
+                    job_id,
+                    worker_id=self.id,
+                    now=rules.now,
+                    lease_seconds=self.settings.lease_seconds,
+                    max_attempts=rules.max_attempts,
+                    judging=rules.judging,
+                    pause=rules.pause,
+                )
+            # None: the job had used up its attempts, and has failed.
+            if job is not None:
+                return job
+
+    def _first_waiting(self, session: Session, rules: queue.Rules) -> str | None:
+        if self.is_outdated(session):
+            _log.error("jobs are left to workers of the release that the database is for")
+            return None
+        return self.lookout.first_able(session, queue.in_order(session, rules), self.announced)
+
+    def _rules(self, created_before: datetime | None = None) -> queue.Rules:
+        return queue.Rules(
+            now=clock.now(),
+            judging=clock.judging(),
+            pause=self.settings.attempt_pause_seconds,
+            max_attempts=self.settings.max_attempts,
+            created_before=created_before,
+        )
+
+    def _run(self, job: Job) -> None:
+        self.current_job = job.id
+        log = paths.job_log(self.settings.home, job.id)
         try:
             with (
+                logs.bound(job_id=job.id),
                 observing.attempt(self.database, job),
                 LeaseKeeper(self.database, job, self.settings, self.shutdown) as keeper,
-                LogKeeper(
-                    self.database, job_id, keeper.lease.attempt, paths.job_log(self.settings.home, job_id)
-                ) as log_keeper,
+                LogKeeper(self.database, job.id, keeper.lease.attempt, log) as log_keeper,
             ):
                 pipeline = Pipeline(
                     database=self.database,
@@ -92,24 +144,34 @@ class Runtime:
         finally:
             self.current_job = None
 
+    def _help_others(self) -> bool:
+        """Help with a job that offers rounds; returns whether any round was ended."""
+        with self.database.reading() as session:
+            offering = shared_rounds.offering(session, lock_place=devicelock.place())
+        return any(self.help_job(job_id) for job_id in offering)
+
     def help_job(self, job_id: str) -> int:
-        """Run rounds that the job's leader offers, until there are none or a job waits, which ``wanted_by`` names then.
+        """Run rounds that the job's leader offers, until there are none or a job waits that this worker could begin.
 
         Returns how many.
         """
-        self.wanted_by = None
-        if self.rests.get(job_id, 0.0) > time.monotonic():
+        if self.rests.get(job_id, 0.0) > time.monotonic() or self.shutdown.is_set():
             return 0
-        try:
-            with self.database.reading() as session:
-                if newer_jobs.unknown(session, job_id):
-                    return 0
-                job = jobs.get(session, job_id)
-        except errors.JobNotFound:
+        with self.database.reading() as session:
+            if newer_jobs.requests(session, [job_id]).get(job_id) is None:
+                return 0
+            job = jobs.get(session, job_id)
+            leader = workers.release_of(session, job.lease.worker_id) if job.lease else None
+        if job.state is not JobState.RUNNING or job.placement is None or not self._could_help(job, leader):
             return 0
-        if job.state is not JobState.RUNNING or job.placement is None or self.shutdown.is_set():
-            return 0
-        return self._help(job)
+        with logs.bound(job_id=job_id):
+            return self._help(job)
+
+    def _could_help(self, job: Job, leader: str | None) -> bool:
+        """``leader``: its release; another one may run rounds otherwise. None where the fleet does not know it."""
+        if leader not in (None, release.VERSION):
+            return False
+        return self.announced is None or capabilities.lacking(job.request, self.announced) is None
 
     def _help(self, job: Job) -> int:
         helper = Helper(
@@ -138,33 +200,14 @@ class Runtime:
 
     def _is_wanted_elsewhere(self) -> bool:
         """Whether a job waits that this worker could begin, and that no idle worker has taken at once."""
-
-        def waiting(most: int) -> list[str]:
-            return jobs.waiting(
-                session,
-                now=clock.now(),
-                unpublished_for=_TAKEN_AT_ONCE_SECONDS,
-                limit=most,
-                judging=clock.judging(),
-                pause=self.settings.attempt_pause_seconds,
-                max_attempts=self.settings.max_attempts,
-            )
-
+        rules = self._rules(created_before=clock.now() - timedelta(seconds=_TAKEN_AT_ONCE_SECONDS))
         with self.database.reading() as session:
-            self.wanted_by = self.lookout.first_able(session, waiting, self.announced)
-        return self.wanted_by is not None
+            return self._first_waiting(session, rules) is not None
 
     @cached_property
     def accelerators(self) -> tuple[Device, ...]:
         """GPUs that this worker measures on; with any, it takes nothing but CUDA jobs."""
         return () if self.settings.takes == "cpu" else hostinfo.accelerators()
-
-    @property
-    def queues(self) -> list[str]:
-        """What it reads; a worker that does not know itself yet reads what needs nothing special."""
-        if self.announced is None:
-            return [dispatch.CUDA_QUEUE if self.settings.takes == "cuda" or self.accelerators else dispatch.QUEUE]
-        return dispatch.queues_of(self.announced)
 
     def announce(self) -> Worker:
         """What the fleet is told. Raises ConfigurationError when it is to take CUDA jobs and has no GPU."""
@@ -177,57 +220,12 @@ class Runtime:
             self.announced = self.describe()
         return self.announced
 
-    def _claim(self, job_id: str) -> Job | None:
-        try:
-            with self.database.transaction() as session:
-                if not self._may_take(session, job_id):
-                    return None
-                return jobs.claim(
-                    session,
-                    job_id,
-                    worker_id=self.id,
-                    now=clock.now(),
-                    lease_seconds=self.settings.lease_seconds,
-                    max_attempts=self.settings.max_attempts,
-                    judging=clock.judging(),
-                    pause=self.settings.attempt_pause_seconds,
-                )
-        except errors.JobNotFound:
-            _log.warning("there is no job %s: a message from another database?", job_id)
-            return None
-
     def is_outdated(self, session: Session) -> bool:
         """Whether somebody has migrated the database since this process began: its code may not fit any more."""
         revision = running.current(session.connection())
         if self.revision is None:
             self.revision = revision
         return revision != self.revision
-
-    def _may_take(self, session: Session, job_id: str) -> bool:
-        """Whether the job is one for this worker; one that is not is left to others, and counts no attempt."""
-        if self.is_outdated(session):
-            _log.error("job %s is left to workers of the release that the database is for", job_id)
-            return False
-        strange = newer_jobs.unknown(session, job_id)
-        if strange:
-            _log.warning("job %s is left to workers that know its %s", job_id, ", ".join(strange))
-            if any(other.release != release.VERSION for other in self._living(session)):
-                jobs.mark_unpublished(session, job_id)
-            return False
-        return self.announced is None or self._serves(session, jobs.get(session, job_id), self.announced)
-
-    def _serves(self, session: Session, job: Job, announced: Worker) -> bool:
-        lacked = capabilities.lacking(job.request, announced)
-        if lacked is None:
-            return True
-        _log.info("job %s needs another worker: this one lacks its %s", job.id, lacked)
-        if capabilities.serving(job.request, self._living(session)):
-            jobs.mark_unpublished(session, job.id)
-        return False
-
-    def _living(self, session: Session) -> list[Worker]:
-        since = clock.now() - timedelta(seconds=self.settings.worker_alive_seconds)
-        return workers.known(session, seen_since=since)
 
     def describe(self) -> Worker:
         """This worker as the fleet sees it; starts its engines the first time it is asked on a machine."""

@@ -60,11 +60,10 @@ class WorkerSettings(Settings):
     forget_worker_seconds: float = Field(
         default=3600.0, gt=0, description="Seconds after its last sign of life when a worker leaves the list."
     )
-    reaper_seconds: float = Field(
-        default=3.0, gt=0, description="Seconds between two looks for jobs whose message or worker was lost."
-    )
-    republish_seconds: float = Field(
-        default=60.0, gt=0, description="Seconds that a queued job's message may take before it is sent once more."
+    look_seconds: float = Field(
+        default=3.0,
+        gt=0,
+        description="Seconds between two looks of an idle worker for jobs, and of every worker for webhooks to send.",
     )
     webhook_hosts: Annotated[str, AfterValidator(destinations.checked_hosts)] = Field(
         default="", description=destinations.ALLOWED_HOSTS

@@ -1,49 +1,47 @@
-"""Jobs that wait, as one worker sees them that looks again and again while it helps with another."""
+"""Which of the jobs that wait a worker can begin."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from sqlalchemy.orm import Session
 
 from domain import capabilities
+from domain.jobs import JobRequest
 from domain.workers import Worker
 from storage import newer_jobs
 
-_LOOKED_AT = 20
-"""Jobs in the first look; each further one, where none of these is for the worker, goes ten times as deep."""
-
-Waiting = Callable[[int], Sequence[str]]
-"""Ids of so many jobs that wait, most urgent first."""
+_AT_ONCE = 50
+"""Requests read in one query."""
 
 
 @dataclass
 class Lookout:
+    """Looks through the queue, and remembers what it found to be for others."""
+
     _for_others: set[str] = field(default_factory=set)
     """Waiting jobs that this worker cannot begin: what a job asks for never changes, nor what a worker has."""
 
-    def first_able(self, session: Session, waiting: Waiting, announced: Worker | None) -> str | None:
-        """The most urgent job that the worker could begin; ``announced``: None where it takes whatever it is sent."""
-        most = _LOOKED_AT
-        while True:
-            ids = waiting(most)
-            for job_id in ids:
-                if job_id not in self._for_others:
-                    if _could_begin(session, job_id, announced):
+    def first_able(self, session: Session, waiting: Iterator[str], announced: Worker | None) -> str | None:
+        """The first of the jobs that the worker could begin, however many come before it.
+
+        ``waiting``: ids in the order of claims. ``announced``: what the worker has; None where it takes any job.
+        """
+        seen: set[str] = set()
+        while some := list(islice(waiting, _AT_ONCE)):
+            requests = newer_jobs.requests(session, [job_id for job_id in some if job_id not in self._for_others])
+            for job_id in some:
+                if job_id in requests:
+                    if _serves(announced, requests[job_id]):
                         return job_id
                     self._for_others.add(job_id)
-            if len(ids) < most:
-                self._for_others.intersection_update(ids)
-                return None
-            most *= 10
+            seen.update(some)
+        self._for_others &= seen
+        return None
 
 
-def _could_begin(session: Session, job_id: str, announced: Worker | None) -> bool:
-    """Unless it is of a newer release, whose workers begin it."""
-    if newer_jobs.unknown(session, job_id):
-        return False
-    return any(
-        announced is None or capabilities.lacking(job.request, announced) is None
-        for job in newer_jobs.readable(session, [job_id])
-    )
+def _serves(announced: Worker | None, request: JobRequest | None) -> bool:
+    """Jobs of a newer release are left to workers of that release."""
+    return request is not None and (announced is None or capabilities.lacking(request, announced) is None)

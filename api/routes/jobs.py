@@ -59,7 +59,7 @@ def create(
         made = creating.create(session, draft, principal, services.settings, key=idempotency_key, now=now)
         view = views.created(_view(services, session, made.job, now), made.webhook, shows_secret=made.shows_secret)
     if made.is_new:
-        _publish(services, made.job)
+        _ring(services, made.job)
     return view
 
 
@@ -213,7 +213,7 @@ def retry(services: ServicesDep, principal: Submitter, job_id: str, idempotency_
         job = jobs.get(session, new_id)
         view = _view(services, session, job, now)
     if is_new:
-        _publish(services, job)
+        _ring(services, job)
     return view
 
 
@@ -242,18 +242,12 @@ def living_workers(services: Services, session: Session) -> list[Worker]:
     return workers.living(session, within_seconds=services.settings.worker_alive_seconds)
 
 
-def _publish(services: Services, job: Job) -> None:
-    """After the commit. The job is safe by then: a reaper sends a lost message again."""
-    with services.database.transaction() as session:
-        # Not by this host's clock: a message from the future would be one that the reaper need not send again.
-        jobs.mark_published(session, job.id, now=statements.now(session))
-        living = living_workers(services, session)
+def _ring(services: Services, job: Job) -> None:
+    """After the commit. The job is safe by then: idle workers look for it even if they hear nothing."""
     try:
-        services.publisher.publish(job, living)
+        services.publisher.ring()
     except errors.BrokerUnavailable as error:
-        logger.warning("job %s waits for the reaper: %s", job.id, error.message)
-        with services.database.transaction() as session:
-            jobs.mark_unpublished(session, job.id)
+        logger.warning("job %s waits until a worker looks: %s", job.id, error.message)
 
 
 def parse_label(text: str) -> tuple[str, str]:

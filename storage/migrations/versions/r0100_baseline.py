@@ -194,7 +194,7 @@ def upgrade() -> None:
         sa.Column("artifact_id", sa.String(length=66), nullable=True),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("trace_parent", sa.String(length=64), nullable=True),
-        sa.Column("published_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("waits_until", sa.DateTime(timezone=True), nullable=True),
         sa.Column("started_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("finished_at", sa.DateTime(timezone=True), nullable=True),
         sa.ForeignKeyConstraint(["model_digest"], ["models.digest"], name=op.f("fk_jobs_model_digest")),
@@ -209,8 +209,12 @@ def upgrade() -> None:
         batch_op.create_index(batch_op.f("ix_jobs_model_digest_created_at"), ["model_digest", "created_at"])
         batch_op.create_index(batch_op.f("ix_jobs_owner_created_at"), ["owner", "created_at"])
         batch_op.create_index(batch_op.f("ix_jobs_state_created_at"), ["state", "created_at"])
-        batch_op.create_index(batch_op.f("ix_jobs_state_published_at"), ["state", "published_at"])
-        batch_op.create_index(batch_op.f("ix_jobs_token_id_state_published_at"), ["token_id", "state", "published_at"])
+        batch_op.create_index(batch_op.f("ix_jobs_owner_started_at"), ["owner", "started_at"])
+        batch_op.create_index(
+            batch_op.f("ix_jobs_state_priority_owner_created_at_id"),
+            ["state", "priority", "owner", "created_at", "id"],
+        )
+        batch_op.create_index(batch_op.f("ix_jobs_token_id_state"), ["token_id", "state"])
 
     op.create_table(
         "model_owners",

@@ -16,12 +16,10 @@ from pydantic import SecretStr
 from api.app import create_app
 from api.settings import ApiSettings
 from domain import errors
-from domain.jobs import Job
 from domain.models import ModelFacts, ModelFormat
 from domain.targets import Toolchain
 from domain.tensors import TensorSpec
 from domain.tuning_tasks import ExtractedTask
-from domain.workers import Worker
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
 from tests.support.storage.sessions import WatchedBlobStore, WatchedDatabase, check_outside
@@ -48,14 +46,14 @@ _SETTINGS: dict[str, Any] = {
 
 @dataclass
 class FakePublisher:
-    """Remembers what was published; ``down`` makes the broker unreachable."""
+    """Counts the bells; ``down`` makes the broker unreachable."""
 
-    published: list[tuple[str, int]] = field(default_factory=list)
+    rung: int = 0
     down: bool = False
 
-    def publish(self, job: Job, living: Sequence[Worker] = ()) -> None:
+    def ring(self) -> None:
         self.check()
-        self.published.append((job.id, job.request.priority))
+        self.rung += 1
 
     def check(self) -> None:
         check_outside("the broker")

@@ -111,7 +111,6 @@ class Seeder:
         )
         with self._service.database.transaction() as session:
             job = jobs.create(session, replace(wanted, **request), now=created, owner=owner)
-            jobs.mark_published(session, job.id, now=self._now)
             chance = random.Random(self._chance.random())  # noqa: S311 - likewise
             yield Story(session, job.id, model, network, created, trials, gain, chance)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from domain.jobs import Budget, Job, JobRequest
 from domain.models import ModelFacts
 from domain.otel import OpenTelemetryTracer
 from domain.records import Record
-from storage import events, jobs, models, records
+from domain.tokens import LOCAL_OWNER
+from storage import events, jobs, models, queue, records
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
 from tests.support.worker.scripted import SPEC, Script
@@ -27,6 +29,29 @@ from worker.runtime import Runtime
 from worker.settings import WorkerSettings
 
 FACTS = ModelFacts(inputs=(SPEC,), outputs=(SPEC,), opset=13, ir_version=8, operators={"Conv": 1}, parameters=10)
+
+
+class OneJob(Runtime):
+    """A worker that is told which job to claim, whatever else waits."""
+
+    def claim(self, job_id: str) -> Job | None:
+        rules = self._rules()
+        with self.database.transaction() as session:
+            return jobs.claim(
+                session,
+                job_id,
+                worker_id=self.id,
+                now=rules.now,
+                lease_seconds=self.settings.lease_seconds,
+                max_attempts=rules.max_attempts,
+                judging=rules.judging,
+                pause=rules.pause,
+            )
+
+    def run_job(self, job_id: str) -> None:
+        job = None if self.shutdown.is_set() else self.claim(job_id)
+        if job is not None:
+            self._run(job)
 
 
 @dataclass(kw_only=True)
@@ -40,7 +65,7 @@ class Bench:
     options: dict[str, Any] = field(default_factory=dict)
     workers: int = 0
 
-    def runtime(self, **options: Any) -> Runtime:
+    def runtime(self, **options: Any) -> OneJob:
         """Another worker process, as it were."""
         self.workers += 1
         settings = WorkerSettings(
@@ -49,7 +74,7 @@ class Bench:
             benchmark_seconds=0.001,
             **{"lease_seconds": 30.0, "attempt_pause_seconds": 0, **self.options, **options},
         )
-        return Runtime(
+        return OneJob(
             database=self.database,
             blobs=self.blobs,
             engines=self.script,
@@ -58,14 +83,21 @@ class Bench:
         )
 
     def job(
-        self, *, trials: int | None = 32, seconds: float | None = None, content: bytes = b"a model", **request: Any
+        self,
+        *,
+        trials: int | None = 32,
+        seconds: float | None = None,
+        content: bytes = b"a model",
+        owner: str = LOCAL_OWNER,
+        **request: Any,
     ) -> str:
         blob = self.blobs.put([content])
         now = clock.now()
         with self.database.transaction() as session:
             models.add(session, digest=blob.digest, name="m.onnx", size_bytes=blob.size_bytes, facts=FACTS, now=now)
             budget = Budget(trials=trials, seconds=seconds)
-            return jobs.create(session, JobRequest(model_digest=blob.digest, budget=budget, **request), now=now).id
+            wanted = JobRequest(model_digest=blob.digest, budget=budget, **request)
+            return jobs.create(session, wanted, now=now, owner=owner).id
 
     def get(self, job_id: str) -> Job:
         with self.database.reading() as session:
@@ -81,6 +113,12 @@ class Bench:
     def cancel(self, job_id: str) -> None:
         with self.database.transaction() as session:
             jobs.request_cancel(session, job_id, now=clock.now())
+
+    def waiting(self, seconds: float = 0.0) -> list[str]:
+        """The jobs that may be claimed in so many seconds, in that order."""
+        at = clock.now() + timedelta(seconds=seconds)
+        with self.database.reading() as session:
+            return list(queue.in_order(session, queue.Rules(now=at, judging=at, max_attempts=5)))
 
     def events(self, job_id: str, kind: EventKind | None = None) -> list[JobEvent]:
         with self.database.reading() as session:

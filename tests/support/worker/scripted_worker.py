@@ -6,14 +6,13 @@ Each trial takes ``SECONDS``, in which the engine listens to nobody.
 from __future__ import annotations
 
 import sys
-from functools import partial
 from pathlib import Path
 
 from storage.blobs import LocalBlobStore
 from storage.database import Database
 from tests.support.worker.scripted import HELLO, Script
 from worker import app as worker_app
-from worker import hellos, reaper, void_messages
+from worker import hellos, reaper
 from worker.runtime import Runtime
 from worker.settings import WorkerSettings
 
@@ -29,17 +28,15 @@ def main() -> None:
             home=home,
             takes="cpu",
             heartbeat_seconds=1,
-            reaper_seconds=0.5,
-            republish_seconds=4,
+            look_seconds=0.5,
             benchmark_seconds=0.001,
         ),
     )
     runtime.clean_up()
     runtime.announce()
     app = worker_app.create(url, runtime)
-    reaper.start(runtime, worker_app.publisher(app, expires=8), partial(void_messages.remove, app))
-    arguments = ["--quiet", "worker", "--loglevel=INFO", "--without-gossip", "--without-mingle", "--without-heartbeat"]
-    app.worker_main(arguments)
+    reaper.start(runtime)
+    worker_app.run(app, runtime)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from tests.system.faults.scene import Scene
 from tests.system.faults.trying import Fault
 
 _SOFT_SECONDS = 12.0
-_MESSAGES = 20
+_MESSAGES = 40
 
 
 def kill_worker(scene: Scene) -> None:
@@ -47,14 +47,12 @@ def end_worker_softly(scene: Scene) -> None:
 
 
 def send_many(scene: Scene) -> None:
-    """Tell all workers of the job again and again, and of another one that is queued at the same moment."""
-    other = scene.submit()
-    scene.others.append(other)
+    """Ring all workers again and again, at the moment at which another job is queued."""
+    scene.others.append(scene.submit())
     app = Celery(broker=scene.topology.redis.url())
     app.conf.broker_transport_options = dispatch.transport_options()
     for _ in range(_MESSAGES):
-        for job_id in (scene.job_id, other):
-            app.send_task(**dispatch.message(scene.job(job_id)))
+        app.send_task(dispatch.BELL, queue=dispatch.QUEUE)
     app.close()
 
 

@@ -1,6 +1,7 @@
-"""``python -m tests.system.worker.ordered_worker BROKER_URL HOME``: a worker that takes and ends jobs like a real one.
+"""``python -m tests.system.worker.ordered_worker BROKER_URL HOME SECONDS ENGINE…``: a worker that only claims jobs.
 
-It works on the first job until the file ``go`` lies in the home folder.
+It looks by itself every so many seconds. It ends every job at once, the first one when the file ``go`` lies in the home
+folder.
 """
 
 from __future__ import annotations
@@ -10,38 +11,39 @@ import time
 from pathlib import Path
 from unittest.mock import Mock
 
-from domain.jobs import JobState
+from domain.jobs import Job, JobState
 from storage import jobs
 from storage.database import Database
+from tests.support.worker.scripted import HELLO, RELAX
 from worker import app as worker_app
-from worker import clock
+from worker import clock, hellos, reaper
 from worker.runtime import Runtime
 from worker.settings import WorkerSettings
 
 
 class OrderedRuntime(Runtime):
-    def run_job(self, job_id: str) -> None:
-        job = self._claim(job_id)
-        if job is None:
-            return
+    def _run(self, job: Job) -> None:
         assert job.lease is not None
         deadline = time.monotonic() + 30
         while not (self.settings.home / "go").exists() and time.monotonic() < deadline:
             time.sleep(0.01)
         with self.database.transaction() as session:
-            jobs.finish(session, job_id, job.lease, state=JobState.SUCCEEDED, now=clock.now())
+            jobs.finish(session, job.id, job.lease, state=JobState.SUCCEEDED, now=clock.now())
 
 
 def main() -> None:
-    url, home = sys.argv[1], Path(sys.argv[2])
+    url, home, seconds, engines = sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]), sys.argv[4:]
+    known = {"reference": HELLO, "relay": HELLO, "relax": RELAX}
+    hellos.ask = lambda name, *_: known[name] if name in ("reference", *engines) else None
     runtime = OrderedRuntime(
         database=Database(f"sqlite:///{home / 'db.sqlite3'}"),
         blobs=Mock(),
         engines=Mock(),
-        settings=WorkerSettings(home=home, takes="cpu"),
+        settings=WorkerSettings(home=home, takes="cpu", look_seconds=seconds),
     )
-    arguments = ["--quiet", "worker", "--loglevel=WARNING", "--without-gossip", "--without-mingle"]
-    worker_app.create(url, runtime).worker_main([*arguments, "--without-heartbeat"])
+    runtime.announce()
+    reaper.start(runtime)
+    worker_app.run(worker_app.create(url, runtime), runtime)
 
 
 if __name__ == "__main__":

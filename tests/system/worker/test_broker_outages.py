@@ -13,11 +13,9 @@ import pytest
 from api.publishing import CeleryPublisher
 from domain import errors
 from domain.jobs import JobState
-from storage import jobs
 from storage.tables import JobRow
 from tests.support.servers import processes, proxy, redis
 from tests.support.worker.fixtures import Bench
-from worker import clock
 
 ROOT = Path(__file__).parents[3]
 pytestmark = [pytest.mark.engine, pytest.mark.alone]
@@ -54,15 +52,11 @@ def publisher(broker: redis.Redis, before: proxy.Proxy) -> Iterator[CeleryPublis
 
 
 def submit(bench: Bench, publisher: CeleryPublisher, *, trials: int = 8) -> tuple[str, bool]:
-    """As the API does: the job is stored, then its message sent. Says whether that was taken."""
+    """As the API does: the job is stored, then the bell rung. Says whether that was taken."""
     job_id = bench.job(trials=trials)
-    with bench.database.transaction() as session:
-        jobs.mark_published(session, job_id, now=clock.now())
     try:
-        publisher.publish(bench.get(job_id))
+        publisher.ring()
     except errors.BrokerUnavailable:
-        with bench.database.transaction() as session:
-            jobs.mark_unpublished(session, job_id)
         return job_id, False
     return job_id, True
 

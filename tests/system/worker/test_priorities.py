@@ -1,98 +1,133 @@
-"""Several jobs wait for one worker: the most urgent goes first, whenever it came."""
+"""Several jobs wait for one worker: in which order a real one begins them, told by a real broker or by nobody."""
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
-from celery import Celery
+from redis import Redis as Client
 
+from api.publishing import CeleryPublisher
 from domain import dispatch
-from domain.jobs import JobState
-from storage import jobs
+from domain.jobs import JobState, Tuner
+from tests.support.servers import processes, redis
 from tests.support.worker.fixtures import Bench
-from worker import app as worker_app
-from worker import broker, clock, reaper
-from worker.runtime import Runtime
 
 ROOT = Path(__file__).parents[3]
-
-
-@contextlib.contextmanager
-def running(command: list[str], folder: Path) -> Iterator[None]:
-    with (folder / "output").open("ab") as output:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
-
-
-def until(condition: Callable[[], Any], bench: Bench) -> None:
-    deadline = time.monotonic() + 40
-    while not condition():
-        assert time.monotonic() < deadline, (bench.home / "output").read_text()[-3000:]
-        time.sleep(0.02)
-
-
-def answers(path: Path) -> bool:
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
-        client.connect(str(path))
-        return True
-    return False
+MIXED = (Tuner.AUTOTVM, Tuner.ANSOR, Tuner.METASCHEDULE, Tuner.AUTO)
 
 
 @pytest.fixture
-def broker_url(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with running(broker.command(bench.home), bench.home):
-        until(lambda: answers(broker.socket_path(bench.home)), bench)
-        yield broker.url(bench.home)
+def broker() -> Iterator[redis.Redis]:
+    with redis.running() as server:
+        yield server
 
 
 @pytest.fixture
-def tell(bench: Bench, broker_url: str) -> Iterator[Callable[[str], None]]:
-    """Publish a job's message, as the API does."""
-    app = Celery("tunesmith.test", broker=broker_url)
-    app.conf.update(broker_transport_options=dispatch.transport_options(), task_ignore_result=True)
-    send = worker_app.publisher(app, expires=60)
-
-    def publish(job_id: str) -> None:
-        with bench.database.transaction() as session:
-            jobs.mark_published(session, job_id, now=clock.now())
-        send(bench.get(job_id), [])
-
-    yield publish
-    app.close()
+def ring(broker: redis.Redis) -> Iterator[Callable[[], None]]:
+    """As the API does for each job."""
+    made = CeleryPublisher(broker.url())
+    yield made.ring
+    made.close()
 
 
-def test_the_most_urgent_goes_first(bench: Bench, broker_url: str, tell: Callable[[str], None]) -> None:
+@pytest.fixture
+def start(bench: Bench, broker: redis.Redis) -> Iterator[Callable[..., None]]:
+    """Starts a worker that has some engines, and that works on its first job until ``go`` lies in the home folder."""
+    with ExitStack() as stack:
+
+        def begin(*engines: str, look_seconds: float = 600.0, url: str = broker.url()) -> None:
+            command = [sys.executable, "-m", "tests.system.worker.ordered_worker", url, str(bench.home)]
+            log = bench.home / "worker.log"
+            process = processes.start([*command, str(look_seconds), *engines], log=log, folder=ROOT)
+            stack.callback(processes.kill, process)
+
+        yield begin
+
+
+def await_(bench: Bench, condition: Callable[[], bool], seconds: float = 40.0) -> None:
+    processes.wait_until(condition, seconds=seconds, what="it came so", log=bench.home / "worker.log")
+
+
+def begun(bench: Bench, job_ids: list[str]) -> list[str]:
+    """In the order in which they began, once all of them have ended."""
+    await_(bench, lambda: all(bench.get(job_id).state is JobState.SUCCEEDED for job_id in job_ids))
+    found = {job_id: bench.get(job_id) for job_id in job_ids}
+    return sorted(job_ids, key=lambda job_id: (found[job_id].started_at is None, found[job_id].started_at))
+
+
+def occupy(bench: Bench, start: Callable[..., None], ring: Callable[[], None]) -> None:
+    """A worker of all engines that is at work, so that whatever comes now waits for it."""
+    start("relay", "relax")
     first = bench.job(priority=9)
-    tell(first)
-    with running([sys.executable, "-m", "tests.system.worker.ordered_worker", broker_url, str(bench.home)], bench.home):
-        until(lambda: bench.get(first).state is JobState.RUNNING, bench)
-        # The worker is busy: whatever it had read ahead would now come next, urgent or not.
-        waiting = {bench.job(priority=priority): priority for priority in (9, 5, 5)}
-        for job_id in waiting:
-            tell(job_id)
-        lost = bench.job(priority=0)
-        late = bench.job(priority=1)
-        _publish_what_waits(bench.runtime(republish_seconds=0.001), tell, only=lost)
-        tell(late)
-        (bench.home / "go").touch()
-        everything = {first: -1, lost: 0, late: 1, **waiting}
-        until(lambda: all(bench.get(job_id).state is JobState.SUCCEEDED for job_id in everything), bench)
-    began = sorted(everything, key=lambda job_id: bench.get(job_id).started_at or clock.now())
-    assert began == sorted(everything, key=lambda job_id: everything[job_id])
+    ring()
+    await_(bench, lambda: bench.get(first).state is JobState.RUNNING)
 
 
-def _publish_what_waits(runtime: Runtime, tell: Callable[[str], None], *, only: str) -> None:
-    """A round of the reaper, for a job whose message was lost."""
-    assert reaper.reap(runtime, lambda job, _: tell(job.id) if job.id == only else None)[0] == only
+def test_twelve_jobs_of_one_priority_and_mixed_tuners_begin_in_order(
+    bench: Bench, start: Callable[..., None], ring: Callable[[], None]
+) -> None:
+    occupy(bench, start, ring)
+    asked = []
+    for tuner in MIXED * 3:
+        asked.append(bench.job(tuner=tuner))
+        ring()
+    (bench.home / "go").touch()
+    assert begun(bench, asked) == asked
+
+
+def test_the_most_urgent_goes_first(bench: Bench, start: Callable[..., None], ring: Callable[[], None]) -> None:
+    occupy(bench, start, ring)
+    asked = {bench.job(priority=priority): priority for priority in (9, 5, 5, 0, 1)}
+    ring()
+    (bench.home / "go").touch()
+    assert begun(bench, list(asked)) == sorted(asked, key=lambda job_id: asked[job_id])
+
+
+def test_two_owners_take_turns(bench: Bench, start: Callable[..., None], ring: Callable[[], None]) -> None:
+    occupy(bench, start, ring)
+    anns = [bench.job(owner="ann") for _ in range(4)]
+    bobs = [bench.job(owner="bob") for _ in range(2)]
+    ring()
+    (bench.home / "go").touch()
+    assert begun(bench, anns + bobs) == [anns[0], bobs[0], anns[1], bobs[1], anns[2], anns[3]]
+
+
+def test_a_bell_that_the_wrong_worker_hears_is_not_lost(
+    bench: Bench, broker: redis.Redis, start: Callable[..., None], ring: Callable[[], None]
+) -> None:
+    """The one that could serve the job hears none at all: there is no broker where it looks for one."""
+    (bench.home / "go").touch()
+    start("relay")
+    start("relax", look_seconds=1.0, url="redis://127.0.0.1:1/0")
+    for job_id in (bench.job(tuner=Tuner.AUTOTVM), bench.job(tuner=Tuner.METASCHEDULE)):
+        ring()
+        begun(bench, [job_id])
+    with Client.from_url(broker.url()) as client:
+        await_(bench, lambda: client.llen(dispatch.QUEUE) == 0)
+        job_id, began = bench.job(tuner=Tuner.METASCHEDULE), time.monotonic()
+        ring()
+        begun(bench, [job_id])
+        assert time.monotonic() - began < 10
+        assert client.llen(dispatch.QUEUE) == 0, "the other one heard it"
+
+
+def test_a_worker_that_is_idle_begins_at_the_bell(
+    bench: Bench, start: Callable[..., None], ring: Callable[[], None]
+) -> None:
+    """It looks by itself every ten minutes only."""
+    (bench.home / "go").touch()
+    start("relay", "relax")
+    warm, job_id = bench.job(), ""
+    ring()
+    begun(bench, [warm])
+    for _ in range(3):
+        job_id = bench.job()
+        ring()
+        began = time.monotonic()
+        begun(bench, [job_id])
+        assert time.monotonic() - began < 10

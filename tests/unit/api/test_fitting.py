@@ -101,7 +101,7 @@ def test_what_does_not_go_together_is_refused_with_a_hint(
     assert (answer.status_code, problem["code"]) == (400, code), problem
     assert word in problem["detail"]
     assert problem["hint"]
-    assert service.publisher.published == []
+    assert service.publisher.rung == 0
 
 
 def test_near_matches_of_options(client: TestClient, model: str) -> None:

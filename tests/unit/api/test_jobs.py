@@ -14,12 +14,12 @@ from tests.support.api.scripted import ScriptedWorker
 SHAPES = {"x": [1, 3, 8, 8]}
 
 
-def test_a_job_is_stored_then_published(client: TestClient, service: Service, model: str) -> None:
+def test_a_job_is_stored_then_a_worker_is_woken(client: TestClient, service: Service, model: str) -> None:
     request = {"model": model, "input_shapes": SHAPES, "priority": 2, "labels": {"team": "ocr"}, "threads": 1}
     answer = client.post("/v1/jobs", json=request)
     assert answer.status_code == 202
     job = answer.json()
-    assert service.publisher.published == [(job["id"], 2)]
+    assert (service.publisher.rung, job["priority"]) == (1, 2)
     assert (job["state"], job["model"], job["model_name"], job["target"]) == ("queued", model, "net", "native")
     assert (job["labels"], job["threads"], job["input_shapes"]) == ({"team": "ocr"}, 1, SHAPES)
     assert job["budget"] == {"trials": None, "seconds": 600.0}
@@ -90,7 +90,7 @@ def test_what_is_wrong_with_a_request(
     assert (answer.status_code, problem["code"], problem["status"]) == (status, code, status)
     assert problem["detail"]
     assert problem["hint"]
-    assert service.publisher.published == []
+    assert service.publisher.rung == 0
     assert client.get("/v1/jobs").json()["jobs"] == []
 
 
@@ -120,7 +120,7 @@ def test_an_idempotency_key_makes_one_job(client: TestClient, service: Service, 
     first = client.post("/v1/jobs", json=request, headers=key).json()
     again = client.post("/v1/jobs", json=request, headers=key)
     assert (again.status_code, again.json()["id"]) == (202, first["id"])
-    assert len(service.publisher.published) == 1
+    assert service.publisher.rung == 1
     other = client.post("/v1/jobs", json={**request, "tuner": "autotvm"}, headers=key)
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
 
@@ -202,7 +202,7 @@ def test_a_retry_is_a_new_job_for_the_same_request(client: TestClient, service: 
     new = client.post(f"/v1/jobs/{job}:retry").json()
     assert new["id"] != job
     assert new["input_shapes"] == failed["input_shapes"]
-    assert service.publisher.published[-1] == (new["id"], 5)
+    assert (service.publisher.rung, new["priority"]) == (2, 5)
 
 
 def test_a_job_that_succeeded_is_not_retried(client: TestClient, service: Service, job: str) -> None:

@@ -51,7 +51,7 @@ def test_a_retry_is_made_once(client: TestClient, service: Service, model: str) 
     again = keyed(client, f"/v1/jobs/{job}:retry", "k-1")
     assert first.status_code == again.status_code == 202
     assert first.json()["id"] == again.json()["id"] != job
-    assert [published for published, _ in service.publisher.published] == [job, first.json()["id"]]
+    assert service.publisher.rung == 2
     other = keyed(client, f"/v1/jobs/{job}:retry", "k-2").json()["id"]
     assert other not in (job, first.json()["id"])
 
@@ -61,7 +61,7 @@ def test_of_many_at_once_with_one_key_one_makes_a_job(client: TestClient, servic
         answers = list(threads.map(lambda _: create(client, model, "k-1"), range(8)))
     assert {answer.status_code for answer in answers} == {202}
     assert len({answer.json()["id"] for answer in answers}) == 1
-    assert len(client.get("/v1/jobs").json()["jobs"]) == len(service.publisher.published) == 1
+    assert len(client.get("/v1/jobs").json()["jobs"]) == service.publisher.rung == 1
 
 
 def test_a_retry_whose_answer_was_lost_is_answered_even_when_it_has_succeeded(

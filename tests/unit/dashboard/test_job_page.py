@@ -274,7 +274,7 @@ def test_retrying_leads_to_the_new_job(service: Service, client: TestClient) -> 
     assert answer.status_code == 200
     assert answer.url.path != f"/jobs/{queued}"
     assert "is-queued" in answer.text
-    assert len(service.publisher.published) == 1
+    assert service.publisher.rung == 1
 
 
 def test_a_webhook_tells_how_its_message_fares(service: Service, client: TestClient) -> None:

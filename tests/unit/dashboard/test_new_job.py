@@ -106,7 +106,7 @@ def test_the_plan_is_seen_before_the_job_is_queued(
     assert answer.headers["location"] == f"/jobs/{job.id}"
     assert job.request.input_shapes == {"x": (1, 3, 8, 8)}
     assert (job.request.budget.seconds, job.request.budget.trials) == (600, None)
-    assert service.publisher.published == [(job.id, 5)]
+    assert (service.publisher.rung, job.request.priority) == (1, 5)
 
 
 @pytest.mark.usefixtures("_worker")

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from domain.jobs import Job, JobState
-from storage import jobs
+from storage import jobs, queue
 from tests.support.storage.factories import NOW, add_job
 
 LEASE, PAUSE, MOST = 60.0, 10.0, 5
@@ -23,7 +23,7 @@ def claim(session: Session, job_id: str, now: datetime, **changes: Any) -> Job |
 
 
 def waiting(session: Session, now: datetime) -> list[str]:
-    return jobs.waiting(session, now=now, unpublished_for=10**6, pause=PAUSE, max_attempts=MOST)
+    return list(queue.in_order(session, queue.Rules(now=now, judging=now, pause=PAUSE, max_attempts=MOST)))
 
 
 def test_a_job_rests_longer_each_time_it_loses_its_worker(session: Session) -> None:
@@ -66,6 +66,6 @@ def test_who_doubts_the_time_judges_leases_by_another(session: Session, seconds:
     leapt = NOW + timedelta(hours=1)
     before = NOW + timedelta(seconds=seconds)
     held = seconds < LEASE
-    ids = jobs.waiting(session, now=leapt, judging=before, unpublished_for=10**6)
+    ids = list(queue.in_order(session, queue.Rules(now=leapt, judging=before, max_attempts=MOST)))
     assert ids == ([] if held else [job_id])
     assert (claim(session, job_id, leapt, judging=before) is None) == held

@@ -142,7 +142,6 @@ def test_a_released_job_waits_again_and_its_attempt_does_not_count(session: Sess
     assert jobs.release(session, job_id, lease, now=NOW)
     job = jobs.get(session, job_id)
     assert (job.state, job.attempts, job.lease) == (JobState.QUEUED, 0, None)
-    assert jobs.waiting(session, now=NOW, unpublished_for=3600) == [job_id]
     again = claim(session, job_id, "w2")
     assert again
     assert again.lease
@@ -202,42 +201,13 @@ def test_what_ended_cannot_be_canceled(session: Session, state: JobState) -> Non
         jobs.request_cancel(session, job_id, now=NOW)
 
 
-def waiting(session: Session, seconds: float) -> list[str]:
-    return jobs.waiting(session, now=NOW + timedelta(seconds=seconds), unpublished_for=10)
-
-
-def test_a_queued_job_whose_message_may_be_lost_waits_for_another(session: Session) -> None:
-    job_id = add_job(session).id
-    assert waiting(session, 5) == []
-    assert waiting(session, 10) == [job_id]
-    jobs.mark_published(session, job_id, now=NOW + timedelta(seconds=10))
-    assert waiting(session, 19) == []
-    assert waiting(session, 20) == [job_id]
-
-
-def test_an_expired_lease_waits_for_one_message_at_a_time(session: Session) -> None:
-    job_id, _ = claimed(session)
-    jobs.mark_published(session, job_id, now=NOW)
-    assert waiting(session, 59) == []
-    assert waiting(session, 60) == [job_id]
-    jobs.mark_published(session, job_id, now=NOW + timedelta(seconds=61))
-    assert waiting(session, 65) == []
-    assert waiting(session, 71) == [job_id]
-
-
-def test_urgent_jobs_come_first(session: Session) -> None:
-    late = add_job(session, priority=9).id
-    urgent = add_job(session, priority=0, now=NOW + timedelta(seconds=1)).id
-    assert waiting(session, 60) == [urgent, late]
-
-
 def test_leases_of_the_dead_end_at_once(session: Session) -> None:
     job_id, _ = claimed(session)
     other = claim(session, add_job(session).id, "w2")
     assert jobs.expire_dead(session, worker_ids=["w1", "w9"], now=NOW + timedelta(seconds=1)) == 1
     assert jobs.expire_dead(session, worker_ids=[], now=NOW + timedelta(seconds=1)) == 0
-    assert waiting(session, 1) == [job_id]
     assert other
+    assert claim(session, other.id, "w3", now=NOW + timedelta(seconds=1)) is None
     assert claim(session, job_id, "w2", now=NOW + timedelta(seconds=1))
 
 

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from domain import errors
 from domain.jobs import Budget, Job, JobRequest, JobState
 from domain.tokens import Principal, Quota, Scope
-from storage import artifacts, jobs, owners, quotas, tokens
+from storage import artifacts, jobs, owners, queue, quotas, tokens
 from storage.database import Database
 from storage.tables import digest_of
 from tests.support.storage.factories import DIGEST, NOW, add_model, artifact
@@ -43,7 +43,7 @@ def end(session: Session, job: Job, *, at: float = 0) -> None:
 
 
 def waiting(session: Session, at: float) -> list[str]:
-    return jobs.waiting(session, now=moment(at), unpublished_for=100)
+    return list(queue.in_order(session, queue.Rules(now=moment(at), judging=moment(at), max_attempts=9)))
 
 
 def moment(seconds: float) -> datetime:
@@ -106,11 +106,9 @@ def at_once(action: Callable[[int], bool]) -> list[bool]:
         return list(pool.map(run, range(_THREADS)))
 
 
-def test_a_job_beyond_the_limit_waits_and_is_told_of_when_there_is_room(session: Session) -> None:
+def test_a_job_beyond_the_limit_waits_until_there_is_room(session: Session) -> None:
     limited = token(session, running_jobs=1)
     first, second = add(session, limited), add(session, limited)
-    for job_id in (first, second):
-        jobs.mark_published(session, job_id, now=NOW)
     running = claim(session, first)
     assert running
     assert claim(session, second) is None
@@ -118,21 +116,19 @@ def test_a_job_beyond_the_limit_waits_and_is_told_of_when_there_is_room(session:
     assert waiting(session, 1000) == [first]  # its lease ran out; the other has no room
     end(session, running)
     assert waiting(session, 1) == [second]
-    jobs.mark_published(session, second, now=moment(1))
-    assert waiting(session, 2) == []
     assert claim(session, second)
 
 
-def test_no_more_are_told_of_than_there_is_room_for(session: Session) -> None:
-    limited = token(session, running_jobs=2)
+def test_as_soon_as_there_is_room_all_may_be_claimed_next(session: Session) -> None:
+    limited = token(session, running_jobs=1)
     running = claim(session, add(session, limited))
     assert running
     many = [add(session, limited, at=n) for n in range(4)]
     urgent = add(session, limited, priority=0, at=9)
     free = [add(session, token(session), at=5), add(session, None, at=6)]
-    assert waiting(session, 1000) == [urgent, running.id, *free]
+    assert waiting(session, 10) == free
     end(session, running)
-    assert waiting(session, 1000) == [urgent, many[0], *free]
+    assert waiting(session, 10) == [urgent, *many, *free]
 
 
 def test_a_job_that_lost_its_worker_keeps_its_place(session: Session) -> None:

@@ -1,4 +1,4 @@
-"""Messages that were lost, workers that are gone, and what they left behind."""
+"""Workers that are gone, what they left behind, and jobs that nobody was told of."""
 
 from __future__ import annotations
 
@@ -9,55 +9,51 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import update
 
-from domain.jobs import Job, JobState
+from domain.jobs import JobState
 from domain.tokens import Quota
 from domain.workers import Worker
 from storage import idempotency, jobs, tokens, workers
 from storage.tables import JobRow
+from tests.support.servers.processes import wait_until
 from tests.support.worker.fixtures import Bench
-from worker import clock, identity, reaper
+from tests.support.worker.scripted import HELLO
+from worker import clock, hellos, identity, reaper
 from worker.runtime import Runtime
 
 
-def test_a_queued_job_without_a_message_gets_one(bench: Bench) -> None:
-    job_id = bench.job(priority=2)
-    sent: list[Job] = []
-    runtime = bench.runtime(republish_seconds=0.001)
-    assert reaper.reap(runtime, lambda job, _: sent.append(job)) == [job_id]
-    assert [(job.id, job.request.priority) for job in sent] == [(job_id, 2)]
-    assert reaper.reap(bench.runtime(republish_seconds=60), lambda job, _: sent.append(job)) == []
-
-
-def test_a_job_that_lost_its_worker_gets_a_message(bench: Bench) -> None:
+def test_a_job_that_lost_its_worker_is_found(bench: Bench) -> None:
     job_id = bench.job()
     with bench.database.transaction() as session:
-        jobs.mark_published(session, job_id, now=clock.now())
         jobs.claim(session, job_id, worker_id="w", now=clock.now(), lease_seconds=60, max_attempts=3)
-    runtime = bench.runtime()
-    assert reaper.reap(runtime, lambda *_: None) == []
+    assert bench.waiting() == []
     bench.bury(job_id)
-    assert reaper.reap(runtime, lambda *_: None) == [job_id]
+    bench.runtime().look()
+    assert (bench.get(job_id).state, bench.get(job_id).attempts) == (JobState.SUCCEEDED, 2)
 
 
-def test_a_broker_that_is_away_leaves_the_job_waiting(bench: Bench) -> None:
-    job_id = bench.job()
-    runtime = bench.runtime(republish_seconds=0.001)
-
-    def fail(*_: object) -> None:
-        raise ConnectionError
-
-    with pytest.raises(ConnectionError):
-        reaper.reap(runtime, fail)
-    assert reaper.reap(runtime, lambda *_: None) == [job_id]
+def test_an_idle_worker_looks_by_itself(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever became of the bell that was rung for the job."""
+    monkeypatch.setattr(hellos, "ask", lambda *_: HELLO)
+    runtime = bench.runtime(look_seconds=0.02)
+    threads = reaper.start(runtime)
+    try:
+        first = bench.job(content=b"one")
+        wait_until(lambda: bench.get(first).state is JobState.SUCCEEDED, seconds=30, what="the first job ends")
+        second = bench.job(content=b"two")
+        wait_until(lambda: bench.get(second).state is JobState.SUCCEEDED, seconds=30, what="the second job ends")
+    finally:
+        runtime.shutdown.set()
+        for thread in threads:
+            thread.join(10)
 
 
 def test_workers_not_seen_for_long_are_forgotten(bench: Bench) -> None:
     runtime = bench.runtime(forget_worker_seconds=60)
     old = _worker(runtime, "elsewhere:9:1.1", seen=timedelta(seconds=61))
     new = _worker(runtime, "elsewhere:10:1.1", seen=timedelta(seconds=59))
-    reaper.reap(runtime, lambda *_: None)
+    reaper.beat(runtime)
     with bench.database.reading() as session:
-        assert [worker.id for worker in workers.known(session)] == [new.id]
+        assert {worker.id for worker in workers.known(session)} == {new.id, runtime.id}
     assert old.id != new.id
 
 
@@ -92,7 +88,7 @@ def test_leases_of_dead_processes_of_this_host_end_at_once(bench: Bench) -> None
         with bench.database.transaction() as session:
             jobs.claim(session, job_id, worker_id=worker_id, now=clock.now(), lease_seconds=60, max_attempts=3)
     runtime.clean_up()
-    assert reaper.reap(runtime, lambda *_: None) == [held[dead.id]]
+    assert bench.waiting() == [held[dead.id]]
     with bench.database.reading() as session:
         assert dead.id not in [worker.id for worker in workers.known(session)]
 
@@ -145,22 +141,12 @@ def test_a_job_beyond_its_tokens_limit_runs_when_there_is_room(bench: Bench) -> 
         )
         session.execute(update(JobRow).values(token_id=limited.id))
     worker, other = bench.runtime(), bench.runtime()
-    busy = worker._claim(first)
+    busy = worker._claim()
     assert busy
     assert busy.lease
-    told: list[str] = []
-
-    def deliver(job: Job, _living: object) -> None:
-        """To a worker that is idle: it has the job, or sends it back, before the sender goes on."""
-        told.append(job.id)
-        other.run_job(job.id)
-
-    reaper.reap(worker, deliver)
-    assert other._claim(second) is None
-    reaper.reap(worker, deliver)
-    assert (told, bench.get(second).state) == ([], JobState.QUEUED)
+    other.look()
+    assert (busy.id, bench.get(second).state) == (first, JobState.QUEUED)
     with bench.database.transaction() as session:
         jobs.finish(session, first, busy.lease, state=JobState.CANCELED, now=clock.now())
-    reaper.reap(worker, deliver)
-    assert told == [second]
+    other.look()
     assert bench.get(second).state is JobState.SUCCEEDED

@@ -157,7 +157,7 @@ def test_a_fault_of_ours_is_no_outage(bench: Bench) -> None:
 def held(bench: Bench, **options: float) -> Iterator[LeaseKeeper]:
     """The keeper of a job that is claimed."""
     runtime, job_id = bench.runtime(**options), bench.job()
-    job = runtime._claim(job_id)
+    job = runtime.claim(job_id)
     assert job is not None
     with LeaseKeeper(bench.database, job, runtime.settings, runtime.shutdown) as keeper:
         yield keeper
@@ -283,9 +283,8 @@ def test_a_job_is_given_back_in_the_end_and_goes_on_later(
         assert (job.state, job.attempts, job.failure, job.stage) == (JobState.QUEUED, 0, None, Stage.PUBLISH)
     assert bench.work(job_id).exists()
     measured = len(bench.records(job_id))
-    with bench.database.reading() as session:
-        assert jobs.waiting(session, now=clock.now(), unpublished_for=60) == []  # others first
-        assert jobs.waiting(session, now=clock.now(), unpublished_for=0) == [job_id]
+    assert bench.waiting() == []  # others first
+    assert bench.waiting(seconds=61) == [job_id]
     store.times = 0
     bench.runtime().run_job(job_id)
     assert bench.get(job_id).state is JobState.SUCCEEDED

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,13 +11,12 @@ from sqlalchemy import text, update
 
 from domain import errors, release
 from domain.jobs import JobState
-from domain.workers import Worker
-from storage import jobs, workers
+from storage import workers
 from storage.database import migrate
 from storage.tables import JobRow
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.scripted import HELLO
-from worker import clock, hellos, reaper
+from worker import hellos, reaper
 from worker.runtime import Runtime
 
 
@@ -40,11 +38,6 @@ def migrate_further(bench: Bench) -> None:
         session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
 
 
-def beat_of_another(bench: Bench, like: Worker, version: str) -> None:
-    with bench.database.transaction() as session:
-        workers.beat(session, replace(like, id="newer:1:1", release=version, last_seen_at=clock.now()))
-
-
 @pytest.mark.parametrize(
     "more",
     [
@@ -58,30 +51,14 @@ def beat_of_another(bench: Bench, like: Worker, version: str) -> None:
 def test_a_job_that_asks_for_what_a_worker_does_not_know_is_left_to_others(bench: Bench, more: dict[str, Any]) -> None:
     job_id, plain = bench.job(), bench.job()
     ask_for(bench, job_id, **more)
-    worker = bench.runtime(republish_seconds=0.001)
+    worker = bench.runtime()
     reaper.beat(worker)
-    worker.run_job(job_id)
+    worker.look()
     with bench.database.reading() as session:
         row = session.get(JobRow, job_id)
         assert row
         assert (row.state, row.attempts, row.failure) == (JobState.QUEUED, 0, None)
-    assert plain in reaper.reap(worker, lambda *_: None), "and holds up nobody"
-    worker.run_job(plain)
-    assert bench.get(plain).state is JobState.SUCCEEDED
-
-
-def test_such_a_job_goes_on_at_once_where_a_worker_may_know_it(bench: Bench) -> None:
-    job_id = bench.job()
-    ask_for(bench, job_id, power_cap_watts=65)
-    older = bench.runtime()
-    reaper.beat(older)
-    with bench.database.transaction() as session:
-        jobs.mark_published(session, job_id, now=clock.now())
-    older.run_job(job_id)
-    assert reaper.reap(older, lambda *_: None) == [], "only workers that do not know it: no message in circles"
-    beat_of_another(bench, older.announce(), "99.0")
-    older.run_job(job_id)
-    assert reaper.reap(older, lambda *_: None) == [job_id]
+    assert bench.get(plain).state is JobState.SUCCEEDED, "and holds up nobody"
 
 
 def test_a_job_of_an_older_release_is_run(bench: Bench) -> None:
@@ -93,7 +70,7 @@ def test_a_job_of_an_older_release_is_run(bench: Bench) -> None:
         session.execute(update(JobRow).where(JobRow.id == job_id).values(request=oldest))
     worker = bench.runtime()
     reaper.beat(worker)
-    worker.run_job(job_id)
+    worker.look()
     assert bench.get(job_id).state is JobState.SUCCEEDED
 
 
@@ -113,7 +90,7 @@ def test_a_worker_under_which_the_database_is_migrated_takes_nothing_more_and_en
     reaper.beat(worker)
     assert sent == []
     migrate_further(bench)
-    worker.run_job(job_id)
+    worker.look()
     assert (bench.get(job_id).state, bench.get(job_id).attempts) == (JobState.QUEUED, 0)
     reaper.beat(worker)
     assert sent == [(os.getpid(), signal.SIGTERM)]

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 import pytest
-from celery.signals import worker_shutting_down
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from domain import dispatch
-from domain.jobs import Job, JobState, Stage
+from domain.jobs import JobRequest, JobState, Stage
 from storage import jobs, newer_jobs
 from storage.tables import JobRow
 from tests.support.worker.fixtures import Bench, Killed
 from tests.support.worker.scripted import HELLO
 from tuner import hostinfo
-from worker import app as worker_app
-from worker import clock, hellos, messages
+from worker import clock, hellos
 from worker.pipeline import running
 from worker.pipeline.work import Outcome, Work
 from worker.runtime import Runtime
@@ -35,10 +33,10 @@ def helper(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Runtime:
 
 
 def waiting(bench: Bench, count: int, target: str = "native") -> list[str]:
+    """Jobs that no idle worker has taken at once."""
     made = [bench.job(target=target) for _ in range(count)]
-    with bench.database.transaction() as session:
-        for job_id in made:
-            jobs.mark_unpublished(session, job_id)
+    for job_id in made:
+        change(bench, job_id, created_at=clock.now() - timedelta(minutes=1))
     return made
 
 
@@ -56,8 +54,12 @@ def request_of_a_newer_release(bench: Bench, job_id: str) -> None:
 
 
 def wanted(helper: Runtime) -> str | None:
-    assert helper._is_wanted_elsewhere() == (helper.wanted_by is not None)
-    return helper.wanted_by
+    """The job for which it leaves, which it claims then."""
+    if not helper._is_wanted_elsewhere():
+        return None
+    job = helper._claim()
+    assert job
+    return job.id
 
 
 @pytest.mark.parametrize("others", [0, 19, 20, 25, 205])
@@ -68,15 +70,20 @@ def test_jobs_for_other_workers_hide_none(bench: Bench, helper: Runtime, others:
     assert wanted(helper) == own
 
 
+def test_a_job_that_an_idle_worker_may_take_at_once_is_left_to_it(bench: Bench, helper: Runtime) -> None:
+    bench.job()
+    assert not helper._is_wanted_elsewhere()
+
+
 def test_what_is_for_others_is_read_once(bench: Bench, helper: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    readable = newer_jobs.readable
+    requests = newer_jobs.requests
 
-    def reading(session: Session, job_ids: Sequence[str]) -> list[Job]:
+    def reading(session: Session, job_ids: Sequence[str]) -> dict[str, JobRequest | None]:
         read.extend(job_ids)
-        return readable(session, job_ids)
+        return requests(session, job_ids)
 
-    monkeypatch.setattr(newer_jobs, "readable", reading)
+    monkeypatch.setattr(newer_jobs, "requests", reading)
     others = waiting(bench, 3, CUDA)
     assert wanted(helper) is wanted(helper) is None
     assert read == others
@@ -92,14 +99,14 @@ def test_a_job_of_a_newer_release_is_left_to_others(bench: Bench, helper: Runtim
 
 def test_a_job_that_used_up_its_attempts_does_not_rest(bench: Bench) -> None:
     helper = bench.runtime(attempt_pause_seconds=3600, max_attempts=3)
-    job_id = bench.job()
+    (job_id,) = waiting(bench, 1)
     for attempts in (2, 3):
         with bench.database.transaction() as session:
             claimed = jobs.claim(session, job_id, worker_id="w", now=clock.now(), lease_seconds=0, max_attempts=9)
         assert claimed
         change(bench, job_id, attempts=attempts)
-        assert wanted(helper) == (job_id if attempts == 3 else None)
-    helper.run_job(job_id)
+        assert helper._is_wanted_elsewhere() == (attempts == 3)
+    helper.look()
     assert bench.get(job_id).state is JobState.FAILED
 
 
@@ -114,13 +121,11 @@ def test_a_helper_begins_the_job_for_which_it_left(
         patch.setattr(running, "STEPS", tuple((name, stop if name is Stage.TUNE else step) for name, step in steps))
         with pytest.raises(Killed):
             bench.runtime().run_job(led)
-    monkeypatch.setattr(messages, "forget_lost_acknowledgements", lambda: None)
-    monkeypatch.setattr(worker_shutting_down, "connect", lambda *_, **__: None)
-    app = worker_app.create("memory://", helper)
     bench.script.tasks = ["a task of no other job"]
     waiting(bench, 25, CUDA)
     (job_id,) = waiting(bench, 1)
-    app.tasks[dispatch.HELP_JOB](led)
+    assert helper.help_job(led) == 0
+    helper.look()
     assert bench.get(job_id).state is JobState.SUCCEEDED
     assert bench.get(led).state is JobState.RUNNING
     assert {record.worker_id for record in bench.records(job_id)} == {helper.id}

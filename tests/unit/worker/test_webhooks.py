@@ -363,7 +363,7 @@ def test_what_cannot_be_put_together_is_tried_again_later(
 
 
 def test_a_worker_sends_beside_its_job(bench: Bench, receiver: Receiver) -> None:
-    runtime = bench.runtime(reaper_seconds=0.02, heartbeat_seconds=60, webhook_hosts="127.0.0.1")
+    runtime = bench.runtime(look_seconds=0.02, heartbeat_seconds=60, webhook_hosts="127.0.0.1")
     runtime.id = "host:12:1"
     job_id = ended(bench, receiver.url)
     threads = reaper.start(runtime, lambda *_: None, lambda _: 0)

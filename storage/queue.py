@@ -7,6 +7,7 @@ go in the order in which they were created, so a service with a single owner is 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -94,7 +95,8 @@ def _abandoned(session: Session, rules: Rules) -> dict[int, dict[str, list[_Posi
     """By priority and owner, the jobs whose worker is gone; at most one for each worker that ever was, so few."""
     query = select(JobRow).where(JobRow.state.in_(quotas.RUNNING), JobRow.lease_expires_at <= rules.judging)
     found: dict[int, dict[str, list[_Position]]] = {}
-    for row in session.scalars(query.order_by(JobRow.created_at, JobRow.id)):
+    # Sorted here: a database might rather read all jobs in that order.
+    for row in sorted(session.scalars(query), key=lambda row: (row.created_at, row.id)):
         if jobs.has_rested(row, rules.judging, pause=rules.pause, max_attempts=rules.max_attempts):
             found.setdefault(row.priority, {}).setdefault(row.owner, []).append((row.created_at, row.id))
     return found
@@ -114,15 +116,14 @@ def _turns(session: Session, oldest: dict[str, datetime], rules: Rules) -> list[
     """The owners, given with the creation time of their oldest job, in the order of their turns."""
     if len(oldest) <= 1:
         return list(oldest)
-    at_work = select(JobRow.owner, func.count().label("jobs")).where(
-        JobRow.state.in_(quotas.RUNNING), JobRow.lease_expires_at > rules.judging
-    )
-    running = {row.owner: row.jobs for row in session.execute(at_work.group_by(JobRow.owner))}
+    at_work = select(JobRow.owner).where(JobRow.state.in_(quotas.RUNNING), JobRow.lease_expires_at > rules.judging)
+    # Counted here, as jobs are sorted above.
+    running = Counter(session.scalars(at_work))
     # For each owner the end of an index, however many jobs the owner had.
     owner = statements.each_of(session, list(oldest))
     began = select(func.max(JobRow.started_at)).where(JobRow.owner == owner).scalar_subquery()
     served = {name: at.timestamp() if at else 0.0 for name, at in session.execute(select(owner, began))}
-    return sorted(oldest, key=lambda name: (running.get(name, 0), served[name], oldest[name], name))
+    return sorted(oldest, key=lambda name: (running[name], served[name], oldest[name], name))
 
 
 def _queued(session: Session, condition: ColumnElement[bool]) -> Iterator[_Position]:

@@ -49,6 +49,12 @@ class JobRow(Base):
         Index(None, "group_name", "created_at"),
         Index(None, "state", "priority", "owner", "created_at", "id"),
         Index(None, "token_id", "state"),
+        Index(
+            "ix_jobs_leased",
+            "lease_expires_at",
+            sqlite_where=text("lease_expires_at IS NOT NULL"),
+            postgresql_where=text("lease_expires_at IS NOT NULL"),
+        ),
         Index(None, "device_key", "toolchain", "created_at"),
     )
 

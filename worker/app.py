@@ -19,6 +19,7 @@ from worker.runtime import Runtime
 
 _SAME_REQUEST_SECONDS = 2.0
 """A service manager tells every process of the service to end, and the supervisor its children: that is one request."""
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _log = logging.getLogger(__name__)
 
 
@@ -49,14 +50,7 @@ def create(broker_url: str, runtime: Runtime) -> Celery:
     def look() -> None:
         runtime.look()
 
-    def stop(**_: object) -> None:
-        runtime.shutdown.set()
-        # Celery would take a second SIGTERM as it took the first.
-        end = _end_when_told_again()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, end)
-
-    worker_shutting_down.connect(stop, weak=False)
+    worker_shutting_down.connect(lambda **_: _stop(runtime), weak=False)
     runtime.call_help = _Caller(app).call
     return app
 
@@ -65,11 +59,27 @@ def run(app: Celery, runtime: Runtime) -> None:
     """Be a Celery worker until a signal ends it, and then until the job at work is given back."""
     level = f"--loglevel={runtime.settings.log_level.value.upper()}"
     arguments = ["--quiet", "worker", level, "--without-gossip", "--without-mingle", "--without-heartbeat"]
+
+    def leave(*_: object) -> None:
+        _stop(runtime)
+        raise SystemExit(0)
+
+    # Until Celery has set its own: a job may be at work by then.
+    for number in _SIGNALS:
+        signal.signal(number, leave)
     try:
         app.worker_main([*arguments, f"--hostname=worker-{os.getpid()}@%h"])
     finally:
         runtime.shutdown.set()
         runtime.wait_until_idle()
+
+
+def _stop(runtime: Runtime) -> None:
+    runtime.shutdown.set()
+    # Celery would take a second SIGTERM as it took the first.
+    end = _end_when_told_again()
+    for number in _SIGNALS:
+        signal.signal(number, end)
 
 
 def _end_when_told_again() -> Callable[..., None]:

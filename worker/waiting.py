@@ -13,8 +13,8 @@ from domain.jobs import JobRequest
 from domain.workers import Worker
 from storage import newer_jobs
 
-_AT_ONCE = 50
-"""Requests read in one query."""
+_FIRST, _MOST = 2, 200
+"""Requests read in one query: mostly the first job is for the worker."""
 
 
 @dataclass
@@ -30,7 +30,9 @@ class Lookout:
         ``waiting``: ids in the order of claims. ``announced``: what the worker has; None where it takes any job.
         """
         seen: set[str] = set()
-        while some := list(islice(waiting, _AT_ONCE)):
+        size = _FIRST
+        while some := list(islice(waiting, size)):
+            size = min(4 * size, _MOST)
             requests = newer_jobs.requests(session, [job_id for job_id in some if job_id not in self._for_others])
             for job_id in some:
                 if job_id in requests:

@@ -215,6 +215,12 @@ def upgrade() -> None:
             ["state", "priority", "owner", "created_at", "id"],
         )
         batch_op.create_index(batch_op.f("ix_jobs_token_id_state"), ["token_id", "state"])
+        batch_op.create_index(
+            "ix_jobs_leased",
+            ["lease_expires_at"],
+            sqlite_where=sa.text("lease_expires_at IS NOT NULL"),
+            postgresql_where=sa.text("lease_expires_at IS NOT NULL"),
+        )
 
     op.create_table(
         "model_owners",

@@ -26,7 +26,7 @@ CREATE TABLE artifacts (
 	CONSTRAINT fk_artifacts_model_digest FOREIGN KEY(model_digest) REFERENCES models (digest), 
 	CONSTRAINT uq_artifacts_digest UNIQUE (digest)
 );
-INSERT INTO "artifacts" VALUES('a-cd98c950d629','cd98c950d629c66548537b4ecd68dab3e8cf59974ba6e40df5a1a7354b39db5f',1000,'j-01kjmma2g0zq0bv71q70','97ff8a35544dcf40ad84047074439dd6aa3a0be469ea578a1b1c017d939ec61c','{"x":[1,3,48,192]}','llvm -mcpu=znver3 -num-cores=2','AMD EPYC 7R13 avx2 t2','relay/tvm-0.19.0/llvm-22.1.8','f32','shared',1,'{"timings":{"reference":{"samples":[0.0008,0.0008],"mean":0.0008,"median":0.0008,"p90":0.0008,"p99":0.0008,"min":0.0008,"max":0.0008,"std":0.0,"ci_low":null,"ci_high":null},"untuned":{"samples":[0.001,0.001],"mean":0.001,"median":0.001,"p90":0.001,"p99":0.001,"min":0.001,"max":0.001,"std":0.0,"ci_low":null,"ci_high":null},"tuned":{"samples":[0.0005,0.0005],"mean":0.0005,"median":0.0005,"p90":0.0005,"p99":0.0005,"min":0.0005,"max":0.0005,"std":0.0,"ci_low":null,"ci_high":null}},"verifications":{"untuned":{"variant":"untuned","seeds":[0,1,2],"outputs":[{"output":"softmax","dtype":"float32","max_abs":1e-07,"max_rel":1e-06,"atol":1e-05,"rtol":0.0001,"passed":true,"top1":null,"not_finite":0,"least_top1":null,"not_compared":false}],"precision":"f32","inputs":{}},"tuned":{"variant":"tuned","seeds":[0,1,2],"outputs":[{"output":"softmax","dtype":"float32","max_abs":1e-07,"max_rel":1e-06,"atol":1e-05,"rtol":0.0001,"passed":true,"top1":null,"not_finite":0,"least_top1":null,"not_compared":false}],"precision":"f32","inputs":{}}},"published":"tuned","speedup_over_untuned":2.0,"speedup_over_reference":1.6,"summary":"tuned runs twice as fast as untuned","engines":{},"choice":[],"failed_tasks":[],"compared_with":"ONNX Runtime","precision":"f32","portfolio":[],"conditions":null}',0.0005,'2026-03-01 12:00:00.000000',NULL);
+INSERT INTO "artifacts" VALUES('a-cd98c950d629','cd98c950d629c66548537b4ecd68dab3e8cf59974ba6e40df5a1a7354b39db5f',1000,'j-01kjmma2g0vhd1jrynbc','97ff8a35544dcf40ad84047074439dd6aa3a0be469ea578a1b1c017d939ec61c','{"x":[1,3,48,192]}','llvm -mcpu=znver3 -num-cores=2','AMD EPYC 7R13 avx2 t2','relay/tvm-0.19.0/llvm-22.1.8','f32','shared',1,'{"timings":{"reference":{"samples":[0.0008,0.0008],"mean":0.0008,"median":0.0008,"p90":0.0008,"p99":0.0008,"min":0.0008,"max":0.0008,"std":0.0,"ci_low":null,"ci_high":null},"untuned":{"samples":[0.001,0.001],"mean":0.001,"median":0.001,"p90":0.001,"p99":0.001,"min":0.001,"max":0.001,"std":0.0,"ci_low":null,"ci_high":null},"tuned":{"samples":[0.0005,0.0005],"mean":0.0005,"median":0.0005,"p90":0.0005,"p99":0.0005,"min":0.0005,"max":0.0005,"std":0.0,"ci_low":null,"ci_high":null}},"verifications":{"untuned":{"variant":"untuned","seeds":[0,1,2],"outputs":[{"output":"softmax","dtype":"float32","max_abs":1e-07,"max_rel":1e-06,"atol":1e-05,"rtol":0.0001,"passed":true,"top1":null,"not_finite":0,"least_top1":null,"not_compared":false}],"precision":"f32","inputs":{}},"tuned":{"variant":"tuned","seeds":[0,1,2],"outputs":[{"output":"softmax","dtype":"float32","max_abs":1e-07,"max_rel":1e-06,"atol":1e-05,"rtol":0.0001,"passed":true,"top1":null,"not_finite":0,"least_top1":null,"not_compared":false}],"precision":"f32","inputs":{}}},"published":"tuned","speedup_over_untuned":2.0,"speedup_over_reference":1.6,"summary":"tuned runs twice as fast as untuned","engines":{},"choice":[],"failed_tasks":[],"compared_with":"ONNX Runtime","precision":"f32","portfolio":[],"conditions":null}',0.0005,'2026-03-01 12:00:00.000000',NULL);
 CREATE TABLE browser_sessions (
 	secret_digest VARCHAR(64) NOT NULL, 
 	is_link BOOLEAN NOT NULL, 
@@ -57,14 +57,14 @@ CREATE TABLE idempotency_keys (
 	created_at DATETIME NOT NULL, 
 	CONSTRAINT pk_idempotency_keys PRIMARY KEY (key_digest)
 );
-INSERT INTO "idempotency_keys" VALUES('1e9c88a48b20c766ca1027e12e416f35aae80bb97ef3de07e2cf78c28db9e237','fingerprint','j-01kjmma2g0zq0bv71q70','2026-03-01 12:00:00.000000');
+INSERT INTO "idempotency_keys" VALUES('1e9c88a48b20c766ca1027e12e416f35aae80bb97ef3de07e2cf78c28db9e237','fingerprint','j-01kjmma2g0vhd1jrynbc','2026-03-01 12:00:00.000000');
 CREATE TABLE identity (
 	number INTEGER NOT NULL, 
 	id VARCHAR(40) NOT NULL, 
 	made_at DATETIME NOT NULL, 
 	CONSTRAINT pk_identity PRIMARY KEY (number)
 );
-INSERT INTO "identity" VALUES(1,'d-01kjmma2g007jspskz8t','2026-03-01 12:00:00.000000');
+INSERT INTO "identity" VALUES(1,'d-01kjmma2g0bgkjymez96','2026-03-01 12:00:00.000000');
 CREATE TABLE job_events (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	job_id VARCHAR(40) NOT NULL, 
@@ -73,11 +73,11 @@ CREATE TABLE job_events (
 	at DATETIME NOT NULL, 
 	CONSTRAINT fk_job_events_job_id FOREIGN KEY(job_id) REFERENCES jobs (id) ON DELETE CASCADE
 );
-INSERT INTO "job_events" VALUES(1,'j-01kjmma2g0zq0bv71q70','state','{"state":"queued"}','2026-03-01 12:00:00.000000');
-INSERT INTO "job_events" VALUES(2,'j-01kjmma2g0zq0bv71q70','state','{"state":"running"}','2026-03-01 12:00:00.000000');
-INSERT INTO "job_events" VALUES(3,'j-01kjmma2g0zq0bv71q70','state','{"state":"succeeded"}','2026-03-01 12:00:00.000000');
-INSERT INTO "job_events" VALUES(4,'j-01kjmma2g0t6zcmn463e','state','{"state":"queued"}','2026-03-01 12:00:00.000000');
-INSERT INTO "job_events" VALUES(5,'j-01kjmma2g0t6zcmn463e','state','{"state":"running"}','2026-03-01 12:00:00.000000');
+INSERT INTO "job_events" VALUES(1,'j-01kjmma2g0vhd1jrynbc','state','{"state":"queued"}','2026-03-01 12:00:00.000000');
+INSERT INTO "job_events" VALUES(2,'j-01kjmma2g0vhd1jrynbc','state','{"state":"running"}','2026-03-01 12:00:00.000000');
+INSERT INTO "job_events" VALUES(3,'j-01kjmma2g0vhd1jrynbc','state','{"state":"succeeded"}','2026-03-01 12:00:00.000000');
+INSERT INTO "job_events" VALUES(4,'j-01kjmma2g0mxyvnasg7n','state','{"state":"queued"}','2026-03-01 12:00:00.000000');
+INSERT INTO "job_events" VALUES(5,'j-01kjmma2g0mxyvnasg7n','state','{"state":"running"}','2026-03-01 12:00:00.000000');
 CREATE TABLE job_labels (
 	job_id VARCHAR(40) NOT NULL, 
 	name VARCHAR(255) NOT NULL, 
@@ -85,7 +85,7 @@ CREATE TABLE job_labels (
 	CONSTRAINT pk_job_labels PRIMARY KEY (job_id, name), 
 	CONSTRAINT fk_job_labels_job_id FOREIGN KEY(job_id) REFERENCES jobs (id) ON DELETE CASCADE
 );
-INSERT INTO "job_labels" VALUES('j-01kjmma2g0zq0bv71q70','branch','main');
+INSERT INTO "job_labels" VALUES('j-01kjmma2g0vhd1jrynbc','branch','main');
 CREATE TABLE job_logs (
 	job_id VARCHAR(40) NOT NULL, 
 	attempt INTEGER NOT NULL, 
@@ -95,7 +95,7 @@ CREATE TABLE job_logs (
 	CONSTRAINT pk_job_logs PRIMARY KEY (job_id), 
 	CONSTRAINT fk_job_logs_job_id FOREIGN KEY(job_id) REFERENCES jobs (id) ON DELETE CASCADE
 );
-INSERT INTO "job_logs" VALUES('j-01kjmma2g0zq0bv71q70',1,7,18,X'6275696C64696E670AFF0A');
+INSERT INTO "job_logs" VALUES('j-01kjmma2g0vhd1jrynbc',1,7,18,X'6275696C64696E670AFF0A');
 CREATE TABLE job_stages (
 	job_id VARCHAR(40) NOT NULL, 
 	stage VARCHAR(16) NOT NULL, 
@@ -106,7 +106,7 @@ CREATE TABLE job_stages (
 	CONSTRAINT pk_job_stages PRIMARY KEY (job_id, stage), 
 	CONSTRAINT fk_job_stages_job_id FOREIGN KEY(job_id) REFERENCES jobs (id) ON DELETE CASCADE
 );
-INSERT INTO "job_stages" VALUES('j-01kjmma2g0zq0bv71q70','import',1,'{"folded":true}','2026-03-01 12:00:00.000000','2026-03-01 12:00:00.000000');
+INSERT INTO "job_stages" VALUES('j-01kjmma2g0vhd1jrynbc','import',1,'{"folded":true}','2026-03-01 12:00:00.000000','2026-03-01 12:00:00.000000');
 CREATE TABLE jobs (
 	id VARCHAR(40) NOT NULL, 
 	owner VARCHAR(100) DEFAULT 'local' NOT NULL, 
@@ -137,8 +137,8 @@ CREATE TABLE jobs (
 	CONSTRAINT pk_jobs PRIMARY KEY (id), 
 	CONSTRAINT fk_jobs_model_digest FOREIGN KEY(model_digest) REFERENCES models (digest)
 );
-INSERT INTO "jobs" VALUES('j-01kjmma2g0zq0bv71q70','local',NULL,NULL,'97ff8a35544dcf40ad84047074439dd6aa3a0be469ea578a1b1c017d939ec61c','{"model_digest":"97ff8a35544dcf40ad84047074439dd6aa3a0be469ea578a1b1c017d939ec61c","budget":{"trials":64,"seconds":null},"target":"native","threads":null,"tuner":"auto","runner":"local","rpc":null,"device":null,"precision":"f32","accuracy":{"max_rel":null,"top1":null},"bundle_format":"shared","input_shapes":{"x":[1,3,48,192]},"measure":{"number":1,"repeat":3,"min_repeat_ms":10,"timeout":10.0,"enable_cpu_cache_flush":false,"n_parallel":null,"cooldown_interval":0.0},"tuner_options":{"search":"xgb","early_stopping":null,"n_trial":null,"loss_type":"rank-binary","feature_type":"knob","keep_layout":true,"transfer":true,"rewrite":true,"layout":null},"priority":5,"labels":{"branch":"main"},"group":null}',5,'succeeded','publish',NULL,'{"target":{"text":"llvm -mcpu=znver3","threads":2},"device":{"key":"AMD EPYC 7R13 avx2 t2","name":"AMD EPYC 7R13","threads":2},"toolchain":{"engine":"relay","tvm":"0.19.0","llvm":"22.1.8"}}','llvm -mcpu=znver3 -num-cores=2','AMD EPYC 7R13 avx2 t2','relay/tvm-0.19.0/llvm-22.1.8',1,1,NULL,NULL,2,2,'a-cd98c950d629','2026-03-01 12:00:00.000000',NULL,NULL,'2026-03-01 12:00:00.000000','2026-03-01 12:00:00.000000');
-INSERT INTO "jobs" VALUES('j-01kjmma2g0t6zcmn463e','local',NULL,NULL,'97ff8a35544dcf40ad84047074439dd6aa3a0be469ea578a1b1c017d939ec61c','{"model_digest":"97ff8a35544dcf40ad84047074439dd6aa3a0be469ea578a1b1c017d939ec61c","budget":{"trials":64,"seconds":null},"target":"native","threads":null,"tuner":"auto","runner":"local","rpc":null,"device":null,"precision":"f32","accuracy":{"max_rel":null,"top1":null},"bundle_format":"shared","input_shapes":{},"measure":{"number":1,"repeat":3,"min_repeat_ms":10,"timeout":10.0,"enable_cpu_cache_flush":false,"n_parallel":null,"cooldown_interval":0.0},"tuner_options":{"search":"xgb","early_stopping":null,"n_trial":null,"loss_type":"rank-binary","feature_type":"knob","keep_layout":true,"transfer":true,"rewrite":true,"layout":null},"priority":5,"labels":{},"group":null}',5,'running',NULL,NULL,NULL,NULL,NULL,NULL,1,1,'w','2026-03-01 12:01:00.000000',0,0,NULL,'2026-03-01 12:00:00.000000',NULL,NULL,'2026-03-01 12:00:00.000000',NULL);
+INSERT INTO "jobs" VALUES('j-01kjmma2g0vhd1jrynbc','local',NULL,NULL,'97ff8a35544dcf40ad84047074439dd6aa3a0be469ea578a1b1c017d939ec61c','{"model_digest":"97ff8a35544dcf40ad84047074439dd6aa3a0be469ea578a1b1c017d939ec61c","budget":{"trials":64,"seconds":null},"target":"native","threads":null,"tuner":"auto","runner":"local","rpc":null,"device":null,"precision":"f32","accuracy":{"max_rel":null,"top1":null},"bundle_format":"shared","input_shapes":{"x":[1,3,48,192]},"measure":{"number":1,"repeat":3,"min_repeat_ms":10,"timeout":10.0,"enable_cpu_cache_flush":false,"n_parallel":null,"cooldown_interval":0.0},"tuner_options":{"search":"xgb","early_stopping":null,"n_trial":null,"loss_type":"rank-binary","feature_type":"knob","keep_layout":true,"transfer":true,"rewrite":true,"layout":null},"priority":5,"labels":{"branch":"main"},"group":null}',5,'succeeded','publish',NULL,'{"target":{"text":"llvm -mcpu=znver3","threads":2},"device":{"key":"AMD EPYC 7R13 avx2 t2","name":"AMD EPYC 7R13","threads":2},"toolchain":{"engine":"relay","tvm":"0.19.0","llvm":"22.1.8"}}','llvm -mcpu=znver3 -num-cores=2','AMD EPYC 7R13 avx2 t2','relay/tvm-0.19.0/llvm-22.1.8',1,1,NULL,NULL,2,2,'a-cd98c950d629','2026-03-01 12:00:00.000000',NULL,NULL,'2026-03-01 12:00:00.000000','2026-03-01 12:00:00.000000');
+INSERT INTO "jobs" VALUES('j-01kjmma2g0mxyvnasg7n','local',NULL,NULL,'97ff8a35544dcf40ad84047074439dd6aa3a0be469ea578a1b1c017d939ec61c','{"model_digest":"97ff8a35544dcf40ad84047074439dd6aa3a0be469ea578a1b1c017d939ec61c","budget":{"trials":64,"seconds":null},"target":"native","threads":null,"tuner":"auto","runner":"local","rpc":null,"device":null,"precision":"f32","accuracy":{"max_rel":null,"top1":null},"bundle_format":"shared","input_shapes":{},"measure":{"number":1,"repeat":3,"min_repeat_ms":10,"timeout":10.0,"enable_cpu_cache_flush":false,"n_parallel":null,"cooldown_interval":0.0},"tuner_options":{"search":"xgb","early_stopping":null,"n_trial":null,"loss_type":"rank-binary","feature_type":"knob","keep_layout":true,"transfer":true,"rewrite":true,"layout":null},"priority":5,"labels":{},"group":null}',5,'running',NULL,NULL,NULL,NULL,NULL,NULL,1,1,'w','2026-03-01 12:01:00.000000',0,0,NULL,'2026-03-01 12:00:00.000000',NULL,NULL,'2026-03-01 12:00:00.000000',NULL);
 CREATE TABLE model_owners (
 	model_digest VARCHAR(64) NOT NULL, 
 	owner VARCHAR(100) NOT NULL, 
@@ -167,7 +167,7 @@ CREATE TABLE quarantined_devices (
 	until DATETIME NOT NULL, 
 	CONSTRAINT pk_quarantined_devices PRIMARY KEY (id)
 );
-INSERT INTO "quarantined_devices" VALUES('tracker:9190/board/device:9090','j-01kjmma2g0zq0bv71q70','gone','2026-03-01 12:00:00.000000','2026-03-01 12:10:00.000000');
+INSERT INTO "quarantined_devices" VALUES('tracker:9190/board/device:9090','j-01kjmma2g0vhd1jrynbc','gone','2026-03-01 12:00:00.000000','2026-03-01 12:10:00.000000');
 CREATE TABLE records (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	job_id VARCHAR(40) NOT NULL, 
@@ -189,8 +189,8 @@ CREATE TABLE records (
 	calibration DOUBLE, 
 	CONSTRAINT uq_records_job_id_workload_digest_schedule_digest UNIQUE (job_id, workload_digest, schedule_digest)
 );
-INSERT INTO "records" VALUES(1,'j-01kjmma2g0zq0bv71q70','d6a98598212ed729f5b9a4d1b7ff4dcc1341bbfc740993325b9107298521422f','dense','llvm -mcpu=znver3 -num-cores=2','AMD EPYC 7R13 avx2 t2','relay/tvm-0.19.0/llvm-22.1.8','autotvm','ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb','a',0.0015,'[0.001,0.002]',NULL,NULL,0,'host:1:2','2026-03-01 12:00:00.000000',9.1e-05);
-INSERT INTO "records" VALUES(2,'j-01kjmma2g0zq0bv71q70','d6a98598212ed729f5b9a4d1b7ff4dcc1341bbfc740993325b9107298521422f','dense','llvm -mcpu=znver3 -num-cores=2','AMD EPYC 7R13 avx2 t2','relay/tvm-0.19.0/llvm-22.1.8','autotvm','3e23e8160039594a33894f6564e1b1348bbd7a0088d42c4acb73eeaed59c009d','b',NULL,'[]','build_error','it broke',0,'host:1:2','2026-03-01 12:00:00.000000',NULL);
+INSERT INTO "records" VALUES(1,'j-01kjmma2g0vhd1jrynbc','d6a98598212ed729f5b9a4d1b7ff4dcc1341bbfc740993325b9107298521422f','dense','llvm -mcpu=znver3 -num-cores=2','AMD EPYC 7R13 avx2 t2','relay/tvm-0.19.0/llvm-22.1.8','autotvm','ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb','a',0.0015,'[0.001,0.002]',NULL,NULL,0,'host:1:2','2026-03-01 12:00:00.000000',9.1e-05);
+INSERT INTO "records" VALUES(2,'j-01kjmma2g0vhd1jrynbc','d6a98598212ed729f5b9a4d1b7ff4dcc1341bbfc740993325b9107298521422f','dense','llvm -mcpu=znver3 -num-cores=2','AMD EPYC 7R13 avx2 t2','relay/tvm-0.19.0/llvm-22.1.8','autotvm','3e23e8160039594a33894f6564e1b1348bbd7a0088d42c4acb73eeaed59c009d','b',NULL,'[]','build_error','it broke',0,'host:1:2','2026-03-01 12:00:00.000000',NULL);
 CREATE TABLE shared_rounds (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	job_id VARCHAR(40) NOT NULL, 
@@ -217,7 +217,7 @@ CREATE TABLE shared_rounds (
 	failure JSON, 
 	CONSTRAINT fk_shared_rounds_job_id FOREIGN KEY(job_id) REFERENCES jobs (id) ON DELETE CASCADE
 );
-INSERT INTO "shared_rounds" VALUES(1,'j-01kjmma2g0t6zcmn463e',1,'open','d6a98598212ed729f5b9a4d1b7ff4dcc1341bbfc740993325b9107298521422f','dense','autotvm','llvm -mcpu=znver3 -num-cores=2','AMD EPYC 7R13 avx2 t2','relay/tvm-0.19.0/llvm-22.1.8','{"target":"llvm -mcpu=znver3","threads":2}',8,0,NULL,'leader''s',NULL,NULL,NULL,'2026-03-01 12:00:00.000000',NULL,NULL,NULL,NULL);
+INSERT INTO "shared_rounds" VALUES(1,'j-01kjmma2g0mxyvnasg7n',1,'open','d6a98598212ed729f5b9a4d1b7ff4dcc1341bbfc740993325b9107298521422f','dense','autotvm','llvm -mcpu=znver3 -num-cores=2','AMD EPYC 7R13 avx2 t2','relay/tvm-0.19.0/llvm-22.1.8','{"target":"llvm -mcpu=znver3","threads":2}',8,0,NULL,'leader''s',NULL,NULL,NULL,'2026-03-01 12:00:00.000000',NULL,NULL,NULL,NULL);
 CREATE TABLE tokens (
 	id VARCHAR(40) NOT NULL, 
 	secret_digest VARCHAR(64) NOT NULL, 
@@ -250,7 +250,7 @@ CREATE TABLE tuning_tasks (
 	CONSTRAINT pk_tuning_tasks PRIMARY KEY (job_id, position), 
 	CONSTRAINT fk_tuning_tasks_job_id FOREIGN KEY(job_id) REFERENCES jobs (id) ON DELETE CASCADE
 );
-INSERT INTO "tuning_tasks" VALUES('j-01kjmma2g0zq0bv71q70',0,'dense_pack.x86','d6a98598212ed729f5b9a4d1b7ff4dcc1341bbfc740993325b9107298521422f','dense','dense 1×512 ∗ 10×512',2,10240.0,1099511627776,0,16,64.0,12.5);
+INSERT INTO "tuning_tasks" VALUES('j-01kjmma2g0vhd1jrynbc',0,'dense_pack.x86','d6a98598212ed729f5b9a4d1b7ff4dcc1341bbfc740993325b9107298521422f','dense','dense 1×512 ∗ 10×512',2,10240.0,1099511627776,0,16,64.0,12.5);
 CREATE TABLE webhook_deliveries (
 	id VARCHAR(40) NOT NULL, 
 	job_id VARCHAR(40) NOT NULL, 
@@ -263,7 +263,7 @@ CREATE TABLE webhook_deliveries (
 	CONSTRAINT pk_webhook_deliveries PRIMARY KEY (id), 
 	CONSTRAINT fk_webhook_deliveries_job_id FOREIGN KEY(job_id) REFERENCES jobs (id) ON DELETE CASCADE
 );
-INSERT INTO "webhook_deliveries" VALUES('w-1','j-01kjmma2g0zq0bv71q70',1,'2026-03-01 12:00:00.000000','2026-03-01 12:00:00.000000',NULL,503,'the receiver answered 503');
+INSERT INTO "webhook_deliveries" VALUES('w-1','j-01kjmma2g0vhd1jrynbc',1,'2026-03-01 12:00:00.000000','2026-03-01 12:00:00.000000',NULL,503,'the receiver answered 503');
 CREATE TABLE webhooks (
 	job_id VARCHAR(40) NOT NULL, 
 	url TEXT NOT NULL, 
@@ -271,7 +271,7 @@ CREATE TABLE webhooks (
 	CONSTRAINT pk_webhooks PRIMARY KEY (job_id), 
 	CONSTRAINT fk_webhooks_job_id FOREIGN KEY(job_id) REFERENCES jobs (id) ON DELETE CASCADE
 );
-INSERT INTO "webhooks" VALUES('j-01kjmma2g0zq0bv71q70','https://ci.example/hook','whsec_AAAA');
+INSERT INTO "webhooks" VALUES('j-01kjmma2g0vhd1jrynbc','https://ci.example/hook','whsec_AAAA');
 CREATE TABLE workers (
 	id TEXT NOT NULL, 
 	hostname TEXT NOT NULL, 
@@ -317,6 +317,7 @@ CREATE INDEX ix_jobs_state_created_at ON jobs (state, created_at);
 CREATE INDEX ix_jobs_owner_started_at ON jobs (owner, started_at);
 CREATE INDEX ix_jobs_state_priority_owner_created_at_id ON jobs (state, priority, owner, created_at, id);
 CREATE INDEX ix_jobs_token_id_state ON jobs (token_id, state);
+CREATE INDEX ix_jobs_leased ON jobs (lease_expires_at) WHERE lease_expires_at IS NOT NULL;
 CREATE INDEX ix_model_owners_owner ON model_owners (owner);
 CREATE INDEX ix_artifacts_best ON artifacts (model_digest, target, device_key, published_median);
 CREATE INDEX ix_artifacts_job_id ON artifacts (job_id);

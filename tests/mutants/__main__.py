@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import random
 import shutil
@@ -20,6 +21,7 @@ from pathlib import Path
 
 from cosmic_ray import mutating, plugins
 from cosmic_ray.commands import init
+from cosmic_ray.operators.operator import Operator
 from cosmic_ray.work_db import WorkDB, use_db
 from cosmic_ray.work_item import MutationSpec
 
@@ -80,8 +82,9 @@ def _sample() -> list[tuple[str, MutationSpec]]:
         places: dict[tuple[str, tuple[int, int]], list[MutationSpec]] = {}
         for spec in _mutations(area):
             places.setdefault((str(spec.module_path), spec.start_pos), []).append(spec)
-        for place in chooser.sample(sorted(places), count):
-            chosen.append((name, chooser.choice(places[place])))
+        in_turn = chooser.sample(sorted(places), len(places))
+        some = (chooser.choice(places[place]) for place in in_turn)
+        chosen += [(name, spec) for spec in itertools.islice(filter(_compiles, some), count)]
     return chosen
 
 
@@ -90,6 +93,20 @@ def _mutations(area: Area) -> list[MutationSpec]:
         init([Path(module) for module in area.modules], database, {})
         found = [spec for item in database.work_items for spec in item.mutations]
     return [spec for spec in found if not spec.operator_name.startswith(_IN_ANNOTATIONS)]
+
+
+def _compiles(spec: MutationSpec) -> bool:
+    """Whether it is a program: the star before keyword-only parameters looks like an operator too."""
+    code = mutating.mutate_code(Path(spec.module_path).read_text(), _operator(spec), spec.occurrence)
+    try:
+        compile(code, spec.module_path, "exec")
+    except SyntaxError:
+        return False
+    return True
+
+
+def _operator(spec: MutationSpec) -> Operator:
+    return plugins.get_operator(spec.operator_name)(**spec.operator_args)
 
 
 def _name(spec: MutationSpec) -> str:
@@ -101,10 +118,7 @@ def _killer(area: Area, spec: MutationSpec, tiers: tuple[str, ...]) -> str:
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         copy = Path(folder) / "checkout"
         shutil.copytree(_ROOT, copy, ignore=shutil.ignore_patterns(".git", ".mypy_cache", "__pycache__", "build"))
-        operator = plugins.get_operator(spec.operator_name)(**spec.operator_args)
-        _, mutated = mutating.apply_mutation(copy / spec.module_path, operator, spec.occurrence)
-        if mutated is None:
-            raise SystemExit(f"{_name(spec)}: no such mutant")
+        mutating.apply_mutation(copy / spec.module_path, _operator(spec), spec.occurrence)
         for tier in tiers:
             wanted = ["-m", "unit or smoke"] if tier == "quick" else []
             for tests in (area.tests, ()):

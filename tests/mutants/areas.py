@@ -1,4 +1,4 @@
-"""What is mutated, and which tests are tried first on each mutant."""
+"""What is mutated, and the tests of all tiers that are to notice."""
 
 from __future__ import annotations
 
@@ -9,37 +9,61 @@ from dataclasses import dataclass
 class Area:
     modules: tuple[str, ...]
     tests: tuple[str, ...]
-    """Files and folders of all tiers; a mutant that lives through them meets all other tests as well."""
+    """Under ``tests/``, the likeliest to notice first."""
 
 
 AREAS = {
     "claims": Area(
-        modules=("storage/jobs.py",),
-        tests=("tests/unit/storage", "tests/unit/worker", "tests/contract/storage/test_jobs.py"),
+        modules=("storage/jobs.py", "storage/queue.py"),
+        tests=(
+            "unit/storage/test_queue.py",
+            "unit/storage/test_jobs.py",
+            "unit/storage/test_attempts.py",
+            "unit/storage/test_quotas.py",
+            "unit/worker/test_claiming.py",
+            "unit/worker/test_leases.py",
+            "unit/api/test_jobs.py",
+        ),
     ),
     "leases": Area(
         modules=("worker/leases.py",),
-        tests=("tests/unit/worker", "tests/contract/worker", "tests/system/worker"),
+        tests=(
+            "unit/worker/test_leases.py",
+            "unit/worker/test_recovery.py",
+            "unit/worker/test_sharing_losses.py",
+            "system/worker/test_shutdown.py",
+        ),
     ),
     "quotas": Area(
         modules=("storage/quotas.py",),
-        tests=("tests/unit/storage", "tests/unit/api/test_quotas.py", "tests/unit/api/test_tokens.py"),
+        tests=("unit/storage/test_quotas.py", "unit/storage/test_queue.py", "unit/api/test_quotas.py"),
     ),
     "scopes": Area(
         modules=("api/transport/credentials.py", "domain/tokens.py"),
-        tests=("tests/unit/api",),
+        tests=(
+            "unit/api/test_access.py",
+            "unit/api/test_login.py",
+            "unit/api/test_tokens.py",
+            "unit/api/test_owners.py",
+            "unit/api/test_http.py",
+            "unit/api/test_watching.py",
+        ),
     ),
     "timing": Area(
         modules=("tuner/timing.py",),
-        tests=("tests/unit/tuner", "tests/contract/tuner/engines/test_host_side.py"),
+        tests=(
+            "unit/tuner/test_timing.py",
+            "unit/tuner/test_benchmark.py",
+            "contract/tuner/engines/test_host_side.py",
+        ),
     ),
     "verification": Area(
         modules=("tuner/verification.py", "tuner/engines/reference/comparing.py"),
         tests=(
-            "tests/unit/tuner",
-            "tests/unit/worker/test_precisions.py",
-            "tests/contract/tuner/engines/reference",
-            "tests/contract/tuner/engines/test_host_side.py",
+            "unit/tuner/test_verification.py",
+            "unit/worker/test_precisions.py",
+            "contract/tuner/engines/reference/test_arrays.py",
+            "contract/tuner/engines/test_host_side.py",
         ),
     ),
 }

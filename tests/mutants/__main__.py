@@ -1,9 +1,9 @@
 """Mutation testing of the code that must not be wrong: ``./run mutants``.
 
 cosmic-ray finds the places and makes the mutants. A fixed seed picks as many of each area, no two at one place. Each
-mutant lives in a copy of the checkout, where the tests of its area run until one fails: those of ``./run test`` first, then
-those of ``./run test --all``. Exit status: 1 where the quick tier kills less than 80 % of the mutants, or where all
-tests let one live that ``equivalent.txt`` does not list.
+mutant lives in a copy of the checkout, where the tests of its area run until one fails: those of ``./run test`` first,
+then those of ``./run test --all``. Exit status: 1 where the quick tier kills less than 80 % of the mutants, or where
+all tests let one live that ``equivalent.txt`` does not list.
 """
 
 from __future__ import annotations

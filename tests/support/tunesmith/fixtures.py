@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from domain.jobs import JobState
 from storage import jobs
 from tests.support.api.factories import TOKEN, Service, make_service
 from tests.support.api.live import serving
@@ -50,11 +51,10 @@ def worker(service: Service) -> Iterator[ScriptedWorker]:
 
     def work() -> None:
         while not done.wait(0.02):
-            for job_id, _ in service.publisher.published:
-                with service.database.reading() as session:
-                    queued = jobs.get(session, job_id).state == "queued"
-                if queued:
-                    made.run(job_id)
+            with service.database.reading() as session:
+                queued, _ = jobs.page(session, limit=100, state=JobState.QUEUED)
+            for job in reversed(queued):
+                made.run(job.id)
 
     thread = threading.Thread(target=work)
     thread.start()

@@ -223,7 +223,7 @@ def test_ctrl_c_stops_the_waiting_only(url: str, client: Client, onnx: Path, ser
                 break
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=20)
-    job = service.publisher.published[0][0]
+    (job,) = (each.id for each in client.jobs())
     assert process.returncode == 130
     assert f"tunesmith status {job} --watch" in err
     assert "Traceback" not in err

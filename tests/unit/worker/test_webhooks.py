@@ -356,7 +356,7 @@ def _ids(received: list[Received]) -> set[str]:
 def test_what_cannot_be_put_together_is_tried_again_later(
     bench: Bench, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending.webhook_messages, "compose", lambda *_: 1 / 0)
+    monkeypatch.setattr(sending, "compose", lambda *_: 1 / 0)
     found = attempt(bench, couriers(bench), ended(bench, receiver.url))
     assert found.last_error == "it could not be sent: ZeroDivisionError"
     assert found.next_attempt_at is not None
@@ -366,7 +366,7 @@ def test_a_worker_sends_beside_its_job(bench: Bench, receiver: Receiver) -> None
     runtime = bench.runtime(look_seconds=0.02, heartbeat_seconds=60, webhook_hosts="127.0.0.1")
     runtime.id = "host:12:1"
     job_id = ended(bench, receiver.url)
-    threads = reaper.start(runtime, lambda *_: None, lambda _: 0)
+    threads = reaper.start(runtime)
     until(lambda: delivery(bench, job_id).delivered_at is not None)
     runtime.shutdown.set()
     for thread in threads:

@@ -27,6 +27,7 @@ from storage import artifacts, events, jobs, records, workers
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
 from tests.support.api.factories import AUTHORIZED, TOKEN, FakePublisher
+from tests.support.worker.fixtures import OneJob
 from tuner import catalogue, environments, operators
 from tuner.extraction import InstalledPlanner
 from tuner.inspection import Inspector
@@ -34,7 +35,6 @@ from tuner.session import EngineSession
 from tuner.settings import TunerSettings
 from worker import clock
 from worker.engines import Heard, InstalledEngines, Surroundings
-from worker.runtime import Runtime
 from worker.settings import WorkerSettings
 
 QUICK = {"number": 1, "repeat": 1, "min_repeat_ms": 1}
@@ -71,10 +71,10 @@ class Service:
         assert answer.status_code == 202, answer.text
         return str(answer.json()["id"])
 
-    def runtime(self) -> Runtime:
+    def runtime(self) -> OneJob:
         """Another worker."""
         settings = WorkerSettings(home=self.home, cancel_poll_seconds=0.1, benchmark_seconds=0.001)
-        return Runtime(database=self.database, blobs=self.blobs, engines=self, settings=settings)
+        return OneJob(database=self.database, blobs=self.blobs, engines=self, settings=settings)
 
     @cached_property
     def worker(self) -> Worker:

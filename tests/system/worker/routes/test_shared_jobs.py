@@ -25,6 +25,7 @@ from storage import shared_rounds, workers
 from tests.support import models
 from tests.support.models import _floats, _node
 from tests.support.rpc.boards import KEY, rack
+from tests.support.worker.fixtures import OneJob
 from tests.system.worker.routes.service import Service
 from tuner import catalogue, devicelock, environments, racing
 from tuner.session import EngineSession
@@ -34,7 +35,6 @@ from worker.engines import InstalledEngines
 from worker.pipeline import builds, helping
 from worker.pipeline.builds import Build
 from worker.pipeline.work import Work
-from worker.runtime import Runtime
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
@@ -48,8 +48,8 @@ class Pair:
     service: Service
     there: Service
     """The same one as the helper sees it."""
-    leader: Runtime
-    helper: Runtime
+    leader: OneJob
+    helper: OneJob
     rounds: int = 0
     """That the helper ended."""
     trials: defaultdict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))

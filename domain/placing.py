@@ -45,9 +45,14 @@ class Host:
 
 def resolve(request: JobRequest, host: Host) -> tuple[Target, Device]:
     """Raises UnknownTarget, UnsupportedTarget for what the host cannot run, InvalidOption."""
+    device = _device(request, check_text(request.target), host)
+    return Target(text=text_for(request, host), threads=device.threads), device
+
+
+def text_for(request: JobRequest, host: Host) -> str:
+    """What ``native`` stands for on the host, or the target that the request names. Raises UnknownTarget."""
     text = check_text(request.target)
-    device = _device(request, text, host)
-    return Target(text=host.native if text == NATIVE else text, threads=device.threads), device
+    return host.native if text == NATIVE else text
 
 
 def check_tracker(request: JobRequest) -> None:

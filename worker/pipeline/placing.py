@@ -29,12 +29,15 @@ class Place:
 
 def resolve(request: JobRequest, hellos: Mapping[str, Hello]) -> Place:
     """``hellos`` by engine, the preferred one first. Raises UnknownTarget, UnsupportedTarget, InvalidOption."""
-    target, device = placing.resolve(request, _host(request, list(hellos.values())))
-    refusals = {name: _refusal(target.text, hello) for name, hello in hellos.items()}
+    host = _host(request, list(hellos.values()))
+    text = placing.text_for(request, host)
+    refusals = {name: _refusal(text, hello) for name, hello in hellos.items()}
     engines = tuple(name for name, refusal in refusals.items() if refusal is None)
     for refusal in refusals.values():
         if refusal is not None and not engines:
             raise refusal
+    # After the engines were asked: what none of them compiles for needs no device.
+    target, device = placing.resolve(request, host)
     return Place(target=target, device=device, engines=engines)
 
 

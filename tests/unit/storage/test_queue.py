@@ -211,7 +211,7 @@ def test_the_first_is_found_by_an_index_and_none_is_hidden(session: Session) -> 
     """However many wait: one worker cannot do the first three thousand, and reads on."""
     add_jobs(session, *(queued(f"j-{number:05}", number) for number in range(MANY)))
     add_jobs(session, *(queued(f"j-ended-{number:05}", number, state=JobState.FAILED) for number in range(MANY)))
-    add_jobs(session, running("lost", "ann", 0, lease=-1), running("bobs", "bob", 0), queued("bob-1", owner="bob"))
+    add_jobs(session, running("lost", "ann", -1, lease=-1), running("bobs", "bob", 0), queued("bob-1", owner="bob"))
     session.execute(text("ANALYZE"))
     plans = explained(session)
     assert "ix_jobs_state_priority_owner_created_at_id" in plans

@@ -36,7 +36,7 @@ def test_every_example_runs(
             space["client"] = client
     out = capsys.readouterr().out
     assert "Tuned runs 1.40× as fast as untuned." in out
-    assert "unknown_tuner" in out
+    assert "unknown tuner 'autotvn'" in out
     assert "12 trials in the tuner's own format" in out
     assert Path("model.tar").is_file()
     assert len(list(Path("bundles").iterdir())) == 1

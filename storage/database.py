@@ -32,6 +32,7 @@ from storage.folders import making
 from storage.migrations import running
 
 DEFAULT_TIMEOUT = 30.0
+_SYNCHRONOUS = "FULL"
 _OPTIONS: dict[str, Any] = {
     "json_serializer": codec.to_json,
     "hide_parameters": True,  # errors are logged, and some statements carry secrets
@@ -167,7 +168,7 @@ def _sqlite(url: URL, timeout: float, *, begin: str, query_only: bool = False, *
     def prepare(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # the driver begins nothing by itself
         connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute(f"PRAGMA synchronous={_SYNCHRONOUS}")
         connection.execute("PRAGMA foreign_keys=ON")
         if query_only:
             connection.execute("PRAGMA query_only=ON")

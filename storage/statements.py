@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from sqlalchemy import BigInteger, CursorResult, Delete, String, Update, func, literal, select
+from sqlalchemy import BigInteger, CursorResult, Delete, FromClause, String, Update, func, literal, select
 from sqlalchemy import cast as cast_to
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
@@ -26,13 +26,15 @@ def changed(session: Session, statement: Update | Delete) -> int:
 
 def add_missing(session: Session, table: type[Base], rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]) -> int:
     """Insert the rows whose ``key`` is not taken; return how many those were."""
-    added = 0
-    for start in range(0, len(rows), _ROWS_AT_ONCE):
-        statement = _insert(session, table).values(rows[start : start + _ROWS_AT_ONCE])
-        statement = statement.on_conflict_do_nothing(index_elements=key)
-        result = session.execute(statement, execution_options={"preserve_rowcount": True})
-        added += cast("CursorResult[Any]", result).rowcount
-    return added
+    insert = _insert(session, table.__table__).on_conflict_do_nothing(index_elements=key)
+    options = {"preserve_rowcount": True}
+    if len(rows) == 1:
+        # The row as parameters: the statement is compiled once, not for each trial.
+        found = [session.execute(insert, dict(rows[0]), execution_options=options)]
+    else:
+        parts = (rows[start : start + _ROWS_AT_ONCE] for start in range(0, len(rows), _ROWS_AT_ONCE))
+        found = [session.execute(insert.values(part), execution_options=options) for part in parts]
+    return sum(cast("CursorResult[Any]", result).rowcount for result in found)
 
 
 def put(session: Session, table: type[Base], row: Mapping[str, Any], *, key: Sequence[str]) -> None:
@@ -76,6 +78,6 @@ def now(session: Session, wall: Callable[[], datetime] = lambda: datetime.now(UT
     return cast("datetime", session.scalar(select(func.clock_timestamp()))).astimezone(UTC)
 
 
-def _insert(session: Session, table: type[Base]) -> Any:
+def _insert(session: Session, table: type[Base] | FromClause) -> Any:
     make = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[session.get_bind().dialect.name]
     return make(table)

@@ -24,6 +24,7 @@ from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
 from tests.support.worker.scripted import SPEC, Script
 from tests.support.worker.team import Team, gathered
+from tuner import timing
 from worker import clock
 from worker.runtime import Runtime
 from worker.settings import WorkerSettings
@@ -148,6 +149,8 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def bench(tmp_path: Path, migrated: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     monkeypatch.setenv("TUNESMITH_LOCK_FOLDER", str(tmp_path / "locks"))
+    # Between runs of scripted engines no core has to cool down.
+    monkeypatch.setattr(timing, "PAUSE_SECONDS", 0.0)
     home = tmp_path / "home"
     home.mkdir()
     shutil.copy(migrated, home / "db.sqlite3")

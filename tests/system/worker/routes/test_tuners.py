@@ -124,7 +124,8 @@ def test_an_engine_and_a_worker_killed_in_mid_search_cost_no_trial_twice(service
         if len(measured) == 3:
             killed.append(engine)
             kill(engine)
-        if len(measured) == 6:
+        # What the first engine had measured by then may still come before its end is noticed.
+        if len(measured) >= 6 and engine is not killed[0]:
             raise Killed
 
     service.hear = hear

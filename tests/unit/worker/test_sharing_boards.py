@@ -21,6 +21,8 @@ from tuner import devicelock
 from worker import clock
 from worker.pipeline import helping, searching
 
+pytestmark = pytest.mark.alone
+
 BOARD: dict[str, Any] = {
     "target": "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72",
     "threads": 4,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from sqlalchemy import BigInteger, CursorResult, Delete, FromClause, String, Update, func, literal, select
+from sqlalchemy import BigInteger, CursorResult, Delete, String, Table, Update, func, literal, select
 from sqlalchemy import cast as cast_to
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
@@ -26,7 +26,7 @@ def changed(session: Session, statement: Update | Delete) -> int:
 
 def add_missing(session: Session, table: type[Base], rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]) -> int:
     """Insert the rows whose ``key`` is not taken; return how many those were."""
-    insert = _insert(session, table.__table__).on_conflict_do_nothing(index_elements=key)
+    insert = _insert(session, cast("Table", table.__table__)).on_conflict_do_nothing(index_elements=key)
     options = {"preserve_rowcount": True}
     if len(rows) == 1:
         # The row as parameters: the statement is compiled once, not for each trial.
@@ -78,6 +78,6 @@ def now(session: Session, wall: Callable[[], datetime] = lambda: datetime.now(UT
     return cast("datetime", session.scalar(select(func.clock_timestamp()))).astimezone(UTC)
 
 
-def _insert(session: Session, table: type[Base] | FromClause) -> Any:
+def _insert(session: Session, table: type[Base] | Table) -> Any:
     make = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[session.get_bind().dialect.name]
     return make(table)

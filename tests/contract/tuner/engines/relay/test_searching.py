@@ -140,7 +140,7 @@ told = {}
 for name, options in OPTIONS.items():
     taught = tuner(key(28, 64), history, **options)
     space = taught.task.config_space
-    before = [taught._done, taught.exhausted]
+    before = [len(taught._progress.measured), taught.exhausted]
     order, _ = rounds(taught, 100)
     costs = sorted(cost(space.get(place)) for place in order)
     ranks = [costs.index(cost(space.get(place))) for place in order]

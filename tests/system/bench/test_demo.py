@@ -11,6 +11,7 @@ from tests.support import serving
 from tuner import catalogue
 
 
+@pytest.mark.alone
 @pytest.mark.engine
 @pytest.mark.timeout(600)
 def test_the_demo_tunes_a_real_model_and_leaves_nothing_running(tmp_path: Path) -> None:

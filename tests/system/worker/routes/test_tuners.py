@@ -125,9 +125,11 @@ def test_an_engine_and_a_worker_killed_in_mid_search_cost_no_trial_twice(service
             killed.append(engine)
             kill(engine)
         # What the first engine had measured by then may still come before its end is noticed.
-        if len(measured) >= 6 and engine is not killed[0]:
+        if len(measured) >= 6 and engine is not killed[0] and not has_ended:
+            has_ended.append(True)
             raise Killed
 
+    has_ended: list[bool] = []
     service.hear = hear
     job_id = service.submit(networks.matmul(rows=24), tuner="metaschedule", trials=10)
     with pytest.raises(Killed):

@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from operator import itemgetter
 
 import anyio
-from fastapi.sse import ServerSentEvent
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from sqlalchemy.exc import SQLAlchemyError
 
 from domain.events import JobEvent
@@ -32,6 +32,8 @@ _BATCH = 1000
 _PAUSE_AFTER_TROUBLE = 2.0
 _CHECK_SECONDS = 30.0
 """A watcher's token may be revoked meanwhile."""
+_COMMENT_SECONDS = 15.0
+"""Proxies close connections that are silent for long; a comment also finds out that a watcher is gone."""
 
 
 class _Feed:
@@ -39,7 +41,7 @@ class _Feed:
 
     def __init__(self, last_id: int, keep: int) -> None:
         self._keep = keep
-        self._events: list[tuple[int, ServerSentEvent]] = []
+        self._events: list[tuple[int, bytes]] = []
         self.floor = self.head = last_id
         self.ended = False
         """Nothing comes after ``head``."""
@@ -54,8 +56,8 @@ class _Feed:
             self.floor = self._events[-self._keep - 1][0]
             del self._events[: -self._keep]
 
-    def after(self, last_id: int) -> list[ServerSentEvent]:
-        return [event for _, event in self._events[bisect_right(self._events, last_id, key=itemgetter(0)) :]]
+    def after(self, last_id: int) -> list[tuple[int, bytes]]:
+        return self._events[bisect_right(self._events, last_id, key=itemgetter(0)) :]
 
     def wake(self) -> None:
         self.news.set()
@@ -92,8 +94,11 @@ class EventHub:
 
     async def watch(
         self, job_id: str, last_id: int, *, is_allowed: Callable[[], bool] = lambda: True
-    ) -> AsyncGenerator[ServerSentEvent, None]:
-        """Everything after ``last_id``; ends with the job, when the server stops, or soon after ``is_allowed`` does."""
+    ) -> AsyncGenerator[bytes, None]:
+        """Everything after ``last_id``, and a comment now and then while there is nothing.
+
+        Ends with the job, when the server stops, or soon after ``is_allowed`` does.
+        """
         now = asyncio.get_running_loop().time
         check_at = now() + self._check_seconds
         with self._joined(job_id, last_id) as feed:
@@ -107,17 +112,17 @@ class EventHub:
                     found = await anyio.to_thread.run_sync(self._read, job_id, last_id)
                 else:
                     found = feed.after(last_id)
-                for event in found:
+                for event_id, event in found:
                     yield event
-                    last_id = int(event.id or 0)
+                    last_id = event_id
                 if found:
                     continue
                 if is_behind:
                     last_id = floor
                 elif feed.ended:
                     return
-                else:
-                    await _wait(news, check_at - now())
+                elif not await _wait(news, min(_COMMENT_SECONDS, check_at - now())):
+                    yield KEEPALIVE_COMMENT
 
     def wake(self) -> None:
         """Let all watchers see that the server is stopping. In their event loop."""
@@ -171,9 +176,9 @@ class EventHub:
                 pause = _PAUSE_AFTER_TROUBLE
             await _wait(self._due, pause)
 
-    def _read(self, job_id: str, last_id: int) -> list[ServerSentEvent]:
+    def _read(self, job_id: str, last_id: int) -> list[tuple[int, bytes]]:
         with self._database.reading() as session:
-            return [rendered(event) for event in events.after(session, job_id, last_id, self._keep)]
+            return [(event.id, rendered(event)) for event in events.after(session, job_id, last_id, self._keep)]
 
     def _read_new(self, heads: Mapping[str, int]) -> tuple[Mapping[str, Sequence[JobEvent]], set[str]]:
         """New events by job, and the jobs after whose events nothing will come."""
@@ -187,13 +192,14 @@ class EventHub:
         return fresh, ended if len(found) < self._batch else set()
 
 
-def rendered(event: JobEvent) -> ServerSentEvent:
+def rendered(event: JobEvent) -> bytes:
     data = json.dumps({**event.data, "at": event.at.isoformat()})
-    return ServerSentEvent(event=event.kind.value, raw_data=data, id=str(event.id))
+    return format_sse_event(event=event.kind.value, data_str=data, id=str(event.id))
 
 
-async def _wait(happened: asyncio.Event, seconds: float) -> None:
-    """Until it happened, but not longer than that."""
+async def _wait(happened: asyncio.Event, seconds: float) -> bool:
+    """Until it happened, but not longer than that; whether it did."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            await happened.wait()
+            return await happened.wait()
+    return False

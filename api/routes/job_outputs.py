@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
-from fastapi.sse import EventSourceResponse, ServerSentEvent
+from fastapi.sse import EventSourceResponse
 
 from api import problems, report_schemas, views
 from api.auth import Reader, is_still_valid
@@ -25,6 +25,8 @@ router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
 
 LOG_OFFSET_HEADER = "Tunesmith-Next-Offset"
 _LAST_ID = 2**63 - 1
+_UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+"""For proxies, which would hold events back."""
 _EVENT = {
     "type": "object",
     "properties": {"event": {"type": "string"}, "data": {"type": "string"}, "id": {"type": "string"}},
@@ -44,18 +46,17 @@ _JobDep = Annotated[Job, Depends(_job)]
 def _place(
     services: ServicesDep,
     job: _JobDep,
-    response: Response,
     last_event_id: Annotated[int | None, Header(ge=0, le=_LAST_ID, description="Go on after this event.")] = None,
     after: Annotated[
         int, Query(ge=0, le=_LAST_ID, description="The same for a first request, which browsers cannot add headers to.")
     ] = 0,
-) -> int:
-    """The event after which to go on; where nothing will ever follow it, the status says so."""
+) -> int | None:
+    """The event after which to go on; None where nothing will ever follow it."""
     last_id = after if last_event_id is None else last_event_id
     if job.state.is_final:
         with services.database.reading() as session:
             if not events.after(session, job.id, last_id, 1):
-                response.status_code = 204
+                return None
     return last_id
 
 
@@ -74,10 +75,16 @@ def _place(
     },
 )
 async def watch(
-    request: Request, services: ServicesDep, job: _JobDep, last_id: Annotated[int, Depends(_place)]
-) -> AsyncIterator[ServerSentEvent]:
+    request: Request, services: ServicesDep, job: _JobDep, last_id: Annotated[int | None, Depends(_place)]
+) -> Response:
     """Server-sent events of kind state, stage, progress and note, until the job ends."""
+    if last_id is None:
+        return Response(status_code=204)
     following = services.events.watch(job.id, last_id, is_allowed=partial(is_still_valid, request))
+    return EventSourceResponse(_counted(services, following), headers=_UNBUFFERED)
+
+
+async def _counted(services: Services, following: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     with services.metrics.watching():
         async with contextlib.aclosing(following):
             async for event in following:

@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import secrets
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -21,6 +22,9 @@ from tests.support.storage.buckets import Bucket
 pytest_plugins = ["tests.support.tiers"]
 _UMASK = os.umask(0)
 os.umask(_UMASK)
+# A shell has what it runs in the background ignore Ctrl-C, and that is inherited: tests send it to what they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -150,7 +150,7 @@ def test_missing_servers_are_told_and_stop_nothing(bare_path: Path, tmp_path: Pa
     [
         ("unit", "tests/unit -m unit"),
         ("--all", "--cov --cov-report=term:skip-covered --cov-report=html"),
-        ("", "-m unit or smoke"),
+        ("", "-m unit or integration or smoke"),
     ],
 )
 def test_each_tier_has_a_command(bare_path: Path, tmp_path: Path, argument: str, selected: str) -> None:

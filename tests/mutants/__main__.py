@@ -120,7 +120,7 @@ def _killer(area: Area, spec: MutationSpec, tiers: tuple[str, ...]) -> str:
         shutil.copytree(_ROOT, copy, ignore=shutil.ignore_patterns(".git", ".mypy_cache", "__pycache__", "build"))
         mutating.apply_mutation(copy / spec.module_path, _operator(spec), spec.occurrence)
         for tier in tiers:
-            wanted = ["-m", "unit or smoke"] if tier == "quick" else []
+            wanted = ["-m", "unit or integration or smoke"] if tier == "quick" else []
             if _fails(copy, [*wanted, *(f"tests/{each}" for each in area.tests)]):
                 return tier
     return ""

@@ -1,11 +1,13 @@
-"""The three tiers of tests, and how they share a machine.
+"""The tiers of tests, and how they share a machine.
 
-* unit: starts no process, and fails if it does.
+* unit: functions and classes by themselves.
+* integration: a whole API or a job's whole pipeline, in this process.
 * contract: against one real thing, such as an engine, a server or a browser.
 * system: the whole service, faults, deployment.
 
-A test's tier is the folder that it lies in. A test under ``unit`` that asks for an engine or a server, or is marked
+A test's tier is the folder that it lies in. One of the first two that asks for an engine or a server, or is marked
 ``contract``, belongs to that tier all the same: the same query runs on SQLite in one and on PostgreSQL in the other.
+Tests of the first two tiers start no process, and fail if they do.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from pathlib import Path
 
 import pytest
 
-TIERS = ("unit", "contract", "system")
+TIERS = ("unit", "integration", "contract", "system")
+_IN_PROCESS = TIERS[:2]
 _TESTS = Path(__file__).parents[1]
 _REAL = {"postgresql_server", "redis_server", "s3_server"}
 _STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system"}
@@ -27,7 +30,7 @@ _GATE, _LOCK = _TESTS / "conftest.py", Path(__file__)
 
 
 class _Guard:
-    """Notes which processes a unit test starts."""
+    """Notes which processes a test starts."""
 
     def __init__(self) -> None:
         self.started: list[str] | None = None
@@ -58,22 +61,22 @@ def _tier(item: pytest.Item) -> str:
     needs_more = _REAL & set(getattr(item, "fixturenames", ())) or any(
         item.get_closest_marker(name) for name in ("engine", "browser", "contract")
     )
-    return "contract" if folder == "unit" and needs_more else folder
+    return "contract" if folder in _IN_PROCESS and needs_more else folder
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Wait for the turn outside the test's own time limit."""
-    _guard.started = [] if item.get_closest_marker("unit") else None
+    _guard.started = [] if any(map(item.get_closest_marker, _IN_PROCESS)) else None
     with _turn(alone=item.get_closest_marker("alone") is not None):
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Fail a unit test that starts a process, in its fixtures or by itself."""
+    """Fail a test of the first tiers that starts a process, in its fixtures or by itself."""
     answer = yield
-    assert not _guard.started, f"a unit test starts no process; move it to tests/contract: {_guard.started}"
+    assert not _guard.started, f"this tier's tests start no process; move it to tests/contract: {_guard.started}"
     return answer
 
 

@@ -22,9 +22,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.integration.tunesmith.test_help import COMMANDS
 from tests.support.api.factories import TOKEN, Service
 from tests.support.tunesmith.stored import forget, tuned
-from tests.unit.tunesmith.test_help import COMMANDS
 from tunesmith import lockfile
 from tunesmith.client import Client
 from tunesmith.lockfile import Entry

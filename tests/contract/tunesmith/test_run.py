@@ -14,7 +14,7 @@ from domain.artifacts import Conditions, Variant
 from domain.tensors import TensorSpec
 from tests.support import models
 from tests.support.tuner.engines.fixtures import NOTHING_TUNED, home, start
-from tests.unit.tunesmith.test_cli import parsed, run
+from tests.support.tunesmith.commands import parsed, run
 from tuner import bundle, hostinfo, manifest, timing
 from tuner.timing import Timed
 from tunesmith.cli import arrays

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.api.factories import Service
-from tests.unit.tunesmith.test_cli import run
+from tests.support.tunesmith.commands import run
 from tunesmith.client import Client
 
 ROOT = Path(__file__).parents[3]

@@ -254,7 +254,7 @@ NEVER_BY_HTTP = {
     "not_found": "the base of those that come",
     "deleted": "the base of those that come",
     "no_worker": "a warning in the answer to a job that is taken",
-    "unavailable": "the bytes of an upload that another one removed: tests/unit/api/test_models.py has the race",
+    "unavailable": "the bytes of an upload that another one removed: tests/integration/api/test_models.py has the race",
     "broker_unavailable": "a job is taken all the same; readiness says not_ready",
     "unsupported_operators": "a plan says it of an engine; a job fails with it",
     "invalid_inputs": "of the client's run",

@@ -13,11 +13,18 @@ import pytest
 from sqlalchemy.orm import Session
 
 from domain.blobs import BlobStore
+from storage import database as storage_database
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
 from tests.support.servers.postgresql import PostgreSQL
 from tests.support.storage.buckets import Bucket
 from tests.support.storage.memory_blobs import MemoryBlobStore
+
+
+@pytest.fixture(autouse=True)
+def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lost power takes the test's database with it anyway; that commits are durable is a contract test's matter."""
+    monkeypatch.setattr(storage_database, "_SYNCHRONOUS", "OFF")
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.tunesmith.test_help import COMMANDS
+from tests.integration.tunesmith.test_help import COMMANDS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
 EVERYWHERE = {"--help", "-h", "--install-completion", "--show-completion", "--version"}

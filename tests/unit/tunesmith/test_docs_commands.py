@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.tunesmith.test_help import COMMANDS
+from tests.integration.tunesmith.test_help import COMMANDS
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "docs").rglob("*.yml"))]

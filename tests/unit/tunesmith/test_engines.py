@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.tunesmith.test_cli import run
+from tests.support.tunesmith.commands import run
 from tuner import environments
 from tuner.catalogue import EngineSpec
 

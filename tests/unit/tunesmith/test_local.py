@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.tunesmith.commands import run
 from tests.unit.tuner.test_bundle import MANIFEST, REPORT
-from tests.unit.tunesmith.test_cli import run
 from tuner import bundle
 from tunesmith.cli.local import Published, published, told
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.tunesmith.test_pull import LOCK
+from tests.integration.tunesmith.test_pull import LOCK
 from tunesmith import errors, lockfile
 from tunesmith.pulling import check_speed
 

@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
-from tests.unit.tunesmith.test_cli import run
+from tests.support.tunesmith.commands import run
 
 COMMANDS = {
     "serve": ("serve", "--port", "0"),

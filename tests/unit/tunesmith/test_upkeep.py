@@ -11,7 +11,7 @@ from storage import blob_owners
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
 from tests.support.storage.factories import NOW, add_model
-from tests.unit.tunesmith.test_cli import parsed, run
+from tests.support.tunesmith.commands import parsed, run
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ import re
 
 from fastapi.testclient import TestClient
 
+from tests.integration.dashboard.test_models_page import rows
 from tests.support.api.factories import Service
 from tests.support.dashboard.networks import CLASSIFIER
 from tests.support.dashboard.variety import Various
 from tests.support.dashboard.visitors import visitor
-from tests.unit.dashboard.test_models_page import rows
 
 
 def worker(page: str, host: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.api.scripted import ScriptedWorker
-from tests.unit.tunesmith.test_cli import parsed, run
+from tests.support.tunesmith.commands import parsed, run
 from tunesmith import downloads, requests
 from tunesmith.cli import reports
 from tunesmith.client import Client

@@ -13,7 +13,7 @@ import pytest
 from tests.support.api.factories import TOKEN, Service, make_service
 from tests.support.api.live import serving
 from tests.support.api.scripted import ScriptedWorker
-from tests.unit.tunesmith.test_cli import parsed, run
+from tests.support.tunesmith.commands import parsed, run
 from tunesmith import Budget, Client, errors
 from tunesmith.events import Event
 

@@ -8,12 +8,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from domain.tokens import Scope
+from tests.integration.dashboard.test_job_page import look
+from tests.integration.dashboard.test_models_page import model_of
 from tests.support.api.factories import Service
 from tests.support.dashboard.networks import CLASSIFIER, RESNET
 from tests.support.dashboard.seeding import Seeder
 from tests.support.dashboard.visitors import visitor
-from tests.unit.dashboard.test_job_page import look
-from tests.unit.dashboard.test_models_page import model_of
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from datetime import datetime
 import httpx
 import pytest
 
-from tests.unit.tunesmith.test_cli import parsed, run
+from tests.support.tunesmith.commands import parsed, run
 from tunesmith import errors
 from tunesmith.client import Client
 

@@ -9,8 +9,8 @@ import pytest
 
 from domain import errors
 from domain.jobs import AccuracyGate, JobState, Precision
+from tests.integration.worker.test_engines import artifact, run
 from tests.support.worker.fixtures import Bench
-from tests.unit.worker.test_engines import artifact, run
 from tuner import racing, verification
 
 VNNI = {"relay": ["f32", "bf16", "int8"]}

@@ -14,11 +14,11 @@ from fastapi.testclient import TestClient
 from api.dashboard.records import RecordOverview
 from storage import counts, records
 from storage.database import Database
+from tests.integration.dashboard.test_models_page import jobs_in, rows
 from tests.support.api.factories import Service
 from tests.support.dashboard.variety import Various
 from tests.support.dashboard.visitors import visitor
 from tests.support.storage.factories import record
-from tests.unit.dashboard.test_models_page import jobs_in, rows
 
 
 def test_an_empty_store_says_what_fills_it(client: TestClient) -> None:

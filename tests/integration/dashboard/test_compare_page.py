@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 
 from api.dashboard import compare
 from domain.artifacts import Timing
+from tests.integration.dashboard.test_models_page import jobs_in, rows
 from tests.support.api.factories import Service
 from tests.support.dashboard.networks import HOSTILE, RESNET
 from tests.support.dashboard.pages import Page
@@ -18,7 +19,6 @@ from tests.support.dashboard.seeding import Seeded, Seeder
 from tests.support.dashboard.variety import Various
 from tests.support.dashboard.visitors import visitor
 from tests.support.storage.factories import timing
-from tests.unit.dashboard.test_models_page import jobs_in, rows
 
 
 def row(page: str, name: str) -> str:

@@ -13,10 +13,10 @@ import pytest
 
 from api.transport.upload_slots import UploadSlots
 from domain import errors
+from tests.integration.api.test_rough_clients import connected, eventually
 from tests.support.api import callers
 from tests.support.api.factories import Service, make_service
 from tests.support.api.live import serving
-from tests.unit.api.test_rough_clients import connected, eventually
 
 
 def test_an_owner_has_half_of_the_slots() -> None:

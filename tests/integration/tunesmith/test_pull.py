@@ -13,8 +13,8 @@ import pytest
 from domain.artifacts import Artifact
 from tests.support.api.factories import Service
 from tests.support.api.scripted import DEVICE, TARGET, TOOLCHAIN
+from tests.support.tunesmith.commands import run
 from tests.support.tunesmith.stored import forget, tuned
-from tests.unit.tunesmith.test_cli import run
 from tunesmith import downloads
 from tunesmith.client import Client
 from tunesmith.models import Model

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.tunesmith.test_cli import parsed, run
+from tests.support.tunesmith.commands import parsed, run
 from tunesmith import errors, operator_spec
 from tunesmith.client import Client
 

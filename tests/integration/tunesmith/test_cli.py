@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import signal
@@ -15,23 +14,11 @@ import pytest
 from domain.jobs import Failure
 from tests.support.api.factories import Service
 from tests.support.api.scripted import ScriptedWorker
+from tests.support.tunesmith.commands import parsed, run
 from tuner.catalogue import ENGINES
-from tunesmith.cli.main import main
 from tunesmith.client import Client
 
 ROOT = Path(__file__).parents[3]
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    status = main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
-
-
-def parsed(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
-    status, out, err = run(capsys, *arguments, "--json")
-    assert status == 0, err
-    return json.loads(out)
 
 
 @pytest.mark.usefixtures("worker", "url")

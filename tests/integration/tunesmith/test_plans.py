@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.api.factories import TOOLCHAINS, Service
 from tests.support.api.scripted import ScriptedWorker
-from tests.unit.tunesmith.test_cli import parsed, run
+from tests.support.tunesmith.commands import parsed, run
 from tunesmith.cli import tune_command
 from tunesmith.client import Client
 

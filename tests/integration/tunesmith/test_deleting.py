@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.api.scripted import ScriptedWorker
-from tests.unit.tunesmith.test_cli import parsed, run
+from tests.support.tunesmith.commands import parsed, run
 from tunesmith import errors
 from tunesmith.client import Client
 

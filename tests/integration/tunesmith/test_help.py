@@ -16,7 +16,7 @@ import typer.main
 
 import tunesmith
 from domain.jobs import BundleFormat, JobState, Precision, RunnerKind, Tuner
-from tests.unit.tunesmith.test_cli import run
+from tests.support.tunesmith.commands import run
 from tunesmith import job_draft
 from tunesmith.cli import completion
 from tunesmith.cli.main import app

@@ -64,7 +64,8 @@ def _place(
     "/events",
     operation_id="watch_job",
     status_code=None,
-    response_class=EventSourceResponse,
+    # Not EventSourceResponse, which has FastAPI call a generator itself.
+    response_class=StreamingResponse,
     responses={
         200: {
             "description": "The events, and a comment now and then while there are none.",

@@ -121,7 +121,7 @@ def test_a_browser_is_told_when_nothing_more_will_come(client: TestClient, servi
 
 
 def test_silence_is_filled(service: Service, client: TestClient, job: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastapi.routing._PING_INTERVAL", 0.05)
+    monkeypatch.setattr("api.live.events._COMMENT_SECONDS", 0.05)
     with serving(service) as url, contextlib.closing(connect(url, job)) as watcher:
         received = b""
         while received.count(b": ping\n\n") < 3:

@@ -65,7 +65,8 @@ def _fatal() -> Iterator[Hostile]:
 
 def _read() -> Iterator[Hostile]:
     """onnx's own shape inference does not survive these: the process that reads the upload ends, and it is refused."""
-    flat = [tensor("w", [1, 1, 2, 2, 1], _UINT8, bytes(4))]
+    # One dimension too many is read from whatever lies there, and survived if that was a dimension before.
+    flat = [tensor("w", [1, 1, 2, 2, *[1] * 2000], _UINT8, bytes(4))]
     pixels = graph([node("ConvInteger", ["x", "w"], ["y"])], [end("x", (1, 1, 3, 3), _UINT8)], [_open("y", 4)], flat)
     yield Hostile(name="kernel_of_another_rank", content=model(pixels), reason="reader_ended")
 

@@ -13,13 +13,15 @@ import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from domain import tracing
+from domain.artifacts import Artifact, Report
 from domain.events import EventKind, JobEvent
-from domain.jobs import Budget, Job, JobRequest
+from domain.jobs import Budget, Failure, Job, JobRequest, Stage
 from domain.models import ModelFacts
 from domain.otel import OpenTelemetryTracer
 from domain.records import Record
 from domain.tokens import LOCAL_OWNER
-from storage import events, jobs, models, queue, records
+from domain.tuning_tasks import TuningTask
+from storage import artifacts, events, jobs, models, queue, records, stages, tuning_tasks
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
 from tests.support.worker.scripted import SPEC, Script
@@ -100,9 +102,39 @@ class Bench:
             wanted = JobRequest(model_digest=blob.digest, budget=budget, **request)
             return jobs.create(session, wanted, now=now, owner=owner).id
 
+    def run(self, **request: Any) -> str:
+        """A job that a worker has run; takes what ``job`` takes."""
+        job_id = self.job(**request)
+        self.runtime().run_job(job_id)
+        return job_id
+
     def get(self, job_id: str) -> Job:
         with self.database.reading() as session:
             return jobs.get(session, job_id)
+
+    def failure(self, job_id: str) -> Failure:
+        failure = self.get(job_id).failure
+        assert failure is not None
+        return failure
+
+    def artifact(self, job_id: str) -> Artifact:
+        with self.database.reading() as session:
+            found = artifacts.of_job(session, job_id)
+        assert found is not None, self.get(job_id).failure
+        return found
+
+    def report(self, job_id: str) -> Report:
+        return self.artifact(job_id).report
+
+    def outcome(self, job_id: str, stage: Stage) -> dict[str, Any]:
+        with self.database.reading() as session:
+            found = stages.outcome(session, job_id, stage)
+        assert found is not None
+        return found
+
+    def tasks(self, job_id: str) -> list[TuningTask]:
+        with self.database.reading() as session:
+            return tuning_tasks.of_job(session, job_id)
 
     def bury(self, job_id: str) -> None:
         """The lease of the worker that was killed is over."""

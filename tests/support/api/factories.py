@@ -12,6 +12,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from pydantic import SecretStr
+from starlette.routing import BaseRoute
 
 from api.app import create_app
 from api.settings import ApiSettings
@@ -172,6 +173,11 @@ class Service:
     home: Path
 
 
+_routes: dict[bool, list[BaseRoute]] = {}
+"""By whether metrics are open, for all applications: FastAPI puts each route together when it is first asked for, which
+takes longer than most tests."""
+
+
 def make_service(home: Path, *, planner: Planner | None = None, **settings: Any) -> Service:
     file = home / "db.sqlite3"
     if not file.exists():
@@ -189,6 +195,7 @@ def make_service(home: Path, *, planner: Planner | None = None, **settings: Any)
         planner=planner,
         logs=logs,
     )
+    app.router.routes = _routes.setdefault(app.state.services.settings.metrics_open, app.router.routes)
     return Service(app=app, database=database, blobs=blobs, publisher=publisher, planner=planner, logs=logs, home=home)
 
 

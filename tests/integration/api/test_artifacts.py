@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,6 +34,13 @@ def another(
     job = client.post("/v1/jobs", json=request).json()["id"]
     ScriptedWorker(service).run(job, gain=gain)
     return str(client.get(f"/v1/jobs/{job}").json()["artifact_id"])
+
+
+def found_best(client: TestClient, model: str, **params: str) -> tuple[int, str]:
+    """Status, and the best artifact's id or a code."""
+    answer = client.get("/v1/best", params={"model": model, **params})
+    body = answer.json()
+    return answer.status_code, body["artifact"]["id"] if answer.is_success else body["code"]
 
 
 def test_metadata_tell_where_it_comes_from(client: TestClient, artifact: str, job: str) -> None:
@@ -101,10 +109,7 @@ def test_the_best_is_the_fastest_and_says_why(client: TestClient, service: Servi
 
 
 def test_the_best_of_a_target_and_device(client: TestClient, service: Service, model: str, artifact: str) -> None:
-    def best(**params: str) -> tuple[int, str]:
-        answer = client.get("/v1/best", params={"model": model, **params})
-        body = answer.json()
-        return answer.status_code, body["artifact"]["id"] if answer.is_success else body["code"]
+    best = functools.partial(found_best, client, model)
 
     assert best(target="llvm -mcpu=znver3") == (200, artifact)
     assert best(target="llvm  -mcpu=znver3 -num-cores=2") == (200, artifact)
@@ -119,40 +124,31 @@ def test_the_best_of_a_target_and_device(client: TestClient, service: Service, m
 
 
 def test_the_best_of_a_toolchain(client: TestClient, service: Service, model: str, artifact: str) -> None:
-    def best(toolchain: str) -> tuple[int, str]:
-        answer = client.get("/v1/best", params={"model": model, "toolchain": toolchain})
-        body = answer.json()
-        return answer.status_code, body["artifact"]["id"] if answer.is_success else body["code"]
+    best = functools.partial(found_best, client, model)
 
     for known in ("relay", "relay/tvm-0.19.0", "relay/tvm-0.19.0/llvm-22.1.8"):
-        assert best(known) == (200, artifact)
+        assert best(toolchain=known) == (200, artifact)
     for other in ("relax", "relay/tvm-0.1", "relay/tvm-0.19.0/llvm-22", "rela%", "tvm-0.19.0"):
-        assert best(other) == (404, "artifact_not_found")
+        assert best(toolchain=other) == (404, "artifact_not_found")
 
 
 def test_the_best_of_an_input_shape(client: TestClient, service: Service, model: str, artifact: str) -> None:
     wide = another(client, service, model, gain=1.1, shape=[2, 3, 16, 8])
 
-    def best(*shapes: str) -> tuple[int, str]:
-        answer = client.get("/v1/best", params={"model": model, "input_shape": shapes})
-        body = answer.json()
-        return answer.status_code, body["artifact"]["id"] if answer.is_success else body["code"]
+    best = functools.partial(found_best, client, model)
 
-    assert best() == best("x:1,3,8,8") == (200, artifact)
-    assert best("x:2,3,16,8") == (200, wide)
-    assert best("x:1,3,9,9") == (404, "artifact_not_found")
-    assert best("y:1,3,8,8") == (404, "artifact_not_found")
-    assert best("x:1,-3") == best("1,3") == (400, "shape_mismatch")
+    assert best() == best(input_shape="x:1,3,8,8") == (200, artifact)
+    assert best(input_shape="x:2,3,16,8") == (200, wide)
+    assert best(input_shape="x:1,3,9,9") == (404, "artifact_not_found")
+    assert best(input_shape="y:1,3,8,8") == (404, "artifact_not_found")
+    assert best(input_shape="x:1,-3") == best(input_shape="1,3") == (400, "shape_mismatch")
     assert "for x:1,3,8,8" in client.get("/v1/best", params={"model": model}).json()["why"]
 
 
 def test_a_narrower_precision_is_the_best_only_where_it_is_asked_for(
     client: TestClient, service: Service, model: str
 ) -> None:
-    def best(**params: str) -> tuple[int, str]:
-        answer = client.get("/v1/best", params={"model": model, **params})
-        body = answer.json()
-        return answer.status_code, body["artifact"]["id"] if answer.is_success else body["code"]
+    best = functools.partial(found_best, client, model)
 
     half = another(client, service, model, gain=3.0, precision="fp16")
     assert best() == (404, "artifact_not_found")

@@ -82,17 +82,6 @@ def test_a_deleted_model_takes_its_artifacts_along(shop: Shop) -> None:
     assert shop.client.post("/v1/jobs", json=draft, headers=shop.ann).status_code == 202
 
 
-def test_a_model_at_work_stays(shop: Shop) -> None:
-    draft = {"model": shop.model, "input_shapes": SHAPES}
-    waiting = shop.client.post("/v1/jobs", json=draft, headers=shop.ann).json()["id"]
-    for who in (shop.ann, AUTHORIZED):
-        refused = shop.client.delete(f"/v1/models/{shop.model}", headers=who)
-        assert (refused.status_code, refused.json()["code"]) == (409, "model_in_use")
-        assert refused.json()["details"] == {"jobs": [waiting]}
-    shop.client.post(f"/v1/jobs/{waiting}:cancel", headers=shop.ann)
-    assert shop.ask("DELETE", f"/v1/models/{shop.model}", AUTHORIZED)[0] == 200
-
-
 def test_what_two_have_is_deleted_for_one(shop: Shop) -> None:
     assert upload(shop.client, shop.bob) == shop.model
     refused = shop.client.delete(f"/v1/artifacts/{shop.artifact}", headers=shop.bob)

@@ -33,12 +33,6 @@ def test_the_same_bytes_again_are_the_same_model(client: TestClient) -> None:
     assert len(client.get("/v1/models").json()["models"]) == 1
 
 
-def test_a_model_is_found_by_id_and_by_digest(client: TestClient) -> None:
-    model = client.put("/v1/models", content=b"bytes").json()
-    assert client.get(f"/v1/models/{model['id']}").json() == model
-    assert client.get(f"/v1/models/{model['digest']}").json() == model
-
-
 def test_rejected_bytes_are_not_kept(client: TestClient, service: Service) -> None:
     answer = client.put("/v1/models", content=b"bad bytes")
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_model")

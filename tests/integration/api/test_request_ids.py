@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from domain import logs
 from domain.logs import LogFormat, LogLevel
-from tests.support.api.factories import TOKEN, Service
+from tests.support.api.factories import Service
 
 
 @pytest.fixture
@@ -53,18 +53,3 @@ def test_the_log_of_a_failure_has_the_id_of_its_answer(client: TestClient, servi
     [line] = [line for line in map(json.loads, log.getvalue().splitlines()) if line["level"] == "error"]
     assert line["request_id"] == "the-one"
     assert "a secret of the inside" in line["exception"]
-
-
-def test_no_log_line_has_a_token(client: TestClient, log: io.StringIO) -> None:
-    made = client.post("/v1/tokens", json={"name": "CI", "owner": "vision", "scopes": ["read", "submit"]}).json()
-    for token in (made["token"], TOKEN, "tsk_wrong-and-long-enough", "nonsense-token"):
-        headers = {"Authorization": f"Bearer {token}"}
-        for path in ("/v1/jobs", "/v1/jobs/j-none", f"/v1/jobs?text={made['token']}", "/metrics"):
-            client.get(path, headers=headers)
-    link = client.post("/v1/login-links").json()
-    client.get(link["url"])
-    # The client under test writes into the same log.
-    written = "\n".join(line for line in log.getvalue().splitlines() if "httpx" not in line)
-    assert "/v1/jobs/j-none" in written
-    for secret in (made["token"], "tsk_wrong", "nonsense-token", f"Bearer {TOKEN}", link["url"].rpartition("=")[2]):
-        assert secret not in written

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from domain import errors
 from domain.jobs import JobState, Stage
 from storage import jobs
+from tests.support.waiting import until
 from tests.support.worker.fixtures import Bench, Killed
 from worker import clock
 from worker.pipeline import running
@@ -152,7 +152,7 @@ def test_another_placement_starts_anew(bench: Bench, around: Callable[..., None]
 def test_a_job_is_canceled_at_any_stage(bench: Bench, around: Callable[..., None], stage: Stage) -> None:
     def cancel(work: Work) -> None:
         bench.cancel(work.job.id)
-        _wait(work.keeper.stop_wanted)
+        until(work.keeper.stop_wanted)
 
     around(stage, before=cancel)
     job_id = bench.run(trials=16)
@@ -280,12 +280,3 @@ def test_a_job_that_kills_every_worker_is_given_up(bench: Bench, monkeypatch: py
     job = bench.get(job_id)
     assert job.failure is not None
     assert (job.state, job.failure.code) == (JobState.FAILED, "attempts_exhausted")
-
-
-def _wait(condition: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(500):
-        if condition():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it never happened")

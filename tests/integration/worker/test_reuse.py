@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 from domain import errors
 from domain.jobs import JobState, MeasureOptions, RpcOptions, RunnerKind, Stage, Tuner, TunerOptions
 from storage import jobs
+from tests.support.waiting import until
 from tests.support.worker.fixtures import Bench, Killed
 from tuner.allocation import Allocator
 from worker import clock
@@ -164,12 +164,12 @@ def test_tasks_that_another_job_searches_are_left_to_it(bench: Bench) -> None:
     first = bench.job(trials=32, tuner=Tuner.AUTOTVM, **board)
     worker = threading.Thread(target=bench.runtime().run_job, args=[first])
     worker.start()
-    _until(lambda: len(bench.script.measured) >= 4)
+    until(lambda: len(bench.script.measured) >= 4)
     bench.script.tasks = ("conv", "head")
     second = other_model(bench, trials=32, **board)
     other = threading.Thread(target=bench.runtime().run_job, args=[second])
     other.start()
-    _until(lambda: any("waiting for job" in note for note in bench.notes(second)))
+    until(lambda: any("waiting for job" in note for note in bench.notes(second)))
     waits.set()
     worker.join(60)
     other.join(60)
@@ -195,7 +195,7 @@ def test_the_tasks_of_a_job_that_died_are_taken_over(bench: Bench) -> None:
     second = other_model(bench, trials=32)
     worker = threading.Thread(target=bench.runtime().run_job, args=[second])
     worker.start()
-    _until(lambda: any("waiting for job" in note for note in bench.notes(second)))
+    until(lambda: any("waiting for job" in note for note in bench.notes(second)))
     assert bench.records(second) == []
     bench.bury(first)
     worker.join(60)
@@ -213,7 +213,7 @@ def test_waiting_for_another_job_ends_with_a_cancel(bench: Bench) -> None:
     second = other_model(bench, trials=32)
     worker = threading.Thread(target=bench.runtime().run_job, args=[second])
     worker.start()
-    _until(lambda: any("waiting for job" in note for note in bench.notes(second)))
+    until(lambda: any("waiting for job" in note for note in bench.notes(second)))
     with bench.database.transaction() as session:
         jobs.request_cancel(session, second, now=clock.now())
     worker.join(60)
@@ -241,10 +241,3 @@ def test_cost_models_learn_from_other_workloads(bench: Bench) -> None:
     seen.clear()
     bench.runtime().run_job(third)
     assert seen == []
-
-
-def _until(condition: Any) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

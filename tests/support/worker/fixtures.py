@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -23,7 +22,8 @@ from domain.tokens import LOCAL_OWNER
 from domain.tuning_tasks import TuningTask
 from storage import artifacts, events, jobs, models, queue, records, stages, tuning_tasks
 from storage.blobs import LocalBlobStore
-from storage.database import Database, migrate
+from storage.database import Database
+from tests.support.storage.empty import put_empty_database
 from tests.support.worker.scripted import SPEC, Script
 from tests.support.worker.team import Team, gathered
 from tuner import conditions, timing
@@ -169,17 +169,8 @@ class Bench:
         return self.home / "work" / job_id
 
 
-@pytest.fixture(scope="session")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("migrated") / "db.sqlite3"
-    database = Database(f"sqlite:///{path}")
-    migrate(database)
-    database.close()
-    return path
-
-
 @pytest.fixture
-def bench(tmp_path: Path, migrated: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     monkeypatch.setenv("TUNESMITH_LOCK_FOLDER", str(tmp_path / "locks"))
     # Between runs of scripted engines no core has to cool down.
     monkeypatch.setattr(timing, "PAUSE_SECONDS", 0.0)
@@ -187,8 +178,7 @@ def bench(tmp_path: Path, migrated: Path, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.setattr(conditions, "calibration", lambda: 1e-3)
     home = tmp_path / "home"
     home.mkdir()
-    shutil.copy(migrated, home / "db.sqlite3")
-    database = Database(f"sqlite:///{home / 'db.sqlite3'}")
+    database = Database(put_empty_database(home))
     yield Bench(home=home, database=database, blobs=LocalBlobStore(home / "blobs"))
     database.close()
 

@@ -21,7 +21,7 @@ from domain.jobs import Failure
 from tests.support.api.factories import AUTHORIZED, Service, make_service
 from tests.support.api.scripted import ScriptedWorker
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "8"))
 UNLIMITED = {"rate_per_second": 1e6, "rate_burst": 10**9, "failures_per_second": 1e6, "failures_burst": 10**9}
 NOTHING_TO_GET_WRONG = {
     "GET /healthz",

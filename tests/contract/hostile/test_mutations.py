@@ -27,7 +27,7 @@ def test_what_is_parsed_is_written_as_it_was() -> None:
 @pytest.mark.engine
 @given(seed=st.integers(0, 2**32))
 @settings(
-    max_examples=1000,
+    max_examples=500,
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

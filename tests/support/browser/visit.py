@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -14,7 +14,6 @@ from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request
 
 from tests.support.browser.chromium import SCREENSHOTS
 
-Scheme = Literal["light", "dark"]
 PHONE = {"width": 390, "height": 844}
 DESK = {"width": 1280, "height": 900}
 _FAULTS = ("serious", "critical")
@@ -84,12 +83,10 @@ _WIDE = """() => [...document.querySelectorAll("body *")]
 
 
 @contextmanager
-def visiting(
-    browser: Browser, url: str, token: str | None, *, scheme: Scheme = "light", phone: bool = False
-) -> Iterator[Visit]:
+def visiting(browser: Browser, url: str, token: str | None, *, phone: bool = False) -> Iterator[Visit]:
     """``token`` signs the browser in by a link, as a user does; without one it stays outside."""
     context = browser.new_context(
-        color_scheme=scheme, viewport=PHONE if phone else DESK, has_touch=phone, accept_downloads=True
+        color_scheme="light", viewport=PHONE if phone else DESK, has_touch=phone, accept_downloads=True
     )
     context.set_default_timeout(20_000)
     try:

@@ -1,20 +1,18 @@
-"""A database for each test: one on SQLite, and one on PostgreSQL where that is installed. And stores of each kind.
+"""SQLite and, where that is installed, PostgreSQL: a session for each test, or a whole database. Stores of each kind.
 
 ``sqlite_database`` is for what only SQLite has to promise, ``postgresql_database`` for the other.
 """
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from sqlalchemy import Engine
-from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.orm import Session
-from sqlalchemy.util import LRUCache
 
 from domain.blobs import BlobStore
 from storage import database as storage_database
@@ -29,24 +27,6 @@ from tests.support.storage.memory_blobs import MemoryBlobStore
 def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lost power takes the test's database with it anyway; that commits are durable is a contract test's matter."""
     monkeypatch.setattr(storage_database, "_SYNCHRONOUS", "OFF")
-
-
-@pytest.fixture(autouse=True, scope="session")
-def statements_compiled_once() -> Iterator[None]:
-    """Once for all databases of SQLite, each of which would do it again: that takes most of a short test's time."""
-    make, kept = storage_database._sqlite, LRUCache[Any, Any](5000)
-
-    def sharing(*arguments: Any, **options: Any) -> Engine:
-        engine = make(*arguments, **options)
-        engine._compiled_cache = kept
-        return engine
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage_database, "_sqlite", sharing)
-        # What is kept is kept for a dialect.
-        patch.setattr(SQLiteDialect_pysqlite, "__eq__", lambda self, other: type(self) is type(other))
-        patch.setattr(SQLiteDialect_pysqlite, "__hash__", lambda self: hash(type(self)))
-        yield
 
 
 @pytest.fixture(scope="session")
@@ -78,18 +58,57 @@ def migrated_template(postgresql_server: PostgreSQL) -> str:
 
 @pytest.fixture
 def postgresql_database(postgresql_server: PostgreSQL, migrated_template: str) -> Iterator[Database]:
-    name = f"copy_{migrated_template}"
-    postgresql_server.execute(f'CREATE DATABASE "{name}" TEMPLATE "{migrated_template}"')
-    database = Database(postgresql_server.url(name))
+    with _copy(postgresql_server, migrated_template) as database:
+        yield database
+
+
+@contextlib.contextmanager
+def _copy(server: PostgreSQL, template: str) -> Iterator[Database]:
+    name = f"copy_{uuid.uuid4().hex[:16]}"
+    server.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+    database = Database(server.url(name))
     yield database
     database.close()
-    postgresql_server.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+    server.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@pytest.fixture(scope="session")
+def sqlite_shared(migrated_file: Path) -> Iterator[Database]:
+    database = Database(f"sqlite:///{migrated_file}")
+    yield database
+    database.close()
+
+
+@pytest.fixture(scope="session")
+def postgresql_shared(postgresql_server: PostgreSQL, migrated_template: str) -> Iterator[Database]:
+    with _copy(postgresql_server, migrated_template) as database:
+        yield database
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.contract)])
-def database(request: pytest.FixtureRequest) -> Database:
-    chosen: Database = request.getfixturevalue(f"{request.param}_database")
+def dialect(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def database(request: pytest.FixtureRequest, dialect: str) -> Database:
+    """The test's own, for what commits or takes several transactions."""
+    chosen: Database = request.getfixturevalue(f"{dialect}_database")
     return chosen
+
+
+@pytest.fixture
+def session(request: pytest.FixtureRequest, dialect: str) -> Iterator[Session]:
+    """Of an empty database. Nothing stays of it: numbers that the database gives out may begin anywhere."""
+    shared: Database = request.getfixturevalue(f"{dialect}_shared")
+    with contextlib.suppress(_Undone), shared.transaction() as session:
+        yield session
+        session.flush()
+        raise _Undone
+
+
+class _Undone(Exception):
+    pass
 
 
 @pytest.fixture(params=["local", "memory", pytest.param("s3", marks=pytest.mark.contract)])
@@ -100,9 +119,3 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
         return LocalBlobStore(tmp_path / "blobs")
     bucket: Bucket = request.getfixturevalue("bucket")
     return bucket.store(tmp_path)
-
-
-@pytest.fixture
-def session(database: Database) -> Iterator[Session]:
-    with database.transaction() as session:
-        yield session

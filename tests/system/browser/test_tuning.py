@@ -18,7 +18,7 @@ from tests.support.servers import processes
 pytestmark = [pytest.mark.browser, pytest.mark.engine, pytest.mark.timeout(600)]
 
 _MINUTES = 60_000
-_TRIALS = 32
+_TRIALS = 16
 
 
 def test_upload_plan_tune_watch_and_download(browser: Browser, tmp_path: Path) -> None:

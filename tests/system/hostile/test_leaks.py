@@ -21,21 +21,21 @@ def _settings(home: Path) -> dict[str, str]:
     return {**ours, "TUNESMITH_DATABASE_TIMEOUT": "2"}
 
 
-@pytest.mark.parametrize("program", ["api", "worker"])
 @pytest.mark.parametrize(
-    "url", [f"postgresql+psycopg://tunesmith:{PASSWORD}@127.0.0.1:1/tunesmith", f"nonsense://x:{PASSWORD}@host/x"]
+    ("program", "url"),
+    [
+        ("api", f"postgresql+psycopg://tunesmith:{PASSWORD}@127.0.0.1:1/tunesmith"),
+        ("worker", f"nonsense://x:{PASSWORD}@host/x"),
+    ],
 )
 def test_a_database_that_cannot_be_had_is_told_without_its_password(tmp_path: Path, program: str, url: str) -> None:
     broker = f"redis://:{PASSWORD}@127.0.0.1:1/0"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TUNESMITH_")}
     environment = {**kept, **_settings(tmp_path), "TUNESMITH_DATABASE_URL": url, "TUNESMITH_BROKER_URL": broker}
     command = [serving.PYTHON, "-m", program]
-    try:
-        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=45, check=False)
-        said = ended.stdout + ended.stderr
-        assert ended.returncode != 0
-    except subprocess.TimeoutExpired as late:
-        said = ((late.stdout or b"") + (late.stderr or b"")).decode()
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=45, check=False)
+    assert ended.returncode != 0
+    said = ended.stdout + ended.stderr
     assert said.strip(), "it must say what is wrong"
     assert PASSWORD not in said
     assert TOKEN not in said

@@ -102,17 +102,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         assert not (home / "server.json").exists()
 
 
-def test_once_it_is_ready_a_worker_is_there(tmp_path: Path) -> None:
-    with _serve(tmp_path) as served:
-        model = served.client.put("/v1/models", params={"name": "small"}, content=models.small_network()).json()["id"]
-        body = {"model": model, "input_shapes": {"image": [1, 3, 8, 8]}}
-        answer = served.client.post("/v1/jobs", json=body).json()
-        assert answer["warnings"] == []
-        assert [worker["alive"] for worker in served.client.get("/v1/workers").json()["workers"]] == [True]
-        served.process.terminate()
-        assert served.process.wait(20) == 0
-
-
 @pytest.fixture(scope="module")
 def tuned(served: Served) -> dict[str, Any]:
     """A job that has succeeded."""
@@ -266,7 +255,10 @@ def test_the_link_that_serve_prints_lets_a_browser_in(served: Served) -> None:
 
 def test_a_killed_service_leaves_nothing_and_its_successor_goes_on(tmp_path: Path) -> None:
     with _serve(tmp_path) as first:
+        workers = first.client.get("/v1/workers").json()["workers"]
+        assert [worker["alive"] for worker in workers] == [True], "once it is ready a worker is there"
         job_id = first.submit(size=32, budget={"trials": 16})
+        assert first.job(job_id)["warnings"] == []
         first.wait(job_id, lambda job: job["stage"] == "tune" and job["trials_done"] >= 3)
         left = _descendants(first.process.pid)
         first.process.kill()

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from domain.jobs import Job, JobState
-from storage import jobs, queue
+from storage import events, jobs, queue
 from tests.support.storage.factories import NOW, add_job
 
 LEASE, PAUSE, MOST = 60.0, 10.0, 5
@@ -49,6 +49,8 @@ def test_a_job_rests_longer_each_time_it_loses_its_worker(session: Session) -> N
     assert failed.failure
     assert failed.failure.code == "attempts_exhausted"
     assert "5 times" in failed.failure.message
+    assert failed.failure.hint
+    assert events.after(session, job_id, 0, 100)[-1].data["state"] == "failed"
 
 
 def test_a_rest_does_not_grow_for_ever(session: Session) -> None:

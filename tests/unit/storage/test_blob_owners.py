@@ -89,61 +89,61 @@ def test_the_marker_is_no_blob(store: BlobStore, tmp_path: Path) -> None:
     assert target.owner() is None
 
 
-def test_nobody_removes_bytes_of_another_service(database: Database, other: Database, store: BlobStore) -> None:
-    ours = keep(database, store, b"ours")
-    blob_owners.claim(database, store, now=NOW)
+def test_nobody_removes_bytes_of_another_service(sqlite_database: Database, other: Database, store: BlobStore) -> None:
+    ours = keep(sqlite_database, store, b"ours")
+    blob_owners.claim(sqlite_database, store, now=NOW)
     theirs, left = keep(other, store, b"theirs"), store.put([b"left"]).digest
-    assert store.owner() == identity_of(database) is not None
+    assert store.owner() == identity_of(sqlite_database) is not None
     for dry_run in (True, False):
-        with pytest.raises(errors.ForeignBlobStore, match=str(identity_of(database))) as raised:
+        with pytest.raises(errors.ForeignBlobStore, match=str(identity_of(sqlite_database))) as raised:
             collect(other, store, dry_run=dry_run)
         assert "gc --adopt" in (raised.value.hint or "")
     assert all(store.exists(digest) for digest in (ours, theirs, left))
     assert identity_of(other) is None  # it was not written for nothing
 
 
-def test_an_older_release_left_no_marker(database: Database, store: BlobStore) -> None:
-    kept, left = keep(database, store, b"kept"), store.put([b"left"]).digest
-    assert collect(database, store, dry_run=True) == 1
+def test_an_older_release_left_no_marker(sqlite_database: Database, store: BlobStore) -> None:
+    kept, left = keep(sqlite_database, store, b"kept"), store.put([b"left"]).digest
+    assert collect(sqlite_database, store, dry_run=True) == 1
     assert store.owner() is None
-    assert collect(database, store) == 1
-    assert store.owner() == identity_of(database)
+    assert collect(sqlite_database, store) == 1
+    assert store.owner() == identity_of(sqlite_database)
     assert (store.exists(kept), store.exists(left)) == (True, False)
 
 
-def test_a_store_full_of_unknown_bytes_is_not_claimed(database: Database, store: BlobStore) -> None:
+def test_a_store_full_of_unknown_bytes_is_not_claimed(sqlite_database: Database, store: BlobStore) -> None:
     """A new service with the address of an old one, whose release wrote no marker."""
     theirs = [store.put([bytes([number])]).digest for number in range(3)]
     with pytest.raises(errors.ForeignBlobStore, match="of 3 blobs there this one knows 0"):
-        blob_owners.claim(database, store, now=NOW)
-    keep(database, store, b"a model of the new service")
+        blob_owners.claim(sqlite_database, store, now=NOW)
+    keep(sqlite_database, store, b"a model of the new service")
     with pytest.raises(errors.ForeignBlobStore, match="of 4 blobs there this one knows 1"):
-        collect(database, store)
+        collect(sqlite_database, store)
     assert store.owner() is None
     assert all(store.exists(digest) for digest in theirs)
-    assert collect(database, store, adopt=True, dry_run=True) == 3
+    assert collect(sqlite_database, store, adopt=True, dry_run=True) == 3
     assert store.owner() is None
-    assert collect(database, store, adopt=True) == 3
+    assert collect(sqlite_database, store, adopt=True) == 3
 
 
-def test_a_store_is_taken_over(database: Database, other: Database, store: BlobStore) -> None:
+def test_a_store_is_taken_over(sqlite_database: Database, other: Database, store: BlobStore) -> None:
     theirs = keep(other, store, b"theirs")
     assert collect(other, store) == 0
-    ours = keep(database, store, b"ours")
+    ours = keep(sqlite_database, store, b"ours")
     with pytest.raises(errors.ForeignBlobStore):
-        collect(database, store)
-    assert collect(database, store, adopt=True) == 1
+        collect(sqlite_database, store)
+    assert collect(sqlite_database, store, adopt=True) == 1
     assert (store.exists(ours), store.exists(theirs)) == (True, False)
     with pytest.raises(errors.ForeignBlobStore):
         collect(other, store)
-    assert collect(database, store) == 0
+    assert collect(sqlite_database, store) == 0
 
 
-def test_a_database_that_knows_nothing_takes_no_bytes_over(database: Database, store: BlobStore) -> None:
+def test_a_database_that_knows_nothing_takes_no_bytes_over(sqlite_database: Database, store: BlobStore) -> None:
     store.claim("d-one")
     store.put([b"bytes"])
     with pytest.raises(errors.ConfigurationError, match="never knew a model"):
-        collect(database, store, adopt=True)
+        collect(sqlite_database, store, adopt=True)
     assert store.owner() == "d-one"
 
 
@@ -164,10 +164,10 @@ def test_of_a_database_and_its_copy_one_takes_the_store(sqlite_database: Databas
 
 
 def test_a_store_that_is_taken_over_meanwhile_is_left(
-    database: Database, other: Database, store: BlobStore, monkeypatch: pytest.MonkeyPatch
+    sqlite_database: Database, other: Database, store: BlobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep(database, store, b"ours")
-    blob_owners.claim(database, store, now=NOW)
+    keep(sqlite_database, store, b"ours")
+    blob_owners.claim(sqlite_database, store, now=NOW)
     for number in range(5):
         store.put([bytes([number])])
     monkeypatch.setattr(garbage, "_ASKED_AT_ONCE", 2)
@@ -179,7 +179,7 @@ def test_a_store_that_is_taken_over_meanwhile_is_left(
 
     monkeypatch.setattr(store, "delete", taken_over)
     with pytest.raises(errors.ForeignBlobStore):
-        collect(database, store)
+        collect(sqlite_database, store)
     assert len(list(store.stored(put_before=LATER))) == 5
 
 

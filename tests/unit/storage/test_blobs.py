@@ -122,12 +122,12 @@ def test_a_store_that_works_says_so(store: BlobStore) -> None:
     assert list(store.stored(put_before=datetime.now(UTC) + timedelta(hours=1))) == []
 
 
-@pytest.mark.parametrize("digest", ["", "..", "../../etc/passwd", "A" * 64, "a" * 63, f"{'a' * 63}/", f"{'a' * 64}\n"])
-def test_what_is_no_digest_reaches_nothing(store: BlobStore, digest: str) -> None:
-    assert not store.exists(digest)
-    assert not store.delete(digest)
-    with pytest.raises(errors.BlobNotFound):
-        store.open(digest)
+def test_what_is_no_digest_reaches_nothing(store: BlobStore) -> None:
+    for digest in ("", "..", "../../etc/passwd", "A" * 64, "a" * 63, f"{'a' * 63}/", f"{'a' * 64}\n"):
+        assert not store.exists(digest)
+        assert not store.delete(digest)
+        with pytest.raises(errors.BlobNotFound):
+            store.open(digest)
 
 
 def test_failed_puts_leave_no_file(local: LocalBlobStore, tmp_path: Path) -> None:

@@ -156,19 +156,6 @@ def test_a_released_job_that_should_stop_is_canceled(session: Session) -> None:
     assert jobs.get(session, job_id).state == JobState.CANCELED
 
 
-def test_attempts_are_capped(session: Session) -> None:
-    job_id = add_job(session).id
-    for attempt in range(2):
-        assert claim(session, job_id, now=NOW + attempt * timedelta(hours=1), max_attempts=2)
-    assert claim(session, job_id, now=NOW + timedelta(hours=3), max_attempts=2) is None
-    job = jobs.get(session, job_id)
-    assert job.state == JobState.FAILED
-    assert job.failure
-    assert job.failure.code == errors.AttemptsExhausted.code
-    assert job.failure.hint
-    assert states(session, job_id)[-1] == "failed"
-
-
 def test_a_worn_out_job_that_should_stop_is_canceled(session: Session) -> None:
     job_id, _ = claimed(session)
     jobs.request_cancel(session, job_id, now=NOW)

@@ -16,15 +16,6 @@ __all__ = ["many_records"]
 IDENTITIES = (TARGET.identity, DEVICE.key, TOOLCHAIN.identity)
 
 
-def test_counts_of_many_workloads(session: Session) -> None:
-    mine = [record("dense", 1e-3, schedule=str(number)) for number in range(3)]
-    failed = record("conv", schedule="f", error=TrialError.RUN_ERROR)
-    other = [record("dense", 1e-3, schedule="o", job_id="j-2"), record("dense", 1e-3, schedule="o", target="another")]
-    records.add(session, [*mine, failed, *other])
-    assert records.counts_of_many(session, ["dense", "conv", "pool"], *IDENTITIES) == {"dense": 4, "conv": 1}
-    assert records.counts_of_many(session, ["dense"], *IDENTITIES, excluding_job="j-1") == {"dense": 1}
-
-
 def test_stale_records_are_counted_by_what_sets_them_apart(session: Session) -> None:
     elsewhere = [
         {"target": "another"},
@@ -88,13 +79,14 @@ def test_a_made_up_token_is_refused(session: Session, token: str) -> None:
         record_pages.page(session, RecordFilter(), limit=1, page_token=token)
 
 
-def test_a_stream_yields_all_in_chunks(database: Database) -> None:
+def test_a_stream_yields_all_in_chunks(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_pages, "_ROWS_AT_ONCE", 10)
     with database.transaction() as session:
         assert list(record_pages.stream(database, RecordFilter())) == []
-        records.add(session, [record("dense", 1e-3, schedule=str(number)) for number in range(2001)])
+        records.add(session, [record("dense", 1e-3, schedule=str(number)) for number in range(21)])
     chunks = list(record_pages.stream(database, RecordFilter(tuner="autotvm")))
-    assert [len(chunk) for chunk in chunks] == [1000, 1000, 1]
-    assert [each.schedule for chunk in chunks for each in chunk] == [str(number) for number in range(2001)]
+    assert [len(chunk) for chunk in chunks] == [10, 10, 1]
+    assert [each.schedule for chunk in chunks for each in chunk] == [str(number) for number in range(21)]
 
 
 def test_pages_counts_and_exports_use_an_index(many_records: Database) -> None:

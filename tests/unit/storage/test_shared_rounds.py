@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -15,6 +16,7 @@ from domain.jobs import Failure, JobState, Lease
 from domain.shared_rounds import RoundState, SharedRound
 from storage import jobs, shared_rounds
 from storage.database import Database
+from storage.tables import SharedRoundRow
 from tests.support.storage.factories import DEVICE, NOW, TOOLCHAIN, add_job, offer
 
 LEASE = 30.0
@@ -247,7 +249,7 @@ def test_no_order_of_events_gives_a_workload_to_two(sqlite_database: Database, a
 
 
 def _all(session: Session) -> list[SharedRound]:
-    return shared_rounds.of_ids(session, range(1, 100))
+    return shared_rounds.of_ids(session, session.scalars(select(SharedRoundRow.id)).all())
 
 
 def _at_work(session: Session) -> Counter[str]:

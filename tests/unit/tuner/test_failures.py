@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from domain import errors
 from tuner import failures
 
 ROOT = Path(__file__).parents[3]
@@ -39,11 +38,3 @@ def test_every_code_of_an_engine_has_a_meaning() -> None:
 def test_every_code_is_documented(code: str) -> None:
     text = (ROOT / "docs" / "engine-protocol.md").read_text()
     assert f"`{code}`" in text.partition("## Codes of failure")[2]
-
-
-def test_the_callers_error_keeps_what_the_engine_said() -> None:
-    failed = errors.EngineRequestFailed("compiler_missing", "no nvcc", hint="Install it.", details={"a": 1})
-    explained = failures.explain(failed)
-    assert isinstance(explained, errors.CompilerMissing)
-    assert (explained.message, explained.hint, explained.details) == ("no nvcc", "Install it.", {"a": 1})
-    assert failures.explain(errors.EngineRequestFailed("compile_failed", "no")).code == "engine_request_failed"

@@ -10,8 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from storage.blobs import LocalBlobStore
-from storage.database import Database
-from tests.support.storage.empty import put_empty_database
+from storage.database import Database, migrate
 from tests.support.tunesmith.commands import run
 
 COMMANDS = {
@@ -44,7 +43,9 @@ def no_database(home: Path) -> None:
 
 def torn_database(home: Path) -> None:
     home.mkdir()
-    put_empty_database(home)
+    database = Database(f"sqlite:///{home / 'db.sqlite3'}")
+    migrate(database)
+    database.close()
     with (home / "db.sqlite3").open("r+b") as file:
         file.seek(4096)
         file.write(b"\xff" * 4096 * 200)
@@ -53,7 +54,8 @@ def torn_database(home: Path) -> None:
 def torn_tables(home: Path) -> None:
     """The rest of the database is right, so that only who asks these finds it out."""
     home.mkdir()
-    database = Database(put_empty_database(home))
+    database = Database(f"sqlite:///{home / 'db.sqlite3'}")
+    migrate(database)
     with database.reading() as session:
         page_bytes = session.scalar(text("PRAGMA page_size"))
         wanted = "SELECT rootpage FROM sqlite_master WHERE tbl_name IN ('workers', 'models')"
@@ -67,7 +69,8 @@ def torn_tables(home: Path) -> None:
 
 def no_table(home: Path) -> None:
     home.mkdir()
-    database = Database(put_empty_database(home))
+    database = Database(f"sqlite:///{home / 'db.sqlite3'}")
+    migrate(database)
     with database.transaction() as session:
         session.execute(text("DROP TABLE workers"))
     database.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import resource
@@ -51,7 +52,11 @@ def _run(limits: Limits, *arguments: str, user: int | None = None) -> str:
 
 
 def _strength(user: int) -> dict[str, Any]:
-    command = [*_as(user), _python(user), *cage.probe_command()[1:]]
+    return _told((*_as(user), _python(user), *cage.probe_command()[1:]))
+
+
+@functools.cache
+def _told(command: tuple[str, ...]) -> dict[str, Any]:
     said: dict[str, Any] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     return said
 

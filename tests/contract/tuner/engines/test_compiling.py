@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from domain import errors
 from tests.support import models
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import Twin
@@ -18,30 +17,6 @@ TVM = {"relay": "0.19.0", "relax": "0.27.0.post1"}
 ANNOUNCED = {
     "relay": {"kinds": ["llvm"], "tuners": ["ansor", "autotvm"]},
     "relax": {"kinds": ["llvm", "cuda"], "tuners": ["metaschedule"]},
-}
-PLAIN_TVM = {
-    "relay": """
-import sys
-import numpy as np
-import tvm
-from tvm.contrib import graph_executor
-folder = sys.argv[1]
-library = tvm.runtime.load_module(f"{folder}/mod.so")
-executor = graph_executor.create(open(f"{folder}/mod.json").read(), library, tvm.cpu(0))
-executor.load_params(open(f"{folder}/mod.params", "rb").read())
-executor.set_input("image", np.load(sys.argv[2])["image"])
-executor.run()
-np.savez(sys.argv[3], scores=executor.get_output(0).numpy())
-""",
-    "relax": """
-import sys
-import numpy as np
-import tvm
-from tvm import relax
-machine = relax.VirtualMachine(tvm.runtime.load_module(f"{sys.argv[1]}/mod.so"), tvm.cpu())
-scores = machine["main"](tvm.runtime.tensor(np.load(sys.argv[2])["image"]))
-np.savez(sys.argv[3], scores=scores.numpy())
-""",
 }
 
 
@@ -65,14 +40,6 @@ def test_compiled_agrees_with_the_reference(
         assert (output["output"], output["passed"]) == ("scores", True)
 
 
-def test_plain_tvm_loads_the_files(
-    twin: Twin, reference: EngineSession, prepared: Path, inputs: list[Path], tmp_path: Path
-) -> None:
-    asking.inside(twin.name, PLAIN_TVM[twin.name], twin.untuned, inputs[0], tmp_path / "a.npz", folder=tmp_path)
-    [output] = asking.compare_with_model(reference, prepared, inputs[0], tmp_path / "a.npz")
-    assert output["passed"]
-
-
 @pytest.mark.smoke
 def test_time_gives_one_sample_per_repeat(twin: Twin, inputs: list[Path]) -> None:
     params = {"bundle": str(twin.untuned), "inputs": str(inputs[0]), "threads": 1, "number": 3, "repeat": 5}
@@ -92,31 +59,71 @@ def test_a_folder_compiled_into_again_is_read_again(twin: Twin, reference: Engin
 
 def test_unsupported_operators_are_named_and_counted(twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
     path, _ = asking.prepare(reference, models.unsupported_operators(), tmp_path)
-    with pytest.raises(errors.EngineRequestFailed) as caught:
-        twin.session.request("check", {"model": str(path)}, timeout=60)
-    assert caught.value.engine_code == "unsupported_operators"
-    assert caught.value.details["operators"] == {"Det": 2}
+    refused = asking.refusal(twin.session, "check", {"model": str(path)})
+    assert (refused.engine_code, refused.details["operators"]) == ("unsupported_operators", {"Det": 2})
 
 
 def test_a_truncated_model_is_refused(twin: Twin, tmp_path: Path) -> None:
     (tmp_path / "bad.onnx").write_bytes(models.truncated())
-    with pytest.raises(errors.EngineRequestFailed) as caught:
-        twin.session.request("check", {"model": str(tmp_path / "bad.onnx")}, timeout=60)
-    assert caught.value.engine_code == "invalid_model"
+    assert asking.refusal(twin.session, "check", {"model": str(tmp_path / "bad.onnx")}).engine_code == "invalid_model"
 
 
 def test_inputs_that_do_not_fit_are_refused(twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
     spec = {"name": "image", "dtype": "float32", "shape": [1, 3, 8, 8]}
     wrong = asking.make_inputs(reference, [spec], tmp_path)
-    with pytest.raises(errors.EngineRequestFailed, match=r"float32\(1, 3, 16, 16\)") as caught:
-        twin.session.request("run", {"bundle": str(twin.untuned), "inputs": str(wrong), "threads": 1}, timeout=60)
-    assert caught.value.engine_code == "invalid_inputs"
+    refused = asking.refusal(twin.session, "run", {"bundle": str(twin.untuned), "inputs": str(wrong), "threads": 1})
+    assert refused.engine_code == "invalid_inputs"
+    assert "float32(1, 3, 16, 16)" in refused.message
 
 
 def test_a_damaged_bundle_is_refused(twin: Twin, tmp_path: Path) -> None:
     for path in twin.untuned.iterdir():
         content = path.read_bytes()
         (tmp_path / path.name).write_bytes(content[: len(content) // 2] if path.name == "mod.json" else content)
-    with pytest.raises(errors.EngineRequestFailed) as caught:
-        twin.session.request("run", {"bundle": str(tmp_path), "threads": 1}, timeout=60)
-    assert caught.value.engine_code == "invalid_bundle"
+    refused = asking.refusal(twin.session, "run", {"bundle": str(tmp_path), "threads": 1})
+    assert refused.engine_code == "invalid_bundle"
+
+
+def test_unknown_options_are_refused(twin: Twin, tmp_path: Path) -> None:
+    layout = [{"options": {"layout": "CHWN"}}] if twin.name == "relax" else []
+    for wrong in ({"format": "exe"}, {"precision": "int3"}, *layout):
+        refused = asking.refusal(twin.session, "compile", {**twin.place, "out_dir": str(tmp_path), **wrong})
+        assert refused.engine_code == "invalid_option", wrong
+
+
+UNKNOWN = {
+    "relay": [
+        ("llvm -mcpu=znver9", "znver3"),
+        ("llvm -mcpu=skylake-avx51", "skylake-avx512"),
+        ("llvm -mcpu=skylake-avx512 -mattr=+avx51", "avx512f"),
+        ("llvm -mattr=avx2", "+avx2"),
+        ("llvm -mtriple=aarch64-linux-gnu -mcpu=cortexa72", "cortex-a72"),
+        ("llvm -mtriple=aarch64-linux-gnu -mcpu=znver3", None),
+        ("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -mattr=+noen", "neon"),
+        ("llvm -mtriple=aarhc64-linux-gnu", "aarch64"),
+        ("llvm -mtriple=aarch64-lnux-gnu", "linux"),
+        ("llvm -colour=red", None),
+    ],
+    "relax": [
+        ("llvm -mcpu=znver9", "znver3"),
+        ("llvm -colour=red", None),
+        ("cuda -colour=red", None),
+        ("vulkan", None),
+    ],
+}
+
+
+def test_an_unknown_target_gets_near_matches(twin: Twin, tmp_path: Path) -> None:
+    for text, near in UNKNOWN[twin.name]:
+        refused = asking.refusal(twin.session, "compile", {**twin.place, "target": text, "out_dir": str(tmp_path)})
+        assert refused.engine_code == "unknown_target", text
+        assert near is None or near in refused.details["near_matches"], text
+
+
+def test_a_folder_keeps_nothing_of_another_format(twin: Twin, tmp_path: Path) -> None:
+    always = {"relay": ["mod.json", "mod.params"], "relax": ["mod.json"]}[twin.name]
+    for form, added in (("object", ["mod.tar"]), ("system-lib", ["mod.a"]), ("shared", [])):
+        build = {**twin.place, "records": None, "out_dir": str(tmp_path), "format": form}
+        answer = twin.session.request("compile", build, timeout=120)
+        assert answer["files"] == ["mod.so", *added, *always]
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(answer["files"])

@@ -12,6 +12,7 @@ import pytest
 
 from domain.jobs import Tuner
 from tests.contract.tuner.engines.test_native_records import in_plain_tvm
+from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import start
 from tuner.catalogue import ROOT
 from tuner.session import EngineSession
@@ -61,37 +62,33 @@ def round_(
     place = {"model": str(prepared), "target": target, "threads": 1, "tuner": tuner, "options": {}}
     task = unlinked.request("extract", {**place, "out_dir": str(folder)}, timeout=200)["tasks"][0]
     definition = str(folder / task["definition"]) if task.get("definition") else None
-    rest = {"first_trial": 0, "history": None, "seconds": None, "journal": str(folder / "journal")}
-    return {**place, **rest, "workload_key": task["workload_key"], "task": definition}
+    journal = {"journal": str(folder / "journal")}
+    return {**place, **journal, "workload_key": task["workload_key"], "task": definition}
 
 
-def tune(engine: EngineSession, params: dict[str, Any]) -> list[dict[str, Any]]:
-    trials: list[dict[str, Any]] = []
-    keep = {"trial": trials.append}
-    engine.request("tune", params, timeout=200, on_event=lambda kind, data: keep.get(kind, lambda _: None)(data))
-    return trials
+def tune(engine: EngineSession, params: dict[str, Any], **more: Any) -> asking.Trials:
+    return asking.tune(engine, params, Path(params["journal"]), **more)[1]
 
 
 def test_what_cannot_be_linked_is_a_build_error(unlinked: EngineSession, round_: dict[str, Any]) -> None:
-    trials = tune(unlinked, {**round_, "trials": 3, "measure": QUICK})
+    trials = tune(unlinked, round_, trials=3, measure=QUICK)
     assert [(trial["error"], trial["latencies"]) for trial in trials] == [("build_error", [])] * 3
     assert all("cannot find -lc" in trial["error_message"] for trial in trials)
 
 
-def test_what_is_not_built_in_time_is_told(unlinked: EngineSession, round_: dict[str, Any]) -> None:
-    trials = tune(unlinked, {**round_, "trials": 2, "measure": {**QUICK, "timeout": 0.001}})
-    assert [trial["error"] for trial in trials] == ["build_timeout"] * 2
-
-
 @pytest.mark.parametrize("tuner", ["autotvm", "metaschedule"], indirect=True)
-def test_what_is_not_measured_in_time_is_told(tuner: str, round_: dict[str, Any], engine_logs: Path) -> None:
-    measure = {**QUICK, "min_repeat_ms": 30_000, "timeout": 5.0}
-    with start(Tuner(tuner).engine, engine_logs / f"{tuner}-slow.log") as engine:
-        (trial,) = tune(engine, {**round_, "trials": 1, "measure": measure})
-        assert (trial["error"], trial["latencies"]) == ("run_timeout", [])
-        assert "5 s" in trial["error_message"]
-        (fine,) = tune(engine, {**round_, "trials": 1, "first_trial": 1, "measure": QUICK})
-        assert fine["error"] is None, "the process that measures is there again"
+def test_what_is_not_measured_in_time_is_told(
+    request: pytest.FixtureRequest, tuner: str, round_: dict[str, Any]
+) -> None:
+    engine: EngineSession = request.getfixturevalue(Tuner(tuner).engine)
+    measure = {**QUICK, "min_repeat_ms": 30_000, "timeout": 2.0}
+    # A search of its own: others in this session begin anew.
+    options = {"n_trial": 1200}
+    (trial,) = tune(engine, round_, trials=1, measure=measure, options=options)
+    assert (trial["error"], trial["latencies"]) == ("run_timeout", [])
+    assert "2 s" in trial["error_message"]
+    (fine,) = tune(engine, round_, trials=1, first_trial=1, measure=QUICK, options=options)
+    assert fine["error"] is None, "the process that measures is there again"
 
 
 @pytest.mark.parametrize("tuner", ["metaschedule"], indirect=True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ from domain import errors
 from domain.artifacts import Variant
 from domain.tensors import TensorSpec
 from tests.support import models
-from tests.support.tuner.engines.fixtures import home
+from tests.support.tuner.engines.fixtures import Twin, home
 from tuner import benchmark, bundle, catalogue, environments, timing, verification
 from tuner.bundle import Manifest
 from tuner.inspection import Inspector
@@ -26,12 +24,8 @@ IMAGE = TensorSpec(name="image", dtype="float32", shape=(1, 3, 16, 16))
 
 
 @pytest.fixture(scope="module")
-def compiled(relay: EngineSession, prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("compiled")
-    target = f"llvm -mcpu={relay.hello['mcpu']}"
-    params = {"model": str(prepared), "target": target, "threads": 1, "records": None, "out_dir": str(folder)}
-    relay.request("compile", params, timeout=300)
-    return folder
+def compiled(relay_twin: Twin) -> Path:
+    return relay_twin.untuned
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +35,7 @@ def inspector() -> Inspector:
 
 
 @pytest.mark.smoke
-def test_a_compiled_model_is_verified_timed_bundled_and_runs_on_its_own(
+def test_a_compiled_model_is_verified_timed_and_bundled(
     relay: EngineSession, reference: EngineSession, prepared: Path, compiled: Path, tmp_path: Path
 ) -> None:
     inputs = verification.seed_inputs(reference, [IMAGE], tmp_path / "inputs").paths
@@ -83,21 +77,6 @@ def test_a_compiled_model_is_verified_timed_bundled_and_runs_on_its_own(
     )
     bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=manifest, report=report)
     assert bundle.open_bundle(tmp_path / "b.tar", tmp_path / "opened").outputs == manifest.outputs
-    compare_example(reference, tmp_path, inputs[0], expected[0])
-
-
-def compare_example(reference: EngineSession, folder: Path, given: Path, expected: Path) -> None:
-    """The example, run by plain TVM without any of our packages, gives ONNX Runtime's numbers."""
-    python = environments.interpreter(catalogue.get("relay"), home())
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    answer = subprocess.run(
-        [python, folder / "opened" / "example.py", given, folder / "example.npz"],
-        cwd=folder, env=clean, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert answer.returncode == 0, answer.stderr
-    assert "median of a run" in answer.stdout
-    params = {"expected": str(expected), "actual": str(folder / "example.npz")}
-    assert all(error["passed"] for error in reference.request("compare", params, timeout=60)["outputs"])
 
 
 @pytest.mark.smoke
@@ -129,21 +108,6 @@ def test_a_model_is_inspected_and_prepared_under_limits(inspector: Inspector, tm
         inspector.prepare(path, {"image": [1, 3]}, tmp_path / "x.onnx")
 
 
-@pytest.mark.parametrize("content", [b"", b"hello", bytes(1000)], ids=["empty", "text", "zeros"])
-def test_what_is_no_model_is_told(inspector: Inspector, tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "m.onnx"
-    path.write_bytes(content)
-    with pytest.raises(errors.InvalidModel):
-        inspector.inspect(path)
-
-
-def test_a_truncated_model_is_told(inspector: Inspector, tmp_path: Path) -> None:
-    path = tmp_path / "m.onnx"
-    path.write_bytes(models.small_network()[:-20])
-    with pytest.raises(errors.InvalidModel):
-        inspector.inspect(path)
-
-
 def test_a_small_file_that_wants_40_gb_is_told_and_gets_none(inspector: Inspector, tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(models.memory_hog())
@@ -153,9 +117,13 @@ def test_a_small_file_that_wants_40_gb_is_told_and_gets_none(inspector: Inspecto
             ask(path)
 
 
-def test_the_doctor_finds_the_shipped_engines_healthy() -> None:
+def test_the_doctor_finds_the_shipped_engines_healthy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And they leave nothing at home: ONNX Runtime would keep events for its makers there, TVM a folder."""
+    engines = home()
+    monkeypatch.setenv("HOME", str(tmp_path))
     for spec in catalogue.ENGINES.values():
-        health = environments.doctor(spec, home())
+        health = environments.doctor(spec, engines)
         assert health.problems == ()
         assert health.toolchain["engine"] == spec.name
         json.dumps(health.hello)
+    assert list(tmp_path.rglob("*")) == []

@@ -19,7 +19,8 @@ from domain.jobs import Tuner
 from domain.targets import Device, Toolchain
 from storage.database import Database, migrate
 from storage.record_pages import RecordFilter
-from tests.support.tuner.engines.fixtures import home, start
+from tests.support.tuner.engines import asking
+from tests.support.tuner.engines.fixtures import home
 from tests.unit.tuner.native.test_formats import ANSOR, AUTOTVM, LINES
 from tuner import catalogue, environments
 from tuner.native import ansor, autotvm, metaschedule
@@ -29,7 +30,6 @@ from tuner.session import EngineSession
 pytestmark = pytest.mark.engine
 
 THREADS = 1
-MEASURE = {"number": 1, "repeat": 2, "min_repeat_ms": 1, "timeout": 20.0, "n_parallel": 2}
 READERS = {"autotvm": autotvm.read, "ansor": ansor.read, "metaschedule": metaschedule.read}
 
 PLAIN = {
@@ -87,9 +87,9 @@ def tuner(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def engine(tuner: str, engine_logs: Path) -> Iterator[EngineSession]:
-    with start(Tuner(tuner).engine, engine_logs / f"{tuner}-records.log") as session:
-        yield session
+def engine(request: pytest.FixtureRequest, tuner: str) -> EngineSession:
+    found: EngineSession = request.getfixturevalue(Tuner(tuner).engine)
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -102,21 +102,11 @@ def tuned(
     place = {"model": str(prepared), "target": target, "threads": THREADS, "tuner": tuner, "options": {}}
     task = engine.request("extract", {**place, "out_dir": str(folder)}, timeout=200)["tasks"][0]
     definition = task.get("definition")
-    trials: list[dict[str, Any]] = []
-    params = {
-        **place,
-        "workload_key": task["workload_key"],
-        "task": str(folder / definition) if definition else None,
-        "trials": 4,
-        "first_trial": 0,
-        "measure": MEASURE,
-        "history": None,
-        "journal": str(folder / "journal.jsonl"),
-        "seconds": None,
-    }
-    engine.request(
-        "tune", params, timeout=200, on_event=lambda kind, data: trials.append(data) if kind == "trial" else None
-    )
+    params = {**place, "workload_key": task["workload_key"], "task": str(folder / definition) if definition else None}
+    measure = {**asking.MEASURE, "repeat": 2}
+    # A search of its own: others in this session begin anew.
+    options = {"n_trial": 1100}
+    _, trials = asking.tune(engine, params, folder / "j", trials=4, measure=measure, options=options)
     return target, (folder / definition).read_text() if definition else None, trials
 
 
@@ -160,28 +150,23 @@ def test_plain_tvm_reads_what_was_imported_and_exported(
         assert [json.loads(line) for line in read["rewritten"]] == [json.loads(line) for line in lines]
 
 
+def origin_of_two(tuner: str, toolchain: Toolchain) -> Origin:
+    device = Device(key="this/t2", name="this", threads=2)
+    return Origin(tuner=Tuner(tuner), toolchain=toolchain, device=device, device_is_exact=True)
+
+
 @pytest.mark.parametrize(("tuner_", "lines"), [("autotvm", AUTOTVM), ("ansor", [line for line in ANSOR if line])])
 def test_what_tvm_wrote_is_exported_as_it_was(
     tuner_: str, lines: list[str], database: Database, tmp_path: Path
 ) -> None:
-    place = Origin(
-        tuner=Tuner(tuner_),
-        toolchain=Toolchain(engine="relay", tvm="0.19.0", llvm="22"),
-        device=Device(key="this/t2", name="this", threads=2),
-        device_is_exact=True,
-    )
+    place = origin_of_two(tuner_, Toolchain(engine="relay", tvm="0.19.0", llvm="22"))
     assert record_files.take(database, place, io.BytesIO("\n".join(lines).encode())).imported == len(lines)
     written = export(database, tuner_, tmp_path)
     assert written.read_text().splitlines() == lines
 
 
 def test_a_database_that_tvm_wrote_is_exported_as_it_was(database: Database, tmp_path: Path) -> None:
-    place = Origin(
-        tuner=Tuner.METASCHEDULE,
-        toolchain=Toolchain(engine="relax", tvm="0.27.0", llvm="22"),
-        device=Device(key="this/t2", name="this", threads=2),
-        device_is_exact=True,
-    )
+    place = origin_of_two("metaschedule", Toolchain(engine="relax", tvm="0.27.0", llvm="22"))
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as archive:
         for name in (metaschedule.WORKLOADS_FILE, metaschedule.RECORDS_FILE):

@@ -10,9 +10,11 @@ import pytest
 
 from domain import errors
 from domain.records import TrialError
+from domain.tuning_tasks import ENDLESS
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.asking import MEASURE, Trials, tune
-from tests.support.tuner.engines.fixtures import Twin
+from tests.support.tuner.engines.fixtures import Twin, start
+from tests.support.tuner.engines.relax import networks
 from tuner.session import EngineSession
 
 pytestmark = pytest.mark.engine
@@ -79,6 +81,52 @@ def test_builds_that_take_too_long_are_data(twin: Twin, convolution: dict[str, A
     assert all(trial["error"] is None for trial in trials)
 
 
+def test_a_fresh_engine_measures_nothing_again(
+    twin: Twin,
+    convolution: dict[str, Any],
+    first_round: tuple[dict[str, Any], Trials],
+    engine_logs: Path,
+    tmp_path: Path,
+) -> None:
+    """And counts those of the history."""
+    lines = [trial["schedule"] for trial in first_round[1]]
+    if twin.name == "relax":
+        # One as TVM itself would have written it, one that failed, one of another workload, and no record at all.
+        lines[1] = lines[1].replace("true", "1")
+        failed = json.loads(lines[2])
+        failed[1][1] = [1e10]
+        lines[2] = json.dumps(failed)
+        lines += [json.dumps(["1234", failed[1]]), "not a record"]
+    asked = {"history": asking.write_lines(tmp_path / "history", lines), "first_trial": COUNT, "trials": 20}
+    with start(twin.name, engine_logs / f"{twin.name}-resumed.log") as engine:
+        answer, trials = tune(engine, convolution, tmp_path / "j", **asked, options={"n_trial": COUNT + 1})
+    assert answer == {"trials": 1, "exhausted": True, "reason": "n_trial", "spent": answer["spent"]}
+    assert not digests(first_round[1]) & digests(trials)
+    assert not any(trial["default"] for trial in trials)
+
+
+def test_early_stopping_ends_a_task(twin: Twin, convolution: dict[str, Any], tmp_path: Path) -> None:
+    answer, trials = tune(twin.session, convolution, tmp_path / "j", trials=200, options={"early_stopping": 2})
+    # The space of AutoTVM's has ten schedules.
+    assert answer["reason"] in ("early_stopping", *(["space"] if twin.name == "relay" else []))
+    assert answer["exhausted"]
+    assert len(trials) < 200
+
+
+def test_a_small_space_is_exhausted(twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
+    prepared, _ = asking.prepare(reference, networks.matmul(rows=1, inner=2, columns=1), tmp_path)
+    model = {**twin.place, "model": str(prepared), "out_dir": str(tmp_path)}
+    [task, *_] = twin.session.request("extract", model, timeout=60)["tasks"]
+    defined = {"task": str(tmp_path / task["definition"])} if task.get("definition") else {}
+    smallest = {**model, "workload_key": task["workload_key"], **defined}
+    answer, trials = tune(twin.session, smallest, tmp_path / "j", trials=300)
+    assert (answer["exhausted"], answer["reason"], answer["trials"]) == (True, "space", len(trials))
+    assert task["space_size"] in (len(trials), ENDLESS)
+    assert 1 < len(trials) < 300
+    again, more = tune(twin.session, smallest, tmp_path / "j", trials=10, first_trial=len(trials))
+    assert (again["trials"], again["exhausted"], more) == (0, True, [])
+
+
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [
@@ -120,9 +168,8 @@ def test_records_change_the_compiled_module(
     tmp_path: Path,
 ) -> None:
     lines = _other_lines(twin, first_round[1])
-    (tmp_path / "records.jsonl").write_text("".join(line + "\n" for line in lines))
     tuned = tmp_path / "tuned"
-    params = {**twin.place, "records": str(tmp_path / "records.jsonl"), "out_dir": str(tuned)}
+    params = {**twin.place, "records": asking.write_lines(tmp_path / "records", lines), "out_dir": str(tuned)}
     answer = twin.session.request("compile", params, timeout=120)
     assert answer["files"] == FILES[twin.name]
     if twin.name == "relax":

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from domain import errors
 from tests.support.tuner.engines.fixtures import home
 from tuner import catalogue, environments
 from tuner.session import EngineSession
@@ -41,15 +45,15 @@ def tune(engine: EngineSession, params: Params, journal: Path, **more: Any) -> t
     return engine.request("tune", request, timeout=120, on_event=keep), trials
 
 
-def trial_lines(engine: EngineSession, place: Params, folder: Path) -> list[str]:
-    """Native lines of two trials of each task of a network, none of which failed."""
+def trial_lines(engine: EngineSession, place: Params, folder: Path, *, trials: int = 2) -> list[str]:
+    """Native lines of some trials of each task of a network, none of which failed."""
     lines: list[str] = []
     for task in engine.request("extract", {**place, "out_dir": str(folder)}, timeout=120)["tasks"]:
         defined = {"task": str(folder / task["definition"])} if task.get("definition") else {}
         params = {**place, "workload_key": task["workload_key"], **defined}
-        _, trials = tune(engine, params, folder / "journal.jsonl", trials=2)
-        assert not any(trial["error"] for trial in trials), trials
-        lines += [trial["schedule"] for trial in trials]
+        _, measured = tune(engine, params, folder / "journal.jsonl", trials=trials)
+        assert not any(trial["error"] for trial in measured), measured
+        lines += [trial["schedule"] for trial in measured]
     return lines
 
 
@@ -74,6 +78,21 @@ def run(engine: EngineSession, bundle: Path, inputs: Path, outputs: Path) -> Pat
     return outputs
 
 
+def agrees(
+    engine: EngineSession, bundle: Path, reference: EngineSession, model: Path | str, inputs: Path, folder: Path
+) -> bool:
+    """Whether what a bundle computes is what ONNX Runtime makes of the model, within the usual tolerances."""
+    outputs = compare_with_model(reference, model, inputs, run(engine, bundle, inputs, folder / "actual.npz"))
+    return bool(outputs) and all(output["passed"] for output in outputs)
+
+
+def refusal(engine: EngineSession, method: str, params: Params) -> errors.EngineRequestFailed:
+    """Of a request that must fail."""
+    with pytest.raises(errors.EngineRequestFailed) as caught:
+        engine.request(method, params, timeout=60)
+    return caught.value
+
+
 def compare(reference: EngineSession, expected: Path, actual: Path, **more: Any) -> Trials:
     """What the reference says of each output."""
     params = {"expected": str(expected), "actual": str(actual), **more}
@@ -81,12 +100,14 @@ def compare(reference: EngineSession, expected: Path, actual: Path, **more: Any)
     return outputs
 
 
-def compare_with_model(reference: EngineSession, model: Path, inputs: Path, actual: Path) -> Trials:
+def compare_with_model(
+    reference: EngineSession, model: Path | str, inputs: Path, actual: Path, /, **more: Any
+) -> Trials:
     """Likewise, of what ONNX Runtime makes of the model."""
     expected = actual.with_name("expected.npz")
     params = {"path": str(model), "inputs": str(inputs), "outputs": str(expected), "threads": 1}
     reference.request("run", params, timeout=60)
-    return compare(reference, expected, actual)
+    return compare(reference, expected, actual, **more)
 
 
 def inside(engine: str, script: str, *arguments: str | Path, folder: Path = catalogue.ROOT) -> str:
@@ -102,6 +123,12 @@ def inside(engine: str, script: str, *arguments: str | Path, folder: Path = cata
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> str:
+    """The path of a file of native lines."""
+    path.write_text("".join(f"{line.rstrip()}\n" for line in lines))
+    return str(path)
 
 
 def told_inside(engine: str, script: str, *arguments: str | Path) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from domain import errors
+from tests.support.tuner.engines import asking
 from tuner.session import EngineSession
 
 pytestmark = [pytest.mark.engine, pytest.mark.smoke]
@@ -25,15 +25,9 @@ def _npz(path: Path, dtype: str = "<f4", **arrays: list[Any]) -> Path:
     return path
 
 
-def _compare(reference: EngineSession, expected: Path, actual: Path) -> list[dict[str, Any]]:
-    params = {"expected": str(expected), "actual": str(actual)}
-    outputs: list[dict[str, Any]] = reference.request("compare", params, timeout=60)["outputs"]
-    return outputs
-
-
 def test_equal_outputs_agree(reference: EngineSession, tmp_path: Path) -> None:
     expected = _npz(tmp_path / "e.npz", a=[1.0, math.nan, math.inf], b=[0.0, 0.0])
-    outputs = _compare(reference, expected, expected)
+    outputs = asking.compare(reference, expected, expected)
     assert [(output["output"], output["passed"], output["max_abs"]) for output in outputs] == [
         ("a", True, 0.0),
         ("b", True, 0.0),
@@ -51,20 +45,20 @@ def test_equal_outputs_agree(reference: EngineSession, tmp_path: Path) -> None:
 )
 def test_different_outputs_fail(reference: EngineSession, tmp_path: Path, actual: list[float]) -> None:
     expected = _npz(tmp_path / "e.npz", a=[1.0, 2.0, 4.0])
-    [output] = _compare(reference, expected, _npz(tmp_path / "a.npz", a=actual))
+    [output] = asking.compare(reference, expected, _npz(tmp_path / "a.npz", a=actual))
     assert not output["passed"]
     assert output["max_abs"] >= 0.09
 
 
 def test_a_missing_infinity_fails(reference: EngineSession, tmp_path: Path) -> None:
     expected = _npz(tmp_path / "e.npz", a=[1.0, math.inf])
-    [output] = _compare(reference, expected, _npz(tmp_path / "a.npz", a=[1.0, 3.0]))
+    [output] = asking.compare(reference, expected, _npz(tmp_path / "a.npz", a=[1.0, 3.0]))
     assert not output["passed"]
 
 
 def test_rounding_is_within_tolerance(reference: EngineSession, tmp_path: Path) -> None:
     expected = _npz(tmp_path / "e.npz", a=[1.0, 100.0])
-    [output] = _compare(reference, expected, _npz(tmp_path / "a.npz", a=[1.0, 100.001]))
+    [output] = asking.compare(reference, expected, _npz(tmp_path / "a.npz", a=[1.0, 100.001]))
     assert output["passed"]
     assert 0 < output["max_rel"] < output["rtol"]
 
@@ -74,51 +68,42 @@ def test_half_precision_has_tolerances_of_its_own(
     reference: EngineSession, tmp_path: Path, actual: float, f32: bool, fp16: bool
 ) -> None:
     expected = _npz(tmp_path / "e.npz", a=[1.0, 100.0])
-    params = {"expected": str(expected), "actual": str(_npz(tmp_path / "a.npz", a=[1.0, actual]))}
-    passed = [
-        reference.request("compare", {**params, "precision": precision}, timeout=60)["outputs"][0]["passed"]
-        for precision in ("f32", "fp16")
-    ]
-    assert passed == [f32, fp16]
+    given = _npz(tmp_path / "a.npz", a=[1.0, actual])
+    found = [asking.compare(reference, expected, given, precision=precision)[0] for precision in ("f32", "fp16")]
+    assert [each["passed"] for each in found] == [f32, fp16]
 
 
 def test_a_gate_replaces_the_relative_tolerance(reference: EngineSession, tmp_path: Path) -> None:
     expected = _npz(tmp_path / "e.npz", a=[1.0, 100.0])
-    params = {"expected": str(expected), "actual": str(_npz(tmp_path / "a.npz", a=[1.0, 101.0])), "precision": "int8"}
-    found = [
-        reference.request("compare", {**params, "max_rel": share}, timeout=60)["outputs"][0]
-        for share in (None, 0.02, 0.001)
-    ]
+    given = _npz(tmp_path / "a.npz", a=[1.0, 101.0])
+    shares = (None, 0.02, 0.001)
+    found = [asking.compare(reference, expected, given, precision="int8", max_rel=share)[0] for share in shares]
     assert [(each["passed"], each["rtol"]) for each in found] == [(True, 0.1), (True, 0.02), (False, 0.001)]
 
 
 def test_what_is_not_finite_is_counted(reference: EngineSession, tmp_path: Path) -> None:
     expected = _npz(tmp_path / "e.npz", a=[1.0, 2.0, math.inf])
-    [output] = _compare(reference, expected, _npz(tmp_path / "a.npz", a=[math.nan, math.inf, math.inf]))
+    [output] = asking.compare(reference, expected, _npz(tmp_path / "a.npz", a=[math.nan, math.inf, math.inf]))
     assert (output["not_finite"], output["passed"]) == (2, False)
-    [same] = _compare(reference, expected, expected)
+    [same] = asking.compare(reference, expected, expected)
     assert (same["not_finite"], same["passed"]) == (0, True)
 
 
 def test_finite_numbers_are_counted(reference: EngineSession, tmp_path: Path) -> None:
     values = _npz(tmp_path / "e.npz", a=[math.nan, math.inf, -math.inf], b=[1.0, math.nan, 0.0], c=[])
-    counts = [(output["elements"], output["finite"]) for output in _compare(reference, values, values)]
+    counts = [(output["elements"], output["finite"]) for output in asking.compare(reference, values, values)]
     assert counts == [(3, 0), (3, 2), (0, 0)]
     whole = _npz(tmp_path / "i.npz", "<i8", a=[1, 2**62])
-    assert [(output["elements"], output["finite"]) for output in _compare(reference, whole, whole)] == [(2, 2)]
+    assert [(output["elements"], output["finite"]) for output in asking.compare(reference, whole, whole)] == [(2, 2)]
 
 
 def test_a_classifiers_rows_are_counted(
     reference: EngineSession, prepared: Path, inputs: list[Path], tmp_path: Path
 ) -> None:
-    outputs = []
-    for place, given in enumerate(inputs[:2]):
-        outputs.append(tmp_path / f"o{place}.npz")
-        run = {"path": str(prepared), "inputs": str(given), "outputs": str(outputs[-1]), "threads": 1}
-        reference.request("run", run, timeout=60)
-    pair = {"expected": str(outputs[0]), "actual": str(outputs[0]), "precision": "int8"}
+    output, params = tmp_path / "o.npz", {"path": str(prepared), "inputs": str(inputs[0]), "threads": 1}
+    reference.request("run", {**params, "outputs": str(output)}, timeout=60)
     told = [
-        reference.request("compare", {**pair, "model": model}, timeout=60)["outputs"][0]
+        asking.compare(reference, output, output, precision="int8", model=model)[0]
         for model in (str(prepared), None, str(tmp_path / "module.json"))
     ]
     assert [(each["rows"], each["agreed"]) for each in told] == [(1, 1), (0, 0), (0, 0)]
@@ -132,25 +117,24 @@ def test_a_model_tells_kinds(reference: EngineSession, prepared: Path, tmp_path:
 
 def test_a_missing_output_fails(reference: EngineSession, tmp_path: Path) -> None:
     expected = _npz(tmp_path / "e.npz", a=[1.0], b=[2.0])
-    outputs = _compare(reference, expected, _npz(tmp_path / "a.npz", a=[1.0]))
+    outputs = asking.compare(reference, expected, _npz(tmp_path / "a.npz", a=[1.0]))
     assert [output["passed"] for output in outputs] == [True, False]
 
 
 def test_integers_and_booleans_must_be_equal(reference: EngineSession, tmp_path: Path) -> None:
     whole = _npz(tmp_path / "e.npz", "<i8", a=[2**62, 1])
-    [output] = _compare(reference, whole, _npz(tmp_path / "a.npz", "<i8", a=[2**62, 2]))
+    [output] = asking.compare(reference, whole, _npz(tmp_path / "a.npz", "<i8", a=[2**62, 2]))
     assert (output["passed"], output["max_abs"]) == (False, 1.0)
     flags = _npz(tmp_path / "f.npz", "|b1", a=[True, False])
-    [output] = _compare(reference, flags, _npz(tmp_path / "g.npz", "|b1", a=[True, True]))
+    [output] = asking.compare(reference, flags, _npz(tmp_path / "g.npz", "|b1", a=[True, True]))
     assert not output["passed"]
 
 
 def test_seeds_decide_the_inputs(reference: EngineSession, tmp_path: Path, inputs: list[Path]) -> None:
     spec = {"name": "image", "dtype": "float32", "shape": [1, 3, 16, 16]}
-    params = {"inputs": [spec], "seeds": [0], "out_dir": str(tmp_path)}
-    [again] = reference.request("make_inputs", params, timeout=60)["paths"]
-    [same] = _compare(reference, inputs[0], Path(again))
-    [other] = _compare(reference, inputs[1], Path(again))
+    again = asking.make_inputs(reference, [spec], tmp_path)
+    [same] = asking.compare(reference, inputs[0], again)
+    [other] = asking.compare(reference, inputs[1], again)
     assert same["max_abs"] == 0
     assert not other["passed"]
 
@@ -168,6 +152,5 @@ def test_the_reference_runs_and_is_timed(
 def test_inputs_that_do_not_fit_are_refused(reference: EngineSession, prepared: Path, tmp_path: Path) -> None:
     wrong = _npz(tmp_path / "wrong.npz", picture=[1.0])
     params = {"path": str(prepared), "inputs": str(wrong), "outputs": str(tmp_path / "o.npz"), "threads": 1}
-    with pytest.raises(errors.EngineRequestFailed, match="takes image") as caught:
-        reference.request("run", params, timeout=60)
-    assert caught.value.engine_code == "invalid_inputs"
+    refused = asking.refusal(reference, "run", params)
+    assert (refused.engine_code, "takes image" in refused.message) == ("invalid_inputs", True)

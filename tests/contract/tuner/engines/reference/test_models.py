@@ -7,6 +7,7 @@ import pytest
 
 from domain import errors
 from tests.support import models
+from tests.support.tuner.engines import asking
 from tuner.session import EngineSession
 
 pytestmark = pytest.mark.engine
@@ -37,9 +38,7 @@ def test_inspect_tells_what_the_file_holds(reference: EngineSession, tmp_path: P
 def test_what_is_no_model_is_refused(reference: EngineSession, tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "bad.onnx"
     path.write_bytes(content)
-    with pytest.raises(errors.EngineRequestFailed) as caught:
-        _inspect(reference, path)
-    assert caught.value.engine_code == "invalid_model"
+    assert asking.refusal(reference, "inspect", {"path": str(path)}).engine_code == "invalid_model"
 
 
 def test_an_operator_that_the_reference_lacks_is_named(reference: EngineSession, tmp_path: Path) -> None:

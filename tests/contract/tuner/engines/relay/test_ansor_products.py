@@ -12,7 +12,6 @@ from tuner.session import EngineSession
 
 pytestmark = pytest.mark.engine
 
-MEASURE = {"number": 1, "repeat": 1, "min_repeat_ms": 1, "timeout": 20.0}
 SPEC = {"name": "x", "dtype": "float32", "shape": [2, 8, 32]}
 
 
@@ -33,20 +32,16 @@ def tuned(relay: EngineSession, target: str, tmp_path_factory: pytest.TempPathFa
     (folder / "model.onnx").write_bytes(models.dense_network())
     place = {"model": str(folder / "model.onnx"), "target": target, "threads": 1, "tuner": "ansor"}
     tasks = relay.request("extract", {**place, "out_dir": str(folder)}, timeout=120)["tasks"]
-    trials: dict[str, list[dict[str, Any]]] = {task["workload_key"]: [] for task in tasks}
-    for task in tasks:
-        request = {
-            **place, "workload_key": task["workload_key"], "task": str(folder / task["definition"]), "trials": 6,
-            "first_trial": 0, "measure": MEASURE, "history": None, "journal": str(folder / "j"), "seconds": None,
-        }  # fmt: skip
-
-        def keep(kind: str, data: dict[str, Any]) -> None:
-            if kind == "trial":
-                trials[data["workload_key"]].append(data)
-
-        relay.request("tune", request, timeout=120, on_event=keep)
-    lines = [trial["schedule"] + "\n" for each in trials.values() for trial in each]
-    (folder / "records").write_text("".join(lines))
+    trials = {
+        task["workload_key"]: asking.tune(
+            relay,
+            {**place, "workload_key": task["workload_key"], "task": str(folder / task["definition"])},
+            folder / "j",
+            trials=6,
+        )[1]
+        for task in tasks
+    }
+    asking.write_lines(folder / "records", [trial["schedule"] for each in trials.values() for trial in each])
     return Tuned(place=place, tasks=tasks, trials=trials, records=folder / "records")
 
 
@@ -74,14 +69,8 @@ def test_weights_lie_as_the_schedules_want_them_and_the_result_is_right(
     )
     assert len(built["records"]) == len(tuned.tasks)
     assert sum(rank > 3 for rank in asking.told_inside("relay", WEIGHTS, str(tmp_path / "b" / "mod.params"))) == 2
-    made = {"inputs": [SPEC], "seeds": [0], "out_dir": str(tmp_path)}
-    [inputs] = reference.request("make_inputs", made, timeout=60)["paths"]
-    run = {"inputs": inputs, "threads": 1}
-    relay.request("run", {**run, "bundle": str(tmp_path / "b"), "outputs": str(tmp_path / "a.npz")}, timeout=60)
-    reference.request("run", {**run, "path": tuned.place["model"], "outputs": str(tmp_path / "e.npz")}, timeout=60)
-    pair = {"expected": str(tmp_path / "e.npz"), "actual": str(tmp_path / "a.npz")}
-    [output] = reference.request("compare", pair, timeout=60)["outputs"]
-    assert output["passed"], output
+    inputs = asking.make_inputs(reference, [SPEC], tmp_path)
+    assert asking.agrees(relay, tmp_path / "b", reference, tuned.place["model"], inputs, tmp_path)
 
 
 PRODUCTS = """

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from domain import errors
-from tests.contract.tuner.engines.relay.test_searching import inside
-from tests.support.tuner.engines.asking import trial_lines
+from tests.contract.tuner.engines.relay.test_searching import inside_all
+from tests.support.tuner.engines import asking
 from tuner import hostinfo
 from tuner.session import EngineSession
 
@@ -102,22 +101,26 @@ print(json.dumps(told))
 """
 
 
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    return inside_all(OPERATORS, SCHEDULES, folder=tmp_path_factory.mktemp("bf16"))
+
+
 @has_instructions
-def test_products_agree_with_float32_within_their_precision(tmp_path: Path) -> None:
-    told = inside(OPERATORS, tmp_path)
-    others = told["apart"].pop("other dense")
+def test_products_agree_with_float32_within_their_precision(told: list[Any]) -> None:
+    operators = told[0]
+    others = operators["apart"].pop("other dense")
     assert others == 0.0  # Seven columns fill no lanes: left as they were.
-    assert all(1e-6 < share < 2e-2 for share in told["apart"].values()), told["apart"]
-    none, some = told["instructions"]
+    assert all(1e-6 < share < 2e-2 for share in operators["apart"].values()), operators["apart"]
+    none, some = operators["instructions"]
     assert none == 0
     assert some > 0
 
 
 @has_instructions
-def test_schedules_compute_what_the_default_one_computes(tmp_path: Path) -> None:
-    told = inside(SCHEDULES, tmp_path)
-    assert len(told) == 6
-    assert all(comparison["wrong"] is False for comparison in told), told
+def test_schedules_compute_what_the_default_one_computes(told: list[Any]) -> None:
+    assert len(told[1]) == 6
+    assert all(comparison["wrong"] is False for comparison in told[1]), told[1]
 
 
 @has_instructions
@@ -129,23 +132,17 @@ def test_a_build_takes_records_of_bfloat16(
     tmp_path: Path,
 ) -> None:
     narrow = {**place, "tuner": "autotvm", "precision": "bf16", "options": {}}
-    lines = trial_lines(relay, narrow, tmp_path)
+    lines = asking.trial_lines(relay, narrow, tmp_path)
     names = {json.loads(line)["input"][1] for line in lines}
     assert "conv2d_NCHWc_bf16.x86" in names
-    (tmp_path / "records").write_text("".join(f"{line}\n" for line in lines))
-    params = {**narrow, "records": str(tmp_path / "records")}
+    params = {**narrow, "records": asking.write_lines(tmp_path / "records", lines)}
     built = relay.request("compile", {**params, "out_dir": str(tmp_path / "bundle")}, timeout=120)
     assert {json.loads(line)["input"][1] for line in built["records"]} == names
     audited = relay.request("audit", {**params, "runner": None}, timeout=120)
     assert (audited["checked"], audited["wrong"], audited["failed"]) == (len(built["records"]), [], [])
-    run = {"bundle": str(tmp_path / "bundle"), "inputs": str(inputs[0]), "outputs": str(tmp_path / "a.npz")}
-    answer = relay.request("run", {**run, "threads": 1}, timeout=60)
-    assert answer["outputs"] == [{"name": "scores", "dtype": "float32", "shape": [1, 5]}]
-    expected = {"path": place["model"], "inputs": str(inputs[0]), "outputs": str(tmp_path / "e.npz"), "threads": 1}
-    reference.request("run", expected, timeout=60)
-    pair = {"expected": str(tmp_path / "e.npz"), "actual": str(tmp_path / "a.npz"), "precision": "bf16"}
-    [output] = reference.request("compare", pair, timeout=60)["outputs"]
-    assert output["passed"], output
+    actual = asking.run(relay, tmp_path / "bundle", inputs[0], tmp_path / "a.npz")
+    [output] = asking.compare_with_model(reference, place["model"], inputs[0], actual, precision="bf16")
+    assert (output["passed"], output["dtype"]) == (True, "float32"), output
     assert output["max_abs"] > 1e-6
 
 
@@ -161,7 +158,6 @@ def test_bfloat16_is_refused_where_nothing_multiplies_it(
 ) -> None:
     for method in ("extract", "compile"):
         params = {**place, "precision": "bf16", "out_dir": str(tmp_path), "records": None, **changed}
-        with pytest.raises(errors.EngineRequestFailed, match=told) as caught:
-            relay.request(method, params, timeout=60)
-        assert caught.value.engine_code == "unsupported_dtype"
-        assert caught.value.hint
+        refused = asking.refusal(relay, method, params)
+        assert (refused.engine_code, told in refused.message) == ("unsupported_dtype", True)
+        assert refused.hint

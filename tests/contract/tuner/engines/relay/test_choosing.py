@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from domain import errors
 from tests.contract.tuner.engines.relay.test_searching import inside
+from tests.support.tuner.engines import asking
 from tuner.session import EngineSession
 
 pytestmark = pytest.mark.engine
@@ -43,8 +43,7 @@ def request_(
     (folder / "keys.json").write_text(json.dumps(keys))
     lines = inside(LINES, folder)
     assert len(lines) == 4
-    (folder / "records.jsonl").write_text("".join(line + "\n" for line in lines))
-    return {**place, "tuner": "autotvm", "records": str(folder / "records.jsonl")}
+    return {**place, "tuner": "autotvm", "records": asking.write_lines(folder / "records", lines)}
 
 
 def blocks(lines: list[str]) -> set[tuple[int, int]]:
@@ -76,6 +75,5 @@ def test_without_records_nothing_is_chosen(relay: EngineSession, request_: dict[
 
 
 def test_another_way_of_choosing_is_refused(relay: EngineSession, request_: dict[str, Any]) -> None:
-    with pytest.raises(errors.EngineRequestFailed) as caught:
-        relay.request("choose", {**request_, "options": {"graph_layout": "best"}}, timeout=60)
-    assert caught.value.engine_code == "invalid_option"
+    refused = asking.refusal(relay, "choose", {**request_, "options": {"graph_layout": "best"}})
+    assert refused.engine_code == "invalid_option"

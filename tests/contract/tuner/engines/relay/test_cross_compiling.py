@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.contract.tuner.engines.relay import bare_runtime
+from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import home
 from tuner import catalogue, environments
 from tuner.session import EngineSession
@@ -79,11 +80,7 @@ def test_the_network_computes_the_same_on_the_other_machine(
     keep = "import sys, numpy as np; np.savez(sys.argv[2], scores=np.loadtxt(sys.argv[1], dtype='float32')[None])"
     actual = tmp_path / "actual.npz"
     subprocess.run([str(python), "-c", keep, str(tmp_path / "outputs.txt"), str(actual)], check=True, timeout=60)
-    expected = tmp_path / "expected.npz"
-    params = {"path": str(prepared), "inputs": str(inputs[0]), "outputs": str(expected), "threads": 1}
-    reference.request("run", params, timeout=60)
-    compared = {"expected": str(expected), "actual": str(actual)}
-    [output] = reference.request("compare", compared, timeout=60)["outputs"]
+    [output] = asking.compare_with_model(reference, prepared, inputs[0], actual)
     assert output["passed"], output
 
 

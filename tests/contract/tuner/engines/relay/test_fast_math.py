@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.contract.tuner.engines.relay.test_searching import inside
+from tests.contract.tuner.engines.relay.test_searching import inside_all
 
 pytestmark = pytest.mark.engine
 
@@ -110,8 +109,13 @@ print(json.dumps(told))
 SLOW = {"exp", "tanh", "erf", "sigmoid", "nn.softmax", "nn.lrn", "power", "divide"}
 
 
-def test_functions_are_exact_to_a_few_units_in_the_last_place(tmp_path: Path) -> None:
-    told: dict[str, Any] = inside(FUNCTIONS, tmp_path)
+@pytest.fixture(scope="module")
+def computed(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    return inside_all(FUNCTIONS, BUILDS, folder=tmp_path_factory.mktemp("fast-math"))
+
+
+def test_functions_are_exact_to_a_few_units_in_the_last_place(computed: list[Any]) -> None:
+    told = computed[0]
     assert {name: error for name, (error, _) in told["cases"].items() if error > 2e-6} == {}
     slow = {name: SLOW & set(operators) for name, (_, operators) in told["cases"].items()}
     # What is left are true quotients.
@@ -124,6 +128,5 @@ def test_functions_are_exact_to_a_few_units_in_the_last_place(tmp_path: Path) ->
     assert told["even"] == ["nn.lrn"]
 
 
-def test_only_builds_that_may_be_rewritten_compute_so(tmp_path: Path) -> None:
-    told = inside(BUILDS, tmp_path)
-    assert told == {"autotvm": [True, False], "ansor": [True, False], "fp16": [True, False]}
+def test_only_builds_that_may_be_rewritten_compute_so(computed: list[Any]) -> None:
+    assert computed[1] == {"autotvm": [True, False], "ansor": [True, False], "fp16": [True, False]}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.contract.tuner.engines.relay.test_searching import inside
+from tests.contract.tuner.engines.relay.test_searching import inside_all
 
 pytestmark = pytest.mark.engine
 
@@ -81,17 +80,21 @@ print(json.dumps({
 """
 
 
-def test_blocks_read_their_own_group(tmp_path: Path) -> None:
-    compared: list[list[dict[str, Any]]] = inside(PREPARED + OPERATORS, tmp_path)
-    points, planes = compared
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    return inside_all(PREPARED + OPERATORS, NETWORK, folder=tmp_path_factory.mktemp("grouped"))
+
+
+def test_blocks_read_their_own_group(told: list[Any]) -> None:
+    points, planes = told[0]
     assert (len(points), len(planes)) == (2, 2)
-    assert [each.get("wrong") for each in (*points, *planes)] == [False] * 4, compared
+    assert [each.get("wrong") for each in (*points, *planes)] == [False] * 4, told[0]
     assert all(each["max_rel"] < 1e-6 for each in (*points, *planes))
 
 
-def test_networks_use_it_where_records_say_so_and_otherwise_stay_as_they_were(tmp_path: Path) -> None:
-    told = inside(PREPARED + NETWORK, tmp_path)
+def test_networks_use_it_where_records_say_so_and_otherwise_stay_as_they_were(told: list[Any]) -> None:
+    network = told[1]
     # The last convolution has 3 channels a group: no vector.
-    assert told["tasks"].count(TASK) == 1
-    assert told["blocked"] == [1, 2, 2]
-    assert told["error"] < 1e-6
+    assert network["tasks"].count(TASK) == 1
+    assert network["blocked"] == [1, 2, 2]
+    assert network["error"] < 1e-6

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.tuner.engines.asking import tune
 from tests.support.tuner.engines.fixtures import start
 from tuner.session import EngineSession
 
@@ -26,14 +27,9 @@ def _round(
     engine: EngineSession, place: dict[str, Any], key: str, folder: Path, trials: int, **options: Any
 ) -> tuple[list[dict[str, Any]], float]:
     """The trials of a round, and the seconds it took."""
-    told: list[dict[str, Any]] = []
     measure = {"number": 1, "repeat": 1, "min_repeat_ms": 0, "timeout": 20.0, **options}
-    params = {
-        **place, "workload_key": key, "trials": trials, "first_trial": 0, "measure": measure, "options": {},
-        "history": None, "journal": str(folder / "journal"), "seconds": None,
-    }  # fmt: skip
     started = time.monotonic()
-    engine.request("tune", params, timeout=120, on_event=lambda kind, data: told.append(data) if kind == "trial" else 0)
+    _, told = tune(engine, {**place, "workload_key": key}, folder / "journal", trials=trials, measure=measure)
     assert all(trial["error"] is None for trial in told)
     return told, time.monotonic() - started
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from domain import errors
-from tests.support.tuner.engines.asking import trial_lines
+from tests.support.tuner.engines import asking
 from tuner.session import EngineSession
 
 pytestmark = pytest.mark.engine
@@ -22,20 +21,14 @@ def test_fp16_agrees_with_the_reference_within_its_tolerance(
     tuner: str | None,
 ) -> None:
     half = {**place, "tuner": tuner, "precision": "fp16", "options": {}}
-    lines = trial_lines(relay, half, tmp_path) if tuner else []
-    (tmp_path / "records").write_text("".join(f"{line}\n" for line in lines))
-    params = {**half, "records": str(tmp_path / "records"), "out_dir": str(tmp_path / "bundle")}
-    built = relay.request("compile", params, timeout=120)
+    lines = asking.trial_lines(relay, half, tmp_path, trials=1) if tuner else []
+    records = asking.write_lines(tmp_path / "records", lines)
+    built = relay.request("compile", {**half, "records": records, "out_dir": str(tmp_path / "b")}, timeout=120)
     assert bool(built["records"]) == bool(tuner)
-    run = {"bundle": str(tmp_path / "bundle"), "inputs": str(inputs[0]), "outputs": str(tmp_path / "a.npz")}
-    answer = relay.request("run", {**run, "threads": 1}, timeout=60)
-    # Inputs went in as float32, too.
-    assert answer["outputs"] == [{"name": "scores", "dtype": "float32", "shape": [1, 5]}]
-    expected = {"path": place["model"], "inputs": str(inputs[0]), "outputs": str(tmp_path / "e.npz"), "threads": 1}
-    reference.request("run", expected, timeout=60)
-    pair = {"expected": str(tmp_path / "e.npz"), "actual": str(tmp_path / "a.npz"), "precision": "fp16"}
-    [output] = reference.request("compare", pair, timeout=60)["outputs"]
-    assert output["passed"], output
+    actual = asking.run(relay, tmp_path / "b", inputs[0], tmp_path / "a.npz")
+    # Inputs went in and outputs came out as float32.
+    [output] = asking.compare_with_model(reference, place["model"], inputs[0], actual, precision="fp16")
+    assert (output["passed"], output["dtype"]) == (True, "float32"), output
     # Eleven bits of a float16: what computed in float32 would come nearer.
     assert output["max_abs"] > 1e-6
 
@@ -47,9 +40,3 @@ def test_autotvm_knows_workloads_by_their_dtype(
     assert len(half) == len(tasks)
     assert all("float16" in task["workload_key"] for task in half)
     assert not {task["workload_key"] for task in half} & {task["workload_key"] for task in tasks}
-
-
-def test_an_unknown_precision_is_refused(relay: EngineSession, place: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(errors.EngineRequestFailed) as caught:
-        relay.request("compile", {**place, "precision": "int3", "out_dir": str(tmp_path)}, timeout=60)
-    assert caught.value.engine_code == "invalid_option"

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from domain import errors
 from tests.support import models
-from tests.support.tuner.engines.asking import trial_lines
+from tests.support.tuner.engines import asking
 from tuner import hostinfo
 from tuner.session import EngineSession
 
@@ -33,11 +32,6 @@ def quantized(
     return path
 
 
-def _run(engine: EngineSession, params: dict[str, Any]) -> Path:
-    engine.request("run", {"threads": 1, **params}, timeout=60)
-    return Path(params["outputs"])
-
-
 @has_instructions
 @pytest.mark.parametrize("tuner", [None, "autotvm"])
 def test_int8_computes_what_onnx_runtime_computes_in_int8(
@@ -51,27 +45,21 @@ def test_int8_computes_what_onnx_runtime_computes_in_int8(
     tuner: str | None,
 ) -> None:
     build = {**place, "model": str(quantized), "tuner": tuner, "precision": "int8", "options": {}}
-    lines = trial_lines(relay, build, tmp_path) if tuner else []
-    (tmp_path / "records").write_text("".join(f"{line}\n" for line in lines))
-    params = {**build, "records": str(tmp_path / "records"), "out_dir": str(tmp_path / "bundle")}
+    lines = asking.trial_lines(relay, build, tmp_path) if tuner else []
+    params = {**build, "records": asking.write_lines(tmp_path / "records", lines), "out_dir": str(tmp_path / "bundle")}
     built = relay.request("compile", params, timeout=120)
     assert bool(built["records"]) == bool(tuner)
     if tuner:
         assert {json.loads(line)["input"][1] for line in lines} >= {"conv2d_NCHWc_int8.x86"}
-    actual = _run(
-        relay, {"bundle": str(tmp_path / "bundle"), "inputs": str(inputs[0]), "outputs": str(tmp_path / "a.npz")}
+    actual = asking.run(relay, tmp_path / "bundle", inputs[0], tmp_path / "a.npz")
+    same, near = (
+        asking.compare_with_model(reference, model, inputs[0], actual, precision="int8", model=str(prepared))[0]
+        for model in (quantized, prepared)
     )
-    found = []
-    for model in (quantized, prepared):
-        outputs = str(tmp_path / f"{model.stem}.npz")
-        expected = _run(reference, {"path": str(model), "inputs": str(inputs[0]), "outputs": outputs})
-        pair = {"expected": str(expected), "actual": str(actual), "precision": "int8", "model": str(prepared)}
-        [output] = reference.request("compare", pair, timeout=60)["outputs"]
-        found.append(output)
     # Of integers both make the same, but for roundings of halves.
-    assert found[0]["max_rel"] < 0.02
-    assert found[1]["passed"]
-    assert found[1]["agreed"] == found[1]["rows"] == 1
+    assert same["max_rel"] < 0.02
+    assert near["passed"]
+    assert near["agreed"] == near["rows"] == 1
 
 
 @has_instructions
@@ -81,17 +69,13 @@ def test_products_of_more_dimensions_are_integer_too(
     plain, path = tmp_path / "plain.onnx", tmp_path / "quantized.onnx"
     plain.write_bytes(models.dense_network())
     spec = {"name": "x", "dtype": "float32", "shape": [2, 8, 32]}
-    request = {"inputs": [spec], "seeds": [0, 1], "out_dir": str(tmp_path / "inputs")}
-    given = reference.request("make_inputs", request, timeout=60)["paths"]
-    params = {"path": str(plain), "inputs": given, "out_path": str(path)}
+    given = [asking.make_inputs(reference, [spec], tmp_path / str(seed), seed=seed) for seed in (0, 1)]
+    params = {"path": str(plain), "inputs": [str(each) for each in given], "out_path": str(path)}
     assert reference.request("quantize", params, timeout=120)["quantized"]
     build = {**place, "model": str(path), "tuner": None, "precision": "int8", "options": {}, "records": None}
     relay.request("compile", {**build, "out_dir": str(tmp_path / "bundle")}, timeout=120)
-    run = {"inputs": given[0]}
-    actual = _run(relay, {**run, "bundle": str(tmp_path / "bundle"), "outputs": str(tmp_path / "a.npz")})
-    expected = _run(reference, {**run, "path": str(path), "outputs": str(tmp_path / "e.npz")})
-    pair = {"expected": str(expected), "actual": str(actual), "precision": "int8"}
-    [output] = reference.request("compare", pair, timeout=60)["outputs"]
+    actual = asking.run(relay, tmp_path / "bundle", given[0], tmp_path / "a.npz")
+    [output] = asking.compare_with_model(reference, path, given[0], actual, precision="int8")
     assert output["max_rel"] < 0.02
 
 
@@ -121,24 +105,25 @@ def test_engines_say_which_precisions_a_target_has(relay: EngineSession, prepare
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("method", "change", "said"),
     [
-        ({"target": "llvm -mcpu=skylake-avx512"}, "no instructions for products of bytes"),
-        ({"tuner": "ansor"}, "ansor tuner has no schedules for int8"),
+        ("extract", {"target": "llvm -mcpu=skylake-avx512"}, "no instructions for products of bytes"),
+        ("extract", {"tuner": "ansor"}, "ansor tuner has no schedules for int8"),
+        ("compile", {"tuner": None}, "is not quantized"),
     ],
 )
 def test_what_int8_is_not_for(
-    relay: EngineSession, place: dict[str, Any], quantized: Path, tmp_path: Path, change: dict[str, Any], said: str
+    relay: EngineSession,
+    place: dict[str, Any],
+    prepared: Path,
+    quantized: Path,
+    tmp_path: Path,
+    method: str,
+    change: dict[str, Any],
+    said: str,
 ) -> None:
-    build = {**place, "target": SERVER, "model": str(quantized), "precision": "int8", "options": {}, **change}
-    with pytest.raises(errors.EngineRequestFailed, match=said) as caught:
-        relay.request("extract", {"tuner": "autotvm", **build, "out_dir": str(tmp_path)}, timeout=60)
-    assert (caught.value.engine_code, bool(caught.value.hint)) == ("unsupported_dtype", True)
-
-
-def test_a_model_that_is_not_quantized_is_refused(
-    relay: EngineSession, place: dict[str, Any], prepared: Path, tmp_path: Path
-) -> None:
-    build = {**place, "target": SERVER, "model": str(prepared), "tuner": None, "precision": "int8", "options": {}}
-    with pytest.raises(errors.EngineRequestFailed, match="is not quantized"):
-        relay.request("compile", {**build, "records": None, "out_dir": str(tmp_path)}, timeout=60)
+    model = quantized if method == "extract" else prepared
+    build = {**place, "target": SERVER, "model": str(model), "precision": "int8", "options": {}, "records": None}
+    refused = asking.refusal(relay, method, {**build, "tuner": "autotvm", "out_dir": str(tmp_path), **change})
+    assert said in refused.message
+    assert method == "compile" or (refused.engine_code, bool(refused.hint)) == ("unsupported_dtype", True)

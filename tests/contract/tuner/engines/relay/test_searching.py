@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,12 @@ def tuner(workload, history=None, **options):
 def inside(script: str, folder: Path) -> Any:
     """What ``script``, run after the prelude, prints last, as JSON."""
     return asking.told_inside("relay", PRELUDE + script, folder)
+
+
+def inside_all(*scripts: str, folder: Path) -> list[Any]:
+    """Likewise of several, which print one line each, in one process: TVM takes seconds to load."""
+    printed = asking.inside("relay", PRELUDE + "".join(scripts), folder)
+    return [json.loads(line) for line in printed.splitlines() if line.startswith(("[", "{"))]
 
 
 EVERY_SEARCH = """
@@ -120,11 +127,11 @@ print(json.dumps(found))
 
 def test_every_guided_search_finds_the_best_schedules(tmp_path: Path) -> None:
     losses = [{"search": "xgb", "loss_type": loss, "feature_type": "knob"} for loss in ("reg", "rank", "rank-binary")]
-    features = [{"search": "xgb", "loss_type": "rank-binary", "feature_type": each} for each in ("itervar", "curve")]
-    found = inside(f"OPTIONS = {[*losses, *features, {'search': 'ga'}, {'search': 'random'}]!r}\n" + GUIDED, tmp_path)
+    # What the other features are good for is seen below.
+    found = inside(f"OPTIONS = {[*losses, {'search': 'ga'}, {'search': 'random'}]!r}\n" + GUIDED, tmp_path)
     # Of the best 20 of 560 schedules, in 90 trials; chance finds 3.
     assert found.pop("random") < 8
-    assert len(found) == 6
+    assert len(found) == 4
     assert all(count >= 10 for count in found.values()), found
 
 

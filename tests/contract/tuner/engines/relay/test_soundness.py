@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.contract.tuner.engines.relay.test_searching import inside
+from tests.contract.tuner.engines.relay.test_searching import inside_all
 
 pytestmark = pytest.mark.engine
 
@@ -35,12 +35,7 @@ def anything(key):
 def tiles(config):
     return [int(config[name].size[-1]) for name in ("tile_ic", "tile_oc")]
 """
-
-
-def test_every_search_finds_sound_tiles_only(tmp_path: Path) -> None:
-    told = inside(
-        GROUPED
-        + """
+SEARCHES = """
 key = grouped(18, 12, 3)
 space = workloads.task(key, TARGET).config_space
 told = {"all": len(anything(key).config_space), "sound": len(space)}
@@ -61,38 +56,16 @@ for search in ("xgb", "ga", "random", "gridsearch"):
     bad = [line(task, config, 1e-9) for config in bad if not workloads.is_sound(task, config)]
     told[search + "-resumed"] = len(proposed(keep(f"{sys.argv[1]}/{search}", lines[:5] + bad[:20]))[0])
 print(json.dumps(told))
-""",
-        tmp_path,
-    )
-    # Tiles of the 4 channels and the 6 outputs of a group: 3 × 4 of the 6 × 6, with 3 × 2 choices of the others.
-    assert (told["all"], told["sound"]) == (216, 72)
-    for search in ("xgb", "ga", "random", "gridsearch"):
-        assert len(told[search]) == 72
-        assert {inner for inner, _ in told[search]} == {1, 2, 4}
-        assert {outer for _, outer in told[search]} == {1, 2, 3, 6}
-        assert told[f"{search}-resumed"] == 67
-
-
-def test_a_fast_record_that_cannot_be_right_is_not_chosen(tmp_path: Path) -> None:
-    told = inside(
-        GROUPED
-        + """
+"""
+CHOSEN = """
 task = anything(grouped(18, 12, 3))
 configs = [task.config_space.get(place) for place in range(task.config_space.range_length)]
 bad = next(config for config in configs if tiles(config) == [3, 9])
 good = next(config for config in configs if tiles(config) == [2, 6])
 pairs = [autotvm.record.decode(line(task, bad, 1e-6)), autotvm.record.decode(line(task, good, 1e-3))]
 print(json.dumps([[tiles(own.config) for own, _ in choosing.choose(some)] for some in (pairs, pairs[:1])]))
-""",
-        tmp_path,
-    )
-    assert told == [[[2, 6]], []]
-
-
-def test_sound_schedules_compute_what_the_default_does(tmp_path: Path) -> None:
-    told = inside(
-        GROUPED
-        + """
+"""
+COMPUTED = """
 import random
 comparing.set_up()
 random.seed(0)
@@ -117,9 +90,32 @@ configs = [task.config_space.get(place) for place in range(task.config_space.ran
 bad = next(config for config in configs if tiles(config) == [3, 3])
 told["bad"] = comparing.compare_autotvm(line(task, bad, 1.0), "llvm -mcpu=core-avx2", 1)
 print(json.dumps(told))
-""",
-        tmp_path,
-    )
+"""
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    return inside_all(GROUPED + SEARCHES, CHOSEN, COMPUTED, folder=tmp_path_factory.mktemp("sound"))
+
+
+def test_every_search_finds_sound_tiles_only(sound: list[Any]) -> None:
+    told = sound[0]
+    # Tiles of the 4 channels and the 6 outputs of a group: 3 × 4 of the 6 × 6, with 3 × 2 choices of the others.
+    assert (told["all"], told["sound"]) == (216, 72)
+    for search in ("xgb", "ga", "random", "gridsearch"):
+        assert len(told[search]) == 72
+        assert {inner for inner, _ in told[search]} == {1, 2, 4}
+        assert {outer for _, outer in told[search]} == {1, 2, 3, 6}
+        assert told[f"{search}-resumed"] == 67
+
+
+def test_a_fast_record_that_cannot_be_right_is_not_chosen(sound: list[Any]) -> None:
+    told = sound[1]
+    assert told == [[[2, 6]], []]
+
+
+def test_sound_schedules_compute_what_the_default_does(sound: list[Any]) -> None:
+    told = sound[2]
     bad = told.pop("bad")
     assert bad["wrong"]
     assert bad["max_rel"] > 0.1

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.contract.tuner.engines.relay.test_searching import inside
+from tests.contract.tuner.engines.relay.test_searching import inside_all
 
 pytestmark = pytest.mark.engine
 
@@ -103,28 +102,26 @@ print(json.dumps({
 """
 
 
-def test_every_way_to_cut_tiles_agrees_with_the_direct_convolution(tmp_path: Path) -> None:
-    compared: list[dict[str, Any]] = inside(PREPARED + OPERATORS, tmp_path)
-    assert [each.get("wrong") for each in compared] == [False] * 7, compared
-    assert all(0 < each["max_rel"] < 1e-5 for each in compared)
-
-
 @pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    told: dict[str, Any] = inside(PREPARED + NETWORK, tmp_path_factory.mktemp("network"))
-    return told
+def told(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    return inside_all(PREPARED + OPERATORS, NETWORK, folder=tmp_path_factory.mktemp("winograd"))
 
 
-def test_networks_use_it_where_records_say_so_and_otherwise_stay_as_they_were(network: dict[str, Any]) -> None:
-    told = network
-    assert TASK not in told["without"]
-    assert told["with"].count(TASK) == 2
-    assert told["together"] == [["conv2d_NCHWc.x86", TASK]] * 2
-    assert set(told["alternatives without"]) == {None}
-    assert told["with"].count("conv2d_NCHWc.x86") == told["without"].count("conv2d_NCHWc.x86")
-    assert (told["calls"], told["conv2d"]) == ([0, 2], [3, 1])
-    assert told["error"] < 1e-5
+def test_every_way_to_cut_tiles_agrees_with_the_direct_convolution(told: list[Any]) -> None:
+    assert [each.get("wrong") for each in told[0]] == [False] * 7, told[0]
+    assert all(0 < each["max_rel"] < 1e-5 for each in told[0])
 
 
-def test_weights_that_are_computed_are_not_transformed_in_every_run(network: dict[str, Any]) -> None:
-    assert network["computed"] == [False, True]
+def test_networks_use_it_where_records_say_so_and_otherwise_stay_as_they_were(told: list[Any]) -> None:
+    network = told[1]
+    assert TASK not in network["without"]
+    assert network["with"].count(TASK) == 2
+    assert network["together"] == [["conv2d_NCHWc.x86", TASK]] * 2
+    assert set(network["alternatives without"]) == {None}
+    assert network["with"].count("conv2d_NCHWc.x86") == network["without"].count("conv2d_NCHWc.x86")
+    assert (network["calls"], network["conv2d"]) == ([0, 2], [3, 1])
+    assert network["error"] < 1e-5
+
+
+def test_weights_that_are_computed_are_not_transformed_in_every_run(told: list[Any]) -> None:
+    assert told[1]["computed"] == [False, True]

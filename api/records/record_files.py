@@ -16,7 +16,7 @@ from domain.records import Record
 from storage import record_pages, records, workloads
 from storage.database import Database
 from storage.record_pages import RecordFilter
-from tuner.native import archive, importing, metaschedule
+from tuner.native import importing, metaschedule
 from tuner.native.importing import Origin
 from tuner.native.lines import Refused
 
@@ -60,7 +60,7 @@ def take(database: Database, origin: Origin, file: BinaryIO) -> Imported:
     if origin.tuner is not Tuner.METASCHEDULE:
         _take_lines(database, origin, importing.lines(file), report, lambda line: line, None)
         return report
-    with archive.opened(file) as (workload_file, record_file):
+    with metaschedule.opened(file) as (workload_file, record_file):
         keys = _take_workloads(database, workload_file, report)
         lines = importing.lines(record_file)
         stored_form: Callable[[str], str] = lambda line: metaschedule.with_key(line, keys)  # noqa: E731
@@ -132,7 +132,7 @@ def database_tar(database: Database, wanted: RecordFilter) -> Iterator[bytes]:
                 workload_file.write(definition.strip().encode() + b"\n")
             for line in metaschedule.with_positions((record.schedule for record in some), positions):
                 record_file.write(line.encode() + b"\n")
-        archive.write(packed, workload_file, record_file)
+        metaschedule.write(packed, workload_file, record_file)
         packed.seek(0)
         while chunk := packed.read(_CHUNK):
             yield chunk

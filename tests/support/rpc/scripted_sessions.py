@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tuner.engines.runtime.rpc_lanes import Ended
+from tuner.engines.runtime.rpc_pool import Ended
 
 GOOD, WRONG_ANSWER, WRONG_DEVICE, OTHER_RELEASE = 1, 2, 3, 4
 

@@ -10,17 +10,7 @@ import onnxruntime
 
 from tuner.engines.protocol import serving
 from tuner.engines.protocol.messages import Json
-from tuner.engines.reference import (
-    arrays,
-    classifiers,
-    comparing,
-    models,
-    operators,
-    preparing,
-    profiling,
-    quantizing,
-    sessions,
-)
+from tuner.engines.reference import arrays, comparing, models, operators, preparing, quantizing, sessions
 from tuner.engines.reference.rewriting import applying
 from tuner.engines.runtime import environment
 
@@ -77,7 +67,7 @@ def _time(params: Json, _: serving.Emitter) -> Json:
 
 
 def _profile(params: Json, _: serving.Emitter) -> Json:
-    return {"layers": profiling.layers(params["path"], params["inputs"], params["threads"], params["repeat"])}
+    return {"layers": sessions.layers(params["path"], params["inputs"], params["threads"], params["repeat"])}
 
 
 def _compare(params: Json, _: serving.Emitter) -> Json:
@@ -87,7 +77,7 @@ def _compare(params: Json, _: serving.Emitter) -> Json:
         actual,
         precision=params.get("precision") or "f32",
         max_rel=params.get("max_rel"),
-        classifiers=classifiers.outputs(params.get("model")),
+        classifiers=comparing.outputs(params.get("model")),
     )
     return {"outputs": outputs}
 

@@ -12,7 +12,7 @@ environment.apply()
 # ruff: noqa: E402 - TVM, which these load, reads the environment
 from tuner.engines.protocol import serving
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relax import auditing, compiling, cuda, extracting, lowering, plugins, records, searching, targets
+from tuner.engines.relax import compiling, cuda, extracting, lowering, plugins, records, searching, targets
 from tuner.engines.relax.modules import reading
 from tuner.engines.relax.release import RELEASE
 from tuner.engines.relax.running import BUNDLES
@@ -66,7 +66,7 @@ def _compile_plain(params: Json, _: serving.Emitter) -> Json:
 
 
 def _audit(params: Json, emitter: serving.Emitter) -> Json:
-    return auditing.audit(params, lambda: emitter.emit("progress", {"step": "audit"}))
+    return compiling.audit(params, lambda: emitter.emit("progress", {"step": "audit"}))
 
 
 def _extract(params: Json, emitter: serving.Emitter) -> Json:

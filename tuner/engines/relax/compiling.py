@@ -1,10 +1,10 @@
-"""Models into shared libraries for the Relax virtual machine, weights inside, and into what linkers take."""
+"""Models into shared libraries for the Relax virtual machine, weights inside, and what linkers take; and audits."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,13 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
+from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relax import cuda, importing, lowering, records, schedules, targets
+from tuner.engines.relax.modules import reading
 from tuner.engines.relax.release import RELEASE
-from tuner.engines.runtime import compiling, faults
+from tuner.engines.runtime import auditing, compiling, faults
+from tuner.engines.runtime.auditing import Check
 
 SIGNATURE = "mod.json"
 _TRIES = 3
@@ -154,3 +157,23 @@ def _lower_calls(target: Any) -> Any:
             transform.AttachGlobalSymbol(),
         ]
     )
+
+
+def audit(params: Json, on_progress: Callable[[], None]) -> Json:
+    """Of ``params`` as ``compile`` takes them. What this machine cannot run is ``skipped``."""
+    build = lowering.Build.of(params)
+    known = records.load(params.get("records"))
+    lowered = lowering.lower(reading.load(params["model"]), build)
+    chosen = {records.key_of(each.work): each for each in applicable(lowered, known)}
+    place = (params["target"], params["threads"])
+    checks = [
+        Check(
+            line=each.record.line,
+            function="compare",
+            arguments=(records.definition(each.work), each.record.line, *place),
+        )
+        for each in chosen.values()
+    ]
+    missing = targets.is_gpu(build.target) and not cuda.device_exists()
+    hindrance = "this machine has no CUDA GPU" if missing else None
+    return auditing.audit_apart(RELEASE, params, build.target, checks, on_progress, hindrance=hindrance)

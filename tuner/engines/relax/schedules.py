@@ -8,13 +8,133 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir import dlight
+from tvm.target import codegen
 
-from tuner.engines.relax import targets, tiling
+from tuner.engines.relax import targets
+
+_NEON_LANES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    lanes: int
+    """float32 values in a vector register."""
+    accumulators: int
+    """Vector registers that a tile may fill; the others hold what is multiplied."""
+    threads: int
+
+    @classmethod
+    def of(cls, target: Any) -> Machine:
+        lanes = max(codegen.llvm_get_vector_width(target) // 32, _NEON_LANES)
+        # AVX-512 and NEON have 32 vector registers, AVX and SSE 16.
+        wide = lanes >= 16 or target.attrs.get("mtriple", "").startswith(("aarch64", "arm64"))
+        return cls(lanes=lanes, accumulators=24 if wide else 12, threads=int(target.attrs.get("num-cores", 1)))
+
+
+def tile(schedule: Any, block: Any, machine: Machine, *, parallel: bool) -> list[Any]:
+    """Tile ``block`` and compute what follows it per tile; returns all blocks that were placed.
+
+    The last spatial loop becomes vectors, the one before it rows of them: as many as registers hold. This is the
+    micro-kernel of a matrix product (Goto and van de Geijn, ACM TOMS 34(3), 2008) for any sum over an outer product.
+    """
+    consumers = schedule.get_consumers(block)
+    if len(consumers) == 1 and _is_elementwise(schedule, block, consumers[0]):
+        [epilogue] = consumers
+        schedule.set_scope(block, 0, "local")
+    else:
+        epilogue = schedule.cache_write(block, 0, "local")
+    every, reduced = _loops(schedule, block)
+    # Behind loops of one step lies what is contiguous in memory.
+    spatial = [loop for loop in every if int(schedule.get(loop).extent) > 1] or every[-1:]
+    unit = [loop for loop in every if not any(loop.same_as(other) for other in spatial)]
+    sizes = _tile_sizes([int(schedule.get(loop).extent) for loop in spatial], machine)
+    outer_column, vectors, vector = schedule.split(spatial[-1], [None, sizes.vectors, sizes.width])
+    inner, outer = [vectors, vector], [*unit, *spatial[:-1], outer_column]
+    if sizes.rows > 1:
+        outer_row, row = schedule.split(spatial[-2], [None, sizes.rows])
+        inner, outer = [row, vectors, vector], [*unit, *spatial[:-2], outer_row, outer_column]
+    schedule.reorder(*outer, *reduced, *inner)
+    place = schedule.fuse(*outer)
+    schedule.reverse_compute_at(epilogue, place)
+    if parallel:
+        schedule.parallel(place)
+    tail = schedule.get_loops(epilogue)[1:]
+    if tail:
+        columns, lanes = schedule.split(tail[-1], [None, sizes.width])
+        _keep_in_registers(schedule, [*tail[:-1], columns, lanes])
+    _keep_in_registers(schedule, inner)
+    start = schedule.decompose_reduction(block, reduced[0])
+    _keep_in_registers(schedule, schedule.get_loops(start)[1:])
+    return [block, epilogue, start]
+
+
+def _keep_in_registers(schedule: Any, loops: list[Any]) -> None:
+    """Leave no loop around a tile: every row unrolled, every column in a vector."""
+    for loop in loops[:-1]:
+        schedule.unroll(loop)
+    schedule.vectorize(loops[-1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sizes:
+    rows: int
+    vectors: int
+    """In a row."""
+    width: int
+    """Values in a vector: a power of two, as LLVM takes any other apart."""
+
+
+def _tile_sizes(extents: list[int], machine: Machine) -> _Sizes:
+    """The most multiplications per load that the accumulators allow."""
+    row_extent = extents[-2] if len(extents) > 1 else 1
+    best, best_score = _Sizes(rows=1, vectors=1, width=1), 0.0
+    for columns in _divisors(extents[-1], 4 * machine.lanes):
+        width = vector_width(columns, machine.lanes)
+        vectors = columns // width
+        for rows in _divisors(row_extent, machine.accumulators // vectors):
+            # Until about ten sums run side by side, the processor waits for the sum before.
+            busy = min(rows * vectors, 10) / 10
+            score = width * busy * (rows * vectors) / (rows + vectors + 1)
+            if score > best_score:
+                best, best_score = _Sizes(rows=rows, vectors=vectors, width=width), score
+    return best
+
+
+def vector_width(extent: int, most: int) -> int:
+    """The largest power of two up to ``most`` that divides ``extent``."""
+    width = 1
+    while width * 2 <= most and extent % (width * 2) == 0:
+        width *= 2
+    return width
+
+
+def _divisors(number: int, most: int) -> list[int]:
+    return [size for size in range(1, min(number, most) + 1) if number % size == 0]
+
+
+def _loops(schedule: Any, block: Any) -> tuple[list[Any], list[Any]]:
+    spatial: list[Any] = []
+    reduced: list[Any] = []
+    for loop, variable in zip(schedule.get_loops(block), schedule.get(block).iter_vars, strict=True):
+        (reduced if variable.iter_type == tirx.IterVar.CommReduce else spatial).append(loop)
+    return spatial, reduced
+
+
+def _is_elementwise(schedule: Any, block: Any, consumer: Any) -> bool:
+    """Whether the consumer only maps and has a loop for each of the block's spatial ones."""
+    ours = [each for each in schedule.get(block).iter_vars if each.iter_type == tirx.IterVar.DataPar]
+    theirs = schedule.get(consumer).iter_vars
+    extents = [int(each.dom.extent) for each in ours]
+    return [int(each.dom.extent) for each in theirs] == extents and all(
+        each.iter_type == tirx.IterVar.DataPar for each in theirs
+    )
+
 
 _SCHEDULED = "tirx.is_scheduled"
 _WORTH_THREADS = 1 << 15
@@ -36,7 +156,7 @@ def apply(module: Any, target: Any) -> Any:
 
 def default(module: Any, target: Any) -> Any | None:
     """The ``Schedule`` of a module with one function on a CPU, None if nothing fits it."""
-    machine = tiling.Machine.of(target)
+    machine = Machine.of(target)
     for rule in (_softmax_like, _tiled, _plain):
         try:
             return rule(s_tir.Schedule(module), machine, target)
@@ -50,7 +170,7 @@ def _scheduled(function: Any, target: Any) -> Any:
     return schedule.mod["main"].with_attr(_SCHEDULED, True) if schedule else function
 
 
-def _softmax_like(schedule: Any, machine: tiling.Machine, target: Any) -> Any:  # noqa: ARG001 - a rule
+def _softmax_like(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG001 - a rule
     if not _reduces_contiguous_axis(schedule):
         raise _Unfit("no reduction along the last axis")
     found = dlight.cpu.Reduction().apply(schedule.mod["main"], target, False)
@@ -59,7 +179,7 @@ def _softmax_like(schedule: Any, machine: tiling.Machine, target: Any) -> Any:  
     return found
 
 
-def _tiled(schedule: Any, machine: tiling.Machine, target: Any) -> Any:  # noqa: ARG001 - a rule
+def _tiled(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG001 - a rule
     """Inline, tile every reduction for registers and vectors, vectorize what is left, and use the threads."""
     if _reduces_contiguous_axis(schedule):
         raise _Unfit("vectors would run across rows")
@@ -67,7 +187,7 @@ def _tiled(schedule: Any, machine: tiling.Machine, target: Any) -> Any:  # noqa:
     placed: list[Any] = []
     for block in _blocks(schedule):
         if _is_reduction(schedule, block):
-            placed += tiling.tile(schedule, block, machine, parallel=_is_worth_threads(schedule, block, machine))
+            placed += tile(schedule, block, machine, parallel=_is_worth_threads(schedule, block, machine))
     names = {schedule.get(block).name_hint for block in placed}
     for block in _blocks(schedule):
         if schedule.get(block).name_hint not in names and not _is_reduction(schedule, block):
@@ -75,7 +195,7 @@ def _tiled(schedule: Any, machine: tiling.Machine, target: Any) -> Any:  # noqa:
     return schedule
 
 
-def _plain(schedule: Any, machine: tiling.Machine, target: Any) -> Any:  # noqa: ARG001 - a rule
+def _plain(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG001 - a rule
     """Threads over the outermost loops, and LLVM for the rest."""
     for block in _blocks(schedule):
         _run_in_parallel(schedule, block, machine)
@@ -97,19 +217,19 @@ def _inline(schedule: Any) -> None:
             schedule.compute_inline(block)
 
 
-def _stream(schedule: Any, block: Any, machine: tiling.Machine) -> None:
+def _stream(schedule: Any, block: Any, machine: Machine) -> None:
     """A block that only maps: vectors along its last loop."""
     loops = schedule.get_loops(block)
     if loops and not _branches(schedule, block):
         extent = int(schedule.get(loops[-1]).extent)
-        lanes = tiling.vector_width(extent, machine.lanes)
+        lanes = vector_width(extent, machine.lanes)
         if lanes > 1:
             _, inner = schedule.split(loops[-1], [None, lanes])
             schedule.vectorize(inner)
     _run_in_parallel(schedule, block, machine)
 
 
-def _run_in_parallel(schedule: Any, block: Any, machine: tiling.Machine) -> None:
+def _run_in_parallel(schedule: Any, block: Any, machine: Machine) -> None:
     if not _is_worth_threads(schedule, block, machine):
         return
     spatial: list[Any] = []
@@ -131,7 +251,7 @@ def _spatial_count(schedule: Any, block: Any) -> int:
     return count
 
 
-def _is_worth_threads(schedule: Any, block: Any, machine: tiling.Machine) -> bool:
+def _is_worth_threads(schedule: Any, block: Any, machine: Machine) -> bool:
     steps = 1
     for loop in schedule.get_loops(block):
         steps *= int(schedule.get(loop).extent)

@@ -12,17 +12,7 @@ environment.apply()
 # ruff: noqa: E402 - TVM, which these load, reads the environment
 from tuner.engines.protocol import serving
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relay import (
-    auditing,
-    compiling,
-    corrections,
-    importing,
-    mixed_precision,
-    plugins,
-    profiling,
-    targets,
-    tuners,
-)
+from tuner.engines.relay import compiling, corrections, importing, mixed_precision, plugins, running, targets, tuners
 from tuner.engines.relay.release import RELEASE
 from tuner.engines.relay.running import BUNDLES
 from tuner.engines.relay.templates import installing
@@ -74,8 +64,7 @@ def _choose(params: Json, emitter: serving.Emitter) -> Json:
 
 def _audit(params: Json, emitter: serving.Emitter) -> Json:
     target = targets.resolve(params["target"], params["threads"])
-    tuners.of(params)
-    return auditing.audit(params, target, lambda: emitter.emit("progress", {"step": "audit"}))
+    return tuners.audit(params, target, lambda: emitter.emit("progress", {"step": "audit"}))
 
 
 def _extract(params: Json, emitter: serving.Emitter) -> Json:
@@ -91,7 +80,7 @@ def _extract(params: Json, emitter: serving.Emitter) -> Json:
 
 def _profile(params: Json, _: serving.Emitter) -> Json:
     place = (params["bundle"], params.get("inputs"), params["threads"])
-    return {"layers": profiling.layers(*place, params["repeat"])}
+    return {"layers": running.layers(*place, params["repeat"])}
 
 
 HANDLERS: dict[str, serving.Handler] = {

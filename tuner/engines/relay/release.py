@@ -5,7 +5,7 @@ from __future__ import annotations
 import tvm
 from tvm.contrib import cc
 
-from tuner.engines.runtime.releases import Release
+from tuner.engines.runtime.compiling import Release
 
 RELEASE = Release(
     tvm=tvm,

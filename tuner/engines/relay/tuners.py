@@ -1,10 +1,11 @@
-"""What AutoTVM and Ansor each do for a request: extract, search, and give schedules to a build."""
+"""What AutoTVM and Ansor each do for a request: extract, search, give schedules to a build, and audit."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tvm import autotvm
@@ -15,6 +16,9 @@ from tuner.engines.relay import choosing, compiling, extracting, importing, mixe
 from tuner.engines.relay.ansor import networks, workloads
 from tuner.engines.relay.ansor import records as ansor_records
 from tuner.engines.relay.ansor import tuning as ansor_tuning
+from tuner.engines.relay.release import RELEASE
+from tuner.engines.runtime import auditing
+from tuner.engines.runtime.auditing import Check
 from tuner.engines.runtime.rounds import Search
 from tuner.engines.runtime.trials import Build
 
@@ -34,6 +38,8 @@ class Tuner:
     """The network to build, and with which schedules."""
     choose: Callable[[Json, Any], list[str]]
     """The native lines that ``prepare`` would build with."""
+    checks: Callable[[Json, Any], list[Check]]
+    """The same as calls that audit them."""
 
 
 def of(params: Json) -> Tuner:
@@ -54,6 +60,12 @@ def start(params: Json) -> Search:
 def build(params: Json, candidate: Any) -> Build:
     """How to build a candidate that this search proposed."""
     return of(params).build(params, candidate)
+
+
+def audit(params: Json, target: Any, on_progress: Callable[[], None]) -> Json:
+    """Of ``params`` as ``compile`` takes them. On devices elsewhere nothing is run: every record is ``skipped``."""
+    checks = of(params).checks(params, target)
+    return auditing.audit_apart(RELEASE, params, target, checks, on_progress)
 
 
 def _load(params: Json) -> importing.Imported:
@@ -108,8 +120,47 @@ def _ansor_prepare(params: Json, target: Any) -> tuple[importing.Imported, compi
     return (networks.load(networks.of(params)), schedules) if schedules.config else (_load(params), schedules)
 
 
+def _checks(params: Json, target: Any) -> list[Check]:
+    path = params.get("records")
+    lines = Path(path).read_text(encoding="utf-8").splitlines() if path else []
+    pairs = [(autotvm.record.decode(line), line) for line in lines if line.strip() and not line.startswith("#")]
+    line_of = {id(pair): line for pair, line in pairs if pair is not None}
+    known = [pair for pair, _ in pairs if pair is not None]
+    chosen = choosing.of_network(params, target, known, lambda: _load(params))
+    place = (params["target"], params["threads"])
+    return [
+        Check(line=line_of[id(pair)], function="compare_autotvm", arguments=(line_of[id(pair)], *place))
+        for pair in chosen
+    ]
+
+
+def _ansor_checks(params: Json, target: Any) -> list[Check]:
+    best = ansor_records.best(params, target)
+    if best:
+        # The definitions are those of the network's subgraphs; records of others are not chosen either.
+        networks.register_all(params, target)
+    place = (params["target"], params["threads"])
+    return [
+        Check(
+            line=record.line,
+            function="compare_ansor",
+            arguments=(key, workloads.definition(key), record.line, *place),
+        )
+        for key, record in best.items()
+        if workloads.is_known(key)
+    ]
+
+
 TUNERS = {
-    "autotvm": Tuner(load=_load, extract=_extract, start=_start, build=_build, prepare=_prepare, choose=_choose),
+    "autotvm": Tuner(
+        load=_load,
+        extract=_extract,
+        start=_start,
+        build=_build,
+        prepare=_prepare,
+        choose=_choose,
+        checks=_checks,
+    ),
     "ansor": Tuner(
         load=lambda params: networks.load(networks.of(params)),
         extract=networks.extract,
@@ -117,5 +168,6 @@ TUNERS = {
         build=_ansor_build,
         prepare=_ansor_prepare,
         choose=lambda params, target: [record.line for record in ansor_records.best(params, target).values()],
+        checks=_ansor_checks,
     ),
 }

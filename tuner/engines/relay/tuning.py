@@ -17,15 +17,15 @@ from tvm.autotvm.measure import MeasureErrorNo, MeasureInput, MeasureResult
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.relay import compiling, cost_model, defaults, searching, workloads
+from tuner.engines.relay import compiling, defaults, searching, workloads
 from tuner.engines.relay.templates import dispatching
 from tuner.engines.runtime.rounds import Progress, Trial
 from tuner.engines.runtime.trials import Measurement
 
 _CHOICES = {
     "search": searching.SEARCHES,
-    "loss_type": cost_model.LOSSES,
-    "feature_type": cost_model.FEATURES,
+    "loss_type": searching.LOSSES,
+    "feature_type": searching.FEATURES,
 }
 _ERROR_NUMBERS = {
     "invalid_schedule": MeasureErrorNo.INSTANTIATION_ERROR,

@@ -12,7 +12,7 @@ from typing import Any
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.runtime import compiling, environment, faults, processes
-from tuner.engines.runtime.releases import Release
+from tuner.engines.runtime.compiling import Release
 from tuner.engines.runtime.trials import Runner
 
 SECONDS = 300.0

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from tuner.engines.runtime import compiling
-from tuner.engines.runtime.releases import Release
+from tuner.engines.runtime.compiling import Release
 
 COLD_FACTOR, COLD_SECONDS = 4.0, 0.001
 """The first run finds its data and code in no cache, and is given up only if it takes that many times the best and that

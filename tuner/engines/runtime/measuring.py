@@ -7,7 +7,7 @@ whatever ``trials.Build`` names, and
 * ``measure(path, shapes, number, repeat, min_repeat_ms, flush, best)``: seconds per run, one value per repeat, in two
   passes where the best so far is known (``candidates``);
 * ``calibrate()``: seconds of a kernel that is always the same;
-* and the engine's module of sessions, beside what ``rpc_lanes`` asks for, ``measure_remotely`` likewise.
+* and the engine's module of sessions, beside what ``rpc_pool.Lane`` asks for, ``measure_remotely`` likewise.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from typing import Any
 
 from tuner.engines.runtime import environment, faults, processes
 from tuner.engines.runtime.processes import ForkServer
-from tuner.engines.runtime.rpc_lanes import Call
-from tuner.engines.runtime.rpc_pool import Answer, Fleet
+from tuner.engines.runtime.rpc_pool import Answer, Call, Fleet
 from tuner.engines.runtime.trials import Build, Conditions, Measurement, Options, Runner
 
 _BATCHES_PER_BUILDER = 4

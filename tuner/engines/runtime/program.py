@@ -9,8 +9,8 @@ from tuner.engines.protocol import serving
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.plugins import Registry
 from tuner.engines.runtime import environment, processes, targets
+from tuner.engines.runtime.compiling import Release
 from tuner.engines.runtime.measuring import Measurer
-from tuner.engines.runtime.releases import Release
 from tuner.engines.runtime.rounds import Rounds, Search
 from tuner.engines.runtime.rpc_pool import Remote
 from tuner.engines.runtime.running import Bundles

@@ -1,4 +1,4 @@
-"""What a process does in its session on a device behind an RPC tracker: the far end of ``rpc_lanes``."""
+"""What a process does in its session on a device behind an RPC tracker: the far end of ``rpc_pool.Lane``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.runtime.candidates import Arguments, Candidates
-from tuner.engines.runtime.releases import Release
-from tuner.engines.runtime.rpc_lanes import Ended
+from tuner.engines.runtime.compiling import Release
+from tuner.engines.runtime.rpc_pool import Ended
 from tuner.engines.runtime.running import BIG_CORES, Bundles
 
 Result = tuple[Ended, Any]

@@ -15,7 +15,7 @@ import numpy as np
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.runtime import compiling
-from tuner.engines.runtime.releases import Release
+from tuner.engines.runtime.compiling import Release
 
 Arrays = dict[str, Any]
 

@@ -11,7 +11,7 @@ from domain import errors
 from domain.jobs import Tuner
 from domain.targets import Device, Toolchain
 from tests.unit.tuner.native.test_formats import ANSOR, AUTOTVM, METASCHEDULE, RECORDS, WORKLOADS
-from tuner.native import archive, importing, metaschedule
+from tuner.native import importing, metaschedule
 from tuner.native.importing import Origin
 from tuner.native.lines import LONGEST_LINE_BYTES, Refused
 
@@ -82,13 +82,15 @@ def packed(files: dict[str, bytes]) -> io.BytesIO:
 
 def test_an_archive_holds_both_files() -> None:
     file = io.BytesIO()
-    archive.write(file, io.BytesIO("\n".join(WORKLOADS).encode()), io.BytesIO("\n".join(RECORDS).encode()))
+    metaschedule.write(file, io.BytesIO("\n".join(WORKLOADS).encode()), io.BytesIO("\n".join(RECORDS).encode()))
     file.seek(0)
-    with archive.opened(file) as (workloads, records):
+    with metaschedule.opened(file) as (workloads, records):
         ((_, workload),) = importing.workloads(importing.lines(workloads))
         assert isinstance(workload, tuple)
         assert [text for _, text in importing.lines(records)] == RECORDS
-    with archive.opened(packed({f"./db/{metaschedule.RECORDS_FILE}": b"r", metaschedule.WORKLOADS_FILE: b"w"})) as both:
+    with metaschedule.opened(
+        packed({f"./db/{metaschedule.RECORDS_FILE}": b"r", metaschedule.WORKLOADS_FILE: b"w"})
+    ) as both:
         assert [part.read() for part in both] == [b"w", b"r"]
 
 
@@ -117,7 +119,7 @@ def link() -> io.BytesIO:
     ],
 )
 def test_anything_else_is_no_archive(file: io.BytesIO) -> None:
-    with pytest.raises(errors.InvalidRequest, match="tar"), archive.opened(file):
+    with pytest.raises(errors.InvalidRequest, match="tar"), metaschedule.opened(file):
         pass
 
 
@@ -125,7 +127,7 @@ def test_a_cut_archive_ends_early_or_is_refused() -> None:
     whole = packed({metaschedule.WORKLOADS_FILE: b"w" * 5000, metaschedule.RECORDS_FILE: b"r" * 5000}).getvalue()
     for size in range(0, len(whole), 500):
         try:
-            with archive.opened(io.BytesIO(whole[:size])) as both:
+            with metaschedule.opened(io.BytesIO(whole[:size])) as both:
                 assert all(len(part.read()) <= 5000 for part in both)
         except errors.InvalidRequest:
             assert size < len(whole) - 512

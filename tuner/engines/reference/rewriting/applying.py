@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -12,8 +13,31 @@ import onnx
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.reference import arrays, comparing, models, sessions
-from tuner.engines.reference.rewriting import graphs
-from tuner.engines.reference.rewriting.passes import PASSES, Pass
+from tuner.engines.reference.rewriting import graphs, groups, lines, transposed
+from tuner.engines.reference.rewriting.aligned import padding
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pass:
+    name: str
+    """What the engine's answer calls it."""
+    apply: Callable[[onnx.ModelProto, int], int]
+    """Edits a model in place and returns how many places it changed.
+
+    It is given the 32-bit lanes of the target's vectors. The model has static inputs, all its constants are
+    initializers, and it has no ``value_info``; ``graphs.shapes`` knows the shapes. Inputs and outputs keep
+    their names, types and shapes. It must leave subgraphs, and what it does not know, as they are.
+    """
+
+
+PASSES: tuple[Pass, ...] = (
+    Pass(name="lines", apply=lines.apply),
+    Pass(name="groups", apply=groups.apply),
+    Pass(name="transposed", apply=transposed.apply),
+    Pass(name="aligned", apply=padding.apply),
+)  # fmt: skip
+"""First 1-D convolutions, then groups, then transposed convolutions; channels are padded last."""
+
 
 _log = logging.getLogger(__name__)
 _CHECK_SEED = 0

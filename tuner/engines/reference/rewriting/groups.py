@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from tuner.engines.reference.rewriting import forms, graphs
+from tuner.engines.reference.rewriting import graphs
 
 _WIDEST = 8
 """Lanes to fill: of 16, half are worth more than what filling them would add."""
@@ -44,7 +44,7 @@ class _Grouped:
     whole: int
 
 
-class _Padding(forms.Walk[_Grouped]):
+class _Padding(graphs.Walk[_Grouped]):
     def __init__(self, model: onnx.ModelProto, lanes: int) -> None:
         super().__init__(model)
         self._lanes = lanes
@@ -60,7 +60,7 @@ class _Padding(forms.Walk[_Grouped]):
             return None
         if node.op_type == "Conv":
             return self._depthwise(node) if self._is_depthwise(node) else self._convolution(node)
-        if node.op_type in forms.ELEMENTWISE:
+        if node.op_type in graphs.ELEMENTWISE:
             return self._elementwise(node, shape)
         form = self.forms.get(node.input[0])
         if form and node.op_type in _POOLS:

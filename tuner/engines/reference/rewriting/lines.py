@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import onnx
 
-from tuner.engines.reference.rewriting import forms, graphs
+from tuner.engines.reference.rewriting import graphs
 
 _LARGEST_TILE = 31
 """TVM holds so many vectors of sums in registers."""
@@ -49,13 +49,13 @@ class _Line:
     width: int
 
 
-class _Turning(forms.Walk[_Line]):
+class _Turning(graphs.Walk[_Line]):
     def turned(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> _Line | None:
         if len(shape) < 3:
             return None
         if node.op_type == "Conv":
             return self._convolution(node, shape)
-        if node.op_type in forms.ELEMENTWISE:
+        if node.op_type in graphs.ELEMENTWISE:
             return self._elementwise(node, shape)
         line = self.forms.get(node.input[0])
         if line is None:

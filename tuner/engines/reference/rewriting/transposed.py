@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from tuner.engines.reference.rewriting import forms, graphs
+from tuner.engines.reference.rewriting import graphs
 
 _MOST_WORK = 4
 """Times as many products may be spent, for zeros: TVM's transposed convolution runs at 7 % of the peak."""
@@ -83,13 +83,13 @@ def _axis(stride: int, kernel: int, before: int, length: int, output: int) -> _A
     return _Axis(stride=stride, kernel=kernel, before=before, first=first, size=size, pads=(-first, after))
 
 
-class _Packing(forms.Walk[_Packed]):
+class _Packing(graphs.Walk[_Packed]):
     def turned(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> _Packed | None:
         if len(shape) != 4:
             return None
         if node.op_type == "ConvTranspose":
             return self._transposed(node, shape)
-        if node.op_type in forms.ELEMENTWISE:
+        if node.op_type in graphs.ELEMENTWISE:
             return self._elementwise(node, shape)
         packed = self.forms.get(node.input[0])
         if packed and node.op_type == "BatchNormalization" and all(name in self.constants for name in node.input[1:]):

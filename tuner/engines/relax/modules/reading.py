@@ -16,8 +16,7 @@ from tuner.engines.relax import importing
 from tuner.engines.relax.importing import Imported
 from tuner.engines.relax.modules import admission
 from tuner.engines.relax.modules.admission import refused
-from tuner.engines.relax.modules.values import Access
-from tuner.engines.relax.modules.walking import Walk
+from tuner.engines.relax.modules.walking import Access, Walk
 
 SUFFIX = ".json"
 _ATTRIBUTES = frozenset({"global_symbol", "tirx.noalias", "tir.noalias", "s_tir", "op_pattern", "layout_free_buffers"})

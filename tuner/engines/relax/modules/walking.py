@@ -1,17 +1,272 @@
-"""A tensor function, read node by node: unscheduled loops over blocks, and nothing that is on no list."""
+"""A tensor function, read node by node: unscheduled loops over blocks, and nothing that is on no list.
+
+``Values`` judges expressions: their types, and the proof that each index is inside its buffer. A loop nest is code as
+much as any program: a store outside its buffer would write anywhere in the engine. TVM's analyzer proves that none
+does, and because it computes with ideal integers, so is proven that none overflows.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import tvm_ffi
-from tvm import ir, s_tir, tirx
+from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
+from tuner.engines.relax.modules import admission
 from tuner.engines.relax.modules.admission import refused
-from tuner.engines.relax.modules.values import DTYPES, Access, Values, constant, dtype_name, handle, strange
+
+DTYPES = {
+    "float16": 2, "float32": 4, "float64": 8, "bool": 1,
+    "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8,
+}  # fmt: skip
+"""Element types, with their bytes."""
+_INDEX_DTYPES = ("int32", "int64")
+_DIVISIONS = (prim.Div, prim.Mod, prim.FloorDiv, prim.FloorMod)
+_ARITHMETIC = (prim.Add, prim.Sub, prim.Mul, prim.Min, prim.Max, *_DIVISIONS)
+_COMPARISONS = (prim.EQ, prim.NE, prim.LT, prim.LE, prim.GT, prim.GE)
+_MOST_DEPTH = 200
+_MOST_VISITS = 200_000
+
+
+@dataclass(kw_only=True)
+class Access:
+    """How the function uses a buffer."""
+
+    variable: Any
+    shape: tuple[int, ...]
+    dtype: str
+    written: bool = False
+    read_first: bool = False
+    """Before anything was written to it."""
+
+
+@dataclass(kw_only=True)
+class Values:
+    """The expressions of one function. Everything raises EngineFailure ``invalid_model``."""
+
+    buffers: dict[int, Access] = field(default_factory=dict)
+    """By the handle of their variable."""
+    _variables: set[int] = field(default_factory=set)
+    """Of the loops and blocks around the place that is read."""
+    _bound: set[int] = field(default_factory=set)
+    _known: Any = field(default_factory=sym.Analyzer)
+    _loads: int = 0
+    _visits: int = 0
+    _depth: int = 0
+
+    def bind(self, variable: Any, start: int, extent: int) -> None:
+        """A loop's or block's variable, which is one of ``extent`` numbers from ``start``."""
+        require(isinstance(variable, ir.Var) and dtype_of(variable) in _INDEX_DTYPES)
+        if extent < 1 or handle(variable) in self._bound:
+            raise refused("a loop has no steps, or two loops share a variable")
+        for number in (start, start + extent):
+            _require_representable(number, "int32")
+        self._variables.add(handle(variable))
+        self._bound.add(handle(variable))
+        bounds = (tirx.IntImm(dtype_of(variable), number) for number in (start, extent))
+        self._known.bind(variable, ir.Range.from_min_extent(*bounds))
+
+    def release(self, *variables: Any) -> None:
+        """Where their loop or block ends."""
+        self._variables.difference_update(map(handle, variables))
+
+    def access(self, buffer: Any, indices: Sequence[Any]) -> Access:
+        """The buffer that is there under this variable, used within its bounds."""
+        access = self.buffers.get(handle(buffer)) if isinstance(buffer, ir.Var) else None
+        if access is None:
+            raise refused("it uses a buffer that is none of its own")
+        if len(indices) != len(access.shape):
+            raise refused("a buffer is used with another rank than it has")
+        for index, size in zip(indices, access.shape, strict=True):
+            self.index(index, 0, size)
+        return access
+
+    def index(self, index: Any, start: int, extent: int) -> None:
+        """Prove that the index is one of ``extent`` numbers from ``start``."""
+        dtype = dtype_of(index)
+        if dtype not in _INDEX_DTYPES:
+            raise refused(f"an index is {dtype}")
+        self.check(index, dtype, exact=True)
+        if not self._known.can_prove(index >= start) or not self._known.can_prove(index < start + extent):
+            raise refused(f"nothing proves that the index {_shown(index)} stays within {start} and {start + extent}")
+
+    def check(self, node: Any, dtype: str, *, exact: bool = False) -> None:
+        """Whether ``node`` is an expression of that type, of what is on the list.
+
+        ``exact``: the proofs rest on its value, so it must not overflow, nor depend on what memory holds.
+        """
+        with self.counted():
+            if dtype not in DTYPES or dtype_of(node) != dtype:
+                raise refused(f"an expression is not the {dtype} that it should be")
+            for kinds, judge in self._judges:
+                if isinstance(node, kinds):
+                    judge(node, dtype, exact)
+                    return
+            raise strange(node)
+
+    @contextmanager
+    def where(self, condition: Any) -> Iterator[None]:
+        """In a branch that only runs if the condition holds; one that depends on memory proves nothing."""
+        with self._known.constraint_scope(condition) if self._is_exact(condition) else self.counted():
+            yield
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        self._visits += 1
+        self._depth += 1
+        if self._visits > _MOST_VISITS or self._depth > _MOST_DEPTH:
+            raise refused("it is too large or too deep for one operator")
+        yield
+        self._depth -= 1
+
+    def _is_exact(self, condition: Any) -> bool:
+        before = self._loads
+        self.check(condition, "bool")
+        if self._loads > before:
+            return False
+        self.check(condition, "bool", exact=True)
+        return True
+
+    @property
+    def _judges(self) -> tuple[tuple[Any, Callable[[Any, str, bool], None]], ...]:
+        return (
+            (ir.Var, self._variable),
+            (prim.IntImm, lambda node, dtype, _: _require_representable(node.value, dtype)),
+            (prim.FloatImm, lambda _node, dtype, _: require(dtype.startswith("float"))),
+            (ir.TensorLoad, self._load),
+            (_ARITHMETIC, self._arithmetic),
+            (_COMPARISONS, self._comparison),
+            ((prim.And, prim.Or), self._both),
+            (prim.Not, lambda node, dtype, exact: self.check(node.a, dtype, exact=exact)),
+            (prim.Select, self._select),
+            (prim.Cast, self._cast),
+            (ir.Call, self._call),
+        )
+
+    def _variable(self, node: Any, _dtype: str, _exact: bool) -> None:
+        if handle(node) not in self._variables:
+            raise refused(f"the variable {node.name} belongs to no loop: sizes must be numbers")
+
+    def _load(self, load: Any, dtype: str, exact: bool) -> None:
+        if exact:
+            raise refused("an index depends on what a buffer holds, so nothing proves that it stays within bounds")
+        access = self.access(load.source, load.indices)
+        require(access.dtype == dtype)
+        access.read_first = access.read_first or not access.written
+        self._loads += 1
+
+    def _arithmetic(self, node: Any, dtype: str, exact: bool) -> None:
+        self._both(node, dtype, exact)
+        if not exact or dtype.startswith("float"):
+            return
+        if isinstance(node, _DIVISIONS) and not self._known.can_prove(node.b > 0):
+            raise refused(f"nothing proves that {_shown(node.b)} is positive, which an index is divided by")
+        self._require_fits(node, dtype)
+
+    def _comparison(self, node: Any, dtype: str, exact: bool) -> None:
+        require(dtype == "bool")
+        self._both(node, dtype_of(node.a), exact)
+
+    def _both(self, node: Any, dtype: str, exact: bool) -> None:
+        self.check(node.a, dtype, exact=exact)
+        self.check(node.b, dtype, exact=exact)
+
+    def _select(self, node: Any, dtype: str, exact: bool) -> None:
+        # No branch: both are computed whatever the condition is.
+        self.check(node.condition, "bool", exact=exact)
+        self.check(node.true_value, dtype, exact=exact)
+        self.check(node.false_value, dtype, exact=exact)
+
+    def _cast(self, node: Any, dtype: str, exact: bool) -> None:
+        self.check(node.value, dtype_of(node.value), exact=exact)
+        if exact:
+            self._require_fits(node.value, dtype)
+
+    def _call(self, call: Any, dtype: str, exact: bool) -> None:
+        name = str(call.op.name) if isinstance(call.op, ir.Op) else "a function"
+        if name not in admission.INTRINSICS or call.attrs is not None or call.ty_args:
+            raise refused(f"it calls {name}, which is not on the list")
+        if name == admission.CHOICE:
+            self._choice(call, dtype, exact)
+            return
+        require(bool(call.args) and not exact)
+        kind = dtype_of(call.args[0])
+        require(kind.startswith("float") and dtype == ("bool" if name in admission.TESTS else kind))
+        for argument in call.args:
+            self.check(argument, kind)
+
+    def _choice(self, call: Any, dtype: str, exact: bool) -> None:
+        require(len(call.args) == 3)
+        condition, chosen, other = call.args
+        if exact:
+            self.check(condition, "bool", exact=True)
+        with self.where(condition):
+            self.check(chosen, dtype, exact=exact)
+        with self.where(prim.Not(condition)):
+            self.check(other, dtype, exact=exact)
+
+    def _require_fits(self, node: Any, dtype: str) -> None:
+        require("float" not in dtype and "float" not in dtype_of(node))
+        bound = self._known.const_int_bound(node)
+        low, high = _limits(dtype)
+        if not low <= bound.min_value <= bound.max_value <= high:
+            raise refused(f"nothing proves that {_shown(node)} fits {dtype}")
+
+
+def constant(node: Any, place: str) -> int:
+    """A number that is written there. Raises EngineFailure ``invalid_model``."""
+    if not isinstance(node, int | prim.IntImm):
+        raise refused(f"{place} is no number: sizes must be static")
+    return node if isinstance(node, int) else int(node.value)
+
+
+def dtype_of(node: Any) -> str:
+    """Of an expression; what is no number has none of ours."""
+    return dtype_name(node.ty) if isinstance(node, ir.Expr) else "no number"
+
+
+def dtype_name(kind: Any) -> str:
+    return str(kind.dtype) if isinstance(kind, ir.PrimType) else "no number"
+
+
+def handle(node: Any) -> int:
+    return int(node.__chandle__())
+
+
+def require(holds: bool) -> None:
+    """Raises EngineFailure ``invalid_model`` unless types go together."""
+    if not holds:
+        raise refused("an expression has types that do not go together")
+
+
+def strange(node: Any) -> Exception:
+    if not isinstance(node, tvm_ffi.Object):
+        return refused("something is missing in it")
+    return refused(f"it holds a {type(node).__name__} where none belongs")
+
+
+def _limits(dtype: str) -> tuple[int, int]:
+    if dtype == "bool":
+        return 0, 1
+    bits = DTYPES[dtype] * 8
+    return (0, 2**bits - 1) if dtype.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def _require_representable(number: int, dtype: str) -> None:
+    require("float" not in dtype)
+    low, high = _limits(dtype)
+    if not low <= int(number) <= high:
+        raise refused(f"the number {number} does not fit {dtype}")
+
+
+def _shown(node: Any) -> str:
+    return str(node)[:120]
+
 
 MOST_BYTES = 1024**3
 """Of all buffers together; offsets into one then fit 32 bits."""

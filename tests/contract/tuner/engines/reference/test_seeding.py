@@ -14,7 +14,7 @@ pytestmark = pytest.mark.engine
 NETWORK = """
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
-from tuner.engines.reference import arrays, classifiers, kinds
+from tuner.engines.reference import arrays, comparing, kinds
 
 KINDS = {np.dtype(np.float32): TensorProto.FLOAT, np.dtype(np.int64): TensorProto.INT64,
          np.dtype(np.int32): TensorProto.INT32}
@@ -159,7 +159,7 @@ def test_classifiers_are_told_from_other_outputs() -> None:
     program = """
 node = helper.make_node
 def ends(*nodes, shape=(1, 10), tensors=()):
-    return sorted(classifiers.of_graph(graph(nodes, tensors, [("y", shape)])))
+    return sorted(comparing.of_graph(graph(nodes, tensors, [("y", shape)])))
 
 bias = numpy_helper.from_array(np.zeros(10, np.float32), "b")
 told = [

@@ -81,9 +81,9 @@ import numpy as np
 import tvm
 from tvm import auto_scheduler, relay
 from tvm.contrib import graph_executor
-from tuner.engines.relay.ansor import products, workloads
+from tuner.engines.relay.ansor import networks, workloads
 
-products.install()
+networks.install()
 random = np.random.default_rng(0)
 target = tvm.target.Target("llvm -num-cores=1")
 told = []

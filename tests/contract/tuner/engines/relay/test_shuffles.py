@@ -10,7 +10,7 @@ pytestmark = pytest.mark.engine
 
 NETWORK = """
 import numpy as np
-from tuner.engines.relay import shuffles
+from tuner.engines.relay import fast_math
 from tvm import relay
 from tvm.contrib import graph_executor
 TARGET = targets.resolve(f"llvm -mcpu={native_cpu(tvm)}", 1)
@@ -26,7 +26,7 @@ def shuffled(x, filled, axes=(0, 2, 1, 3, 4)):
 def kernels(function, rewritten):
     x = relay.var("x", shape=(1, 24, 5, 5))
     module = relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], function(x))))
-    module = shuffles.keep_apart(module) if rewritten else module
+    module = fast_math.keep_apart(module) if rewritten else module
     with tvm.transform.PassContext(opt_level=3):
         library = relay.build(module, target=TARGET)
     executor = graph_executor.GraphModule(library["default"](tvm.cpu(0)))

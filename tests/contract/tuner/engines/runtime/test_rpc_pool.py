@@ -16,8 +16,7 @@ from tests.support.rpc.scripted_sessions import GOOD, OTHER_RELEASE, WRONG_ANSWE
 from tuner.catalogue import ROOT
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.runtime import processes
-from tuner.engines.runtime.rpc_lanes import Call
-from tuner.engines.runtime.rpc_pool import Answer, Fleet
+from tuner.engines.runtime.rpc_pool import Answer, Call, Fleet
 from tuner.engines.runtime.trials import Runner
 
 _REQUEST = 4

@@ -191,7 +191,7 @@ def recorded() -> dict[str, Any]:
 
 
 def microseconds(costs: dict[str, float], elements: int, block: int, other: int) -> float:
-    """As ``transform_costs``, which only the engine's environment can import."""
+    """As ``choosing.Costs``, which only the engine's environment can import."""
     if block == other:
         return 0.0
     if not block or not other:

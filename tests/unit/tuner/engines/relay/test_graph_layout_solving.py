@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.engines.relay.graph_layout_solving import Problem
+from tuner.engines.relay.graph_layout import Problem
 
 
 def brute_force(problem: Problem) -> float:

@@ -21,7 +21,7 @@ import onnx
 from onnx import numpy_helper
 from pathlib import Path
 from tuner.engines.reference.rewriting import applying
-from tuner.engines.reference.rewriting.passes import Pass
+from tuner.engines.reference.rewriting.applying import Pass
 
 def scale(model, lanes):
     for tensor in model.graph.initializer:
@@ -74,7 +74,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from tuner.engines.reference.rewriting import applying
-from tuner.engines.reference.rewriting.passes import Pass
+from tuner.engines.reference.rewriting.applying import Pass
 
 value = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8])
 node = helper.make_node("Mul", ["x", "w"], ["y"])

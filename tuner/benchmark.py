@@ -20,7 +20,6 @@ def judge(
     timings: Mapping[Variant, Timing],
     verifications: Mapping[Variant, Verification],
     *,
-    samples_per_round: int = SAMPLES_PER_ROUND,
     reference: str = ONNX_RUNTIME,
     conditions: Conditions | None = None,
     has_records: bool = True,
@@ -38,8 +37,7 @@ def judge(
     if not correct:
         raise nothing_right(verifications)
     tuned_wins = Variant.TUNED in correct and (
-        Variant.UNTUNED not in correct
-        or wins(timings[Variant.TUNED], timings[Variant.UNTUNED], samples=samples_per_round)
+        Variant.UNTUNED not in correct or wins(timings[Variant.TUNED], timings[Variant.UNTUNED])
     )
     published = Variant.TUNED if tuned_wins else Variant.UNTUNED
     medians = {variant: measured.median for variant, measured in timings.items()}

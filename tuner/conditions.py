@@ -63,20 +63,20 @@ class Watch:
 
 
 def until_quiet(
-    measure: Callable[[Watch], dict[Name, Timing]], device: Device, *, attempts: int = ATTEMPTS
+    measure: Callable[[Watch], dict[Name, Timing]], device: Device
 ) -> tuple[dict[Name, Timing], Conditions]:
-    """The first quiet measurement, or else, flagged, the one of ``attempts`` whose medians are surest.
+    """The first quiet measurement, or else, flagged, the one of ``ATTEMPTS`` whose medians are surest.
 
     ``measure`` calls ``look`` of what it is given while nothing of ours runs. Raises what it raises.
     """
     noisy: list[tuple[float, dict[Name, Timing], Conditions]] = []
-    for attempt in range(1, attempts + 1):
+    for attempt in range(1, ATTEMPTS + 1):
         watch = Watch()
         timings = measure(watch)
         found = watch.conditions(device, timings.values(), attempts=attempt)
         if not found.noisy:
             return timings, found
-        noisy.append((_width(timings.values()), timings, replace(found, attempts=attempts)))
+        noisy.append((_width(timings.values()), timings, replace(found, attempts=ATTEMPTS)))
     _, timings, found = min(noisy, key=lambda each: each[0])
     return timings, found
 

@@ -17,6 +17,7 @@ SEEDS = (0, 1, 2)
 NARROW_SEEDS = tuple(range(16))
 CALIBRATION_SEEDS = tuple(range(1000, 1008))
 """Of inputs that scales are found on; none of them judges what comes of it."""
+_SEED_SECONDS, _RUN_SECONDS = 120.0, 600.0
 _LARGEST = 1e308
 _NO_GATE = AccuracyGate()
 _NO_KINDS: Mapping[str, str] = MappingProxyType({})
@@ -44,7 +45,6 @@ def seed_inputs(
     *,
     model: Path | None = None,
     seeds: Sequence[int] = SEEDS,
-    timeout: float = 120,
 ) -> Seeded:
     """Arrays suited to what each input takes, made by the reference engine. Raises EngineError.
 
@@ -52,7 +52,7 @@ def seed_inputs(
     """
     specs = [asdict(spec) for spec in inputs]
     params = {"inputs": specs, "seeds": list(seeds), "out_dir": str(folder), "model": str(model) if model else None}
-    answer = reference.request("make_inputs", params, timeout=timeout)
+    answer = reference.request("make_inputs", params, timeout=_SEED_SECONDS)
     return Seeded(paths=[Path(path) for path in answer["paths"]], kinds=dict(answer.get("kinds", {})))
 
 
@@ -63,18 +63,10 @@ def run_reference(
     folder: Path,
     *,
     threads: int,
-    timeout: float = 600,
     canceled: Callable[[], bool] | None = None,
 ) -> list[Path]:
     """The reference's outputs for each of ``inputs``. Raises EngineError, Canceled."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for position, given in enumerate(inputs):
-        output = folder / f"expected-{position}.npz"
-        params = {"path": str(model), "inputs": str(given), "outputs": str(output), "threads": threads}
-        reference.request("run", params, timeout=timeout, canceled=canceled)
-        paths.append(output)
-    return paths
+    return _run(reference, {"path": str(model), "threads": threads}, inputs, folder, canceled)
 
 
 def run_plain(
@@ -83,20 +75,26 @@ def run_plain(
     inputs: Sequence[Path],
     folder: Path,
     *,
-    timeout: float = 600,
     canceled: Callable[[], bool] | None = None,
 ) -> list[Path]:
     """The same of a plain build, which an engine runs on this machine's CPU. Raises EngineError, Canceled."""
+    params = {"bundle": str(bundle), "threads": 1, "target": "llvm", "runner": None, "number": 1, "repeat": 0}
+    return _run(engine, params, inputs, folder, canceled)
+
+
+def _run(
+    engine: Engine,
+    params: Mapping[str, Any],
+    inputs: Sequence[Path],
+    folder: Path,
+    canceled: Callable[[], bool] | None,
+) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for position, given in enumerate(inputs):
-        output = folder / f"expected-{position}.npz"
-        params = {
-            "bundle": str(bundle), "inputs": str(given), "outputs": str(output),
-            "threads": 1, "target": "llvm", "runner": None, "number": 1, "repeat": 0,
-        }  # fmt: skip
-        engine.request("run", params, timeout=timeout, canceled=canceled)
-        paths.append(output)
+        paths.append(folder / f"expected-{position}.npz")
+        files = {"inputs": str(given), "outputs": str(paths[-1])}
+        engine.request("run", {**params, **files}, timeout=_RUN_SECONDS, canceled=canceled)
     return paths
 
 
@@ -115,7 +113,6 @@ def verify(
     model: Path | None = None,
     kinds: Mapping[str, str] = _NO_KINDS,
     seeds: Sequence[int] = SEEDS,
-    timeout: float = 600,
     canceled: Callable[[], bool] | None = None,
 ) -> Verification:
     """Run the variant on every input and compare each output with the reference's; keeps the worst over all seeds.
@@ -133,12 +130,12 @@ def verify(
             "bundle": str(bundle), "inputs": str(given), "outputs": str(actual),
             **place, "number": 1, "repeat": 0,
         }  # fmt: skip
-        compiler.request("run", params, timeout=timeout, canceled=canceled)
+        compiler.request("run", params, timeout=_RUN_SECONDS, canceled=canceled)
         pair = {
             "expected": str(wanted), "actual": str(actual), "precision": precision, "max_rel": gate.max_rel,
             "model": str(model) if model else None,
         }  # fmt: skip
-        compared = reference.request("compare", pair, timeout=timeout, canceled=canceled)
+        compared = reference.request("compare", pair, timeout=_RUN_SECONDS, canceled=canceled)
         for data in compared["outputs"]:
             found.setdefault(str(data["output"]), _Found()).add(data)
     outputs = tuple(each.error(name, gate.top1) for name, each in found.items())

@@ -13,6 +13,7 @@ from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.reference import vetting
 from tuner.engines.reference.vetting import refuse, shown
+from tuner.engines.runtime import importing
 
 STANDARD_DOMAINS = ("", "ai.onnx")
 _FLOATING = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE, onnx.TensorProto.BFLOAT16)
@@ -82,15 +83,8 @@ def _dimension(dimension: Any) -> int | str | None:
 
 def operator_counts(graph: onnx.GraphProto) -> dict[str, int]:
     """Operators of ``graph`` and its subgraphs; ``domain::Name`` outside the default domain."""
-    counts: dict[str, int] = {}
-    for node in graph.node:
-        name = node.op_type if node.domain in STANDARD_DOMAINS else f"{node.domain}::{node.op_type}"
-        counts[name] = counts.get(name, 0) + 1
-        for attribute in node.attribute:
-            for subgraph in [attribute.g] if attribute.HasField("g") else list(attribute.graphs):
-                for inner, count in operator_counts(subgraph).items():
-                    counts[inner] = counts.get(inner, 0) + count
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+    counted = importing.counts(graph, STANDARD_DOMAINS)
+    return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
 
 
 def opset(model: onnx.ModelProto) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,10 +47,7 @@ def quantize(path: str, inputs: Sequence[str], out_path: str) -> Json:
         quantized = models.read(str(target))
     _keep_standard(quantized)
     Path(out_path).write_bytes(quantized.SerializeToString())
-    counts: dict[str, int] = {}
-    for node in chosen:
-        counts[node.op_type] = counts.get(node.op_type, 0) + 1
-    return {"quantized": counts}
+    return {"quantized": Counter(node.op_type for node in chosen)}
 
 
 def _run(source: Path, target: Path, inputs: Sequence[str], names: Sequence[str]) -> None:

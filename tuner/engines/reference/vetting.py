@@ -15,6 +15,7 @@ from typing import Any
 import onnx
 
 from tuner.engines.protocol.serving import EngineFailure
+from tuner.engines.runtime.importing import every_node, subgraphs
 
 REASONS = {
     "not_onnx": "the bytes are no ONNX file, or are truncated",
@@ -304,12 +305,8 @@ def _attribute(attribute: Any, parts: Parts, depth: int) -> None:
         *attribute.sparse_tensors,
     ]:
         parts.tensors += [sparse.values, sparse.indices]
-    for graph in subgraphs(attribute):
+    for graph in subgraphs([attribute]):
         _graph(graph, parts, depth + 1)
-
-
-def subgraphs(attribute: Any) -> list[Any]:
-    return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
 
 
 def _check_expanded(model: onnx.ModelProto) -> None:
@@ -320,7 +317,7 @@ def _check_expanded(model: onnx.ModelProto) -> None:
     sizes: dict[tuple[str, str], int] = {}
     for name in bodies:
         _expanded(name, bodies, sizes, [])
-    total = sum(sizes.get((node.domain, node.op_type), 1) for node in _all(model.graph.node))
+    total = sum(sizes.get((node.domain, node.op_type), 1) for node in every_node(model.graph.node))
     if total > _MOST_NODES:
         raise refuse("too_many", f"with its functions expanded it has {min(total, 10**12)} nodes")
 
@@ -330,19 +327,10 @@ def _expanded(name: tuple[str, str], bodies: dict[Any, Any], sizes: dict[Any, in
         return sizes[name]
     if name in above or len(above) > _DEEPEST:
         raise refuse("nested_too_deep", f"its function {shown(name[1])} calls itself, or too many levels of others")
-    called = ((node.domain, node.op_type) for node in _all(bodies[name]))
+    called = ((node.domain, node.op_type) for node in every_node(bodies[name]))
     size = sum(_expanded(each, bodies, sizes, [*above, name]) if each in bodies else 1 for each in called)
     sizes[name] = size
     return size
-
-
-def _all(nodes: Any) -> Iterator[Any]:
-    """With those of subgraphs; their depth was checked."""
-    for node in nodes:
-        yield node
-        for attribute in node.attribute:
-            for graph in subgraphs(attribute):
-                yield from _all(graph.node)
 
 
 _MOST_ROUNDS = 10_000_000
@@ -380,9 +368,8 @@ def _unroll_nodes(nodes: Any, outer: Constants, rounds: int) -> None:
             inside *= _rounds(node, known)
             if inside > _MOST_ROUNDS:
                 raise refuse("endless_loop", f"loop {shown(node.name)} makes {min(inside, 10**12)} rounds or more")
-        for attribute in node.attribute:
-            for graph in subgraphs(attribute):
-                _unroll_graph(graph, known, inside)
+        for graph in subgraphs(node.attribute):
+            _unroll_graph(graph, known, inside)
 
 
 def _rounds(node: Any, known: Constants) -> int:
@@ -472,10 +459,9 @@ def _largest(model: onnx.ModelProto) -> int:
 
 def _values(graph: Any) -> Iterator[Any]:
     yield from graph.value_info
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-                yield from _values(inner)
+    for node in every_node(graph.node):
+        for inner in subgraphs(node.attribute):
+            yield from inner.value_info
 
 
 def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -17,6 +17,7 @@ from tvm import relax
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relax import importing, targets
+from tuner.engines.runtime import faults
 
 _PURE: dict[str, Callable[..., Any]] = {
     "relax.add": np.add,
@@ -105,9 +106,9 @@ class Build:
                 "the metaschedule tuner has no schedules for bfloat16",
                 hint="Use the autotvm tuner, or precision f32 or fp16.",
             )
-        for value, known in ((layout, LAYOUTS), (precision, PRECISIONS)):
-            if value is not None and value not in known:
-                raise EngineFailure("invalid_option", f"{value!r} is none of {', '.join(known)}")
+        faults.require_known("precision", precision, PRECISIONS)
+        if layout is not None:
+            faults.require_known("layout", layout, LAYOUTS)
         return cls(target=targets.resolve(params["target"], params["threads"]), precision=precision, layout=layout)
 
 

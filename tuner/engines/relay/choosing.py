@@ -25,10 +25,10 @@ from tvm import te, topi
 from tvm.autotvm.task.space import FallbackConfigEntity
 
 from tuner.engines.protocol.messages import Json
-from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relay import corrections, defaults, graph_layout, graph_layout_reading, importing, workloads
 from tuner.engines.relay.graph_layout import Network
 from tuner.engines.relay.templates import dispatching
+from tuner.engines.runtime import faults
 from tuner.engines.runtime.targets import native_cpu
 
 LAUNCH_SECONDS = 5e-7
@@ -157,8 +157,7 @@ GRAPH_LAYOUTS = ("dp", "none")
 def of_network(params: Json, target: Any, pairs: Sequence[Pair], load: Callable[[], importing.Imported]) -> list[Pair]:
     """What a request's network is built with; ``load`` gives the network. Raises EngineFailure ``invalid_option``."""
     layout = (params.get("options") or {}).get("graph_layout") or GRAPH_LAYOUTS[0]
-    if layout not in GRAPH_LAYOUTS:
-        raise EngineFailure("invalid_option", f"graph_layout {layout!r} is none of {', '.join(GRAPH_LAYOUTS)}")
+    faults.require_known("graph_layout", layout, GRAPH_LAYOUTS)
     pairs = [pair for pair in pairs if dispatching.is_allowed(pair[0].task.name, rewrite=bool(params.get("rewrite")))]
     alone = choose(pairs)
     if layout == "none" or not alone:

@@ -29,8 +29,12 @@ _RECIPROCALS = (1e-30, 1e30)
 
 def apply(module: Any) -> Any:
     """The ``tvm.IRModule`` with float32 operators of ``main`` computed so; everything else is left as it is."""
-    module = relay.transform.InferType()(module)
-    main = patterns.rewrite([_Unary(), _ByConstant()], module["main"], module)
+    return rewritten(relay.transform.InferType()(module), _Unary(), _ByConstant())
+
+
+def rewritten(module: Any, *callbacks: patterns.DFPatternCallback) -> Any:
+    """The ``tvm.IRModule`` with the callbacks' patterns in ``main`` replaced, and types inferred."""
+    main = patterns.rewrite(list(callbacks), module["main"], module)
     functions = {**dict(module.functions.items()), module.get_global_var("main"): main}
     return relay.transform.InferType()(tvm.IRModule(functions, module.type_definitions))
 
@@ -122,9 +126,7 @@ _SWAPPED = (0, 2, 1, 3, 4)
 
 def keep_apart(module: Any) -> Any:
     """The ``tvm.IRModule`` whose channel shuffles, in ``main``, are not fused with what follows them."""
-    main = patterns.rewrite([_Shuffle(), _Filled()], module["main"], module)
-    functions = {**dict(module.functions.items()), module.get_global_var("main"): main}
-    return relay.transform.InferType()(tvm.IRModule(functions, module.type_definitions))
+    return rewritten(module, _Shuffle(), _Filled())
 
 
 class _Shuffle(patterns.DFPatternCallback):

@@ -70,11 +70,7 @@ def convert(imported: importing.Imported) -> importing.Imported:
 
 def _with_units(module: Any, _: Any) -> Any:
     """Products that do not tell how many columns they have end the process when they become integer ones."""
-    module = relay.transform.InferType()(module)
-    main = patterns.rewrite(_Units(), module["main"], module)
-    return relay.transform.InferType()(
-        tvm.IRModule({**dict(module.functions.items()), module.get_global_var("main"): main}, module.type_definitions)
-    )
+    return fast_math.rewritten(relay.transform.InferType()(module), _Units())
 
 
 class _Units(patterns.DFPatternCallback):
@@ -142,8 +138,7 @@ def load(path: str, precision: str, *, rewrite: bool = False) -> importing.Impor
 
     Raises EngineFailure as ``importing.load``, ``invalid_option`` and ``unsupported_dtype``.
     """
-    if precision not in PRECISIONS:
-        raise EngineFailure("invalid_option", f"precision {precision!r} is none of {', '.join(PRECISIONS)}")
+    faults.require_known("precision", precision, PRECISIONS)
     # Which says what is wrong with the file, if anything is.
     importing.load(path)
     return _load(path, Path(path).stat().st_mtime_ns, precision, rewrite)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +10,12 @@ from typing import Any
 from tvm import autotvm
 
 from tuner.engines.protocol.messages import Json
-from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relay import choosing, compiling, extracting, importing, mixed_precision, targets, tuning
 from tuner.engines.relay.ansor import networks, workloads
 from tuner.engines.relay.ansor import records as ansor_records
 from tuner.engines.relay.ansor import tuning as ansor_tuning
 from tuner.engines.relay.release import RELEASE
-from tuner.engines.runtime import auditing
+from tuner.engines.runtime import auditing, faults
 from tuner.engines.runtime.auditing import Check
 from tuner.engines.runtime.rounds import Search
 from tuner.engines.runtime.trials import Build
@@ -45,10 +43,7 @@ class Tuner:
 def of(params: Json) -> Tuner:
     """The tuner of a request, AutoTVM's for an untuned build. Raises EngineFailure ``invalid_option``."""
     name = params.get("tuner") or "autotvm"
-    if name not in TUNERS:
-        near = difflib.get_close_matches(name, TUNERS, n=1)
-        hint = f"Did you mean {near[0]}?" if near else None
-        raise EngineFailure("invalid_option", f"tuner {name!r} is none of {', '.join(TUNERS)}", hint=hint)
+    faults.require_known("tuner", name, TUNERS)
     return TUNERS[name]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import random
@@ -16,9 +15,9 @@ from tvm import autotvm
 from tvm.autotvm.measure import MeasureErrorNo, MeasureInput, MeasureResult
 
 from tuner.engines.protocol.messages import Json
-from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relay import compiling, defaults, searching, workloads
 from tuner.engines.relay.templates import dispatching
+from tuner.engines.runtime import faults
 from tuner.engines.runtime.rounds import Progress, Trial
 from tuner.engines.runtime.trials import Measurement
 
@@ -55,11 +54,7 @@ class Options:
         """Raises EngineFailure ``invalid_option``."""
         chosen = cls(**{name: value for name, value in options.items() if name in cls.__dataclass_fields__})
         for name, known in _CHOICES.items():
-            value = getattr(chosen, name)
-            if value not in known:
-                near = difflib.get_close_matches(str(value), known, n=1)
-                hint = f"Did you mean {near[0]}?" if near else None
-                raise EngineFailure("invalid_option", f"{name} {value!r} is none of {', '.join(known)}", hint=hint)
+            faults.require_known(name, getattr(chosen, name), known)
         return chosen
 
 

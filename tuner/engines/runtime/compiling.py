@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tuner.engines.protocol.serving import EngineFailure
+from tuner.engines.runtime import faults
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,8 +137,7 @@ def tools_for(release: Release, target: Any, form: str) -> Tools:
 
     Raises EngineFailure ``invalid_option`` and ``cross_compiler_missing``.
     """
-    if form not in ADDED:
-        raise EngineFailure("invalid_option", f"format {form!r} is none of {', '.join(ADDED)}")
+    faults.require_known("format", form, ADDED)
     found = tools(release, target)
     if form == "shared" and found.triple and not found.compiler:
         raise found.missing()

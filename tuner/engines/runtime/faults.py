@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Collection
 
 from tuner.engines.protocol.serving import EngineFailure
 
@@ -24,6 +26,14 @@ def told(error: BaseException | str, *, longest: int = _LONGEST) -> str:
     if not isinstance(error, str) and not _NAMED.match(message):
         message = f"{type(error).__name__}: {message}" if message else type(error).__name__
     return message[:longest]
+
+
+def require_known(noun: str, value: str, known: Collection[str]) -> None:
+    """Raise EngineFailure ``invalid_option`` with a near match unless ``value`` is ``known``."""
+    if value not in known:
+        near = difflib.get_close_matches(value, known, n=1) or difflib.get_close_matches(value.upper(), known, n=1)
+        hint = f"Did you mean {near[0]}?" if near else None
+        raise EngineFailure("invalid_option", f"{noun} {value!r} is none of {', '.join(known)}", hint=hint)
 
 
 def failure(code: str, what: str, error: BaseException | None) -> EngineFailure:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -59,18 +60,11 @@ def prepare(model: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:
     own = {key for key in registry.converters if key[0]}
     if model.functions:
         model = onnx.inliner.inline_selected_functions(model, sorted(own), exclude=True)
-    if own:
-        _rename(model.graph, own)
-    use_tensors(model.graph)
-    return model
-
-
-def _rename(graph: onnx.GraphProto, own: set[tuple[str, str]]) -> None:
-    for node in graph.node:
+    for node in every_node(model.graph.node) if own else ():
         if (node.domain, node.op_type) in own:
             node.op_type = plugins.shown(node.domain, node.op_type)
-        for subgraph in _subgraphs(node):
-            _rename(subgraph, own)
+    use_tensors(model.graph)
+    return model
 
 
 def convert(converter: Converter, inputs: list[Any], attributes: Mapping[str, Any]) -> Any:
@@ -87,9 +81,7 @@ def _text(value: Any) -> Any:
 
 def use_tensors(graph: onnx.GraphProto) -> None:
     """Write every ``Constant``, those of subgraphs too, with a tensor."""
-    for node in graph.node:
-        for subgraph in _subgraphs(node):
-            use_tensors(subgraph)
+    for node in every_node(graph.node):
         for attribute in list(node.attribute):
             if node.op_type == "Constant" and attribute.name in _TYPE_OF:
                 value = onnx.helper.get_attribute_value(attribute)
@@ -104,22 +96,26 @@ def counts(graph: onnx.GraphProto, domains: Collection[str]) -> dict[str, int]:
 
     Operators of ``domains`` go by type alone, others by ``domain::type``.
     """
-    found: dict[str, int] = {}
-    for node in graph.node:
-        name = node.op_type if node.domain in domains or "::" in node.op_type else f"{node.domain}::{node.op_type}"
-        found[name] = found.get(name, 0) + 1
-        for subgraph in _subgraphs(node):
-            for inner, count in counts(subgraph, domains).items():
-                found[inner] = found.get(inner, 0) + count
-    return found
+    return Counter(
+        node.op_type if node.domain in domains or "::" in node.op_type else f"{node.domain}::{node.op_type}"
+        for node in every_node(graph.node)
+    )
 
 
-def _subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
-    """Branches and loop bodies."""
+def every_node(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """With those of branches and loop bodies, each after the node that it belongs to."""
+    for node in nodes:
+        yield node
+        for subgraph in subgraphs(node.attribute):
+            yield from every_node(subgraph.node)
+
+
+def subgraphs(attributes: Iterable[onnx.AttributeProto]) -> list[onnx.GraphProto]:
+    """Branches and loop bodies of a node with these attributes."""
     return [
-        subgraph
-        for attribute in node.attribute
-        for subgraph in ([attribute.g] if attribute.HasField("g") else attribute.graphs)
+        graph
+        for attribute in attributes
+        for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs)
     ]
 
 

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import onnx
@@ -73,17 +74,9 @@ def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     return light
 
 
-def arrays(graph: onnx.GraphProto) -> dict[str, Any]:
-    """The values of initializers, by name; each is read when it is asked for by ``numpy_helper``'s rules."""
-    return {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
-
-
 def uses(graph: onnx.GraphProto) -> dict[str, int]:
     """How often a tensor is read, by nodes, by nodes of subgraphs, and as an output."""
-    found: dict[str, int] = {}
-    for name in _read(graph):
-        found[name] = found.get(name, 0) + 1
-    return found
+    return Counter(_read(graph))
 
 
 def _read(graph: onnx.GraphProto) -> Iterable[str]:
@@ -95,9 +88,8 @@ def _read(graph: onnx.GraphProto) -> Iterable[str]:
 def read_by(node: onnx.NodeProto) -> Iterable[str]:
     """Names of tensors that the node or its subgraphs read; of what subgraphs have themselves, too."""
     yield from (name for name in node.input if name)
-    for attribute in node.attribute:
-        for subgraph in [attribute.g] if attribute.HasField("g") else list(attribute.graphs):
-            yield from _read(subgraph)
+    for subgraph in importing.subgraphs(node.attribute):
+        yield from _read(subgraph)
 
 
 def drop_unused(graph: onnx.GraphProto) -> None:
@@ -133,7 +125,14 @@ class Names:
         return name
 
 
-Form = TypeVar("Form")
+@dataclass(frozen=True, kw_only=True)
+class Turned:
+    """A tensor in another form."""
+
+    name: str = ""
+
+
+Form = TypeVar("Form", bound=Turned)
 
 UNARY = (
     *("Abs", "Ceil", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Log"),
@@ -150,7 +149,8 @@ _BOUNDS_OF_SLICES_AS_INPUTS, _BOUNDS_OF_PADS_AS_INPUTS = 10, 11
 class Walk(ABC, Generic[Form]):
     """Keeps some tensors of a graph in another form, and restores one that is needed as it was.
 
-    Nodes are visited in order, so that a form reaches from what makes it to what can do nothing with it."""
+    Nodes are visited in order, so that a form reaches from what makes it to what can do nothing with it.
+    """
 
     def __init__(self, model: onnx.ModelProto) -> None:
         graph = model.graph
@@ -172,6 +172,10 @@ class Walk(ABC, Generic[Form]):
     def turned(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> Form | None:
         """Emit the node for its inputs' forms and return its output's; None leaves it as it is. ``shape`` is its only
         output's."""
+
+    @abstractmethod
+    def operand(self, name: str, shape: tuple[int, ...], form: Form) -> str | None:
+        """The operand of an elementwise operator, whose output has this shape, for operands of that form; or None."""
 
     @abstractmethod
     def restore(self, form: Form, name: str) -> None:
@@ -198,6 +202,15 @@ class Walk(ABC, Generic[Form]):
         self.forms[node.output[0]] = form
         if node.output[0] in self._kept:
             self.need(node.output[0])
+
+    def elementwise(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> Form | None:
+        """As ``turned``, where all operands can have the form of one."""
+        form = next((self.forms[name] for name in node.input if name in self.forms), None)
+        if form is None:
+            return None
+        operands = [self.operand(name, shape, form) for name in node.input]
+        found = [operand for operand in operands if operand is not None]
+        return replace(form, name=self.emit_like(node, found)) if len(found) == len(operands) else None
 
     def need(self, name: str) -> None:
         """Have the tensor of that name as it was."""

@@ -34,11 +34,10 @@ def padded(channels: int, lanes: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Grouped:
+class _Grouped(graphs.Turned):
     """A tensor ``[batch, groups * whole, height, width]`` whose groups have ``real`` channels, and zeros or anything
     else behind them: no result depends on those."""
 
-    name: str
     groups: int
     real: int
     whole: int
@@ -61,7 +60,7 @@ class _Padding(graphs.Walk[_Grouped]):
         if node.op_type == "Conv":
             return self._depthwise(node) if self._is_depthwise(node) else self._convolution(node)
         if node.op_type in graphs.ELEMENTWISE:
-            return self._elementwise(node, shape)
+            return self.elementwise(node, shape)
         form = self.forms.get(node.input[0])
         if form and node.op_type in _POOLS:
             return replace(form, name=self.emit_like(node, [form.name]))
@@ -113,15 +112,7 @@ class _Padding(graphs.Walk[_Grouped]):
             return None
         return self._convert(node.input[0], groups)
 
-    def _elementwise(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> _Grouped | None:
-        form = next((self.forms[name] for name in node.input if name in self.forms), None)
-        if form is None:
-            return None
-        operands = [self._operand(name, shape, form) for name in node.input]
-        found = [operand for operand in operands if operand is not None]
-        return replace(form, name=self.emit_like(node, found)) if len(found) == len(operands) else None
-
-    def _operand(self, name: str, shape: tuple[int, ...], form: _Grouped) -> str | None:
+    def operand(self, name: str, shape: tuple[int, ...], form: _Grouped) -> str | None:
         if not name:
             return ""
         if name in self.constants:

@@ -41,10 +41,9 @@ def _cost(width: int) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Line:
+class _Line(graphs.Turned):
     """A tensor ``[batch, channels, 1, width]``, whose first ``length`` columns are another's elements in order."""
 
-    name: str
     length: int
     width: int
 
@@ -56,7 +55,7 @@ class _Turning(graphs.Walk[_Line]):
         if node.op_type == "Conv":
             return self._convolution(node, shape)
         if node.op_type in graphs.ELEMENTWISE:
-            return self._elementwise(node, shape)
+            return self.elementwise(node, shape)
         line = self.forms.get(node.input[0])
         if line is None:
             return None
@@ -108,18 +107,10 @@ class _Turning(graphs.Walk[_Line]):
         plain = (*source[:2], line.length)
         return shape in (plain, (*plain, 1), (*source[:2], 1, line.length))
 
-    def _elementwise(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> _Line | None:
-        line = next((self.forms[name] for name in node.input if name in self.forms), None)
-        if line is None:
-            return None
-        operands = [self._operand(name, shape, line) for name in node.input]
-        found = [operand for operand in operands if operand is not None]
-        return replace(line, name=self.emit_like(node, found)) if len(found) == len(operands) else None
-
-    def _operand(self, name: str, shape: tuple[int, ...], line: _Line) -> str | None:
+    def operand(self, name: str, shape: tuple[int, ...], form: _Line) -> str | None:
         other, constant = self.forms.get(name), self.constants.get(name)
         if other:
-            same = (other.length, other.width) == (line.length, line.width) and self.shapes.get(name) == shape
+            same = (other.length, other.width) == (form.length, form.width) and self.shapes.get(name) == shape
             return other.name if same else None
         if constant is None:
             return None if name else ""
@@ -127,7 +118,7 @@ class _Turning(graphs.Walk[_Line]):
         if all(size == 1 for size in dims):
             return name
         columns = dims[2] if len(dims) == 3 or shape[3] == 1 else dims[3]
-        if columns not in (1, line.width):
+        if columns not in (1, form.width):
             return None
         return self.constant(name, self.array(name).reshape(*dims[:2], 1, columns))
 

@@ -28,11 +28,10 @@ def apply(model: onnx.ModelProto, lanes: int) -> int:  # noqa: ARG001 - every pa
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Packed:
+class _Packed(graphs.Turned):
     """A tensor ``[batch, rows * columns * channels, height, width]`` of one that is ``rows`` times as high, and
     ``columns`` times as wide; phases are the outer part of its channels."""
 
-    name: str = ""
     rows: int
     columns: int
 
@@ -90,7 +89,7 @@ class _Packing(graphs.Walk[_Packed]):
         if node.op_type == "ConvTranspose":
             return self._transposed(node, shape)
         if node.op_type in graphs.ELEMENTWISE:
-            return self._elementwise(node, shape)
+            return self.elementwise(node, shape)
         packed = self.forms.get(node.input[0])
         if packed and node.op_type == "BatchNormalization" and all(name in self.constants for name in node.input[1:]):
             repeated = [self._repeated(name, packed.phases, axis=0) for name in node.input[1:]]
@@ -136,25 +135,17 @@ class _Packing(graphs.Walk[_Packed]):
         )
         return replace(packed, name=name)
 
-    def _elementwise(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> _Packed | None:
-        packed = next((self.forms[name] for name in node.input if name in self.forms), None)
-        if packed is None:
-            return None
-        operands = [self._operand(name, shape, packed) for name in node.input]
-        found = [operand for operand in operands if operand is not None]
-        return replace(packed, name=self.emit_like(node, found)) if len(found) == len(operands) else None
-
-    def _operand(self, name: str, shape: tuple[int, ...], packed: _Packed) -> str | None:
+    def operand(self, name: str, shape: tuple[int, ...], form: _Packed) -> str | None:
         other, constant = self.forms.get(name), self.constants.get(name)
         if other:
-            same = (other.rows, other.columns) == (packed.rows, packed.columns) and self.shapes.get(name) == shape
+            same = (other.rows, other.columns) == (form.rows, form.columns) and self.shapes.get(name) == shape
             return other.name if same else None
         if constant is None:
             return None if name else ""
         dims = (*[1] * (4 - len(constant.dims)), *constant.dims)
         if all(size == 1 for size in dims):
             return name
-        return self._repeated(name, packed.phases, axis=1, shape=dims) if dims == (1, shape[1], 1, 1) else None
+        return self._repeated(name, form.phases, axis=1, shape=dims) if dims == (1, shape[1], 1, 1) else None
 
     def _repeated(self, name: str, times: int, *, axis: int, shape: tuple[int, ...] | None = None) -> str:
         array = self.array(name)

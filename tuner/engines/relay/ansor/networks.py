@@ -12,7 +12,6 @@ about their dimensions, ``len(tensor_b).shape``.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import re
 import string
@@ -128,12 +127,8 @@ class Options:
         """Raises EngineFailure ``invalid_option``."""
         given = {name: value for name, value in (options or {}).items() if name in cls.__dataclass_fields__}
         chosen = cls(**given)
-        if chosen.layout is not None and chosen.layout not in LAYOUTS:
-            near = difflib.get_close_matches(str(chosen.layout).upper(), LAYOUTS, n=1)
-            hint = f"Did you mean {near[0]}?" if near else None
-            raise EngineFailure(
-                "invalid_option", f"layout {chosen.layout!r} is none of {', '.join(LAYOUTS)}", hint=hint
-            )
+        if chosen.layout is not None:
+            faults.require_known("layout", chosen.layout, LAYOUTS)
         return chosen
 
 

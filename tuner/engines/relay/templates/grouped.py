@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm
 from tvm import autotvm, relay, te
 from tvm.autotvm.task.space import OtherOptionEntity, SplitEntity
 from tvm.relay import dataflow_pattern as patterns
@@ -21,6 +20,7 @@ from tvm.topi.nn.utils import get_pad_tuple
 from tvm.topi.utils import get_const_tuple
 from tvm.topi.x86 import conv2d_avx_1x1, conv2d_avx_common
 
+from tuner.engines.relay import fast_math
 from tuner.engines.relay.templates import dispatching
 
 TASK = "group_conv2d_NCHWc.x86"
@@ -90,9 +90,7 @@ def schedule_grouped(cfg: Any, outs: Any) -> Any:
 
 def preferred(module: Any) -> Any:
     """The ``tvm.IRModule`` whose grouped convolutions, in ``main``, take this template without a record, too."""
-    main = patterns.rewrite([_Marking()], module["main"], module)
-    functions = {**dict(module.functions.items()), module.get_global_var("main"): main}
-    return relay.transform.InferType()(tvm.IRModule(functions, module.type_definitions))
+    return fast_math.rewritten(module, _Marking())
 
 
 class _Marking(patterns.DFPatternCallback):

@@ -1,4 +1,4 @@
-"""The AutoTVM template ``conv2d_winograd_NCHWc.x86``: convolutions by minimal filtering, see ``interpolation``.
+"""The AutoTVM template ``conv2d_winograd_NCHWc.x86``: convolutions by minimal filtering.
 
 Its workload is that of TVM's ``conv2d_NCHWc.x86``, and its output is blocked in the same way. A block of tiles goes
 through all steps while it is in the cache: transformed inputs, one matrix product for each point, transformed outputs
@@ -6,15 +6,25 @@ and what follows the convolution.
 
 In this order: sizes, and the ways to cut a convolution into tiles; the steps as tensor expressions, and when each is
 done; the template; where a network's convolutions are offered to it, and its calls in the blocked layout.
+
+Minimal filtering: convolutions of tiles by fewer multiplications.
+
+F(m, r) computes m outputs of a filter of r taps with m + r - 1 products in place of m · r (Lavin and Gray, "Fast
+algorithms for convolutional neural networks", CVPR 2016): polynomials are multiplied by their values at m + r - 2
+points and at infinity (Toom and Cook). Applied to rows and then to columns it is two-dimensional. Points decide how
+much is lost to rounding (Barabasz et al., arXiv:1803.10986). With 0, ±3/4, ±3/2, whose squares are exact in binary,
+F(4×4, 3×3) in float32 errs by a fourth of what the usual 0, ±1, ±2 does.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import autotvm, relay, te
 from tvm.autotvm.task.space import FallbackConfigEntity, OtherOptionEntity, SplitEntity
@@ -26,8 +36,107 @@ from tvm.topi.nn.conv2d import unpack_NCHWc_to_nchw
 from tvm.topi.nn.utils import get_pad_tuple
 from tvm.topi.x86 import conv2d
 
-from tuner.engines.relay.templates import dispatching, interpolation
-from tuner.engines.relay.templates.interpolation import Filtering
+from tuner.engines.relay.templates import dispatching
+
+OUTPUTS = (4, 2)
+"""Of a tile, along an axis with more than one tap."""
+TAPS = (3, 5)
+_MAGNITUDES = {0: (), 2: (1.0,), 4: (0.75, 1.5), 6: (0.5, 1.0, 2.0)}
+"""Of the finite points beside 0, each taken with both signs, by their number."""
+
+Values = Callable[[int], Any]
+"""The values along one axis, by position."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filtering:
+    """Along one axis."""
+
+    outputs: int
+    taps: int
+
+    @property
+    def points(self) -> int:
+        """Infinity too."""
+        return self.outputs + self.taps - 1
+
+    @property
+    def _finite(self) -> list[float]:
+        return [0.0, *(sign * size for size in _MAGNITUDES[self.points - 2] for sign in (1, -1))]
+
+    def enter(self, d: Values) -> list[Any]:
+        """From ``points`` inputs to their values at the points."""
+        if self.points == 1:
+            return [d(0)]
+        values = [_sum(self._factors(0.0), d)]
+        for point in self._finite[1::2]:
+            factors = self._factors(point)
+            even, odd = ({k: v for k, v in factors.items() if k % 2 == rest} for rest in (0, 1))
+            # The two signs of a point share the sums of both.
+            values += [_sum(even, d) + _sum(odd, d), _sum(even, d) - _sum(odd, d)]
+        return [*values, _sum(self._factors(None), d)]
+
+    def leave(self, p: Values) -> list[Any]:
+        """From products at the points to outputs."""
+        if self.points == 1:
+            return [p(0)]
+        found = []
+        for power in range(self.outputs):
+            total = p(0) if power == 0 else None
+            for place, point in enumerate(self._finite[1::2]):
+                plus, minus = p(1 + 2 * place), p(2 + 2 * place)
+                pair = _scaled(point**power, plus + minus if power % 2 == 0 else plus - minus)
+                total = pair if total is None else total + pair
+            found.append(total + p(self.points - 1) if power == self.outputs - 1 else total)
+        return found
+
+    @property
+    def kernel(self) -> Any:
+        """float64 (points, taps): weights into their values at the points."""
+        if self.points == 1:
+            return np.ones((1, 1))
+        finite = self._finite
+        # Lagrange's denominators are on the side of the weights, which are transformed once.
+        rows = [
+            [
+                point**power / np.prod([point - other for other in finite if other != point])
+                for power in range(self.taps)
+            ]
+            for point in finite
+        ]
+        return np.array([*rows, [0.0] * (self.taps - 1) + [1.0]])
+
+    def _factors(self, point: float | None) -> dict[int, float]:
+        """Of each input, what is not 0: the polynomial whose roots are the other points; None is infinity."""
+        roots = [other for other in self._finite if other != point]
+        factors = np.poly(roots)[::-1]
+        return {power: float(factor) for power, factor in enumerate(factors) if abs(factor) > 1e-12}
+
+
+@lru_cache(maxsize=16)
+def along(outputs: int, taps: int) -> Filtering:
+    """Of one tap there is nothing to save."""
+    return Filtering(outputs=outputs if taps > 1 else 1, taps=taps)
+
+
+def points_weights(rows: Filtering, columns: Filtering, kernel: Any, block: int) -> Any:
+    """(out, in, taps, taps) into float32 (out / block, points, points, in, block)."""
+    values = np.einsum("ea,ub,oiab->oeui", rows.kernel, columns.kernel, kernel.astype("float64"))
+    blocked = values.reshape(-1, block, rows.points, columns.points, kernel.shape[1])
+    return np.ascontiguousarray(blocked.transpose(0, 2, 3, 4, 1)).astype("float32")
+
+
+def _sum(factors: dict[int, float], values: Values) -> Any:
+    total = None
+    for position, factor in factors.items():
+        term = _scaled(factor, values(position))
+        total = term if total is None else total + term
+    return total
+
+
+def _scaled(factor: float, value: Any) -> Any:
+    return value if factor == 1 else factor * value
+
 
 _MOST_REGISTERS = 16
 """Tiles whose sums are in registers: TVM keeps 1 kB on the stack, from where LLVM takes it into registers, and twice as
@@ -97,7 +206,7 @@ class Tiling:
     @classmethod
     def of(cls, sizes: Sequence[int], shape: Shape) -> Tiling:
         outputs, block, registers = (int(size) for size in sizes[1:])
-        down, across = (interpolation.along(outputs, taps) for taps in shape.taps)
+        down, across = (along(outputs, taps) for taps in shape.taps)
         step = registers // math.gcd(block, registers)
         return cls(
             down=down,
@@ -107,11 +216,6 @@ class Tiling:
             rows=_multiple(math.ceil(shape.rows / down.outputs), block),
             columns=_multiple(math.ceil(shape.columns / across.outputs), step),
         )
-
-    @property
-    def tiles(self) -> int:
-        """Of a block."""
-        return self.block * self.columns
 
     def waste(self, shape: Shape) -> float:
         """Tiles computed for one that is wanted."""
@@ -125,11 +229,11 @@ def _multiple(count: int, step: int) -> int:
 
 def tilings(shape: Shape) -> list[list[int]]:
     """``[-1, outputs, rows of tiles in a block, tiles in registers]``, those first that compute least in vain."""
-    return [sizes for outputs in interpolation.OUTPUTS for sizes in _tilings(shape, outputs)]
+    return [sizes for outputs in OUTPUTS for sizes in _tilings(shape, outputs)]
 
 
 def _tilings(shape: Shape, outputs: int) -> list[list[int]]:
-    down, across = (interpolation.along(outputs, taps).outputs for taps in shape.taps)
+    down, across = (along(outputs, taps).outputs for taps in shape.taps)
     rows, columns = math.ceil(shape.rows / down), math.ceil(shape.columns / across)
     found = []
     for block in range(1, rows + 1):
@@ -337,7 +441,7 @@ def convolve(
     out_layout: str,  # noqa: ARG001
     out_dtype: str,
 ) -> Any:
-    """float32 NCHWc out of NCHW and OIHW, or out of NCHWc and ``interpolation.weights``."""
+    """float32 NCHWc out of NCHW and OIHW, or out of NCHWc and ``points_weights``."""
     extents = utils.get_const_tuple(data.shape)
     is_packed = len(extents) == 5
     batch, channels, height, width = extents[:4]
@@ -405,7 +509,7 @@ def schedule(cfg: Any, outs: Any) -> Any:
 
 
 _OPERATOR = "nn.conv2d"
-_KERNELS = {kernel for taps in interpolation.TAPS for kernel in ((taps, taps), (1, taps), (taps, 1))}
+_KERNELS = {kernel for taps in TAPS for kernel in ((taps, taps), (1, taps), (taps, 1))}
 """Squares, and lines of either direction."""
 _FEWEST_CHANNELS = 16
 """On either side."""
@@ -500,8 +604,8 @@ def _alter(attrs: Any, inputs: list[Any], tensors: list[Any], out_type: Any, wor
     inner, outer = (int(config[knob].size[-1]) for knob in ("tile_ic", "tile_oc"))
     outputs = int(config["tiles"].size[1])
     taps = utils.get_const_tuple(tensors[1].shape)[2:]
-    down, across = (interpolation.along(outputs, count) for count in taps)
-    weights = interpolation.weights(down, across, kernel.data.numpy(), outer)
+    down, across = (along(outputs, count) for count in taps)
+    weights = points_weights(down, across, kernel.data.numpy(), outer)
     batch, channels, height, width = utils.get_const_tuple(tensors[0].shape)
     how = {name: utils.get_const_tuple(attrs[name]) for name in ("strides", "padding", "dilation")}
     layouts = {"data_layout": f"NCHW{inner}c", "out_layout": f"NCHW{outer}c"}

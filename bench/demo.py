@@ -13,14 +13,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import hosting, zoo
+from bench import hosting, note, zoo
 
 _CLI = [sys.executable, "-m", "tunesmith"]
 
 
 def main(arguments: Sequence[str], *, as_json: bool = True) -> int:
     options = _options(arguments)
-    say = _note if as_json else _say
+    say = note if as_json else _say
     home = Path(os.environ["TUNESMITH_HOME"])
     model = zoo.MODELS[options.model]
     say(f"model    {model.name}: a real network from a package, {', '.join(model.shape_options)}")
@@ -62,10 +62,6 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=100.0, help="tuning budget (default: %(default)g)")
     parser.add_argument("--keep", action="store_true", help="leave the service running")
     return parser.parse_args(arguments)
-
-
-def _note(line: str) -> None:
-    sys.stderr.write(line + "\n")
 
 
 def _say(line: str) -> None:

@@ -10,9 +10,7 @@ answer, and the service must be as it was.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -25,7 +23,7 @@ from typing import Any
 import httpx
 import psutil
 
-from bench import hosting
+from bench import hosting, note, show
 from tests.support.hostile import corpus, mutations
 from tests.support.hostile.reader import Reader
 from tuner import catalogue, environments
@@ -52,7 +50,7 @@ class Outcomes:
         self.counted[outcome] += 1
         self.slowest_seconds = max(self.slowest_seconds, seconds)
         if not typed:
-            _note(f"{name}: {outcome}")
+            note(f"{name}: {outcome}")
             self.untyped.append(f"{name}: {outcome}")
 
     def told(self) -> dict[str, Any]:
@@ -74,10 +72,9 @@ def main(arguments: Sequence[str]) -> int:
         os.environ[environments.variable(spec)] = str(environments.interpreter(spec, home))
     with tempfile.TemporaryDirectory(prefix="tunesmith-hostile-") as scratch:
         os.environ["TUNESMITH_HOME"] = scratch
-        with hosting.running(Path(scratch), say=_note):
+        with hosting.running(Path(scratch), say=note):
             report.update(_service(Path(scratch), options))
-    json.dump(report, sys.stdout, indent=2)
-    sys.stdout.write("\n")
+    show(report)
     return 1 if any(report[part]["untyped"] for part in ("readings", "uploads", "jobs")) else 0
 
 
@@ -105,7 +102,7 @@ def _read(home: Path, folder: Path, first: int, count: int) -> Outcomes:
             outcome, typed = f"{type(error).__name__}: {str(error)[:200]}", False
         found.add(outcome, time.monotonic() - began, name=f"seed {first + number}", typed=typed)
         if (number + 1) % 1000 == 0:
-            _note(f"read {number + 1} of {count}")
+            note(f"read {number + 1} of {count}")
     reader.close()
     return found
 
@@ -159,7 +156,7 @@ def _upload_all(client: httpx.Client, options: argparse.Namespace) -> tuple[Outc
                 outcome = f"{status} {body.get('code')}" + (f": {reason}" if reason else "")
                 found.add(outcome, seconds, name=name, typed=status in _TYPED)
             if number % 100 == 0:
-                _note(f"uploaded {number}")
+                note(f"uploaded {number}")
     return found, taken
 
 
@@ -184,7 +181,7 @@ def _run_jobs(client: httpx.Client, taken: list[dict[str, Any]], most: int) -> O
             outcome, typed = _end(client, answer.json()["id"])
         found.add(outcome, time.monotonic() - began, name=model["name"], typed=typed)
         if number % 10 == 0:
-            _note(f"jobs {number}")
+            note(f"jobs {number}")
     return found
 
 
@@ -226,8 +223,3 @@ def _processes(home: Path) -> Iterator[psutil.Process]:
                 yield process
         except psutil.Error:
             continue
-
-
-def _note(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()

@@ -11,7 +11,6 @@ import contextlib
 import json
 import math
 import os
-import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import engines, hosting, zoo
+from bench import engines, hosting, note, show, zoo
 from domain import errors
 from domain.artifacts import Timing, Variant
 from tuner import catalogue, conditions, environments, hostinfo, timing, verification
@@ -47,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     options = _options(arguments)
     home = Path(os.environ["TUNESMITH_HOME"])
     paths = {name: zoo.fetch(zoo.MODELS[name], home) for name in options.models}
-    environments.install(OPENVINO, home, on_progress=_note)
+    environments.install(OPENVINO, home, on_progress=note)
     pythons = Pythons.of(home)
     measured: list[dict[str, Any]] = []
     with _folder(options.keep) as folder:
@@ -56,14 +55,13 @@ def main(arguments: Sequence[str]) -> int:
             model = Model(name=name, path=path, shapes=zoo.MODELS[name].input_shapes)
             row = measure(model, bundles(folder, name), pythons, folder / name, threads=options.threads)
             measured.append(row)
-            _note(f"{name}: {row}")
+            note(f"{name}: {row}")
     device = hostinfo.device(options.threads)
     report = {
         "device": device.key, "threads": options.threads, "seconds": options.seconds, "tuner": options.tuner,
         "models": measured, **summary(measured),
     }  # fmt: skip
-    json.dump(report, sys.stdout, indent=2)
-    sys.stdout.write("\n")
+    show(report)
     return 0
 
 
@@ -77,13 +75,13 @@ def _tune(paths: dict[str, Path], options: argparse.Namespace, home: Path, folde
         # The jobs get a home folder without records, and the engines of the usual one.
         os.environ[environments.variable(spec)] = str(environments.interpreter(spec, home))
     os.environ["TUNESMITH_HOME"] = str(folder)
-    with hosting.running(folder, say=_note):
+    with hosting.running(folder, say=note):
         for name, precision in wanted:
             job = _tune_one(
                 folder, name, paths[name], precision=precision, shapes=zoo.MODELS[name].input_shapes,
                 tuner=options.tuner, seconds=options.seconds, threads=options.threads,
             )  # fmt: skip
-            _note(f"{name} {precision}: {job}")
+            note(f"{name} {precision}: {job}")
 
 
 def summary(models: Sequence[dict[str, Any]]) -> dict[str, float | None]:
@@ -111,10 +109,6 @@ def _folder(keep: Path | None) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="tunesmith-latency-") as scratch:
         yield Path(scratch)
-
-
-def _note(line: str) -> None:
-    sys.stderr.write(line + "\n")
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:

@@ -6,9 +6,7 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
@@ -16,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bench import engines, zoo
+from bench import engines, show, zoo
 from tuner import verification
 
 _KINDS = (
@@ -49,8 +47,7 @@ def main(arguments: Sequence[str]) -> int:
         "model": model.name, "threads": options.threads, "tvm": summary(ours, options.top),
         "onnxruntime": summary(theirs, options.top),
     }  # fmt: skip
-    json.dump(report, sys.stdout, indent=2)
-    sys.stdout.write("\n")
+    show(report)
     return 0
 
 

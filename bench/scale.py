@@ -29,6 +29,7 @@ import redis
 from sqlalchemy import create_engine, make_url
 from sqlalchemy.schema import CreateSchema, DropSchema
 
+from bench import note, show
 from bench.scale_engine import ROUND, TASKS
 from domain.jobs import Budget, Job, JobRequest, JobState, Stage, Tuner, TunerOptions
 from domain.models import ModelFacts
@@ -60,8 +61,7 @@ def main(arguments: Sequence[str]) -> int:
         turns = _Bench(scratch, url, options).run()
     report = _report(turns, options)
     if options.json:
-        json.dump(report, sys.stdout, indent=2)
-        sys.stdout.write("\n")
+        show(report)
     else:
         for row in report["fleets"]:
             sys.stdout.write(f"{row['workers']} workers: {row['tune_seconds']:.1f} s, {row['speed_up']:.2f}×\n")
@@ -104,7 +104,7 @@ class _Bench:
         self._log.write_text("")
         with running(self._folder / "fleet", size, settings, database):
             turn = self._tune(database, size)
-        _note(json.dumps(turn.__dict__))
+        note(json.dumps(turn.__dict__))
         return turn
 
     def _tune(self, database: Database, size: int) -> Turn:
@@ -195,10 +195,6 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         help="of a PostgreSQL database, in place of SQLite",
     )
     return parser.parse_args(arguments)
-
-
-def _note(text: str) -> None:
-    sys.stderr.write(text + "\n")
 
 
 def engine(folder: Path, *, seconds: float) -> tuple[Path, Path]:

@@ -30,7 +30,7 @@ from typing import Any
 
 import psutil
 
-from bench import hosting, service_load
+from bench import hosting, note, service_load, show
 from tuner import catalogue, environments
 from tunesmith.client import Client
 from tunesmith.jobs import Job
@@ -55,10 +55,9 @@ def main(arguments: Sequence[str]) -> int:
         os.environ[environments.variable(spec)] = str(environments.interpreter(spec, home))
     with tempfile.TemporaryDirectory(prefix="tunesmith-service-") as scratch:
         os.environ["TUNESMITH_HOME"] = scratch
-        with hosting.running(Path(scratch), say=_note), Client() as client:
+        with hosting.running(Path(scratch), say=note), Client() as client:
             report = _measure(client, Path(scratch), options)
-    json.dump(report, sys.stdout, indent=2)
-    sys.stdout.write("\n")
+    show(report)
     return 0
 
 
@@ -157,7 +156,7 @@ def _tuning(client: Client, options: argparse.Namespace) -> Iterator[tuple[Job, 
     with Client() as other:
         follower = threading.Thread(target=progress.follow, args=[other.job(job.id)], daemon=True)
         follower.start()
-        _note("waiting for the first trials")
+        note("waiting for the first trials")
         while len(progress.at) < _WARM_TRIALS and not progress.ended:
             time.sleep(0.5)
         try:
@@ -176,10 +175,10 @@ def _turns(
     pairs = max(1, round(options.seconds / (2 * options.turn)))
     for number in range(2 * pairs):
         if progress.ended:
-            _note(f"the search ended early: {len(turns)} of {2 * pairs} turns")
+            note(f"the search ended early: {len(turns)} of {2 * pairs} turns")
             break
         turns.append(_turn(api, progress, orders, options.turn, watched=number % 4 in (1, 2)))
-        _note(f"turn {number + 1} of {2 * pairs}: {json.dumps(turns[-1].summary())}")
+        note(f"turn {number + 1} of {2 * pairs}: {json.dumps(turns[-1].summary())}")
     return turns
 
 
@@ -256,10 +255,6 @@ def _slower(turns: Sequence[Turn]) -> dict[str, Any]:
         "standard_error": None if error is None else round(100 * error, 2),
         "pairs": len(ratios),
     }
-
-
-def _note(line: str) -> None:
-    sys.stderr.write(line + "\n")
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:

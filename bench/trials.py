@@ -12,7 +12,6 @@ import math
 import os
 import resource
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -24,7 +23,7 @@ from statistics import fmean
 from types import TracebackType
 from typing import Any, Self
 
-from bench import engines, zoo
+from bench import engines, note, show, zoo
 from domain.jobs import MeasureOptions
 from tuner import catalogue, environments, hostinfo
 from tuner.catalogue import ROOT, EngineSpec
@@ -51,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
         with stock, ours:
             for number, task in enumerate(tasks):
                 for side in (stock, ours) if number % 2 == 0 else (ours, stock):
-                    _tell(f"{task['description']}: {side.name}")
+                    note(f"{task['description']}: {side.name}")
                     side.tune(task, options.trials)
         latencies = compare(setting, tasks, stock, ours, _TIMED)
     report = {
@@ -75,8 +74,7 @@ def main(arguments: Sequence[str]) -> int:
             for task, (stock_s, ours_s) in zip(tasks, latencies, strict=True)
         ],
     }
-    json.dump(report, sys.stdout, indent=2)
-    sys.stdout.write("\n")
+    show(report)
     return 0
 
 
@@ -102,11 +100,6 @@ def _named(task: Json) -> dict[str, Any]:
 
 def _geometric_mean(ratios: Sequence[float]) -> float:
     return math.exp(sum(map(math.log, ratios)) / len(ratios))
-
-
-def _tell(message: str) -> None:
-    sys.stderr.write(f"· {message}\n")
-    sys.stderr.flush()
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -171,19 +164,45 @@ def extract(setting: Setting, count: int, trials: int) -> list[Json]:
     return wide
 
 
-class Stock:
-    name = "stock"
+class _Side:
+    """Tunes tasks, and counts what that takes."""
+
+    name: str
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         self._seconds = 0.0
         self._cpu = 0.0
         self._counts: Counter[str] = Counter()
-        self._process: subprocess.Popen[str] | None = None
         self.best: dict[str, str | None] = {}
+
+    def _end(self) -> None:
+        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        before = _cpu_of_children()
+        self._end()
+        self._cpu = _cpu_of_children() - before
+
+    @property
+    def report(self) -> Json:
+        return {
+            "seconds": self._seconds,
+            "cpu_s": self._cpu,
+            "trials": self._counts["trials"],
+            "valid": self._counts["valid"],
+            "trials_per_s": self._counts["trials"] / self._seconds,
+        }
+
+
+class Stock(_Side):
+    name = "stock"
+    _process: subprocess.Popen[str] | None = None
 
     def tune(self, task: Json, trials: int) -> None:
         started = time.perf_counter()
@@ -194,34 +213,19 @@ class Stock:
         self.best[task["workload_key"]] = answer["best"]
         self._counts.update(trials=answer["trials"], valid=answer["valid"])
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def _end(self) -> None:
         if self._process is not None:
-            before = _cpu_of_children()
             _end(self._process)
-            self._cpu = _cpu_of_children() - before
-
-    @property
-    def report(self) -> Json:
-        return _report(self._seconds, self._cpu, self._counts)
 
 
-class Ours:
+class Ours(_Side):
     name = "ours"
 
     def __init__(self, setting: Setting) -> None:
-        self._setting = setting
-        self._seconds = 0.0
-        self._cpu = 0.0
-        self._counts: Counter[str] = Counter()
+        super().__init__(setting)
         self._engine: EngineSession | None = None
         self._spent: Counter[str] = Counter()
-        self.best: dict[str, str | None] = {}
         self.calibrations: list[float] = []
-
-    def __enter__(self) -> Self:
-        return self
 
     def tune(self, task: Json, trials: int) -> None:
         """In rounds, as the pipeline does."""
@@ -260,18 +264,14 @@ class Ours:
         timeout = count * _TRIAL_SECONDS + engines.BUILD_SECONDS
         return self._engine.request("tune", params, timeout=timeout, on_event=on_event)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def _end(self) -> None:
         if self._engine is not None:
-            before = _cpu_of_children()
             self._engine.close()
-            self._cpu = _cpu_of_children() - before
 
     @property
     def report(self) -> Json:
         calibration = {"calibration_s": [min(self.calibrations), max(self.calibrations)]} if self.calibrations else {}
-        return {**_report(self._seconds, self._cpu, self._counts), **calibration}
+        return {**super().report, **calibration}
 
     @property
     def breakdown(self) -> Json:
@@ -328,13 +328,3 @@ def _end(process: subprocess.Popen[str]) -> None:
 def _cpu_of_children() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
-
-
-def _report(seconds: float, cpu: float, counts: Counter[str]) -> Json:
-    return {
-        "seconds": seconds,
-        "cpu_s": cpu,
-        "trials": counts["trials"],
-        "valid": counts["valid"],
-        "trials_per_s": counts["trials"] / seconds,
-    }

@@ -25,7 +25,7 @@ from typing import Any
 
 import uv
 
-from bench import engines
+from bench import engines, show
 from domain import errors
 from domain.artifacts import Variant
 from domain.ports import Engine
@@ -193,8 +193,7 @@ def main(arguments: Sequence[str]) -> int:
                 _note(rows[-1])
                 _save(options.resume, rows)
     report = {"trials": options.trials, "cells": rows}
-    json.dump(report, sys.stdout, indent=2)
-    sys.stdout.write("\n")
+    show(report)
     if options.write:
         _PAGE.write_text(_page(rows))
     return 0

@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +51,14 @@ class EngineHealth:
     """What ``doctor`` found; ``problems`` is empty when the engine can be used."""
 
     name: str
-    installed: bool
-    python: Path | None
-    custom: bool
+    installed: bool = True
+    python: Path | None = None
+    custom: bool = False
     """Whether a setting names the interpreter."""
-    size_bytes: int | None
-    hello: dict[str, Any] | None
-    start_seconds: float | None
-    problems: tuple[str, ...] = field(default=())
+    size_bytes: int | None = None
+    hello: dict[str, Any] | None = None
+    start_seconds: float | None = None
+    problems: tuple[str, ...] = ()
 
     @property
     def toolchain(self) -> dict[str, Any]:
@@ -154,12 +154,12 @@ def install(spec: EngineSpec, home: Path, on_progress: OnProgress | None = None)
 
 def doctor(spec: EngineSpec, home: Path, *, hello_timeout: float = 120.0) -> EngineHealth:
     """Start the engine and report; raises nothing that is the engine's fault."""
-    custom = bool(os.environ.get(variable(spec)))
+    health = EngineHealth(name=spec.name, custom=bool(os.environ.get(variable(spec))))
     try:
         python = interpreter(spec, home)
     except errors.EngineNotInstalled as error:
-        return _health(spec, custom=custom, problems=(_told(error),))
-    size = None if custom else _size(folder(spec, home))
+        return replace(health, installed=False, problems=(_told(error),))
+    health = replace(health, python=python, size_bytes=None if health.custom else _size(folder(spec, home)))
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tunesmith-doctor-") as scratch:
         try:
@@ -168,32 +168,10 @@ def doctor(spec: EngineSpec, home: Path, *, hello_timeout: float = 120.0) -> Eng
                 hello, seconds = session.hello, time.monotonic() - started
         except errors.EngineError as error:
             tail = str(error.details.get("log_tail", "")).strip().splitlines()[-3:]
-            return _health(spec, custom=custom, python=python, size=size, problems=(error.message, *tail))
+            return replace(health, problems=(error.message, *tail))
     named = hello.get("engine")
     problems = () if named == spec.name else (f"{python} runs the engine {named!r}",)
-    return _health(spec, custom=custom, python=python, size=size, hello=hello, seconds=seconds, problems=problems)
-
-
-def _health(
-    spec: EngineSpec,
-    *,
-    custom: bool,
-    python: Path | None = None,
-    size: int | None = None,
-    hello: dict[str, Any] | None = None,
-    seconds: float | None = None,
-    problems: tuple[str, ...],
-) -> EngineHealth:
-    return EngineHealth(
-        name=spec.name,
-        installed=python is not None,
-        python=python,
-        custom=custom,
-        size_bytes=size,
-        hello=hello,
-        start_seconds=seconds,
-        problems=problems,
-    )
+    return replace(health, hello=hello, start_seconds=seconds, problems=problems)
 
 
 def _told(error: errors.TunesmithError) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from domain import errors
 from domain.artifacts import OutputError, Verification
-from domain.jobs import AccuracyGate, JobRequest, Precision, RunnerKind, Tuner
+from domain.jobs import AccuracyGate, JobRequest, Precision, RunnerKind
 
 LEAST_TOP1 = 0.99
 """Of a narrower precision whose gate leaves it open."""
@@ -32,11 +32,6 @@ def considered(request: JobRequest, answers: Mapping[str, Mapping[str, Any]]) ->
 def first(request: JobRequest) -> Precision:
     """What a job's builds are in as long as nothing else is decided: f32, unless another one is named."""
     return Precision.F32 if request.precision is Precision.AUTO else request.precision
-
-
-def tuners(precision: Precision) -> tuple[Tuner, ...]:
-    """Those that have schedules for it, the preferred one first."""
-    return precision.tuners
 
 
 def gate_of(request: JobRequest, precision: Precision) -> AccuracyGate:

@@ -107,10 +107,8 @@ def _read(path: Path) -> tuple[Note, bool]:
         # An engine may have written it: no other process is killed, and no other folder removed, by its word.
         if _MARK.fullmatch(str(entry["mark"])):
             mark, folder = entry["mark"], Path(str(entry.get("folder", "")))
-            # Of processes of another host or container that shares the home nothing is known here. Notes of earlier
-            # releases name it otherwise.
-            host = entry["owner"].get("host") or entry["owner"].get("place") or _host()
-            dead = host == _host() and start_time(owner[0]) != owner[1]
+            # Of processes of another host or container that shares the home nothing is known here.
+            dead = entry["owner"].get("host", _host()) == _host() and start_time(owner[0]) != owner[1]
     if folder.name != _folder_name(mark):
         folder = Path(tempfile.gettempdir()) / _folder_name(mark)
     return Note(path=path, mark=mark, folder=folder), dead

@@ -9,7 +9,6 @@ from dataclasses import replace
 from domain import errors, placing, targets
 from domain.jobs import AccuracyGate, JobRequest, Precision, RpcOptions, RunnerKind, Tuner
 from domain.targets import Device
-from tuner import precisions
 
 _TRACKER = re.compile(r"(?P<host>\[[0-9A-Fa-f:]+\]|[A-Za-z0-9][A-Za-z0-9_.-]*):(?P<port>[0-9]{1,5})")
 _ONLY: dict[str, tuple[Tuner, ...]] = {
@@ -56,7 +55,7 @@ def _check_precision(request: JobRequest) -> None:
                 "accuracy would have no effect: runner 'none' compares nothing",
                 hint="Leave it out, or use runner 'local' or 'rpc'.",
             )
-    names = precisions.tuners(precision)
+    names = precision.tuners
     if request.tuner is not Tuner.AUTO and request.tuner not in names:
         raise errors.InvalidOption(
             f"{request.tuner} has no schedules for {precision}",

@@ -32,11 +32,6 @@ class Strength:
     privileges: bool = False
 
     @property
-    def offline(self) -> bool:
-        """Whether an engine that needs no network reaches none."""
-        return self.network or self.calls
-
-    @property
     def missing(self) -> tuple[str, ...]:
         return tuple(text for name, text in _MISSING.items() if not getattr(self, name))
 

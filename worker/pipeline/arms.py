@@ -43,7 +43,7 @@ def load(data: Mapping[str, Any]) -> Arm:
 def of_job(work: Work) -> list[Arm]:
     """All that the request allows and that import the model rightly, the preferred one first."""
     usable = placing.usable(work)
-    found = [Arm(tuner=tuner) for tuner in usable if tuner in precisions.tuners(precisions.first(work.request))]
+    found = [Arm(tuner=tuner) for tuner in usable if tuner in precisions.first(work.request).tuners]
     known = {arm.tuner for arm in found}
     layouts = Tuner.METASCHEDULE in known and work.request.tuner_options.layout is None
     if layouts and kind_of(work.target.text) == "llvm":
@@ -59,7 +59,7 @@ def _narrower(work: Work, usable: Sequence[Tuner]) -> list[Arm]:
     return [
         Arm(tuner=tuner, precision=precision)
         for precision in considered(work)[1:]
-        for tuner in precisions.tuners(precision)[:1]
+        for tuner in precision.tuners[:1]
         if tuner in usable
     ]
 

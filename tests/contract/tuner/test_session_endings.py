@@ -144,10 +144,9 @@ def test_a_note_of_an_older_release_protects_its_session(start: Start, tmp_path:
     assert pid_of(engine)
 
 
-@pytest.mark.parametrize("key", ["host", "place"], ids=["as it is noted", "as earlier releases noted it"])
 @pytest.mark.parametrize("where", ["host", "container"])
 def test_a_session_of_another_host_or_container_is_left_alone(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, key: str
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """They may share the home, and the temporary folder too; their processes are not seen from here."""
     with monkeypatch.context() as elsewhere:
@@ -159,7 +158,6 @@ def test_a_session_of_another_host_or_container_is_left_alone(
     (note,) = (tmp_path / "run" / "engines").glob("*.json")
     entry = json.loads(note.read_text())
     entry["owner"]["start_time"] -= 1
-    entry["owner"][key] = entry["owner"].pop("host")
     note.write_text(json.dumps(entry))
     assert sweep(tmp_path) == []
     assert pid_of(engine)

@@ -31,8 +31,8 @@ def test_a_named_precision_is_considered_alone(precision: Precision) -> None:
 
 
 def test_narrow_products_are_scheduled_by_templates_alone() -> None:
-    assert precisions.tuners(INT8) == precisions.tuners(BF16) == (Tuner.AUTOTVM,)
-    assert Tuner.METASCHEDULE in precisions.tuners(F32)
+    assert INT8.tuners == BF16.tuners == (Tuner.AUTOTVM,)
+    assert Tuner.METASCHEDULE in F32.tuners
 
 
 def test_f32_is_the_default() -> None:

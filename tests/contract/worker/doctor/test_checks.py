@@ -232,16 +232,7 @@ def test_a_store_that_forgets_is_told(tmp_path: Path) -> None:
 
 
 def health(name: str, *problems: str, installed: bool = True) -> EngineHealth:
-    return EngineHealth(
-        name=name,
-        installed=installed,
-        python=None,
-        custom=False,
-        size_bytes=None,
-        hello=None,
-        start_seconds=1.0,
-        problems=problems,
-    )
+    return EngineHealth(name=name, installed=installed, start_seconds=1.0, problems=problems)
 
 
 def test_one_of_the_engines_that_compile_may_be_missing() -> None:

@@ -196,12 +196,10 @@ class Tiling:
     across: Filtering
     block: int
     """Rows of tiles that are computed together."""
-    registers: int
-    """Tiles of a block that are multiplied at once."""
     rows: int
     """Of tiles of an image, a multiple of ``block``."""
     columns: int
-    """Of tiles: enough that ``registers`` divide a block."""
+    """Of tiles: enough that those in registers divide a block."""
 
     @classmethod
     def of(cls, sizes: Sequence[int], shape: Shape) -> Tiling:
@@ -212,7 +210,6 @@ class Tiling:
             down=down,
             across=across,
             block=block,
-            registers=registers,
             rows=_multiple(math.ceil(shape.rows / down.outputs), block),
             columns=_multiple(math.ceil(shape.columns / across.outputs), step),
         )

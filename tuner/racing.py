@@ -110,8 +110,6 @@ class Slice:
     arm: str
     share: float
     """Of the whole budget."""
-    last: bool
-    """Whether nobody else races any more: the arm may take all that is left."""
 
 
 @dataclass(kw_only=True)
@@ -194,11 +192,11 @@ class Race:
         if new is not None and len(running) > 1:
             # What the first half gains is no measure of the rest: any search gains most at first.
             half = self._impression / 2
-            return Slice(arm=new.name, share=min(half, left), last=False)
+            return Slice(arm=new.name, share=min(half, left))
         chosen = min(running, key=lambda arm: arm.forecast(left))
         if len(running) == 1:
-            return Slice(arm=chosen.name, share=left, last=True)
-        return Slice(arm=chosen.name, share=min(max(chosen.spent, self._impression), left), last=False)
+            return Slice(arm=chosen.name, share=left)
+        return Slice(arm=chosen.name, share=min(max(chosen.spent, self._impression), left))
 
     def verdict(self, arm: str) -> str:
         """Why the arm gets no slice any more; empty while it may get one."""

@@ -12,7 +12,7 @@ from domain.jobs import Precision
 from domain.records import Record, TrialError
 from storage import records
 from tuner import precisions
-from tuner.native import failing
+from tuner.native import lines
 from worker.pipeline import builds, compiling, recovery
 from worker.pipeline.builds import Build
 from worker.pipeline.work import COMPILE_SECONDS, Work
@@ -112,7 +112,7 @@ def _condemn(work: Work, candidates: Sequence[Record], blamed: _Blamed) -> None:
                 record.schedule_digest,
                 error=TrialError.WRONG_RESULT,
                 message=message,
-                rewrite=partial(failing.as_wrong, record.tuner),
+                rewrite=partial(lines.as_wrong, record.tuner),
             )
     work.note(_told(condemned, blamed))
 

@@ -77,7 +77,7 @@ def test_an_arm_alone_gets_all_at_once() -> None:
     race = Race(["autotvm"], impression=0.1)
     race.begin("autotvm", 1e-2)
     chosen = race.next_slice(1.0)
-    assert chosen == racing.Slice(arm="autotvm", share=1.0, last=True)
+    assert chosen == racing.Slice(arm="autotvm", share=1.0)
 
 
 def test_slices_double() -> None:

@@ -42,6 +42,11 @@ class EngineFailure(Exception):
         self.hint = hint
         self.details = details or {}
 
+    @property
+    def data(self) -> Json:
+        """Of the ``error`` event; what this class is made of."""
+        return {"code": self.code, "message": self.message, "hint": self.hint, "details": self.details}
+
 
 class Emitter:
     """Writes events of one request; safe to call from any thread."""
@@ -92,7 +97,7 @@ def _answer(request: Request, handlers: Mapping[str, Handler], stream: BinaryIO,
             raise EngineFailure("unknown_method", f"this engine has no method {request.method!r}")
         emitter.emit(messages.RESULT, handler(request.params, emitter))
     except EngineFailure as failure:
-        emitter.emit(messages.ERROR, _failure(failure))
+        emitter.emit(messages.ERROR, failure.data)
     except Exception as error:  # noqa: BLE001 - whatever a handler raises must reach the host as an event
         traceback.print_exc()
         sys.stderr.flush()
@@ -104,11 +109,7 @@ def _answer(request: Request, handlers: Mapping[str, Handler], stream: BinaryIO,
             f"{type(error).__name__}: {error}"[:2000],
             details={"traceback": text},
         )
-        emitter.emit(messages.ERROR, _failure(internal))
-
-
-def _failure(failure: EngineFailure) -> Json:
-    return {"code": failure.code, "message": failure.message, "hint": failure.hint, "details": failure.details}
+        emitter.emit(messages.ERROR, internal.data)
 
 
 def _start_heartbeat(emitter: Emitter) -> None:

@@ -23,26 +23,6 @@ def _hello() -> Json:
     }
 
 
-def _inspect(params: Json, _: serving.Emitter) -> Json:
-    return models.inspect(params["path"])
-
-
-def _prepare(params: Json, _: serving.Emitter) -> Json:
-    return preparing.prepare(params["path"], params.get("input_shapes") or {}, params["out_path"])
-
-
-def _rewrite(params: Json, _: serving.Emitter) -> Json:
-    return applying.rewrite(params["path"], params["lanes"], params["out_path"])
-
-
-def _quantize(params: Json, _: serving.Emitter) -> Json:
-    return quantizing.quantize(params["path"], params["inputs"], params["out_path"])
-
-
-def _make_operator(params: Json, _: serving.Emitter) -> Json:
-    return operators.make(params)
-
-
 def _make_inputs(params: Json, _: serving.Emitter) -> Json:
     Path(params["out_dir"]).mkdir(parents=True, exist_ok=True)
     return arrays.make_files(params["inputs"], params["seeds"], params["out_dir"], params.get("model"))
@@ -66,10 +46,6 @@ def _time(params: Json, _: serving.Emitter) -> Json:
     return {"samples": samples}
 
 
-def _profile(params: Json, _: serving.Emitter) -> Json:
-    return {"layers": sessions.layers(params["path"], params["inputs"], params["threads"], params["repeat"])}
-
-
 def _compare(params: Json, _: serving.Emitter) -> Json:
     expected, actual = arrays.load(params["expected"]), arrays.load(params["actual"])
     outputs = comparing.compare(
@@ -83,15 +59,19 @@ def _compare(params: Json, _: serving.Emitter) -> Json:
 
 
 HANDLERS: dict[str, serving.Handler] = {
-    "inspect": _inspect,
-    "prepare": _prepare,
-    "rewrite": _rewrite,
-    "quantize": _quantize,
-    "make_operator": _make_operator,
+    "inspect": lambda params, _: models.inspect(params["path"]),
+    "prepare": lambda params, _: preparing.prepare(
+        params["path"], params.get("input_shapes") or {}, params["out_path"]
+    ),
+    "rewrite": lambda params, _: applying.rewrite(params["path"], params["lanes"], params["out_path"]),
+    "quantize": lambda params, _: quantizing.quantize(params["path"], params["inputs"], params["out_path"]),
+    "make_operator": lambda params, _: operators.make(params),
     "make_inputs": _make_inputs,
     "run": _run,
     "time": _time,
-    "profile": _profile,
+    "profile": lambda params, _: {
+        "layers": sessions.layers(params["path"], params["inputs"], params["threads"], params["repeat"])
+    },
     "compare": _compare,
 }
 

@@ -34,14 +34,6 @@ def _check(params: Json, _: serving.Emitter) -> Json:
     return answer
 
 
-def _inspect(params: Json, _: serving.Emitter) -> Json:
-    return reading.inspect(params["path"])
-
-
-def _prepare(params: Json, _: serving.Emitter) -> Json:
-    return reading.prepare(params["path"], params["out_path"])
-
-
 def _compile(params: Json, emitter: serving.Emitter) -> Json:
     started = time.monotonic()
     build = lowering.Build.of(params)
@@ -90,8 +82,8 @@ HANDLERS: dict[str, serving.Handler] = {
     "compile": _compile,
     "compile_plain": _compile_plain,
     "extract": _extract,
-    "inspect": _inspect,
-    "prepare": _prepare,
+    "inspect": lambda params, _: reading.inspect(params["path"]),
+    "prepare": lambda params, _: reading.prepare(params["path"], params["out_path"]),
     "tune": _tune,
 }
 

@@ -13,7 +13,6 @@ import tvm
 from tvm import relax, tirx
 
 from tuner.engines.protocol.messages import Json
-from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relax import cuda, importing, lowering, records, schedules, targets
 from tuner.engines.relax.modules import reading
 from tuner.engines.relax.release import RELEASE
@@ -47,15 +46,10 @@ def compile_model(
     Raises EngineFailure ``compile_failed``, and as ``tools``.
     """
     programs = tools(build.target, form)
-    try:
+    with faults.reported("compile_failed", "TVM cannot compile the model"):
         module, lines = use_records(lowering.lower(imported, build), known)
         module = schedules.apply(lowering.finish(module, build.target), build.target)
         executable = _build(module, build.target, system_lib=form == "system-lib")
-    except EngineFailure:
-        raise
-    except Exception as error:
-        # Passes, schedules and LLVM raise anything.
-        raise faults.failure("compile_failed", "TVM cannot compile the model", error) from error
     device = "cuda" if targets.is_gpu(build.target) else "cpu"
     return Compiled(files=_write(executable, imported, Path(out_dir), form, programs, device), lines=lines)
 
@@ -66,12 +60,9 @@ def compile_plain(imported: importing.Imported, out_dir: str) -> Compiled:
     """
     target = tvm.target.Target({"kind": "llvm", "opt-level": 0, "num-cores": 1})
     programs = tools(target, "shared")
-    try:
-        with target, tvm.transform.PassContext(opt_level=0, config={"tirx.disable_vectorize": True}):
-            executable = relax.build(imported.module, target, relax_pipeline=_lower_calls(target))
-    except Exception as error:
-        # As in compile_model.
-        raise faults.failure("compile_failed", "TVM cannot compile the plain model", error) from error
+    options = tvm.transform.PassContext(opt_level=0, config={"tirx.disable_vectorize": True})
+    with faults.reported("compile_failed", "TVM cannot compile the plain model"), target, options:
+        executable = relax.build(imported.module, target, relax_pipeline=_lower_calls(target))
     return Compiled(files=_write(executable, imported, Path(out_dir), "shared", programs, "cpu"), lines=[])
 
 

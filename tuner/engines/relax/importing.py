@@ -11,7 +11,6 @@ import onnx
 from tvm.relax.frontend.onnx import from_onnx, onnx_frontend
 
 from tuner.engines.protocol.messages import Json
-from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relax import plugins
 from tuner.engines.runtime import faults, importing
 
@@ -39,16 +38,10 @@ def load(model: onnx.ModelProto) -> Imported:
     model = importing.prepare(model, plugins.install())
     counted = importing.counts(model.graph, _DOMAINS)
     importing.refuse_unknown(counted, _known())
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            # Its own names for inputs would lose those of the model.
-            module = from_onnx(_add_pairwise(model), sanitize_input_names=False)
-    except EngineFailure:
-        raise
-    except Exception as error:
-        # The converters raise anything from AssertionError to TVMError.
-        raise faults.failure("import_failed", "TVM cannot import the model", error) from error
+    with faults.reported("import_failed", "TVM cannot import the model"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # Its own names for inputs would lose those of the model.
+        module = from_onnx(_add_pairwise(model), sanitize_input_names=False)
     weights = {tensor.name for tensor in model.graph.initializer}
     inputs = {value.name: _spec(value) for value in model.graph.input if value.name not in weights}
     return Imported(

@@ -78,18 +78,15 @@ def _extract(params: Json, emitter: serving.Emitter) -> Json:
         return {"tasks": tuner.extract(params, target)}
 
 
-def _profile(params: Json, _: serving.Emitter) -> Json:
-    place = (params["bundle"], params.get("inputs"), params["threads"])
-    return {"layers": running.layers(*place, params["repeat"])}
-
-
 HANDLERS: dict[str, serving.Handler] = {
     "audit": _audit,
     "check": _check,
     "choose": _choose,
     "compile": _compile,
     "extract": _extract,
-    "profile": _profile,
+    "profile": lambda params, _: {
+        "layers": running.layers(params["bundle"], params.get("inputs"), params["threads"], params["repeat"])
+    },
 }
 
 if __name__ == "__main__":

@@ -71,8 +71,5 @@ def _build(imported: importing.Imported, target: Any, schedules: Schedules, *, s
         with schedules.dispatch():
             return relay.build(imported.module, target=target, params=imported.params, runtime=runtime)
 
-    try:
+    with faults.reported("compile_failed", "TVM cannot compile the model"):
         return compiling.build(RELEASE, make, **schedules.config)
-    except Exception as error:
-        # relay.build raises whatever a pass, a schedule or LLVM raised.
-        raise faults.failure("compile_failed", "TVM cannot compile the model", error) from error

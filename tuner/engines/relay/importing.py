@@ -9,7 +9,6 @@ import onnx
 from tvm import relay
 from tvm.relay.frontend import onnx as frontend
 
-from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relay import converters, corrections, plugins
 from tuner.engines.runtime import faults, importing
 
@@ -39,13 +38,8 @@ def load(model: onnx.ModelProto) -> Imported:
     counted = importing.counts(model.graph, _DOMAINS)
     importing.refuse_unknown(counted, _known(model))
     corrections.use_threads(1)
-    try:
+    with faults.reported("import_failed", "TVM cannot import the model"):
         module, params = relay.frontend.from_onnx(model, freeze_params=True)
-    except EngineFailure:
-        raise
-    except Exception as error:
-        # The converters raise anything from AssertionError to TVMError.
-        raise faults.failure("import_failed", "TVM cannot import the model", error) from error
     return Imported(
         module=module,
         params=params,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 from tuner.engines.protocol.serving import EngineFailure
 
@@ -36,11 +37,19 @@ def require_known(noun: str, value: str, known: Collection[str]) -> None:
         raise EngineFailure("invalid_option", f"{noun} {value!r} is none of {', '.join(known)}", hint=hint)
 
 
-def failure(code: str, what: str, error: BaseException | None) -> EngineFailure:
-    """``what`` failed because of ``error``: what went wrong is the message, the end of its trace a detail."""
-    cause = "" if error is None else error
-    frames = trace(cause)
-    return EngineFailure(code, f"{what}: {told(cause)}", details={"trace": frames} if frames else {})
+@contextmanager
+def reported(code: str, what: str) -> Iterator[None]:
+    """Raise EngineFailure ``code`` for whatever converters, passes, schedules and LLVM raise: ``what`` has failed.
+
+    What went wrong is the message, the end of its trace a detail.
+    """
+    try:
+        yield
+    except EngineFailure:
+        raise
+    except Exception as error:
+        frames = trace(error)
+        raise EngineFailure(code, f"{what}: {told(error)}", details={"trace": frames} if frames else {}) from error
 
 
 def with_trace(error: BaseException | str, *, longest: int = _LONGEST) -> str:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from tuner.engines.protocol import serving
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.plugins import Registry
-from tuner.engines.runtime import environment, processes, targets
+from tuner.engines.runtime import environment, processes, rounds, targets
 from tuner.engines.runtime.compiling import Release
 from tuner.engines.runtime.measuring import Measurer
-from tuner.engines.runtime.rounds import Rounds, Search
+from tuner.engines.runtime.rounds import Search
 from tuner.engines.runtime.rpc_pool import Remote
 from tuner.engines.runtime.running import Bundles
-from tuner.engines.runtime.trials import Build, Runner
+from tuner.engines.runtime.trials import Build, Conditions, Runner
+
+_SEARCH = ("tuner", "workload_key", "target", "threads", "options")
+"""The parameters that make a search what it is; the others change from round to round. Networks in several precisions
+may have the same workloads, none of whose candidates is to be measured twice."""
 
 
 class Program:
@@ -27,11 +33,13 @@ class Program:
         start: Callable[[Json], Search],
         build: Callable[[Json, Any], Build],
     ) -> None:
-        """``start`` and ``build`` are those of ``Rounds``."""
+        """``start(params)`` begins a search, ``build(params, candidate)`` says how to build what it proposes."""
         self._name = name
         self._release = release
         self._measurer = Measurer(release.package)
-        self._rounds = Rounds(self._measurer, start, build)
+        self._start = start
+        self._build = build
+        self._searches: dict[str, Search] = {}
         self._remote = Remote(lambda: processes.Child(f"{release.package}.rpc", environment.settings(1)))
         self._bundles = bundles
 
@@ -61,7 +69,13 @@ class Program:
 
     def tune(self, params: Json, emitter: serving.Emitter) -> Json:
         """The handler of ``tune``."""
-        return self._rounds.tune(params, emitter.emit)
+        conditions = Conditions.of(params, lambda lost: emitter.emit("device", lost))
+        self._measurer.start(conditions)
+        key = json.dumps([params.get(name) for name in _SEARCH], sort_keys=True)
+        if key not in self._searches or params.get("fresh"):
+            self._searches[key] = self._start(params)
+        build = partial(self._build, params)
+        return rounds.tune(params, self._searches[key], self._measurer, conditions, build=build, emit=emitter.emit)
 
     def _run(self, params: Json, _: serving.Emitter) -> Json:
         runner = Runner.of(params)

@@ -9,17 +9,12 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.runtime.measuring import Measurer
 from tuner.engines.runtime.trials import Build, Conditions, Measurement
-
-_SEARCH = ("tuner", "workload_key", "target", "threads", "options")
-"""The parameters that make a search what it is; the others change from round to round. Networks in several precisions
-may have the same workloads, none of whose candidates is to be measured twice."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,33 +91,6 @@ class Progress:
         if self._early_stopping is not None and len(self.measured) - self._best_at >= self._early_stopping:
             return "early_stopping"
         return None
-
-
-class Rounds:
-    """The searches and measuring processes of an engine session."""
-
-    def __init__(
-        self, measurer: Measurer, start: Callable[[Json], Search], build: Callable[[Json, Any], Build]
-    ) -> None:
-        """``start(params)`` begins a search, ``build(params, candidate)`` says how to build what it proposes."""
-        self._measurer = measurer
-        self._start = start
-        self._build = build
-        self._searches: dict[str, Search] = {}
-
-    def tune(self, params: Json, emit: Callable[[str, Json], None]) -> Json:
-        """The answer to a ``tune`` request; see the function ``tune``."""
-        conditions = Conditions.of(params, lambda lost: emit("device", lost))
-        self._measurer.start(conditions)
-        search = self._search(params)
-        build = partial(self._build, params)
-        return tune(params, search, self._measurer, conditions, build=build, emit=emit)
-
-    def _search(self, params: Json) -> Search:
-        key = json.dumps([params.get(name) for name in _SEARCH], sort_keys=True)
-        if key not in self._searches or params.get("fresh"):
-            self._searches[key] = self._start(params)
-        return self._searches[key]
 
 
 def tune(

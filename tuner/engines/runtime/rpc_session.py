@@ -55,7 +55,7 @@ class Session:
         try:
             self._build_probe([given, answer], target, threads, path)
         except EngineFailure as failure:
-            return _refused(failure)
+            return Ended.REFUSED, failure.data
         return Ended.OK, None
 
     def open(
@@ -130,9 +130,9 @@ class Session:
             return Ended.OK, work()
         except EngineFailure as failure:
             cause = failure.__cause__
-            return (
-                self._ended(cause) if isinstance(cause, errors.RPCError | errors.InternalError) else _refused(failure)
-            )
+            if isinstance(cause, errors.RPCError | errors.InternalError):
+                return self._ended(cause)
+            return Ended.REFUSED, failure.data
         except self._release.session_errors as error:
             return self._ended(error)
         finally:
@@ -144,15 +144,6 @@ class Session:
         if isinstance(error, errors.RPCSessionTimeoutError):
             return Ended.EXPIRED, _last_line(error)
         return (Ended.RAISED if isinstance(error, errors.RPCError) else Ended.LOST), _last_line(error)
-
-
-def _refused(failure: EngineFailure) -> Result:
-    return Ended.REFUSED, {
-        "code": failure.code,
-        "message": failure.message,
-        "hint": failure.hint,
-        "details": failure.details,
-    }
 
 
 def _last_line(error: BaseException) -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from domain.records import TrialError
 from tests.unit.tuner.native.test_formats import FORMATS
-from tuner.native import failing
+from tuner.native import lines
 
 ERRORS = {
     "autotvm": TrialError.WRONG_RESULT,
@@ -17,7 +17,7 @@ ERRORS = {
 @pytest.mark.parametrize("tuner", FORMATS)
 def test_a_line_becomes_that_of_a_failure_of_the_same_schedule(tuner: str) -> None:
     read, (line, *_) = FORMATS[tuner]
-    before, after = read(line), read(failing.as_wrong(tuner, line))
+    before, after = read(line), read(lines.as_wrong(tuner, line))
     assert before.latencies
     assert (after.latencies, after.error) == ((), ERRORS[tuner])
     assert (after.workload_key, after.schedule_digest) == (before.workload_key, before.schedule_digest)

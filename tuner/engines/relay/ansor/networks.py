@@ -275,12 +275,8 @@ def _extract(network: Network, target: str) -> dict[str, tuple[int, str]]:
     """
     imported = load(network)
     corrections.use_threads(1)
-    try:
-        with _every_error():
-            tasks, weights = auto_scheduler.extract_tasks(imported.module, imported.params, tvm.target.Target(target))
-    except Exception as error:
-        # Whatever a pass, a strategy or a schedule raised, as the text of a TVMError.
-        raise faults.failure("compile_failed", "TVM cannot extract tasks", error) from error
+    with faults.reported("compile_failed", "TVM cannot extract tasks"), _every_error():
+        tasks, weights = auto_scheduler.extract_tasks(imported.module, imported.params, tvm.target.Target(target))
     return {
         str(task.workload_key): (int(weight), str(task.desc).split(",")[0])
         for task, weight in zip(tasks, weights, strict=True)

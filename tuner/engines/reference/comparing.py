@@ -6,7 +6,6 @@ A classifier gives one number for each class, the largest of which is the answer
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import onnx
 from tuner.engines.protocol.messages import Json
 from tuner.engines.reference import models
 from tuner.engines.reference.arrays import Arrays
+from tuner.engines.runtime import importing
 
 TOLERANCES = {
     "float64": (1e-9, 1e-7),
@@ -168,12 +168,10 @@ def outputs(path: str | None) -> frozenset[str]:
     """
     if not path or Path(path).suffix != ".onnx":
         return frozenset()
-    return _outputs(path, Path(path).stat().st_mtime_ns)
+    return _outputs(path)
 
 
-@lru_cache(maxsize=4)
-def _outputs(path: str, modified_ns: int) -> frozenset[str]:  # noqa: ARG001 - part of the key
-    return of_graph(models.read(path).graph)
+_outputs = importing.by_file(lambda path: of_graph(models.read(path).graph), kept=4)
 
 
 def of_graph(graph: onnx.GraphProto) -> frozenset[str]:

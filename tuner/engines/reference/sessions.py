@@ -6,7 +6,6 @@ import json
 import re
 import tempfile
 import time
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.reference import arrays, models
 from tuner.engines.reference.arrays import Arrays
+from tuner.engines.runtime import importing
 
 _SEVERITY_ERROR = 3
 _UNKNOWN_OPERATOR = re.compile(r"([\w.-]*):(\w+)\(-?\d+\) is not a registered function/op")
@@ -60,17 +60,8 @@ def _refuse_unknown(said: str, model: bytes | str) -> None:
     raise EngineFailure("unsupported_operators", message, details={"operators": {name: count}})
 
 
-@lru_cache(maxsize=8)
-def _cached(path: str, modified_ns: int, threads: int) -> Any:  # noqa: ARG001 - part of the key
-    return open_session(path, threads=threads)
-
-
-def cached(path: str, threads: int) -> Any:
-    try:
-        modified_ns = Path(path).stat().st_mtime_ns
-    except OSError as error:
-        raise EngineFailure("invalid_model", f"cannot read the model: {error.strerror}") from error
-    return _cached(path, modified_ns, threads)
+cached = importing.by_file(lambda path, threads: open_session(path, threads=threads), kept=8)
+"""``cached(path, threads)``: raises as ``open_session``."""
 
 
 def run(session: Any, inputs: Arrays) -> Arrays:

@@ -16,7 +16,7 @@ from tuner.engines.protocol import plugins
 from tuner.engines.protocol.plugins import Converter, Registry
 from tuner.engines.protocol.serving import EngineFailure
 
-Imported = TypeVar("Imported")
+Loaded = TypeVar("Loaded")
 
 _SHOWN_BY_FRONTEND = "tvm_custom"
 """The importer's own entry among a node's attributes."""
@@ -25,14 +25,30 @@ _FLOAT, _INT64 = 1, 7
 _TYPE_OF = {"value_float": _FLOAT, "value_floats": _FLOAT, "value_int": _INT64, "value_ints": _INT64}
 
 
-def once_a_file(load: Callable[[onnx.ModelProto], Imported]) -> Callable[[str], Imported]:
-    """``load`` for a path: a second request for the same file costs nothing.
+def by_file(load: Callable[..., Loaded], *, kept: int) -> Callable[..., Loaded]:
+    """``load(path, *arguments)``, whose last results are kept: another call for the same file costs nothing.
 
     What is returned raises EngineFailure ``invalid_model``, and what ``load`` raises.
     """
 
-    @lru_cache(maxsize=2)
-    def load_file(path: str, modified_ns: int) -> Imported:  # noqa: ARG001 - part of the key
+    @lru_cache(maxsize=kept)
+    def cached(path: str, modified_ns: int, *arguments: Any) -> Loaded:  # noqa: ARG001 - part of the key
+        return load(path, *arguments)
+
+    def find(path: str, *arguments: Any) -> Loaded:
+        try:
+            modified_ns = Path(path).stat().st_mtime_ns
+        except OSError as error:
+            raise EngineFailure("invalid_model", f"cannot read the model: {error.strerror}") from error
+        return cached(path, modified_ns, *arguments)
+
+    return find
+
+
+def once_a_file(load: Callable[[onnx.ModelProto], Loaded]) -> Callable[[str], Loaded]:
+    """As ``by_file``, for the model in the file."""
+
+    def read(path: str) -> Loaded:
         try:
             model = onnx.load(path, load_external_data=False)
             onnx.checker.check_model(model)
@@ -40,14 +56,7 @@ def once_a_file(load: Callable[[onnx.ModelProto], Imported]) -> Callable[[str], 
             raise EngineFailure("invalid_model", f"not a valid ONNX model: {str(error)[:1500]}") from error
         return load(model)
 
-    def load_path(path: str) -> Imported:
-        try:
-            modified_ns = Path(path).stat().st_mtime_ns
-        except OSError as error:
-            raise EngineFailure("invalid_model", f"cannot read the model: {error.strerror}") from error
-        return load_file(path, modified_ns)
-
-    return load_path
+    return by_file(read, kept=2)
 
 
 def prepare(model: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:

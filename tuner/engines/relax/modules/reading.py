@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,12 @@ from tvm import ir, relax, tirx
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.relax import importing
+from tuner.engines.relax import importing as onnx_importing
 from tuner.engines.relax.importing import Imported
 from tuner.engines.relax.modules import admission
 from tuner.engines.relax.modules.admission import refused
 from tuner.engines.relax.modules.walking import Access, Walk
+from tuner.engines.runtime import importing
 
 SUFFIX = ".json"
 _ATTRIBUTES = frozenset({"global_symbol", "tirx.noalias", "tir.noalias", "s_tir", "op_pattern", "layout_free_buffers"})
@@ -30,16 +30,7 @@ def load(path: str) -> Imported:
 
     Raises EngineFailure ``invalid_model``, and as ``importing.load``.
     """
-    return load_module(path) if path.endswith(SUFFIX) else importing.load(path)
-
-
-def load_module(path: str) -> Imported:
-    """A second request for the same file costs nothing. Raises EngineFailure ``invalid_model``."""
-    try:
-        modified_ns = Path(path).stat().st_mtime_ns
-    except OSError as error:
-        raise EngineFailure("invalid_model", f"cannot read the model: {error.strerror}") from error
-    return _load(path, modified_ns)
+    return load_module(path) if path.endswith(SUFFIX) else onnx_importing.load(path)
 
 
 def inspect(path: str) -> Json:
@@ -59,11 +50,6 @@ def _facts(found: Imported) -> Json:
     return {"inputs": list(found.inputs), "outputs": list(found.outputs), "operators": found.operators}
 
 
-@lru_cache(maxsize=2)
-def _load(path: str, modified_ns: int) -> Imported:  # noqa: ARG001 - part of the key
-    return _read(path)
-
-
 def _read(path: str) -> Imported:
     try:
         content = Path(path).read_bytes()
@@ -79,6 +65,9 @@ def _read(path: str) -> Imported:
         # TVM raises anything for objects with the wrong things in their fields.
         lines = [line for line in str(error).splitlines() if line.strip()] or [""]
         raise refused(f"TVM cannot read it: {type(error).__name__}: {lines[-1][:300]}") from error
+
+
+load_module = importing.by_file(_read, kept=2)
 
 
 def _only_function(module: Any) -> tuple[str, Any]:

@@ -22,7 +22,6 @@ from domain import errors
 from domain.ports import Canceled, OnEvent
 from tuner import strays
 from tuner.cage import limits as cage
-from tuner.cage import sockets
 from tuner.cage.limits import Limits
 from tuner.catalogue import ROOT, EngineSpec
 from tuner.engines.protocol import messages
@@ -74,7 +73,7 @@ class EngineSession:
         caged = replace(
             limits,
             hidden=(*limits.hidden, *cage.hidden(home, os.environ)),
-            sockets=(*limits.sockets, *sockets.leading_out(home, os.environ)),
+            sockets=(*limits.sockets, *cage.leading_out(home, os.environ)),
         )
         environment = {**cage.environment(os.environ), **limits.environment, **_OURS, **self._note.environment}
         # TVM makes the latter when it is imported, by default ~/.tvm_test_data.

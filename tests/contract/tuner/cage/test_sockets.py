@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.tuner.fixtures import Start
-from tuner.cage import probing, sockets
+from tuner.cage import limits as cage
+from tuner.cage import probing
 from tuner.cage.limits import Limits
 from worker import broker
 
@@ -57,8 +58,8 @@ def test_sockets_that_lead_out_are_not_reached(folder: Path, listen: Listen) -> 
     (folder / "mixed" / "model.onnx").write_text("model")
     limits = Limits(
         sockets=(
-            *sockets.leading_out(None, {"XDG_RUNTIME_DIR": str(bus.parent), "SSH_AUTH_SOCK": str(agent)}),
-            *sockets.leading_out(None, {"SSH_AUTH_SOCK": str(among_others)}),
+            *cage.leading_out(None, {"XDG_RUNTIME_DIR": str(bus.parent), "SSH_AUTH_SOCK": str(agent)}),
+            *cage.leading_out(None, {"SSH_AUTH_SOCK": str(among_others)}),
         )
     )
     for path in (bus, agent, among_others):
@@ -69,21 +70,21 @@ def test_sockets_that_lead_out_are_not_reached(folder: Path, listen: Listen) -> 
 
 def test_the_brokers_socket_is_hidden_where_the_homes_path_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     path = broker.socket_path(Path("/home") / ("long" * 30))
-    assert str(path.parent) in sockets.leading_out(None, {})
+    assert str(path.parent) in cage.leading_out(None, {})
 
 
 def test_folders_that_hold_what_engines_need_are_not_hidden(folder: Path, listen: Listen) -> None:
     bus = listen(folder / "bus")
     (folder / "home").mkdir()
-    found = sockets.leading_out(folder / "home", {"XDG_RUNTIME_DIR": str(folder)})
+    found = cage.leading_out(folder / "home", {"XDG_RUNTIME_DIR": str(folder)})
     assert str(bus) in found
     assert str(folder) not in found
-    assert tempfile.gettempdir() not in sockets.leading_out(None, {"SSH_AUTH_SOCK": "/tmp/agent"})  # noqa: S108
+    assert tempfile.gettempdir() not in cage.leading_out(None, {"SSH_AUTH_SOCK": "/tmp/agent"})  # noqa: S108
 
 
 def test_what_is_not_there_or_unclear_is_left_out(folder: Path) -> None:
     outer = {"XDG_RUNTIME_DIR": "relative", "SSH_AUTH_SOCK": str(folder / "gone" / "agent")}
-    assert not [path for path in sockets.leading_out(None, outer) if path in outer.values() or "relative" in path]
+    assert not [path for path in cage.leading_out(None, outer) if path in outer.values() or "relative" in path]
 
 
 def test_an_engine_does_not_reach_the_users_agents(

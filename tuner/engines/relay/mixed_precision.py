@@ -32,10 +32,10 @@ from tuner.engines.relay import corrections, fast_math, importing
 from tuner.engines.relay.templates import bf16_narrowing, bf16_products, grouped
 from tuner.engines.runtime import faults
 
+_OVER_DEFAULT = 11
+"""Level of a registration that replaces TVM's own, which has 10."""
 _FEATURES = ("avx512f", "avx512vnni")
 """Of the instruction that ``templates.byte_products`` calls."""
-_OVER_TVM = 11
-"""Level of a registration that replaces TVM's own, which has 10."""
 _CONVERSIONS = ("DequantizeLinear", "QuantizeLinear")
 
 
@@ -64,8 +64,7 @@ def convert(imported: importing.Imported) -> importing.Imported:
             return dataclasses.replace(imported, module=passes(imported.module))
     except Exception as error:
         # Type relations raise TVMError, ValueError or DiagnosticError.
-        message = f"TVM cannot convert the quantized model: {faults.told(error)}"
-        raise EngineFailure("unsupported_dtype", message, hint="Use precision f32.") from error
+        raise _unsupported(f"TVM cannot convert the quantized model: {faults.told(error)}") from error
 
 
 def _with_units(module: Any, _: Any) -> Any:
@@ -94,7 +93,7 @@ def _reshaped(expr: Any, types: Any) -> list[Any]:
     return [expr, kind]
 
 
-tvm.ir.register_op_attr("reshape", "FTVMFakeQuantizationToInteger", _reshaped, _OVER_TVM)
+tvm.ir.register_op_attr("reshape", "FTVMFakeQuantizationToInteger", _reshaped, _OVER_DEFAULT)
 
 
 _SUMMING = (
@@ -108,8 +107,6 @@ _SUMMING = (
     "nn.batch_matmul",
 )
 """Operators that add up many products."""
-_OVER_DEFAULT = 11
-"""Level of a registration that replaces TVM's own, which has 10."""
 PRECISIONS = ("f32", "bf16", "fp16", "int8")
 _NATIVE: dict[str, Callable[[Any], bool]] = {
     "bf16": bf16_products.available,

@@ -53,7 +53,7 @@ def _compare(params: Json, _: serving.Emitter) -> Json:
         actual,
         precision=params.get("precision") or "f32",
         max_rel=params.get("max_rel"),
-        classifiers=comparing.outputs(params.get("model")),
+        classifiers=comparing.classifier_outputs(params.get("model")),
     )
     return {"outputs": outputs}
 

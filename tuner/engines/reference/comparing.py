@@ -161,7 +161,7 @@ _POOLING = ("GlobalAveragePool", "AveragePool", "ReduceMean")
 _MOST_STEPS = 8
 
 
-def outputs(path: str | None) -> frozenset[str]:
+def classifier_outputs(path: str | None) -> frozenset[str]:
     """Names of the outputs of the ONNX file at ``path`` that end in a softmax, or in what one is taken of.
 
     Empty where nothing can be told: without a file, or for an IRModule. Raises EngineFailure ``invalid_model``.

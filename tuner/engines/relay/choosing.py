@@ -66,25 +66,25 @@ class Costs:
 _MEASURED = {"pack": (0, 16), "unpack_8": (8, 0), "unpack_16": (16, 0), "split": (16, 8), "merge": (8, 16)}
 
 
-def of(target: Any, threads: int) -> Costs:
+def transform_costs(target: Any, threads: int) -> Costs:
     """For builds for this machine as measured, else the defaults."""
     if "mtriple" in target.attrs or str(target.attrs.get("mcpu", "")) != native_cpu(tvm):
         return Costs()
-    return _of(str(target), threads)
+    return _measured_costs(str(target), threads)
 
 
 @lru_cache(maxsize=8)
-def _of(target: str, threads: int) -> Costs:
+def _measured_costs(target: str, threads: int) -> Costs:
     key = f"{target} t{threads} {tvm.__version__}"
     known = _load().get(key)
     if known and set(known) == set(_MEASURED):
         return Costs(**known)
-    measured = measure(tvm.target.Target(target), threads)
+    measured = _measure(tvm.target.Target(target), threads)
     _keep(key, measured)
     return measured
 
 
-def measure(target: Any, threads: int) -> Costs:
+def _measure(target: Any, threads: int) -> Costs:
     """Takes under a second."""
     corrections.use_threads(threads)
     try:
@@ -173,7 +173,7 @@ def together(pairs: Sequence[Pair], alone: Sequence[Pair], network: Network, tar
     """
     recorded = graph_layout_reading.by_workload(pairs)
     states = graph_layout_reading.of_network(network, recorded, lambda key: _blocks_untuned(key, str(target)))
-    costs = of(target, threads)
+    costs = transform_costs(target, threads)
     found = graph_layout.assign(network, states, costs.seconds)
     chosen = [pairs[int(state.name)] for state in found.states.values() if state.name is not None]  # type: ignore[call-overload]
     decided = {key for group in states for key in group}

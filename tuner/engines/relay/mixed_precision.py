@@ -39,12 +39,12 @@ _FEATURES = ("avx512f", "avx512vnni")
 _CONVERSIONS = ("DequantizeLinear", "QuantizeLinear")
 
 
-def available(target: Any) -> bool:
+def _has_byte_products(target: Any) -> bool:
     """Whether a ``tvm.target.Target`` has the instruction."""
     return target.kind.name == "llvm" and bool(llvm_cpu_has_features(list(_FEATURES), target))
 
 
-def convert(imported: importing.Imported) -> importing.Imported:
+def _int8(imported: importing.Imported) -> importing.Imported:
     """A quantized model with products of integers. Raises EngineFailure ``unsupported_dtype``."""
     if not any(imported.operators.get(name) for name in _CONVERSIONS):
         raise EngineFailure("unsupported_dtype", "an int8 build takes a quantized model, and this one is not quantized")
@@ -111,7 +111,7 @@ PRECISIONS = ("f32", "bf16", "fp16", "int8")
 _NATIVE: dict[str, Callable[[Any], bool]] = {
     "bf16": bf16_products.available,
     "fp16": lambda target: target.kind.name == "llvm" and bool(llvm_cpu_has_features("avx512fp16", target)),
-    "int8": available,
+    "int8": _has_byte_products,
 }
 """Whether a target has instructions for a precision."""
 _INSTRUCTIONS = {"bf16": "bfloat16 (AVX512-BF16)", "int8": "products of bytes (AVX512-VNNI)"}
@@ -146,7 +146,7 @@ def _load(path: str, modified_ns: int, precision: str, rewrite: bool) -> importi
     if precision == "bf16":
         return _bf16(load(path, "f32", rewrite=rewrite))
     if precision == "int8":
-        imported = convert(importing.load(path))
+        imported = _int8(importing.load(path))
         return dataclasses.replace(imported, module=fast_math.apply(imported.module)) if rewrite else imported
     if rewrite:
         imported = load(path, precision)

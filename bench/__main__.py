@@ -15,10 +15,13 @@ BENCHMARKS = {
     "service": "latency, memory and cost of a crowd of watchers while a job tunes; large transfers",
     "hostile": "malicious and damaged files: uploaded, read, run; how each ended, and the state of the service after",
 }
+_FORMER = {"coverage": "zoo"}
+"""Names that scripts may still use."""
 
 
 def main() -> int:
     name, arguments = (sys.argv[1:2] or ["list"])[0], sys.argv[2:]
+    name = _FORMER.get(name, name)
     if name not in BENCHMARKS:
         if name != "list":
             sys.stderr.write(f"there is no benchmark {name!r}; these there are:\n")

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from domain import errors
-from storage.blobs import LocalBlobStore
 from tests.support.api import callers
-from tests.support.api.factories import AUTHORIZED, Service, make_service
+from tests.support.api.factories import AUTHORIZED, Service
 from tests.support.api.scripted import ScriptedWorker
 
 SHAPES = {"x": [1, 3, 8, 8]}
@@ -67,21 +64,6 @@ def test_a_deleted_artifact_is_gone_and_its_job_is_not(shop: Shop) -> None:
     assert shop.ask("DELETE", path, shop.ann) == (200, {"id": shop.artifact, "gone": True})
 
 
-def test_pages_of_what_was_deleted(shop: Shop) -> None:
-    shop.client.delete(f"/v1/artifacts/{shop.artifact}", headers=shop.ann)
-    page = shop.client.get(f"/jobs/{shop.job}", headers=shop.ann)
-    assert page.status_code == 200
-    assert "Deleted on" in page.text
-    assert "Download" not in page.text
-    assert "tunesmith pull" not in page.text
-    assert shop.client.get(f"/compare?job={shop.job}", headers=shop.ann).status_code == 200
-    assert shop.artifact not in shop.client.get(f"/models/{shop.model}", headers=shop.ann).text
-    shop.client.delete(f"/v1/models/{shop.model}", headers=shop.ann)
-    for path in (f"/jobs/{shop.job}", "/", "/models"):
-        assert shop.client.get(path, headers=shop.ann).status_code == 200, path
-    assert shop.client.get(f"/models/{shop.model}", headers=shop.ann).status_code == 410
-
-
 def test_a_deleted_model_takes_its_artifacts_along(shop: Shop) -> None:
     path = f"/v1/models/{shop.model}"
     assert shop.ask("DELETE", path, shop.ann) == (200, {"id": shop.model, "gone": True})
@@ -100,17 +82,6 @@ def test_a_deleted_model_takes_its_artifacts_along(shop: Shop) -> None:
     assert shop.client.post("/v1/jobs", json=draft, headers=shop.ann).status_code == 202
 
 
-def test_a_model_at_work_stays(shop: Shop) -> None:
-    draft = {"model": shop.model, "input_shapes": SHAPES}
-    waiting = shop.client.post("/v1/jobs", json=draft, headers=shop.ann).json()["id"]
-    for who in (shop.ann, AUTHORIZED):
-        refused = shop.client.delete(f"/v1/models/{shop.model}", headers=who)
-        assert (refused.status_code, refused.json()["code"]) == (409, "model_in_use")
-        assert refused.json()["details"] == {"jobs": [waiting]}
-    shop.client.post(f"/v1/jobs/{waiting}:cancel", headers=shop.ann)
-    assert shop.ask("DELETE", f"/v1/models/{shop.model}", AUTHORIZED)[0] == 200
-
-
 def test_what_two_have_is_deleted_for_one(shop: Shop) -> None:
     assert upload(shop.client, shop.bob) == shop.model
     refused = shop.client.delete(f"/v1/artifacts/{shop.artifact}", headers=shop.bob)
@@ -119,25 +90,3 @@ def test_what_two_have_is_deleted_for_one(shop: Shop) -> None:
     assert shop.ask("GET", f"/v1/models/{shop.model}", shop.bob) == (404, "model_not_found")
     assert shop.ask("GET", f"/v1/artifacts/{shop.artifact}", shop.ann)[0] == 200
     assert shop.ask("DELETE", f"/v1/artifacts/{shop.artifact}", AUTHORIZED)[0] == 200
-
-
-def test_others_delete_nothing(shop: Shop) -> None:
-    assert shop.ask("DELETE", f"/v1/models/{shop.model}", shop.bob) == (404, "model_not_found")
-    assert shop.ask("DELETE", f"/v1/artifacts/{shop.artifact}", shop.bob) == (404, "artifact_not_found")
-
-
-def test_a_store_that_is_away_is_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-
-    def away(*_: object, **__: object) -> None:
-        raise errors.BlobStoreUnavailable("the blob store does not answer (EndpointConnectionError)")
-
-    service = make_service(tmp_path)
-    for method in ("put", "open", "check"):
-        monkeypatch.setattr(LocalBlobStore, method, away)
-    with TestClient(service.app) as client:
-        answer = client.put("/v1/models?name=net", content=b"dynamic model", headers=AUTHORIZED)
-        assert (answer.status_code, answer.json()["code"]) == (503, "blob_store_unavailable")
-        assert answer.headers["Retry-After"] == "10"
-        ready = client.get("/readyz")
-        assert (ready.status_code, ready.json()["code"]) == (503, "not_ready")
-        assert "does not answer" in ready.json()["details"]["checks"]["blobs"]

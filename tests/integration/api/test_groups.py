@@ -49,21 +49,6 @@ def test_groups_are_counted_by_state(client: TestClient, service: Service, model
     assert client.get("/v1/jobs", params={"group": "night"}).json()["jobs"] == []
 
 
-def test_groups_come_in_pages(client: TestClient, model: str) -> None:
-    for number in range(5):
-        make(client, model, f"g{number}")
-    make(client, model, "g1")
-    names, token = [], None
-    while True:
-        page = client.get("/v1/groups", params={"limit": 2, **({"page_token": token} if token else {})}).json()
-        names += [group["name"] for group in page["groups"]]
-        token = page["next_page_token"]
-        if token is None:
-            break
-    assert names == ["g1", "g4", "g3", "g2", "g0"]
-    assert client.get("/v1/groups?page_token=x").json()["code"] == "invalid_page_token"
-
-
 def test_a_group_is_canceled_as_a_whole(client: TestClient, service: Service, model: str) -> None:
     done, running, queued = (make(client, model, "nightly") for _ in range(3))
     bystander, lone = make(client, model, "other"), make(client, model, None)
@@ -99,16 +84,16 @@ def test_a_large_group_is_canceled_in_several_steps(
         ("..%2Fx", 404, "route_not_found"),
     ],
 )
-def test_an_unknown_group_is_not_canceled(client: TestClient, name: str, status: int, code: str) -> None:
-    answer = client.post(f"/v1/groups/{name}:cancel")
+def test_an_unknown_group_is_not_canceled(lasting: TestClient, name: str, status: int, code: str) -> None:
+    answer = lasting.post(f"/v1/groups/{name}:cancel")
     assert (answer.status_code, answer.json()["code"]) == (status, code)
 
 
 @pytest.mark.parametrize(
     "name", ["", " ", "a b", "a/b", "../a", ".a", "-a", "a\n", "é", "<b>", "a:cancel", "a" * 101, 5]
 )
-def test_a_name_that_fits_into_no_path_is_refused(client: TestClient, model: str, name: Any) -> None:
-    answer = client.post("/v1/jobs", json={"model": model, "input_shapes": SHAPES, "group": name})
+def test_a_name_that_fits_into_no_path_is_refused(lasting: TestClient, lasting_model: str, name: Any) -> None:
+    answer = lasting.post("/v1/jobs", json={"model": lasting_model, "input_shapes": SHAPES, "group": name})
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
 
 

@@ -39,11 +39,6 @@ def ask(client: TestClient, model: str, **request: Any) -> Any:
     return client.post("/v1/jobs", json={"model": model, "input_shapes": SHAPES, **request})
 
 
-@pytest.fixture
-def model(client: TestClient) -> str:
-    return str(client.put("/v1/models?name=net", content=b"dynamic model").json()["id"])
-
-
 def test_a_models_name_is_text_and_never_a_path_or_a_page(client: TestClient, service: Service) -> None:
     for number, name in enumerate(NAMES):
         answer = client.put("/v1/models", params={"name": name}, content=f"static {number}".encode())
@@ -62,7 +57,7 @@ def test_a_models_name_is_text_and_never_a_path_or_a_page(client: TestClient, se
 
 
 @pytest.mark.parametrize("path", ["/v1/models/{}", "/v1/jobs/{}", "/v1/jobs/{}/log", "/v1/artifacts/{}/download"])
-def test_ids_are_looked_up_and_never_opened(client: TestClient, path: str) -> None:
+def test_ids_are_looked_up_and_never_opened(lasting: TestClient, path: str) -> None:
     for name in (
         "..",
         "%2e%2e",
@@ -75,25 +70,25 @@ def test_ids_are_looked_up_and_never_opened(client: TestClient, path: str) -> No
         "j-%25",
         "'%20OR%201=1--",
     ):
-        status, code = problem(client.get(path.format(name)))
+        status, code = problem(lasting.get(path.format(name)))
         assert status == 404, (name, code)
 
 
 @pytest.mark.parametrize(
     "path", ["/v1/models/%00", "/v1/jobs/j-1%00", "/v1/records?job=%00", "/v1/jobs?text=a%00b", "/v1/models?name=%00"]
 )
-def test_addresses_hold_no_nul(client: TestClient, path: str) -> None:
-    assert problem(client.get(path)) == (400, "invalid_request")
+def test_addresses_hold_no_nul(lasting: TestClient, path: str) -> None:
+    assert problem(lasting.get(path)) == (400, "invalid_request")
 
 
-def test_texts_that_no_database_can_store(client: TestClient, model: str) -> None:
+def test_texts_that_no_database_can_store(lasting: TestClient, lasting_model: str) -> None:
     for text in ("a\0b", "\ud800", "\udc00\ud800"):
         for change in ({"labels": {"x": text}}, {"labels": {text: "x"}}, {"target": text}, {"group": text}):
-            body = json.dumps({"model": model, "input_shapes": SHAPES, **change})
-            answer = client.post("/v1/jobs", content=body, headers=JSON)
+            body = json.dumps({"model": lasting_model, "input_shapes": SHAPES, **change})
+            answer = lasting.post("/v1/jobs", content=body, headers=JSON)
             assert problem(answer) == (400, "invalid_request"), change
             answer.json()
-    assert client.get("/v1/jobs").json()["jobs"] == []
+    assert lasting.get("/v1/jobs").json()["jobs"] == []
 
 
 @pytest.mark.parametrize(
@@ -111,8 +106,8 @@ def test_texts_that_no_database_can_store(client: TestClient, model: str) -> Non
     ],
     ids=["many", "long value", "long name", "no name", "no value", "null", "number", "object", "list"],
 )
-def test_labels_that_are_too_much(client: TestClient, model: str, labels: Any) -> None:
-    assert problem(ask(client, model, labels=labels)) == (400, "invalid_request")
+def test_labels_that_are_too_much(lasting: TestClient, lasting_model: str, labels: Any) -> None:
+    assert problem(ask(lasting, lasting_model, labels=labels)) == (400, "invalid_request")
 
 
 def test_as_many_and_as_long_labels_as_are_allowed(client: TestClient, model: str) -> None:
@@ -133,10 +128,9 @@ def test_as_many_and_as_long_labels_as_are_allowed(client: TestClient, model: st
         {"labels": {"x": True}},
     ],
 )
-def test_true_is_no_number(client: TestClient, model: str, change: Any) -> None:
-    assert problem(ask(client, model, **change)) == (400, "invalid_request")
-    assert ask(client, model, measure={"enable_cpu_cache_flush": True}).status_code == 202
-    quota = client.post("/v1/tokens", json={"name": "ci", "quota": {"stored_bytes": False}})
+def test_true_is_no_number(lasting: TestClient, lasting_model: str, change: Any) -> None:
+    assert problem(ask(lasting, lasting_model, **change)) == (400, "invalid_request")
+    quota = lasting.post("/v1/tokens", json={"name": "ci", "quota": {"stored_bytes": False}})
     assert problem(quota) == (400, "invalid_request")
 
 
@@ -162,20 +156,22 @@ def test_true_is_no_number(client: TestClient, model: str, change: Any) -> None:
     ],
     ids=lambda body: repr(body[:12]),
 )
-def test_bodies_that_are_no_request(client: TestClient, body: bytes) -> None:
+def test_bodies_that_are_no_request(lasting: TestClient, body: bytes) -> None:
     for path in ("/v1/jobs", "/v1/jobs:plan", "/v1/models:operator", "/v1/tokens"):
-        assert problem(client.post(path, content=body, headers=JSON)) == (400, "invalid_request"), path
+        assert problem(lasting.post(path, content=body, headers=JSON)) == (400, "invalid_request"), path
 
 
 @pytest.mark.parametrize(
     "content_type",
     ["text/plain", "application/xml", "multipart/form-data", "application/x-www-form-urlencoded", "nonsense", "", None],
 )
-def test_bodies_that_do_not_say_that_they_are_json(client: TestClient, model: str, content_type: str | None) -> None:
-    body = json.dumps({"model": model, "input_shapes": SHAPES}).encode()
+def test_bodies_that_do_not_say_that_they_are_json(
+    lasting: TestClient, lasting_model: str, content_type: str | None
+) -> None:
+    body = json.dumps({"model": lasting_model, "input_shapes": SHAPES}).encode()
     headers = {} if content_type is None else {"Content-Type": content_type}
-    assert problem(client.post("/v1/jobs", content=body, headers=headers)) == (400, "invalid_request")
-    assert client.get("/v1/jobs").json()["jobs"] == []
+    assert problem(lasting.post("/v1/jobs", content=body, headers=headers)) == (400, "invalid_request")
+    assert lasting.get("/v1/jobs").json()["jobs"] == []
 
 
 def test_an_upload_may_call_itself_anything(client: TestClient) -> None:
@@ -203,13 +199,15 @@ def test_an_upload_may_call_itself_anything(client: TestClient) -> None:
         ("Origin", "http://evil"),
     ],
 )
-def test_headers_that_make_no_sense_break_nothing(client: TestClient, model: str, name: str, value: str) -> None:
-    for path in ("/v1/jobs", "/v1/jobs/j-1/events", "/v1/artifacts/a-1/download", f"/v1/models/{model}"):
-        answer = client.get(path, headers={name: value.encode("utf-8" if ord(value[0]) > 255 else "latin-1")})  # type: ignore[dict-item]
+def test_headers_that_make_no_sense_break_nothing(
+    lasting: TestClient, lasting_model: str, name: str, value: str
+) -> None:
+    for path in ("/v1/jobs", "/v1/jobs/j-1/events", "/v1/artifacts/a-1/download", f"/v1/models/{lasting_model}"):
+        answer = lasting.get(path, headers={name: value.encode("utf-8" if ord(value[0]) > 255 else "latin-1")})  # type: ignore[dict-item]
         assert answer.status_code in (200, 400, 401, 404, 413), path
 
 
-def test_an_import_without_a_place_names_what_is_missing(client: TestClient) -> None:
+def test_an_import_without_a_place_names_what_is_missing(lasting: TestClient) -> None:
     for params in ({"device": "", "toolchain": ""}, {"device": "a"}, {"toolchain": "relay/tvm-0.19.0/llvm-22.1.8"}):
-        answer = client.post("/v1/records", params={"tuner": "autotvm", **params}, content=b"{}")
+        answer = lasting.post("/v1/records", params={"tuner": "autotvm", **params}, content=b"{}")
         assert problem(answer) == (400, "invalid_request")

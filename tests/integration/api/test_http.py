@@ -107,8 +107,8 @@ def test_nothing_else_is_kept(client: TestClient, job: str, ask: Callable[..., o
         ("/v1/jobs:plan", "POST"),
     ],
 )
-def test_other_methods_are_refused_with_those_that_work(client: TestClient, path: str, allowed: str) -> None:
+def test_other_methods_are_refused_with_those_that_work(lasting: TestClient, path: str, allowed: str) -> None:
     for method in ("PATCH", "DELETE", "OPTIONS", "BREW"):
-        answer = client.request(method, path)
+        answer = lasting.request(method, path)
         assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")
         assert answer.headers["allow"] == allowed

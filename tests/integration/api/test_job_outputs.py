@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Iterable
 from dataclasses import fields
-from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -14,9 +13,8 @@ from fastapi.testclient import TestClient
 
 from api import report_schemas
 from domain import artifacts
-from domain.events import EventKind
 from domain.jobs import Failure
-from storage import events, job_logs
+from storage import job_logs
 from tests.support.api.factories import AUTHORIZED, Service
 from tests.support.api.live import serving
 from tests.support.api.scripted import ScriptedWorker
@@ -74,31 +72,6 @@ def test_events_come_while_the_job_runs(service: Service, job: str) -> None:
     worker.join()
     assert len(arrivals) == 8
     assert arrivals[-1] - arrivals[0] > 0.08
-
-
-@pytest.mark.alone
-def test_a_server_that_stops_ends_its_streams(service: Service, job: str) -> None:
-    lines: list[str] = []
-    begun = threading.Event()
-
-    def watch(url: str) -> None:
-        with (
-            httpx.Client(base_url=url, headers=AUTHORIZED, trust_env=False) as http,
-            http.stream("GET", f"/v1/jobs/{job}/events") as stream,
-        ):
-            for line in stream.iter_lines():
-                lines.append(line)
-                begun.set()
-
-    with serving(service) as url:
-        watcher = threading.Thread(target=watch, args=[url])
-        watcher.start()
-        assert begun.wait(10)
-        stopped_at = time.monotonic()
-    watcher.join(timeout=5)
-    assert not watcher.is_alive()
-    assert time.monotonic() - stopped_at < 2.5, "it waited for the stream to end by itself"
-    assert parsed(lines)[0]["data"]["state"] == "queued"
 
 
 def test_the_log_is_read_from_its_end_or_from_an_offset(client: TestClient, service: Service, job: str) -> None:
@@ -210,13 +183,3 @@ def test_a_failed_job_has_no_report(client: TestClient, service: Service, job: s
     ScriptedWorker(service).fail(job, Failure(code="verification_failed", message="wrong"))
     answer = client.get(f"/v1/jobs/{job}/report")
     assert (answer.status_code, answer.json()["code"]) == (404, "artifact_not_found")
-
-
-def test_more_events_than_one_look_takes(client: TestClient, service: Service, job: str) -> None:
-    with service.database.transaction() as session:
-        for number in range(1100):
-            events.append(session, job, EventKind.NOTE, {"message": str(number)}, now=datetime.now(UTC))
-    client.post(f"/v1/jobs/{job}:cancel")
-    seen = parsed(client.get(f"/v1/jobs/{job}/events").text.splitlines())
-    assert [event["data"]["message"] for event in seen if event["event"] == "note"] == [str(n) for n in range(1100)]
-    assert seen[-1]["data"]["state"] == "canceled"

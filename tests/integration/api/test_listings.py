@@ -75,19 +75,19 @@ def test_pages_hold_every_entry_once_in_one_order(client: TestClient, filled: No
         assert found == [identity(entry) for entry in whole[name]], path
 
 
-def test_limits_have_bounds(client: TestClient) -> None:
+def test_limits_have_bounds(lasting: TestClient) -> None:
     for path in LISTINGS:
         for limit in (1, 200):
-            assert client.get(path, params={"limit": limit}).status_code == 200, path
+            assert lasting.get(path, params={"limit": limit}).status_code == 200, path
         for wrong in ("0", "-1", "201", "9" * 30, "1.5", "many", ""):
-            answer = client.get(path, params={"limit": wrong})
+            answer = lasting.get(path, params={"limit": wrong})
             assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request"), (path, wrong)
 
 
 @pytest.mark.parametrize("token", MADE_UP)
-def test_cursors_that_are_made_up(client: TestClient, token: str) -> None:
+def test_cursors_that_are_made_up(lasting: TestClient, token: str) -> None:
     for path in LISTINGS:
-        answer = client.get(path, params={"page_token": token})
+        answer = lasting.get(path, params={"page_token": token})
         assert (answer.status_code, answer.json()["code"]) == (400, "invalid_page_token"), path
 
 
@@ -98,9 +98,9 @@ def test_a_cursor_of_another_listing_is_no_error_of_the_service(client: TestClie
             assert client.get(path, params={"page_token": token}).status_code in (200, 400)
 
 
-def test_a_cursor_that_is_too_long(client: TestClient) -> None:
+def test_a_cursor_that_is_too_long(lasting: TestClient) -> None:
     for path in LISTINGS:
-        answer = client.get(path, params={"page_token": "a" * 501})
+        answer = lasting.get(path, params={"page_token": "a" * 501})
         assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request"), path
 
 
@@ -183,9 +183,11 @@ def test_artifacts_by_what_they_are_for(client: TestClient, service: Service, mo
         ("/v1/artifacts?precision=f31", 400, "unknown_precision"),
         ("/v1/records?tuner=autotvn", 400, "unknown_tuner"),
         ("/v1/records?format=xml", 400, "invalid_request"),
+        ("/v1/records?format=native", 400, "invalid_request"),
+        ("/v1/records?tuner=auto", 400, "unknown_tuner"),
         ("/v1/records?job=j-none", 404, "job_not_found"),
     ],
 )
-def test_filters_that_cannot_be_right(client: TestClient, path: str, status: int, code: str) -> None:
-    answer = client.get(path)
+def test_filters_that_cannot_be_right(lasting: TestClient, path: str, status: int, code: str) -> None:
+    answer = lasting.get(path)
     assert (answer.status_code, answer.json()["code"]) == (status, code)

@@ -39,8 +39,8 @@ def test_an_operator_becomes_a_model_once(client: TestClient) -> None:
         ({"name": "a\nb"}, "invalid_request"),
     ],
 )
-def test_what_is_no_operator(client: TestClient, changes: dict[str, Any], code: str) -> None:
-    answer = client.post("/v1/models:operator", json={**CONV, **changes})
+def test_what_is_no_operator(lasting: TestClient, changes: dict[str, Any], code: str) -> None:
+    answer = lasting.post("/v1/models:operator", json={**CONV, **changes})
     assert (answer.status_code, answer.json()["code"]) == (400, code)
     assert answer.json()["hint"]
-    assert client.get("/v1/models").json()["models"] == []
+    assert lasting.get("/v1/models").json()["models"] == []

@@ -207,6 +207,8 @@ def test_plans_are_made_one_at_a_time(client: TestClient, service: Service, mode
         ({"misspelled": 1}, "invalid_request"),
     ],
 )
-def test_what_is_wrong_with_a_request(client: TestClient, model: str, changes: dict[str, Any], code: str) -> None:
-    answer = client.post("/v1/jobs:plan", json={"model": model, "input_shapes": SHAPES, **changes})
+def test_what_is_wrong_with_a_request(
+    lasting: TestClient, lasting_model: str, changes: dict[str, Any], code: str
+) -> None:
+    answer = lasting.post("/v1/jobs:plan", json={"model": lasting_model, "input_shapes": SHAPES, **changes})
     assert answer.json()["code"] == code

@@ -129,8 +129,8 @@ def test_a_key_is_forgotten_after_a_week(client: TestClient, service: Service, m
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs/j-1:retry", "/v1/records?tuner=autotvm"])
 @pytest.mark.parametrize("key", ["", "k" * 256])
-def test_keys_have_bounds(client: TestClient, path: str, key: str) -> None:
-    answer = client.post(path, json={"model": "m-1"}, headers={"Idempotency-Key": key})
+def test_keys_have_bounds(lasting: TestClient, path: str, key: str) -> None:
+    answer = lasting.post(path, json={"model": "m-1"}, headers={"Idempotency-Key": key})
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
     assert "Idempotency-Key" in answer.json()["detail"]
 

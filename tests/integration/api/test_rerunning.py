@@ -160,8 +160,8 @@ def test_a_plan_is_made_likewise(client: TestClient, job: str) -> None:
         ({"like": 5}, 400, "invalid_request"),
     ],
 )
-def test_neither_a_model_nor_a_job(client: TestClient, request_: dict[str, Any], status: int, code: str) -> None:
-    assert refused(client, **request_) == (status, code)
+def test_neither_a_model_nor_a_job(lasting: TestClient, request_: dict[str, Any], status: int, code: str) -> None:
+    assert refused(lasting, **request_) == (status, code)
 
 
 def test_changes_are_checked_as_a_whole(client: TestClient, job: str) -> None:

@@ -86,8 +86,8 @@ def test_tokens_are_listed_by_pages_and_owners(service: Service, client: TestCli
         {"scope": ["read"]},
     ],
 )
-def test_what_is_no_token(client: TestClient, changes: dict[str, Any]) -> None:
-    answer = client.post("/v1/tokens", json={"name": "x", "owner": "ann"} | changes)
+def test_what_is_no_token(lasting: TestClient, changes: dict[str, Any]) -> None:
+    answer = lasting.post("/v1/tokens", json={"name": "x", "owner": "ann"} | changes)
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
 
 

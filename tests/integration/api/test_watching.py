@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
@@ -22,6 +22,7 @@ from storage import events, jobs
 from tests.support.api.factories import TOKEN, Service
 from tests.support.api.live import serving
 from tests.support.api.scripted import ScriptedWorker
+from tests.support.waiting import until
 
 
 def note(service: Service, job: str, texts: Sequence[str]) -> None:
@@ -33,13 +34,6 @@ def note(service: Service, job: str, texts: Sequence[str]) -> None:
 def cancel(service: Service, job: str) -> None:
     with service.database.transaction() as session:
         jobs.request_cancel(session, job, now=datetime.now(UTC))
-
-
-def until(condition: Callable[[], bool], seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.01)
 
 
 def connect(url: str, job: str) -> socket.socket:

@@ -98,20 +98,22 @@ def test_a_job_without_a_webhook_says_so(client: TestClient, job: str) -> None:
     ],
 )
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs:plan"])
-def test_what_is_wrong_with_a_webhook(client: TestClient, model: str, path: str, webhook: dict[str, str]) -> None:
-    answer = client.post(path, json={"model": model, "input_shapes": SHAPES, "webhook": webhook})
+def test_what_is_wrong_with_a_webhook(
+    lasting: TestClient, lasting_model: str, path: str, webhook: dict[str, str]
+) -> None:
+    answer = lasting.post(path, json={"model": lasting_model, "input_shapes": SHAPES, "webhook": webhook})
     problem = answer.json()
     assert (answer.status_code, problem["code"]) == (400, "invalid_webhook")
     assert problem["hint"]
     assert "word@" not in answer.text
-    assert client.get("/v1/jobs").json()["jobs"] == []
+    assert lasting.get("/v1/jobs").json()["jobs"] == []
 
 
 @pytest.mark.parametrize(
     "webhook", [{}, {"secret": SECRET}, {"url": URL, "method": "GET"}, "https://x.example/", {"url": "x" * 3000}]
 )
-def test_what_is_no_webhook(client: TestClient, model: str, webhook: Any) -> None:
-    assert create(client, model, webhook=webhook).json()["code"] == "invalid_request"
+def test_what_is_no_webhook(lasting: TestClient, lasting_model: str, webhook: Any) -> None:
+    assert create(lasting, lasting_model, webhook=webhook).json()["code"] == "invalid_request"
 
 
 def test_an_admin_allows_private_addresses(tmp_path: Path) -> None:

@@ -25,12 +25,6 @@ def row(page: str, name: str) -> str:
     return next(text for text in rows(page.replace('<tr class="main">', "<tr>")) if text.startswith(name))
 
 
-def test_an_empty_service_says_what_is_needed(client: TestClient) -> None:
-    page = client.get("/compare")
-    assert page.status_code == 200
-    assert "Nothing to compare yet" in page.text
-
-
 def test_with_fewer_than_two_there_is_something_to_choose(looking: TestClient, various: Various) -> None:
     page = looking.get("/compare").text
     assert page.count('type="checkbox"') == 4

@@ -74,7 +74,9 @@ def test_a_bundle_goes_and_its_job_stays(client: TestClient, job: str) -> None:
     page = look(client, job)
     assert "Deleted on" in page
     assert "Tuning made it" in page
-    assert "delete-bundle" not in page
+    assert not [word for word in ("delete-bundle", "Download", "tunesmith pull") if word in page]
+    assert client.get(f"/compare?job={job}").status_code == 200
+    assert client.get("/").status_code == 200
     assert client.post(f"/jobs/{job}/delete-bundle").status_code == 200, "somebody else was quicker"
 
 

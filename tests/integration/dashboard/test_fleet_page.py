@@ -19,13 +19,6 @@ def worker(page: str, host: str) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", found).split())
 
 
-def test_without_workers_the_page_says_how_to_start_one(client: TestClient) -> None:
-    page = client.get("/fleet").text
-    assert "No worker has been here" in page
-    assert "tunesmith worker" in page
-    assert "No device is set aside" in page
-
-
 def test_workers_tell_what_they_do(looking: TestClient, various: Various) -> None:
     page = looking.get("/fleet").text
     busy = worker(page, "bench-01")

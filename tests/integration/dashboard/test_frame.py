@@ -18,6 +18,23 @@ _TEMPLATES = Path(assets.__file__).parent / "templates"
 _HTML = {"Accept": "text/html"}
 
 
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/", ("No jobs yet", "tunesmith tune model.onnx", 'href="/new"')),
+        ("/new", ("None yet", 'id="upload"', "No worker is alive", 'aria-current="page">New job')),
+        ("/models", ("No models yet", "tunesmith upload", 'href="/new"')),
+        ("/compare", ("Nothing to compare yet",)),
+        ("/records", ("No records yet", "tunesmith records import")),
+        ("/fleet", ("No worker has been here", "tunesmith worker", "No device is set aside")),
+    ],
+)
+def test_an_empty_service_says_what_to_do(client: TestClient, path: str, told: tuple[str, ...]) -> None:
+    page = client.get(path)
+    assert page.status_code == 200
+    assert [words for words in told if words not in page.text] == []
+
+
 def test_vendored_files_are_the_ones_described() -> None:
     described = tomllib.loads((_VENDOR / "vendored.toml").read_text())
     files = {name: entry["sha256"] for part in described.values() for name, entry in part["files"].items()}

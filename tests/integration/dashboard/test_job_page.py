@@ -302,17 +302,6 @@ def test_a_webhook_tells_how_its_message_fares(service: Service, client: TestCli
     assert "Not delivered yet" in look(client, queued)
 
 
-def test_pages_of_other_sites_change_nothing(service: Service, client: TestClient) -> None:
-    queued = _queued(service)
-    browser = TestClient(service.app, headers={"Accept": "text/html"})
-    browser.get(client.post("/v1/login-links").json()["url"])
-    for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://elsewhere.example"}, {}):
-        assert browser.post(f"/jobs/{queued}/cancel", headers=headers).status_code == 403
-    assert "is-queued" in look(browser, queued)
-    own = {"Sec-Fetch-Site": "same-origin"}
-    assert "is-canceled" in browser.post(f"/jobs/{queued}/cancel", headers=own).text
-
-
 def test_what_cannot_be_done_is_said_in_a_page(service: Service, client: TestClient) -> None:
     queued = _queued(service)
     answer = client.post(f"/jobs/{queued}/retry")
@@ -340,11 +329,6 @@ def test_others_jobs_do_not_exist(service: Service) -> None:
         assert stranger.post(f"/jobs/{queued}/{action}").status_code == 404
     with service.database.reading() as session:
         assert jobs.get(session, queued).state == "queued"
-
-
-def test_without_a_session_there_is_no_page(service: Service) -> None:
-    anyone = TestClient(service.app, headers={"Accept": "text/html"})
-    assert anyone.get(f"/jobs/{_queued(service)}").status_code == 401
 
 
 def test_an_engine_log_shows_its_end(service: Service, client: TestClient) -> None:

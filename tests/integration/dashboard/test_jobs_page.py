@@ -127,13 +127,6 @@ def test_pages_lead_to_older_jobs_with_the_same_filter(service: Service, client:
     assert found == sorted(found, reverse=True)
 
 
-def test_an_empty_page_says_what_to_do(client: TestClient) -> None:
-    page = client.get("/").text
-    assert "No jobs yet" in page
-    assert "tunesmith tune model.onnx" in page
-    assert 'href="/new"' in page
-
-
 def test_a_page_costs_the_same_however_many_jobs_it_lists(service: Service, client: TestClient) -> None:
     seeding.many(service, 1)
     with counted_queries() as one:

@@ -31,13 +31,6 @@ def rows(page: str) -> list[str]:
     return [unescape(" ".join(re.sub(r"<[^>]+>", " ", row).split())) for row in found]
 
 
-def test_without_models_the_page_says_how_to_get_one(client: TestClient) -> None:
-    page = client.get("/models").text
-    assert "No models yet" in page
-    assert "tunesmith upload" in page
-    assert 'href="/new"' in page
-
-
 def test_models_are_listed_with_jobs_and_their_fastest_build(looking: TestClient, various: Various) -> None:
     newer, tuned = sorted(rows(looking.get("/models").text), key=lambda row: RESNET.name in row)
     assert "none yet" in newer

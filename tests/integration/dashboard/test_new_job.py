@@ -54,15 +54,6 @@ def queued(service: Service) -> list[Any]:
         return jobs.page(session, limit=50)[0]
 
 
-def test_an_empty_service_asks_for_a_model(client: TestClient) -> None:
-    page = client.get("/new")
-    assert page.status_code == 200
-    assert "None yet" in page.text
-    assert 'id="upload"' in page.text
-    assert "No worker is alive" in page.text
-    assert 'aria-current="page">New job' in page.text
-
-
 def test_the_other_address_keeps_what_it_names(client: TestClient, model: str) -> None:
     answer = client.get(f"/jobs/new?model={model}", follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (307, f"/new?model={model}")

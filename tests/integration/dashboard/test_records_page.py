@@ -21,13 +21,6 @@ from tests.support.dashboard.visitors import visitor
 from tests.support.storage.factories import record
 
 
-def test_an_empty_store_says_what_fills_it(client: TestClient) -> None:
-    page = client.get("/records")
-    assert page.status_code == 200
-    assert "No records yet" in page.text
-    assert "tunesmith records import" in page.text
-
-
 def test_coverage_is_told_by_place(looking: TestClient, varied: tuple[Service, Various]) -> None:
     with varied[0].database.reading() as session:
         trials = counts.newest_record(session)

@@ -137,7 +137,7 @@ def test_logs_are_followed_to_the_end(capsys: pytest.CaptureFixture[str], servic
     assert run(capsys, "logs", job, "--follow")[1] == "building\nmeasuring\n"
 
 
-@pytest.mark.usefixtures("url")
+@pytest.mark.usefixtures("lasting_url")
 @pytest.mark.parametrize(
     ("arguments", "status", "code"),
     [
@@ -188,7 +188,7 @@ def test_no_server_at_all(capsys: pytest.CaptureFixture[str], tmp_path: Path, mo
         assert "./run serve" in err
 
 
-@pytest.mark.usefixtures("url")
+@pytest.mark.usefixtures("lasting_url")
 def test_a_wrong_token(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     monkeypatch.setenv("TUNESMITH_TOKEN", "wrong")
     status, _, err = run(capsys, "jobs")
@@ -251,7 +251,7 @@ def test_usage_names_the_command(capsys: pytest.CaptureFixture[str], arguments: 
     assert (status, err.splitlines()[-1]) == (2, f"hint: See {command} --help.")
 
 
-@pytest.mark.usefixtures("url")
+@pytest.mark.usefixtures("lasting_url")
 def test_an_empty_file_is_called_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     empty = tmp_path / "empty.onnx"
     empty.touch()

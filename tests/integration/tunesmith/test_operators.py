@@ -42,7 +42,7 @@ def test_one_command_tunes_an_operator(capsys: pytest.CaptureFixture[str]) -> No
     assert "already known" in out
 
 
-@pytest.mark.usefixtures("url")
+@pytest.mark.usefixtures("lasting_url")
 @pytest.mark.parametrize(
     ("arguments", "status", "code"),
     [

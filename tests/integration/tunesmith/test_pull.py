@@ -330,7 +330,7 @@ def test_programs_read_json(capsys: Capture, good: Artifact) -> None:
     assert json.loads(pull(capsys, "--frozen", "--json")[1])["status"] == "unchanged"
 
 
-@pytest.mark.usefixtures("url")
+@pytest.mark.usefixtures("lasting_url")
 @pytest.mark.parametrize(
     "arguments",
     [

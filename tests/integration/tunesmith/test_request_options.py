@@ -58,7 +58,7 @@ def test_a_build_with_a_boards_records(capsys: pytest.CaptureFixture[str], onnx:
     assert "none is alive" in out
 
 
-@pytest.mark.usefixtures("url")
+@pytest.mark.usefixtures("lasting_url")
 @pytest.mark.parametrize(
     ("arguments", "status", "code"),
     [
@@ -164,6 +164,7 @@ def test_a_draft_says_only_what_was_asked_for() -> None:
     assert json.dumps(requests.draft("m-1", {"rpc": {"tracker": "a:1", "key": "k"}, "runner": "rpc"}))
 
 
+@pytest.mark.usefixtures("lasting_url")
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
@@ -175,13 +176,13 @@ def test_a_draft_says_only_what_was_asked_for() -> None:
     ],
 )
 def test_numbers_that_are_none(
-    capsys: pytest.CaptureFixture[str], url: str, onnx: Path, arguments: list[str], status: int, words: str
+    capsys: pytest.CaptureFixture[str], onnx: Path, arguments: list[str], status: int, words: str
 ) -> None:
     found, _, err = run(capsys, "tune", onnx, "--no-wait", *arguments)
     assert (found, words in err, "\nhint: " in err) == (status, True, True), err
 
 
-@pytest.mark.usefixtures("worker", "url")
+@pytest.mark.usefixtures("lasting_url")
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -206,7 +207,7 @@ def test_a_secret_of_the_environment_needs_no_webhook(
     assert parsed(capsys, "tune", onnx, "--no-wait")["webhook"] is None
 
 
-@pytest.mark.usefixtures("worker", "url")
+@pytest.mark.usefixtures("lasting_url")
 @pytest.mark.parametrize("place", ["nowhere/x.tar", "net.onnx/x.tar", "net.onnx/"])
 def test_a_place_that_cannot_be_written_is_told_before_the_job(
     capsys: pytest.CaptureFixture[str], onnx: Path, place: str
@@ -244,7 +245,7 @@ def test_a_folder_is_made_where_a_slash_says_so(
     assert not Path("-").exists()
 
 
-@pytest.mark.usefixtures("url")
+@pytest.mark.usefixtures("lasting_url")
 def test_a_refusal_by_the_document_speaks_of_the_command(capsys: pytest.CaptureFixture[str], onnx: Path) -> None:
     status, _, err = run(capsys, "tune", onnx, "--no-wait", "--group", "a b")
     assert (status, err.splitlines()[-1]) == (5, "hint: See tunesmith tune --help.")

@@ -28,7 +28,7 @@ def test_a_job_like_another(capsys: Capture, onnx: Path) -> None:
         "--tuner",
         "autotvm",
         "--trials",
-        64,
+        "64",
         "--input-shape",
         "x:1,3,8,8",
         "--label",
@@ -38,7 +38,7 @@ def test_a_job_like_another(capsys: Capture, onnx: Path) -> None:
     ]
     old = parsed(capsys, "tune", onnx, "--no-wait", *asked)
     new = parsed(capsys, "tune", "--like", old["id"], "--no-wait", "--trials", 128, "--label", "try=2")
-    same = (
+    same = [
         "model",
         "tuner",
         "target",
@@ -48,7 +48,7 @@ def test_a_job_like_another(capsys: Capture, onnx: Path) -> None:
         "input_shapes",
         "group",
         "tuner_options",
-    )
+    ]
     assert [new[name] for name in same] == [old[name] for name in same]
     assert new["id"] != old["id"]
     assert (new["budget"]["trials"], new["labels"]) == (128, {"team": "vision", "try": "2"})

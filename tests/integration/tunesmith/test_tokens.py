@@ -56,7 +56,7 @@ def test_json_holds_the_text_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert revoked["active"] is False
 
 
-@pytest.mark.usefixtures("url")
+@pytest.mark.usefixtures("lasting_url")
 @pytest.mark.parametrize(
     ("arguments", "status", "code"),
     [
@@ -76,14 +76,14 @@ def test_what_is_wrong_is_said(
     assert (found, told.startswith(f"error[{code}]")) == (status, True), told
 
 
-@pytest.mark.usefixtures("url")
+@pytest.mark.usefixtures("lasting_url")
 def test_a_name_of_the_wrong_length_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert "error[invalid_request]: name is empty\n" in run(capsys, "token", "create", "")[2]
     long = run(capsys, "token", "create", "x" * 201)[2]
     assert "error[invalid_request]: name is longer than 200 characters\n" in long
 
 
-@pytest.mark.usefixtures("url")
+@pytest.mark.usefixtures("lasting_url")
 def test_nothing_to_list_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     assert "tunesmith token create" in run(capsys, "token", "list")[2]
 

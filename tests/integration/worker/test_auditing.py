@@ -12,24 +12,15 @@ from domain import errors
 from domain.artifacts import Variant
 from domain.jobs import JobState
 from domain.records import Record, TrialError
-from storage import artifacts
 from tests.support.worker.fixtures import Bench
 
 CONV, DENSE = '["conv"]', '["dense"]'
 
 
 def _run(bench: Bench, **request: Any) -> str:
-    job_id = bench.job(trials=16, **request)
-    bench.runtime().run_job(job_id)
+    job_id = bench.run(trials=16, **request)
     assert bench.get(job_id).state is JobState.SUCCEEDED
     return job_id
-
-
-def _published(bench: Bench, job_id: str) -> Variant:
-    with bench.database.reading() as session:
-        artifact = artifacts.of_job(session, job_id)
-    assert artifact is not None
-    return artifact.report.published
 
 
 def _condemned(bench: Bench, job_id: str) -> list[Record]:
@@ -43,7 +34,7 @@ def _indices(records: Collection[Record]) -> set[tuple[str, int]]:
 def test_a_wrong_record_costs_itself_and_not_the_tuned_build(bench: Bench) -> None:
     bench.script.poisoned = frozenset({(CONV, 7)})
     job_id = _run(bench)
-    assert _published(bench, job_id) is Variant.TUNED
+    assert bench.report(job_id).published is Variant.TUNED
     assert _indices(_condemned(bench, job_id)) == {(CONV, 7)}
     assert len(bench.script.asked("audit")) == 2
     notes = [note for note in bench.notes(job_id) if "not used any more: 1" in note]
@@ -54,7 +45,7 @@ def test_a_wrong_record_costs_itself_and_not_the_tuned_build(bench: Bench) -> No
 def test_what_comes_next_is_audited_too(bench: Bench) -> None:
     bench.script.poisoned = frozenset({(CONV, 7), (CONV, 6), (DENSE, 7)})
     job_id = _run(bench)
-    assert _published(bench, job_id) is Variant.TUNED
+    assert bench.report(job_id).published is Variant.TUNED
     assert _indices(_condemned(bench, job_id)) == bench.script.poisoned
     # One build that was wrong, one that is right.
     assert len([asked for asked in bench.script.asked("compile") if asked["records"]]) == 2
@@ -63,7 +54,7 @@ def test_what_comes_next_is_audited_too(bench: Bench) -> None:
 def test_an_operator_whose_records_are_all_wrong_stays_untuned(bench: Bench) -> None:
     bench.script.poisoned = frozenset((CONV, index) for index in range(1000))
     job_id = _run(bench)
-    assert _published(bench, job_id) is Variant.TUNED
+    assert bench.report(job_id).published is Variant.TUNED
     # The fastest are known to be wrong; nobody looked at the others.
     assert _indices(_condemned(bench, job_id)) == {(CONV, index) for index in (7, 6, 5, 4)}
 
@@ -77,16 +68,17 @@ def test_a_condemned_record_is_a_failure_for_everybody(bench: Bench) -> None:
     # A history tells its native line alone.
     assert json.loads(bad.schedule)["result"][:2] == [["wrong result"], 5]
     again = _run(bench)
-    assert _published(bench, again) is Variant.TUNED
+    assert bench.report(again).published is Variant.TUNED
     assert len(bench.script.asked("audit")) == 2
 
 
 def test_a_build_whose_records_are_right_alone_is_given_up(bench: Bench) -> None:
     bench.script.wrong = frozenset({"tuned"})
     job_id = _run(bench)
-    assert _published(bench, job_id) is Variant.UNTUNED
+    assert bench.report(job_id).published is Variant.UNTUNED
     assert _condemned(bench, job_id) == []
     assert any("right alone" in note for note in bench.notes(job_id))
+    assert "wrong results" in bench.report(job_id).summary
 
 
 def test_an_audit_that_fails_costs_the_tuned_build_alone(bench: Bench) -> None:
@@ -96,7 +88,7 @@ def test_an_audit_that_fails_costs_the_tuned_build_alone(bench: Bench) -> None:
 
     bench.script.poisoned, bench.script.refuse = frozenset({(CONV, 7)}), refuse
     job_id = _run(bench)
-    assert _published(bench, job_id) is Variant.UNTUNED
+    assert bench.report(job_id).published is Variant.UNTUNED
     assert any("could not be audited" in note for note in bench.notes(job_id))
 
 

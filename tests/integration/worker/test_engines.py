@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from domain import errors
-from domain.artifacts import Artifact, Report, Variant
+from domain.artifacts import Variant
 from domain.events import EventKind
 from domain.jobs import BundleFormat, JobState, Precision, RpcOptions, RunnerKind, Stage, Tuner, TunerOptions
 from domain.targets import Device
-from storage import artifacts, quarantine
+from storage import quarantine
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.scripted import HELLO, RELAX
 from tuner import hostinfo, racing
@@ -29,23 +29,8 @@ def _race_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(racing, "RIVAL_TRIALS", 1)
 
 
-def artifact(bench: Bench, job_id: str) -> Artifact:
-    job = bench.get(job_id)
-    assert job.failure is None
-    with bench.database.reading() as session:
-        found = artifacts.of_job(session, job_id)
-    assert found is not None
-    return found
-
-
-def report(bench: Bench, job_id: str) -> Report:
-    return artifact(bench, job_id).report
-
-
 def run(bench: Bench, **request: Any) -> str:
-    job_id = bench.job(**{"trials": 16, **request})
-    bench.runtime().run_job(job_id)
-    return job_id
+    return bench.run(**{"trials": 16, **request})
 
 
 @pytest.mark.parametrize(
@@ -54,7 +39,7 @@ def run(bench: Bench, **request: Any) -> str:
 def test_the_tuner_decides_the_engine(bench: Bench, tuner: Tuner, engine: str) -> None:
     bench.script.hellos = THREE
     job_id = run(bench, tuner=tuner)
-    found = artifact(bench, job_id)
+    found = bench.artifact(job_id)
     assert set(bench.script.started) == {engine, "reference"}
     assert {record.tuner for record in bench.records(job_id)} == {str(tuner)}
     assert found.toolchain.startswith(f"{engine}/")
@@ -73,7 +58,7 @@ def test_builds_know_precision_format_and_options(bench: Bench) -> None:
             assert (params["precision"], params["options"]["keep_layout"]) == ("fp16", False)
     assert {params["format"] for params in bench.script.asked("compile")} == {"object"}
     assert {params["precision"] for params in bench.script.asked("compare")} == {"fp16"}
-    found = artifact(bench, job_id)
+    found = bench.artifact(job_id)
     assert (found.precision, found.bundle_format, found.verified) == ("fp16", "object", True)
     assert {each.precision for each in found.report.verifications.values()} == {"fp16"}
 
@@ -82,15 +67,13 @@ def test_an_explicit_tuner_never_falls_over(bench: Bench) -> None:
     bench.script.hellos = BOTH
     bench.script.wrong = frozenset({"untuned-relax"})
     job_id = run(bench, tuner=Tuner.METASCHEDULE)
-    failure = bench.get(job_id).failure
-    assert failure is not None
+    failure = bench.failure(job_id)
     assert failure.code == "verification_failed"
     assert "relay" not in bench.script.started
 
 
 def test_a_tuner_that_is_not_installed(bench: Bench) -> None:
-    failure = bench.get(run(bench, tuner=Tuner.METASCHEDULE)).failure
-    assert failure is not None
+    failure = bench.failure(run(bench, tuner=Tuner.METASCHEDULE))
     assert failure.code == "engine_not_installed"
 
 
@@ -100,7 +83,7 @@ def test_auto_falls_over_from_an_engine_that_imports_wrongly(bench: Bench, wrong
     bench.script.wrong = frozenset({f"untuned-{wrong}"})
     job_id = run(bench)
     assert {record.tuner for record in bench.records(job_id)} == {str(left)}
-    assert any(wrong in line and "something else" in line for line in report(bench, job_id).choice)
+    assert any(wrong in line and "something else" in line for line in bench.report(job_id).choice)
     assert any("going on without it" in note for note in bench.notes(job_id))
     placement = bench.get(job_id).placement
     assert placement is not None
@@ -117,7 +100,7 @@ def test_auto_falls_over_from_an_engine_that_cannot_import(bench: Bench, refusin
     bench.script.refuse = refuse
     job_id = run(bench)
     assert {record.tuner for record in bench.records(job_id)} == {str(left)}
-    assert f"{refusing} cannot import the model: it has no Det (2×)." in report(bench, job_id).choice
+    assert f"{refusing} cannot import the model: it has no Det (2×)." in bench.report(job_id).choice
 
 
 def test_operators_that_no_engine_has_are_told_for_each(bench: Bench) -> None:
@@ -128,8 +111,7 @@ def test_operators_that_no_engine_has_are_told_for_each(bench: Bench) -> None:
 
     bench.script.hellos = BOTH
     bench.script.refuse = refuse
-    failure = bench.get(run(bench)).failure
-    assert failure is not None
+    failure = bench.failure(run(bench))
     assert (failure.code, failure.details["operators"]) == ("unsupported_operators", {"Det": 2})
     assert failure.details["engines"]["relax"]["operators"] == {"Einsum": 1}
 
@@ -140,14 +122,14 @@ def test_with_a_small_budget_the_fastest_untuned_engine_leads(bench: Bench, slow
     bench.script.speed = {slow: 3.0}
     job_id = run(bench, trials=None, seconds=0.2)
     assert {record.tuner for record in bench.records(job_id)} == {str(leader)}
-    assert any("the budget is too small" in line for line in report(bench, job_id).choice)
+    assert any("the budget is too small" in line for line in bench.report(job_id).choice)
 
 
 def test_with_nothing_to_tune_no_reason_is_given_for_a_leader(bench: Bench) -> None:
     bench.script.hellos = BOTH
     bench.script.tasks = ()
     job_id = run(bench, trials=None, seconds=0.2)
-    choice = report(bench, job_id).choice
+    choice = bench.report(job_id).choice
     for tuner in (Tuner.AUTOTVM, Tuner.METASCHEDULE):
         assert f"{tuner} finds nothing to tune in the model." in choice
     assert not any("too small" in line or "leads" in line for line in choice if "untuned in" not in line)
@@ -157,7 +139,7 @@ def test_the_untuned_variant_is_the_fastest_engines(bench: Bench) -> None:
     bench.script.hellos = BOTH
     bench.script.speed = {"relax": 0.5, "metaschedule": 9.0}
     job_id = run(bench, trials=100)
-    found = report(bench, job_id)
+    found = bench.report(job_id)
     assert found.engines[Variant.UNTUNED].startswith("relax/")
 
 
@@ -182,7 +164,7 @@ def test_rpc_measures_where_the_request_says(bench: Bench) -> None:
         assert all((params["runner"], params["target"]) == (runner, ARM) for params in asked if method != "tune")
         assert all(params["runner"] == runner for params in asked)
     assert not [params for params in bench.script.asked("time") if params["engine"] == "reference"]
-    found = report(bench, job_id)
+    found = bench.report(job_id)
     assert found.speedup_over_reference is None
     assert set(found.timings) == {Variant.UNTUNED, Variant.TUNED}
     assert all(each.passed for each in found.verifications.values())
@@ -240,7 +222,7 @@ def test_what_cannot_be_run_where_it_is_asked_for(
 @pytest.mark.parametrize("target", [ARM, "cuda -arch=sm_90"])
 def test_without_a_runner_nothing_is_measured_or_claimed(bench: Bench, target: str) -> None:
     bench.script.hellos = BOTH
-    found = artifact(bench, run(bench, target=target, runner=RunnerKind.NONE))
+    found = bench.artifact(run(bench, target=target, runner=RunnerKind.NONE))
     assert not found.verified
     assert (found.report.timings, found.report.verifications) == ({}, {})
     assert (found.report.published, found.report.speedup_over_reference) == (Variant.UNTUNED, None)
@@ -251,7 +233,7 @@ def test_without_a_runner_nothing_is_measured_or_claimed(bench: Bench, target: s
 def test_without_a_runner_records_are_used(bench: Bench) -> None:
     run(bench)
     bench.script.requests.clear()
-    found = artifact(bench, run(bench, runner=RunnerKind.NONE))
+    found = bench.artifact(run(bench, runner=RunnerKind.NONE))
     assert (found.verified, found.report.published) == (False, Variant.TUNED)
     assert "with 2 records" in found.report.summary
     assert not bench.script.asked("tune")
@@ -260,11 +242,11 @@ def test_without_a_runner_records_are_used(bench: Bench) -> None:
 def test_without_a_runner_the_records_of_a_board_are_used(bench: Bench) -> None:
     board = {"target": ARM, "tuner": Tuner.AUTOTVM}
     run(bench, **board, threads=4, runner=RunnerKind.RPC, rpc=BOARD)
-    found = artifact(bench, run(bench, **board, runner=RunnerKind.NONE, device="rpc/rasp4b/t4"))
+    found = bench.artifact(run(bench, **board, runner=RunnerKind.NONE, device="rpc/rasp4b/t4"))
     assert (found.verified, found.report.published, found.device_key) == (False, Variant.TUNED, "rpc/rasp4b/t4")
     assert found.target == f"{ARM} -num-cores=4"
     assert "with 2 records" in found.report.summary
-    without = artifact(bench, run(bench, **board, threads=4, runner=RunnerKind.NONE))
+    without = bench.artifact(run(bench, **board, threads=4, runner=RunnerKind.NONE))
     assert (without.report.published, without.device_key) == (Variant.UNTUNED, "none/t4")
 
 
@@ -279,14 +261,14 @@ def test_cuda_runs_on_the_gpu_that_has_the_architecture(bench: Bench, monkeypatc
     placement = bench.get(job_id).placement
     assert placement is not None
     assert placement.device.key == "cuda/nvidia-h200/sm_90"
-    found = report(bench, job_id)
+    found = bench.report(job_id)
     assert found.speedup_over_reference is None
     assert found.engines[Variant.TUNED].startswith("relax/")
 
 
 def test_failed_tasks_are_in_the_report(bench: Bench) -> None:
     bench.script.failing = frozenset({'["dense"]'})
-    (failed,) = report(bench, run(bench, trials=32)).failed_tasks
+    (failed,) = bench.report(run(bench, trials=32)).failed_tasks
     assert failed.name == "dense.x86"
     assert set(failed.failures) == {"build_error"}
     assert failed.hint

@@ -27,8 +27,7 @@ def tidy(runtime: Runtime, *, days: float = 0.0) -> None:
 
 
 def finished(bench: Bench) -> str:
-    job_id = bench.job(trials=8)
-    bench.runtime().run_job(job_id)
+    job_id = bench.run(trials=8)
     log = paths.job_log(bench.home, job_id)
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text("what an engine printed")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 
 import pytest
 
 from domain.jobs import Job
 from storage import jobs
+from tests.support.waiting import until
 from tests.support.worker.fixtures import Bench
 from worker import clock
 from worker.leases import CancelAsked, LeaseKeeper, LeaseLost, ShuttingDown
@@ -30,7 +29,7 @@ def _keeper(bench: Bench, job: Job, lease_seconds: float = 30.0) -> LeaseKeeper:
 
 
 def test_a_lease_is_renewed_while_the_job_is_worked_on(bench: Bench) -> None:
-    job = _claimed(bench, 20.0)
+    job = _claimed(bench, 8.0)
     first = job.lease
     assert first is not None
 
@@ -40,8 +39,8 @@ def test_a_lease_is_renewed_while_the_job_is_worked_on(bench: Bench) -> None:
         return lease.expires_at > first.expires_at
 
     # Long before it ends, or a machine that is busy for a while would lose it.
-    with _keeper(bench, job, 20.0) as keeper:
-        _until(renewed)
+    with _keeper(bench, job, 8.0) as keeper:
+        until(renewed)
         assert clock.now() < first.expires_at
         keeper.check()
     assert not keeper.stop_wanted()
@@ -53,7 +52,7 @@ def test_a_stolen_lease_is_noticed(bench: Bench) -> None:
     with bench.database.transaction() as session:
         assert jobs.claim(session, job.id, worker_id="t", now=clock.now(), lease_seconds=60, max_attempts=3)
     with _keeper(bench, job, 0.2) as keeper:
-        _until(keeper.stop_wanted)
+        until(keeper.stop_wanted)
         with pytest.raises(LeaseLost):
             keeper.check()
 
@@ -62,7 +61,7 @@ def test_a_wish_to_cancel_is_noticed(bench: Bench) -> None:
     job = _claimed(bench)
     with _keeper(bench, job) as keeper:
         bench.cancel(job.id)
-        _until(keeper.stop_wanted)
+        until(keeper.stop_wanted)
         with pytest.raises(CancelAsked):
             keeper.check()
 
@@ -88,10 +87,3 @@ def test_a_lost_write_is_a_lost_lease(bench: Bench) -> None:
     with pytest.raises(LeaseLost):
         keeper.require(False)
     assert keeper.stop_wanted()
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

@@ -15,7 +15,7 @@ from domain.artifacts import Variant
 from domain.events import EventKind
 from domain.jobs import JobState, Stage, Tuner
 from domain.records import Record
-from storage import artifacts, convergence, records, trials, tuning_tasks
+from storage import convergence, records, trials
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.scripted import HELLO, RELAX, ScriptedEngine
 from tuner import bundle
@@ -23,13 +23,10 @@ from worker.pipeline import progress
 
 
 def test_a_job_ends_with_a_published_bundle(bench: Bench) -> None:
-    job_id = bench.job(trials=32)
-    bench.runtime().run_job(job_id)
+    job_id = bench.run(trials=32)
     job = bench.get(job_id)
     assert (job.state, job.failure, job.trials_done, job.trials_planned) == (JobState.SUCCEEDED, None, 32, 32)
-    with bench.database.reading() as session:
-        artifact = artifacts.of_job(session, job_id)
-    assert artifact is not None
+    artifact = bench.artifact(job_id)
     assert artifact.id == job.artifact_id
     assert artifact.report.published is Variant.TUNED
     assert artifact.report.speedup_over_untuned == pytest.approx(2.0)
@@ -44,8 +41,7 @@ def test_a_job_ends_with_a_published_bundle(bench: Bench) -> None:
 
 
 def test_events_tell_the_whole_story(bench: Bench) -> None:
-    job_id = bench.job(trials=16)
-    bench.runtime().run_job(job_id)
+    job_id = bench.run(trials=16)
     stages = [(event.data["stage"], event.data["status"]) for event in bench.events(job_id, EventKind.STAGE)]
     assert stages == [(stage.value, status) for stage in Stage for status in ("started", "finished")]
     done = [event.data["trials_done"] for event in bench.events(job_id, EventKind.PROGRESS)]
@@ -74,8 +70,8 @@ def test_progress_is_reported_twice_a_second_and_nothing_is_left_out(
     # The first trial, every fourth after it, and what is left at the end of the search.
     assert [data["trials_done"] for data in told] == [1, 5, 9, 13, 16]
     assert {data["trials_planned"] for data in told} == {16}
+    tasks = bench.tasks(job_id)
     with bench.database.reading() as session:
-        tasks = tuning_tasks.of_job(session, job_id)
         estimator = convergence.begin(session, bench.get(job_id))
         curve = estimator.follow(trials.of_job(session, job_id))
     standing = {task["position"]: task for data in told for task in data["tasks"]}
@@ -88,42 +84,9 @@ def test_progress_is_reported_twice_a_second_and_nothing_is_left_out(
     assert told[-1]["estimate"] == estimates[16] == estimator.estimate
 
 
-def test_a_finished_job_is_left_alone(bench: Bench) -> None:
-    job_id = bench.job(trials=8)
-    bench.runtime().run_job(job_id)
-    told = len(bench.events(job_id))
-    bench.runtime().run_job(job_id)
-    assert len(bench.events(job_id)) == told
-
-
-def test_a_covered_model_is_compiled_with_the_records_of_others(bench: Bench) -> None:
-    first, second = bench.job(trials=16), bench.job(trials=16)
-    bench.runtime().run_job(first)
-    bench.runtime().run_job(second)
-    assert len(bench.records(first)) == 16
-    assert bench.records(second) == []
-    assert bench.get(second).state is JobState.SUCCEEDED
-    with bench.database.reading() as session:
-        artifact = artifacts.of_job(session, second)
-    assert artifact is not None
-    assert artifact.report.published is Variant.TUNED
-
-
-def test_a_tuned_build_that_is_wrong_is_not_published(bench: Bench) -> None:
-    bench.script.wrong = frozenset({"tuned"})
-    job_id = bench.job()
-    bench.runtime().run_job(job_id)
-    with bench.database.reading() as session:
-        artifact = artifacts.of_job(session, job_id)
-    assert artifact is not None
-    assert artifact.report.published is Variant.UNTUNED
-    assert "wrong results" in artifact.report.summary
-
-
 def test_nothing_wrong_is_published(bench: Bench) -> None:
     bench.script.wrong = frozenset({"tuned", "untuned"})
-    job_id = bench.job()
-    bench.runtime().run_job(job_id)
+    job_id = bench.run()
     job = bench.get(job_id)
     assert job.state is JobState.FAILED
     assert job.failure is not None
@@ -146,8 +109,7 @@ def test_a_model_without_any_finite_number_proves_nothing(
 
     monkeypatch.setattr(ScriptedEngine, "_compare", without_numbers)
     bench.script.hellos = {"relay": HELLO, "relax": RELAX, "reference": HELLO}
-    job_id = bench.job(tuner=tuner)
-    bench.runtime().run_job(job_id)
+    job_id = bench.run(tuner=tuner)
     job = bench.get(job_id)
     assert job.failure is not None
     assert (job.state, job.stage, job.failure.code) == (JobState.FAILED, Stage.BASELINE, "verification_failed")
@@ -163,11 +125,8 @@ def test_a_build_that_crashes_when_run_is_not_published(bench: Bench) -> None:
             raise errors.EngineCrashed("relay engine: it was ended by SIGSEGV")
 
     bench.script.refuse = refuse
-    job_id = bench.job()
-    bench.runtime().run_job(job_id)
-    with bench.database.reading() as session:
-        artifact = artifacts.of_job(session, job_id)
-    assert artifact is not None
+    job_id = bench.run()
+    artifact = bench.artifact(job_id)
     assert artifact.report.published is Variant.UNTUNED
     assert any("the tuned build does not run" in note for note in bench.notes(job_id))
 
@@ -186,31 +145,15 @@ def test_what_an_engine_refuses_is_the_failure(bench: Bench, method: str, engine
             raise errors.EngineRequestFailed(engine_code, "no", hint="try", details={"operators": {"Det": 2}})
 
     bench.script.refuse = refuse
-    job_id = bench.job()
-    bench.runtime().run_job(job_id)
-    failure = bench.get(job_id).failure
-    assert failure is not None
+    job_id = bench.run()
+    failure = bench.failure(job_id)
     assert (failure.code, failure.message, failure.hint) == (code, "no", "try")
     assert failure.details["operators"] == {"Det": 2}
 
 
-def test_a_missing_shape_is_the_failure(bench: Bench) -> None:
-    def refuse(asked: str, _: dict[str, Any]) -> None:
-        if asked == "prepare":
-            raise errors.ShapeRequired("x has no size")
-
-    bench.script.refuse = refuse
-    job_id = bench.job()
-    bench.runtime().run_job(job_id)
-    job = bench.get(job_id)
-    assert job.failure is not None
-    assert (job.failure.code, job.stage) == ("shape_required", Stage.IMPORT)
-
-
 @pytest.mark.parametrize(("target", "near"), [("llvm -mcpu=znver", ["znver3"]), ("llvm -num-cores=3", None)])
 def test_a_target_that_the_engine_does_not_know(bench: Bench, target: str, near: list[str] | None) -> None:
-    job_id = bench.job(target=target)
-    bench.runtime().run_job(job_id)
+    job_id = bench.run(target=target)
     job = bench.get(job_id)
     assert job.failure is not None
     assert (job.failure.code, job.stage) == ("unknown_target", Stage.IMPORT)
@@ -218,8 +161,7 @@ def test_a_target_that_the_engine_does_not_know(bench: Bench, target: str, near:
 
 
 def test_placement_is_what_was_resolved(bench: Bench) -> None:
-    job_id = bench.job(target="llvm -mcpu=skylake-avx512", threads=1, trials=8)
-    bench.runtime().run_job(job_id)
+    job_id = bench.run(target="llvm -mcpu=skylake-avx512", threads=1, trials=8)
     placement = bench.get(job_id).placement
     assert placement is not None
     assert placement.target.identity == "llvm -mcpu=skylake-avx512 -num-cores=1"
@@ -233,10 +175,8 @@ def test_an_unexpected_error_is_told_without_its_insides(bench: Bench) -> None:
             raise KeyError("secret")
 
     bench.script.refuse = refuse
-    job_id = bench.job()
-    bench.runtime().run_job(job_id)
-    failure = bench.get(job_id).failure
-    assert failure is not None
+    job_id = bench.run()
+    failure = bench.failure(job_id)
     assert failure.code == "internal_error"
     assert "secret" not in failure.message
 
@@ -249,8 +189,7 @@ def test_an_engine_lost_once_is_forgiven(bench: Bench) -> None:
             raise errors.EngineCrashed("relay engine: it was ended by SIGKILL")
 
     bench.script.refuse = refuse
-    job_id = bench.job(trials=8)
-    bench.runtime().run_job(job_id)
+    job_id = bench.run(trials=8)
     assert bench.get(job_id).state is JobState.SUCCEEDED
     assert any("SIGKILL" in note for note in bench.notes(job_id))
 
@@ -261,10 +200,8 @@ def test_a_cpu_that_cannot_run_the_target(bench: Bench) -> None:
             raise errors.EngineCrashed("relay engine: it was ended by SIGILL", details={"signal": "SIGILL"})
 
     bench.script.refuse = refuse
-    job_id = bench.job(target="llvm -mcpu=skylake-avx512")
-    bench.runtime().run_job(job_id)
-    failure = bench.get(job_id).failure
-    assert failure is not None
+    job_id = bench.run(target="llvm -mcpu=skylake-avx512")
+    failure = bench.failure(job_id)
     assert failure.code == "unsupported_target"
     assert failure.hint is not None
     assert "'rpc'" in failure.hint

@@ -14,7 +14,7 @@ from domain.jobs import JobState, Stage, Tuner, TunerOptions
 from domain.ports import Engine
 from domain.targets import Target
 from domain.workers import Worker
-from storage import models, stages, workers
+from storage import models, workers
 from tests.support.api.factories import AUTHORIZED, make_service
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.scripted import HELLO
@@ -81,9 +81,7 @@ def agree(bench: Bench, client: TestClient, content: bytes, budget: dict[str, An
     (told,) = answer.json()["engines"][0]["tuners"]
     bench.runtime().run_job(job_id)
     assert bench.get(job_id).state is JobState.SUCCEEDED
-    with bench.database.reading() as session:
-        found = stages.outcome(session, job_id, Stage.PLAN)
-    assert found is not None
+    found = bench.outcome(job_id, Stage.PLAN)
     assert (told["tasks"], told["trials"]) == (found["tasks"], found["trials_planned"])
     assert told["tasks_covered"] + told["tasks_left_out"] == found["covered"]
     assert told["trials_on_record"] == found["trials_on_record"]

@@ -10,14 +10,11 @@ import pytest
 
 from domain import errors
 from domain.artifacts import Report, Variant
-from domain.jobs import JobState, RunnerKind, Tuner, TunerOptions
-from storage import artifacts
+from domain.jobs import RunnerKind, Tuner, TunerOptions
 from tests.support.worker.fixtures import Bench, Killed
 from tests.support.worker.scripted import HELLO, ScriptedEngine
 from tuner import bundle, racing
 from worker.pipeline import verifying
-
-BUILDS = ("autotvm", "rewritten", "ansor")
 
 
 @pytest.fixture(autouse=True)
@@ -27,25 +24,14 @@ def _large_budget(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(racing, "RIVAL_TRIALS", 1)
     monkeypatch.setattr(racing, "SAVED_SECONDS", -1e6)
     bench.script.hellos = {"relay": {**HELLO, "tuners": ["autotvm", "ansor"]}, "reference": HELLO}
-    bench.script.space_size = 16
+    bench.script.space_size = 8
     bench.script.run_seconds = {
         "reference": 3e-3, "untuned": 2e-3, "tuned-autotvm": 1.5e-3, "tuned-rewritten": 1.8e-3, "tuned-ansor": 1e-3,
     }  # fmt: skip
 
 
 def run(bench: Bench, **request: Any) -> str:
-    job_id = bench.job(**{"trials": 64, **request})
-    bench.runtime().run_job(job_id)
-    return job_id
-
-
-def report(bench: Bench, job_id: str) -> Report:
-    job = bench.get(job_id)
-    assert (job.state, job.failure) == (JobState.SUCCEEDED, None)
-    with bench.database.reading() as session:
-        found = artifacts.of_job(session, job_id)
-    assert found is not None
-    return found.report
+    return bench.run(**{"trials": 32, **request})
 
 
 def told(found: Report) -> dict[str, str]:
@@ -63,7 +49,7 @@ def refuse_of(method: str, word: str) -> Callable[[str, dict[str, Any]], None]:
 
 
 def test_the_fastest_build_is_published(bench: Bench) -> None:
-    found = report(bench, run(bench))
+    found = bench.report(run(bench))
     assert found.published is Variant.TUNED
     assert found.timings[Variant.TUNED].median == pytest.approx(1e-3)
     assert [each.name for each in found.portfolio] == ["ansor", "untuned relay", "autotvm", "rewritten"]
@@ -96,7 +82,7 @@ def test_times_are_those_of_the_benchmark_however_the_race_went(
         name: seconds * (factor if name.startswith("tuned") else 1.0)
         for name, seconds in bench.script.run_seconds.items()
     }
-    found = report(bench, run(bench))
+    found = bench.report(run(bench))
     seconds = {each.name: each.seconds for each in found.portfolio}
     assert seconds == {
         "untuned relay": found.timings[Variant.UNTUNED].median,
@@ -111,7 +97,7 @@ def test_times_are_those_of_the_benchmark_however_the_race_went(
 
 def test_the_only_tuned_build_may_crash_while_it_is_timed(bench: Bench) -> None:
     bench.script.refuse = refuse_of("time", "autotvm")
-    found = report(bench, run(bench, tuner=Tuner.AUTOTVM, tuner_options=TunerOptions(rewrite=False)))
+    found = bench.report(run(bench, tuner=Tuner.AUTOTVM, tuner_options=TunerOptions(rewrite=False)))
     assert (found.published, set(found.timings)) == (Variant.UNTUNED, {Variant.REFERENCE, Variant.UNTUNED})
     assert told(found) == {"untuned relay": "published", "autotvm": "not timed"}
     assert [each.seconds for each in found.portfolio] == [found.timings[Variant.UNTUNED].median, None]
@@ -121,14 +107,12 @@ def test_the_only_tuned_build_may_crash_while_it_is_timed(bench: Bench) -> None:
 def test_the_rewritten_network_alone_may_win(bench: Bench) -> None:
     bench.script.run_seconds = {**bench.script.run_seconds, "tuned-rewritten": 0.5e-3}
     job_id = run(bench)
-    found = report(bench, job_id)
+    found = bench.report(job_id)
     assert (found.portfolio[0].name, found.portfolio[0].verdict, found.portfolio[0].tuner) == (
         "rewritten", "published", None,
     )  # fmt: skip
     assert "ewriting the model alone made it 4.00× as fast: 0.5 ms against 2 ms untuned" in found.summary
-    with bench.database.reading() as session:
-        artifact = artifacts.of_job(session, job_id)
-    assert artifact is not None
+    artifact = bench.artifact(job_id)
     # Nobody's records are in it.
     assert bundle.open_bundle(bench.blobs.path(artifact.digest), bench.home / "opened").tuner == ""
 
@@ -144,7 +128,7 @@ def test_a_wrong_build_costs_itself(bench: Bench, wrong: str, monkeypatch: pytes
         return answer
 
     monkeypatch.setattr(ScriptedEngine, "_run", poison)
-    found = report(bench, run(bench))
+    found = bench.report(run(bench))
     assert found.published is Variant.TUNED
     assert told(found)[wrong] == "wrong results"
     assert found.portfolio[0].name == ("autotvm" if wrong == "ansor" else "ansor")
@@ -161,14 +145,14 @@ def test_a_wrong_build_costs_itself(bench: Bench, wrong: str, monkeypatch: pytes
 )
 def test_a_build_that_crashes_costs_itself(bench: Bench, method: str, verdict: str) -> None:
     bench.script.refuse = refuse_of(method, "ansor")
-    found = report(bench, run(bench))
+    found = bench.report(run(bench))
     assert told(found)["ansor"] == verdict
     assert (found.portfolio[0].name, found.portfolio[0].verdict) == ("autotvm", "published")
 
 
 def test_builds_that_are_all_slower_leave_untuned(bench: Bench) -> None:
     bench.script.run_seconds = {"reference": 3e-3, "untuned": 0.9e-3, "tuned": 1e-3}
-    found = report(bench, run(bench))
+    found = bench.report(run(bench))
     assert found.published is Variant.UNTUNED
     assert found.portfolio[0].name == "untuned relay"
     assert told(found)["untuned relay"] == "published"
@@ -176,14 +160,14 @@ def test_builds_that_are_all_slower_leave_untuned(bench: Bench) -> None:
 
 def test_an_arm_far_behind_is_not_built(bench: Bench) -> None:
     bench.script.speed = {"ansor": 5.0}
-    found = report(bench, run(bench))
+    found = bench.report(run(bench))
     assert told(found)["ansor"].endswith("too far behind")
     assert "tuned-ansor" not in str(bench.script.asked("compile"))
 
 
 def test_a_small_budget_makes_one_build(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(racing, "SAVED_SECONDS", 100.0)
-    found = report(bench, run(bench, tuner=Tuner.AUTOTVM))
+    found = bench.report(run(bench, tuner=Tuner.AUTOTVM))
     assert told(found)["rewritten"] == "the budget is too small for another build"
     assert len(bench.script.asked("compile")) == 2
 
@@ -191,10 +175,10 @@ def test_a_small_budget_makes_one_build(bench: Bench, monkeypatch: pytest.Monkey
 def test_another_choice_of_records_is_another_build(bench: Bench) -> None:
     hello = bench.script.hellos["relay"]
     bench.script.hellos = {**bench.script.hellos, "relay": {**hello, "methods": ["choose"]}}
-    found = report(bench, run(bench, tuner=Tuner.AUTOTVM))
+    found = bench.report(run(bench, tuner=Tuner.AUTOTVM))
     assert "autotvm, operators alone" not in told(found)
     bench.script.choices = {"none": ["other"]}
-    found = report(bench, run(bench, tuner=Tuner.AUTOTVM, content=b"another model"))
+    found = bench.report(run(bench, tuner=Tuner.AUTOTVM, content=b"another model"))
     assert "autotvm, operators alone" in told(found)
     layouts = [params["options"].get("graph_layout") for params in bench.script.asked("compile")]
     assert layouts.count("none") == 1
@@ -210,12 +194,12 @@ def test_a_job_killed_while_it_compiles_keeps_its_builds(bench: Bench) -> None:
                 raise Killed
 
     bench.script.refuse = die
-    job_id = bench.job(trials=64)
+    job_id = bench.job(trials=32)
     with pytest.raises(Killed):
         bench.runtime().run_job(job_id)
     bench.bury(job_id)
     bench.runtime().run_job(job_id)
-    assert told(report(bench, job_id))["ansor"] == "published"
+    assert told(bench.report(job_id))["ansor"] == "published"
     assert [name for name in made if made.count(name) > 1] == [made[2]] * 2
 
 
@@ -227,17 +211,17 @@ def test_a_job_killed_while_it_verifies_builds_nothing_again(bench: Bench) -> No
             raise Killed
 
     bench.script.refuse = lambda method, params: die(method, params) if left else None
-    job_id = bench.job(trials=64)
+    job_id = bench.job(trials=32)
     with pytest.raises(Killed):
         bench.runtime().run_job(job_id)
     built = len(bench.script.asked("compile"))
     bench.bury(job_id)
     bench.runtime().run_job(job_id)
-    assert told(report(bench, job_id))["ansor"] == "published"
+    assert told(bench.report(job_id))["ansor"] == "published"
     assert len(bench.script.asked("compile")) == built
 
 
 def test_without_a_runner_one_build_is_made_and_nothing_raced(bench: Bench) -> None:
     run(bench, tuner=Tuner.AUTOTVM)
-    found = report(bench, run(bench, tuner=Tuner.AUTOTVM, runner=RunnerKind.NONE))
+    found = bench.report(run(bench, tuner=Tuner.AUTOTVM, runner=RunnerKind.NONE))
     assert told(found) == {"autotvm": "published"}

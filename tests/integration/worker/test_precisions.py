@@ -9,7 +9,7 @@ import pytest
 
 from domain import errors
 from domain.jobs import AccuracyGate, JobState, Precision
-from tests.integration.worker.test_engines import artifact, run
+from tests.integration.worker.test_engines import run
 from tests.support.worker.fixtures import Bench
 from tuner import racing, verification
 
@@ -28,7 +28,7 @@ def test_int8_builds_are_of_the_quantized_model(bench: Bench) -> None:
     [asked] = bench.script.asked("quantize")
     assert len(asked["inputs"]) == len(verification.CALIBRATION_SEEDS)
     assert {each["precision"] for each in bench.script.asked("compare")} == {"int8"}
-    found = artifact(bench, job)
+    found = bench.artifact(job)
     assert (found.precision, found.report.precision) == ("int8", "int8")
     assert any("scales were found on seeded inputs: 1 Conv" in sentence for sentence in found.report.choice)
 
@@ -54,7 +54,7 @@ def test_auto_publishes_the_fastest_that_is_accurate(bench: Bench, monkeypatch: 
     bench.script.precisions = VNNI
     bench.script.inaccurate = frozenset({"int8"})
     job = run(bench, precision=Precision.AUTO, trials=256)
-    found = artifact(bench, job)
+    found = bench.artifact(job)
     assert {each["precision"] for each in bench.script.asked("tune")} == {"f32", "bf16", "int8"}
     assert {each["precision"] for each in bench.script.asked("compare")} > {"f32"}
     notes = [note for note in bench.notes(job) if "int8" in note]
@@ -76,7 +76,7 @@ def test_auto_searches_narrower_precisions_where_f32_is_covered(
     # Enough for all trials of a precision on a slow machine: one that is dropped before is searched by the next job.
     monkeypatch.setattr(racing, "IMPRESSION_SECONDS", 7.0)
     monkeypatch.setattr(racing, "RIVAL_SECONDS", 0.1)
-    bench.script.space_size = 16
+    bench.script.space_size, bench.script.tasks = 8, ("conv",)
     bench.script.precisions = VNNI
     run(bench, **budget)
     paid = len(bench.script.asked("tune"))
@@ -94,7 +94,7 @@ def test_f32_is_never_narrowed_unasked(bench: Bench) -> None:
     job = run(bench)
     assert not bench.script.asked("quantize")
     assert {each["precision"] for each in bench.script.asked("compile")} == {"f32"}
-    assert artifact(bench, job).precision == "f32"
+    assert bench.artifact(job).precision == "f32"
     assert {tuple(each["seeds"]) for each in bench.script.asked("make_inputs")} == {verification.SEEDS}
 
 
@@ -103,7 +103,7 @@ def test_auto_is_f32_where_nothing_else_is_offered(bench: Bench, offered: dict[s
     bench.script.precisions = offered
     job = run(bench, precision=Precision.AUTO)
     assert {each["precision"] for each in bench.script.asked("compile")} == {"f32"}
-    assert artifact(bench, job).precision == "f32"
+    assert bench.artifact(job).precision == "f32"
 
 
 def test_auto_goes_on_without_a_model_that_cannot_be_quantized(bench: Bench) -> None:
@@ -114,7 +114,7 @@ def test_auto_goes_on_without_a_model_that_cannot_be_quantized(bench: Bench) -> 
     bench.script.precisions = {"relay": ["f32", "int8"]}
     bench.script.refuse = refuse
     job = run(bench, precision=Precision.AUTO)
-    found = artifact(bench, job)
+    found = bench.artifact(job)
     assert (bench.get(job).state, found.precision) == (JobState.SUCCEEDED, "f32")
     assert any("int8 is not considered: it has no products" in sentence for sentence in found.report.choice)
 
@@ -126,6 +126,5 @@ def test_a_model_that_cannot_be_quantized_fails_where_int8_was_asked_for(bench: 
 
     bench.script.refuse = refuse
     job = run(bench, precision=Precision.INT8)
-    failure = bench.get(job).failure
-    assert failure is not None
+    failure = bench.failure(job)
     assert (failure.code, failure.message) == ("invalid_model", "it has no products")

@@ -21,7 +21,7 @@ from domain import errors
 from domain.blobs import Blob
 from domain.jobs import JobState, Lease, Stage
 from domain.ports import Canceled
-from storage import artifacts, jobs
+from storage import jobs
 from storage.blobs import LocalBlobStore
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.team import LEADER, Team, by_worker, check_whole
@@ -135,8 +135,7 @@ def test_the_same_attempt_goes_on_and_pays_nothing_twice(bench: Bench) -> None:
             raise AWAY
 
     bench.script.on_trial = go_away
-    job_id = bench.job(trials=24)
-    bench.runtime().run_job(job_id)
+    job_id = bench.run(trials=24)
     job = bench.get(job_id)
     assert (job.state, job.attempts) == (JobState.SUCCEEDED, 1)
     assert len(bench.script.measured) == len(set(bench.script.measured)) == len(bench.records(job_id)) == 24
@@ -289,9 +288,7 @@ def test_a_job_is_given_back_in_the_end_and_goes_on_later(
     bench.runtime().run_job(job_id)
     assert bench.get(job_id).state is JobState.SUCCEEDED
     assert len(bench.records(job_id)) == measured == 16
-    with bench.database.reading() as session:
-        artifact = artifacts.of_job(session, job_id)
-    assert artifact is not None
+    artifact = bench.artifact(job_id)
     assert store.exists(artifact.digest)
     assert not bench.work(job_id).exists()
 
@@ -311,8 +308,7 @@ def test_a_model_that_is_gone_fails_its_job(bench: Bench) -> None:
     job_id = bench.job(content=b"gone")
     bench.blobs.delete(hashlib.sha256(b"gone").hexdigest())
     bench.runtime().run_job(job_id)
-    failure = bench.get(job_id).failure
-    assert failure is not None
+    failure = bench.failure(job_id)
     assert failure.code == "blob_not_found"
 
 
@@ -341,8 +337,7 @@ def test_a_full_disk_gives_the_job_back_and_it_goes_on_later(
             left.pop()()
 
     bench.script.refuse = refuse
-    job_id = bench.job(trials=16)
-    bench.runtime().run_job(job_id)
+    job_id = bench.run(trials=16)
     assert (bench.get(job_id).state, bench.get(job_id).failure) == (JobState.QUEUED, None)
     bench.runtime().run_job(job_id)
     assert bench.get(job_id).state is JobState.SUCCEEDED
@@ -357,25 +352,11 @@ def test_a_tuned_build_is_not_left_out_for_want_of_room(bench: Bench) -> None:
             left.pop()()
 
     bench.script.refuse = refuse
-    job_id = bench.job(trials=16)
-    bench.runtime().run_job(job_id)
+    job_id = bench.run(trials=16)
     assert bench.get(job_id).state is JobState.QUEUED
     bench.runtime().run_job(job_id)
     assert bench.get(job_id).state is JobState.SUCCEEDED
     assert not any("the tuned build failed" in note for note in bench.notes(job_id))
-
-
-def test_any_other_failure_to_write_is_a_fault(bench: Bench) -> None:
-    def refuse(asked: str, _params: object) -> None:
-        if asked == "compile":
-            raise PermissionError(errno.EACCES, "Permission denied")
-
-    bench.script.refuse = refuse
-    job_id = bench.job(trials=16)
-    bench.runtime().run_job(job_id)
-    failure = bench.get(job_id).failure
-    assert failure
-    assert failure.code == "internal_error"
 
 
 def _broken() -> None:

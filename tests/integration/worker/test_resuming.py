@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +11,8 @@ import pytest
 
 from domain import errors
 from domain.jobs import JobState, Stage
-from storage import jobs, stages
+from storage import jobs
+from tests.support.waiting import until
 from tests.support.worker.fixtures import Bench, Killed
 from worker import clock
 from worker.pipeline import running
@@ -141,9 +141,7 @@ def test_another_placement_starts_anew(bench: Bench, around: Callable[..., None]
         bench.runtime().run_job(job_id)
     assert bench.get(job_id).state is JobState.SUCCEEDED
     assert ran[Stage.PLAN] == 2
-    with bench.database.reading() as session:
-        outcome = stages.outcome(session, job_id, Stage.PLAN)
-    assert outcome is not None
+    outcome = bench.outcome(job_id, Stage.PLAN)
     assert "0.20.0" in json.dumps(outcome)
     assert {record.key.toolchain for record in bench.records(job_id)} == {"relay/tvm-0.20.0/llvm-22"}
     assert bench.get(job_id).trials_done == len(bench.records(job_id)) == 16
@@ -154,11 +152,10 @@ def test_another_placement_starts_anew(bench: Bench, around: Callable[..., None]
 def test_a_job_is_canceled_at_any_stage(bench: Bench, around: Callable[..., None], stage: Stage) -> None:
     def cancel(work: Work) -> None:
         bench.cancel(work.job.id)
-        _wait(work.keeper.stop_wanted)
+        until(work.keeper.stop_wanted)
 
     around(stage, before=cancel)
-    job_id = bench.job(trials=16)
-    bench.runtime().run_job(job_id)
+    job_id = bench.run(trials=16)
     job = bench.get(job_id)
     # What is all but published when the wish arrives may as well be kept.
     expected = {JobState.CANCELED, JobState.SUCCEEDED} if stage is Stage.PUBLISH else {JobState.CANCELED}
@@ -246,8 +243,7 @@ def test_whoever_lost_the_lease_leaves_the_files_alone(bench: Bench, around: Cal
         raise errors.InvalidRequest("something is wrong as well")
 
     around(Stage.COMPILE, before=steal)
-    job_id = bench.job(trials=16)
-    bench.runtime().run_job(job_id)
+    job_id = bench.run(trials=16)
     assert bench.get(job_id).state is JobState.RUNNING
     assert (bench.work(job_id) / "prepared.onnx").exists()
 
@@ -261,8 +257,7 @@ def test_whoever_lost_the_lease_writes_nothing(bench: Bench, around: Callable[..
         seen.append(len(bench.events(work.job.id)))
 
     around(stage, after=steal)
-    job_id = bench.job(trials=16)
-    bench.runtime().run_job(job_id)
+    job_id = bench.run(trials=16)
     job = bench.get(job_id)
     assert job.state is JobState.RUNNING
     assert job.lease is not None
@@ -285,12 +280,3 @@ def test_a_job_that_kills_every_worker_is_given_up(bench: Bench, monkeypatch: py
     job = bench.get(job_id)
     assert job.failure is not None
     assert (job.state, job.failure.code) == (JobState.FAILED, "attempts_exhausted")
-
-
-def _wait(condition: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(500):
-        if condition():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it never happened")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,8 @@ import pytest
 
 from domain import errors
 from domain.jobs import JobState, MeasureOptions, RpcOptions, RunnerKind, Stage, Tuner, TunerOptions
-from storage import jobs, stages, tuning_tasks
+from storage import jobs
+from tests.support.waiting import until
 from tests.support.worker.fixtures import Bench, Killed
 from tuner.allocation import Allocator
 from worker import clock
@@ -23,17 +23,9 @@ BOARD = RpcOptions(tracker="board:9190", key="rasp4b")
 
 
 def run(bench: Bench, **request: Any) -> str:
-    job_id = bench.job(**{"tuner": Tuner.AUTOTVM, **request})
-    bench.runtime().run_job(job_id)
+    job_id = bench.run(**{"tuner": Tuner.AUTOTVM, **request})
     assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
     return job_id
-
-
-def plan(bench: Bench, job_id: str) -> dict[str, Any]:
-    with bench.database.reading() as session:
-        found = stages.outcome(session, job_id, Stage.PLAN)
-    assert found is not None
-    return found
 
 
 def other_model(bench: Bench, **request: Any) -> str:
@@ -50,7 +42,7 @@ def test_the_same_job_again_needs_no_trials_and_no_extraction(bench: Bench, budg
     assert bench.records(second) == []
     assert not bench.script.asked("extract")
     assert not bench.script.asked("tune")
-    told = plan(bench, second)
+    told = bench.outcome(second, Stage.PLAN)
     assert (told["tasks"], told["covered"], told["trials_planned"]) == (2, 2, 0)
     assert told["trials_on_record"] == len(bench.records(first))
 
@@ -69,7 +61,7 @@ def test_a_model_that_shares_layers_pays_for_the_others(bench: Bench) -> None:
     second = other_model(bench, trials=None, seconds=0.4)
     bench.runtime().run_job(second)
     assert {record.key.workload_key for record in bench.records(second)} == {'["head"]'}
-    assert plan(bench, second)["budget_seconds"] == pytest.approx(0.2)
+    assert bench.outcome(second, Stage.PLAN)["budget_seconds"] == pytest.approx(0.2)
     assert bench.script.asked("tune")[-1]["seconds"] <= 0.2
 
 
@@ -85,8 +77,7 @@ def test_efforts_tell_what_ended_the_search(bench: Bench) -> None:
 
 
 def _efforts(bench: Bench, job_id: str) -> list[Any]:
-    with bench.database.reading() as session:
-        return [task.effort for task in tuning_tasks.of_job(session, job_id)]
+    return [task.effort for task in bench.tasks(job_id)]
 
 
 def test_what_a_search_gave_up_is_not_begun_again_by_the_same_budget(
@@ -109,7 +100,7 @@ def test_what_killed_its_engines_is_tried_again_when_the_same_budget_comes_again
         if method == "tune" and "dense" in params["workload_key"]:
             raise errors.EngineCrashed("out of memory")
 
-    bench.script.refuse = crash
+    bench.script.refuse, bench.script.space_size = crash, 40
     first = run(bench, trials=None, seconds=600.0)
     assert {record.key.workload_key for record in bench.records(first)} == {'["conv"]'}
     bench.script.refuse = lambda _method, _params: None
@@ -138,7 +129,7 @@ def test_who_does_what_a_failure_hints_at_is_served(bench: Bench, budget: dict[s
             short = params["measure"]["timeout"] < 1
             bench.script.failing = frozenset({'["conv"]', '["dense"]'} if short else ())
 
-    bench.script.refuse = time_out
+    bench.script.refuse, bench.script.space_size = time_out, 80
     first = bench.job(tuner=Tuner.AUTOTVM, measure=MeasureOptions(timeout=0.5), **budget)
     bench.runtime().run_job(first)
     assert (failure := bench.get(first).failure)
@@ -162,7 +153,7 @@ def test_stale_records_are_counted_and_passed_over(bench: Bench) -> None:
     run(bench, trials=16, threads=1)
     second = run(bench, trials=16, threads=2)
     assert len(bench.records(second)) == 16
-    assert sum(plan(bench, second)["passed_over"].values()) == 16
+    assert sum(bench.outcome(second, Stage.PLAN)["passed_over"].values()) == 16
 
 
 def test_tasks_that_another_job_searches_are_left_to_it(bench: Bench) -> None:
@@ -173,12 +164,12 @@ def test_tasks_that_another_job_searches_are_left_to_it(bench: Bench) -> None:
     first = bench.job(trials=32, tuner=Tuner.AUTOTVM, **board)
     worker = threading.Thread(target=bench.runtime().run_job, args=[first])
     worker.start()
-    _until(lambda: len(bench.script.measured) >= 4)
+    until(lambda: len(bench.script.measured) >= 4)
     bench.script.tasks = ("conv", "head")
     second = other_model(bench, trials=32, **board)
     other = threading.Thread(target=bench.runtime().run_job, args=[second])
     other.start()
-    _until(lambda: any("waiting for job" in note for note in bench.notes(second)))
+    until(lambda: any("waiting for job" in note for note in bench.notes(second)))
     waits.set()
     worker.join(60)
     other.join(60)
@@ -188,7 +179,7 @@ def test_tasks_that_another_job_searches_are_left_to_it(bench: Bench) -> None:
     assert {record.key.workload_key for record in bench.records(second)} == {'["head"]'}
     (note,) = [note for note in bench.notes(second) if "waiting for job" in note]
     assert first in note
-    assert plan(bench, second)["elsewhere"] == {'["conv"]': first}
+    assert bench.outcome(second, Stage.PLAN)["elsewhere"] == {'["conv"]': first}
 
 
 def test_the_tasks_of_a_job_that_died_are_taken_over(bench: Bench) -> None:
@@ -204,7 +195,7 @@ def test_the_tasks_of_a_job_that_died_are_taken_over(bench: Bench) -> None:
     second = other_model(bench, trials=32)
     worker = threading.Thread(target=bench.runtime().run_job, args=[second])
     worker.start()
-    _until(lambda: any("waiting for job" in note for note in bench.notes(second)))
+    until(lambda: any("waiting for job" in note for note in bench.notes(second)))
     assert bench.records(second) == []
     bench.bury(first)
     worker.join(60)
@@ -222,7 +213,7 @@ def test_waiting_for_another_job_ends_with_a_cancel(bench: Bench) -> None:
     second = other_model(bench, trials=32)
     worker = threading.Thread(target=bench.runtime().run_job, args=[second])
     worker.start()
-    _until(lambda: any("waiting for job" in note for note in bench.notes(second)))
+    until(lambda: any("waiting for job" in note for note in bench.notes(second)))
     with bench.database.transaction() as session:
         jobs.request_cancel(session, second, now=clock.now())
     worker.join(60)
@@ -250,10 +241,3 @@ def test_cost_models_learn_from_other_workloads(bench: Bench) -> None:
     seen.clear()
     bench.runtime().run_job(third)
     assert seen == []
-
-
-def _until(condition: Any) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

@@ -9,15 +9,13 @@ import pytest
 
 from domain import errors
 from domain.jobs import JobState, Stage, Tuner, TunerOptions
-from storage import stages
 from tests.support.worker.fixtures import Bench
 
 OPTIONS: dict[str, Any] = {"tuner": Tuner.AUTOTVM, "trials": 4}
 
 
 def run(bench: Bench, **request: Any) -> str:
-    job_id = bench.job(**{**OPTIONS, **request})
-    bench.runtime().run_job(job_id)
+    job_id = bench.run(**{**OPTIONS, **request})
     assert bench.get(job_id).state is JobState.SUCCEEDED
     return job_id
 
@@ -29,13 +27,6 @@ def built(bench: Bench) -> set[tuple[str, str | None, str, bool]]:
         for method, params in bench.script.requests
         if method in ("extract", "tune", "compile")
     }
-
-
-def imported(bench: Bench, job_id: str) -> dict[str, Any]:
-    with bench.database.reading() as session:
-        outcome = stages.outcome(session, job_id, Stage.IMPORT)
-    assert outcome is not None
-    return outcome
 
 
 def test_tuning_is_of_the_rewritten_model_and_is_compared_with_the_model(bench: Bench) -> None:
@@ -52,7 +43,7 @@ def test_tuning_is_of_the_rewritten_model_and_is_compared_with_the_model(bench: 
     did = "1 transposed convolution made a plain one, 12 layers padded to whole vectors, 2 places by else"
     told = f"rewritten for tuning: {did}"
     assert told in bench.notes(job_id)
-    outcome = imported(bench, job_id)
+    outcome = bench.outcome(job_id, Stage.IMPORT)
     assert (outcome["rewritings"], outcome["rewritten"]) == (bench.script.rewritings, ["relay"])
     assert outcome["choice"] == [f"The model was {told}."]
     assert {"prepared.onnx", "rewritten.onnx"} == set(outcome["files"])

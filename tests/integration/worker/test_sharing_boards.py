@@ -73,14 +73,6 @@ def test_workers_of_one_host_share_a_job_on_devices_elsewhere(bench: Bench, team
     assert min(shares.values()) >= 16
 
 
-def test_workers_of_one_host_do_not_share_what_they_measure_in_turns(bench: Bench, team: Callable[[int], Team]) -> None:
-    crew = team(1)
-    job_id = bench.job(trials=48)
-    crew.run(job_id)
-    check_whole(bench, job_id, 48)
-    assert crew.threads == {}
-
-
 def test_a_helper_keeps_its_round_while_it_waits_for_the_only_board(
     bench: Bench, team: Callable[[int], Team], ended: list[RoundState]
 ) -> None:

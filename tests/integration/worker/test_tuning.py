@@ -10,7 +10,6 @@ import pytest
 from domain import errors
 from domain.jobs import JobState, TunerOptions
 from domain.records import TrialError
-from storage import tuning_tasks
 from tests.support.worker.fixtures import Bench, Killed
 from tuner import devicelock, hostinfo
 from worker.pipeline import measuring, progress, searching, tuning
@@ -39,8 +38,7 @@ def trial_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("trial_time")
 def test_a_budget_of_seconds_ends_the_search(bench: Bench) -> None:
-    job_id = bench.job(trials=None, seconds=1.9)
-    bench.runtime().run_job(job_id)
+    job_id = bench.run(trials=None, seconds=1.9)
     assert bench.get(job_id).state is JobState.SUCCEEDED
     assert len(bench.records(job_id)) == 16
 
@@ -67,27 +65,18 @@ def test_seconds_of_all_attempts_count(bench: Bench, monkeypatch: pytest.MonkeyP
     assert len(bench.records(job_id)) == len(bench.script.measured) == 13
 
 
-def test_whichever_limit_comes_first(bench: Bench) -> None:
-    job_id = bench.job(trials=8, seconds=1000.0)
-    bench.runtime().run_job(job_id)
-    assert len(bench.records(job_id)) == 8
-
-
 def test_trials_keep_the_calibration_of_their_batch(bench: Bench) -> None:
     bench.script.trial_details = {"calibration": 9.1e-5}
-    job_id = bench.job(trials=2)
-    bench.runtime().run_job(job_id)
+    job_id = bench.run(trials=2)
     assert {record.calibration for record in bench.records(job_id)} == {9.1e-5}
 
 
 def test_a_failing_task_does_not_stop_the_others(bench: Bench) -> None:
     bench.script.failing = frozenset({'["dense"]'})
-    job_id = bench.job(trials=32)
-    bench.runtime().run_job(job_id)
+    job_id = bench.run(trials=32)
     job = bench.get(job_id)
     assert job.state is JobState.SUCCEEDED
-    with bench.database.reading() as session:
-        conv, dense = tuning_tasks.of_job(session, job_id)
+    conv, dense = bench.tasks(job_id)
     assert conv.failures == {}
     assert conv.best_latency is not None
     assert (dense.failures, dense.best_latency) == ({"build_error": dense.trials_done}, None)
@@ -96,18 +85,15 @@ def test_a_failing_task_does_not_stop_the_others(bench: Bench) -> None:
 
 def test_a_hopeless_task_is_left(bench: Bench) -> None:
     bench.script.failing = frozenset({'["dense"]'})
-    job_id = bench.job(trials=None, seconds=100.0, tuner_options=TunerOptions(n_trial=100))
-    bench.runtime().run_job(job_id)
-    with bench.database.reading() as session:
-        conv, dense = tuning_tasks.of_job(session, job_id)
+    job_id = bench.run(trials=None, seconds=100.0, tuner_options=TunerOptions(n_trial=100))
+    conv, dense = bench.tasks(job_id)
     assert dense.trials_done == 32
     assert conv.trials_done >= 100
 
 
 def test_no_valid_trial_at_all_is_a_failure(bench: Bench) -> None:
     bench.script.failing = frozenset({'["dense"]', '["conv"]'})
-    job_id = bench.job(trials=24)
-    bench.runtime().run_job(job_id)
+    job_id = bench.run(trials=24)
     job = bench.get(job_id)
     assert job.failure is not None
     assert job.failure.code == "no_valid_trial"
@@ -134,8 +120,7 @@ def test_a_crash_in_the_middle_of_a_round_costs_no_trial(bench: Bench) -> None:
             raise errors.EngineCrashed("relay engine: it was ended by SIGSEGV")
 
     bench.script.on_trial = crash
-    job_id = bench.job(trials=32)
-    bench.runtime().run_job(job_id)
+    job_id = bench.run(trials=32)
     assert bench.get(job_id).state is JobState.SUCCEEDED
     assert len(bench.records(job_id)) == 32
     assert len(set(bench.script.measured)) == len(bench.script.measured) == 32
@@ -144,8 +129,7 @@ def test_a_crash_in_the_middle_of_a_round_costs_no_trial(bench: Bench) -> None:
 
 def test_a_task_that_keeps_crashing_the_engine_is_left(bench: Bench) -> None:
     bench.script.crashing = frozenset({'["dense"]'})
-    job_id = bench.job(trials=32)
-    bench.runtime().run_job(job_id)
+    job_id = bench.run(trials=32)
     assert bench.get(job_id).state is JobState.SUCCEEDED
     by_task = [record.key.workload_key for record in bench.records(job_id)]
     assert by_task.count('["dense"]') == 2
@@ -178,18 +162,9 @@ def test_a_job_of_which_every_task_kills_its_engine_fails(bench: Bench) -> None:
 
 def test_a_small_space_is_searched_once(bench: Bench) -> None:
     bench.script.space_size = 5
-    job_id = bench.job(trials=100)
-    bench.runtime().run_job(job_id)
+    job_id = bench.run(trials=100)
     assert bench.get(job_id).state is JobState.SUCCEEDED
     assert len(bench.script.measured) == len(set(bench.script.measured)) == 10
-
-
-def test_a_second_job_measures_what_the_first_has_not(bench: Bench) -> None:
-    first, second = bench.job(trials=16), bench.job(trials=32)
-    bench.runtime().run_job(first)
-    bench.runtime().run_job(second)
-    assert len(bench.records(second)) == 16
-    assert len(set(bench.script.measured)) == len(bench.script.measured) == 32
 
 
 def test_a_device_in_use_is_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

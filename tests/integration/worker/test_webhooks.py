@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -21,6 +20,7 @@ from domain.destinations import AllowedHosts
 from domain.jobs import Failure, JobState
 from domain.webhooks import Delivery, Webhook
 from storage import jobs, webhooks
+from tests.support.waiting import until
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.receivers import Received, Receiver, dripping, receiving
 from worker import clock, reaper
@@ -91,13 +91,6 @@ def attempt(bench: Bench, sender: Couriers, job_id: str) -> Delivery:
     if claimed is not None:
         sender._work(claimed)
     return delivery(bench, job_id)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_canceled_job_is_told(bench: Bench, receiver: Receiver, verify: Callable[..., bool]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -12,6 +10,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from pydantic import SecretStr
+from starlette.routing import BaseRoute
 
 from api.app import create_app
 from api.settings import ApiSettings
@@ -21,7 +20,8 @@ from domain.targets import Toolchain
 from domain.tensors import TensorSpec
 from domain.tuning_tasks import ExtractedTask
 from storage.blobs import LocalBlobStore
-from storage.database import Database, migrate
+from storage.database import Database
+from tests.support.storage.empty import put_empty_database
 from tests.support.storage.sessions import WatchedBlobStore, WatchedDatabase, check_outside
 from tests.support.tuner.fakes import FakeEngine
 from tuner.engines.protocol.serving import EngineFailure
@@ -172,10 +172,15 @@ class Service:
     home: Path
 
 
+_routes: dict[bool, list[BaseRoute]] = {}
+"""By whether metrics are open, for all applications: FastAPI puts each route together when it is first asked for, which
+takes longer than most tests."""
+
+
 def make_service(home: Path, *, planner: Planner | None = None, **settings: Any) -> Service:
     file = home / "db.sqlite3"
     if not file.exists():
-        file.write_bytes(_empty_database())
+        put_empty_database(home)
     database = WatchedDatabase(f"sqlite:///{file}")
     blobs, publisher = WatchedBlobStore(home / "blobs"), FakePublisher()
     logs, planner = home / "logs" / "jobs", planner or FakePlanner()
@@ -189,15 +194,5 @@ def make_service(home: Path, *, planner: Planner | None = None, **settings: Any)
         planner=planner,
         logs=logs,
     )
+    app.router.routes = _routes.setdefault(app.state.services.settings.metrics_open, app.router.routes)
     return Service(app=app, database=database, blobs=blobs, publisher=publisher, planner=planner, logs=logs, home=home)
-
-
-@functools.cache
-def _empty_database() -> bytes:
-    """Migrating takes longer than most tests."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "db.sqlite3"
-        database = Database(f"sqlite:///{file}")
-        migrate(database)
-        database.close()
-        return file.read_bytes()

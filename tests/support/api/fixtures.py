@@ -22,6 +22,21 @@ def client(service: Service) -> Iterator[TestClient]:
         yield client
 
 
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """Of a service that the tests of a module share: for requests that are refused."""
+    made = make_service(tmp_path_factory.mktemp("lasting"))
+    with TestClient(made.app, headers=AUTHORIZED, raise_server_exceptions=False) as client:
+        yield client
+    made.database.close()
+
+
+@pytest.fixture(scope="module")
+def lasting_model(lasting: TestClient) -> str:
+    """As ``model`` is."""
+    return str(lasting.put("/v1/models?name=net", content=b"dynamic model").json()["id"])
+
+
 @pytest.fixture
 def model(client: TestClient) -> str:
     """A model whose one input x is [batch, 3, ?, 8]."""

@@ -28,6 +28,7 @@ from domain.targets import Device, Target
 from domain.tuning_tasks import ExtractedTask, TuningTask
 from domain.workers import Worker
 from storage import artifacts, convergence, events, jobs, models, records, stages, trials, tuning_tasks, workers
+from storage.convergence import Estimator
 from storage.tables import digest_of
 from tests.support.api.factories import TOOLCHAINS, Service
 
@@ -65,6 +66,7 @@ class ScriptedWorker:
         self._trials = trials
         self.names = [f'["{name}", {position}]' for position, (name, *_) in enumerate(_TASKS)]
         """Workload keys of the tuning tasks."""
+        self._estimator: Estimator | None = None
 
     def beat(self, **changes: Any) -> None:
         now = datetime.now(UTC)
@@ -151,6 +153,7 @@ class ScriptedWorker:
 
     def _tune(self, job_id: str, lease: Lease) -> bool:
         planned, done, started = self._trials * len(self._tasks), 0, time.monotonic()
+        self._estimator = None
         with self._service.database.transaction() as session:
             jobs.set_stage(session, job_id, lease, Stage.TUNE)
         for task in self._tasks:
@@ -192,6 +195,7 @@ class ScriptedWorker:
                 return False
             records.add(session, [record])
             jobs.set_progress(session, job_id, lease, trials_done=done, trials_planned=planned)
+            estimator = self._estimate(session, job_id, record)
             told = {
                 "position": task.position,
                 "name": task.name,
@@ -205,11 +209,21 @@ class ScriptedWorker:
                 "trials_done": done,
                 "trials_planned": planned,
                 "seconds": seconds,
-                **estimated(session, job_id),
+                "estimate": estimator.estimate,
+                "basis": estimator.basis,
                 "tasks": [told],
             }
             events.append(session, job_id, EventKind.PROGRESS, progress, now=now)
         return True
+
+    def _estimate(self, session: Session, job_id: str, newest: Record) -> Estimator:
+        """As a worker does it: begun again when a trial may be of a default schedule, brought forward otherwise."""
+        if self._estimator is None or newest.trial_number == 0:
+            self._estimator = convergence.begin(session, jobs.get(session, job_id))
+            self._estimator.follow(trials.of_job(session, job_id))
+        elif newest.latency is not None:
+            self._estimator.learn(digest_of(newest.key.workload_key), newest.latency)
+        return self._estimator
 
     def _publish(self, job_id: str, gain: float) -> Artifact:
         blob = self._service.blobs.put([f"bundle of {job_id} {gain}".encode() * 100])
@@ -250,13 +264,6 @@ class ScriptedWorker:
     def _tell(self, job_id: str, kind: EventKind, data: dict[str, object]) -> None:
         with self._service.database.transaction() as session:
             events.append(session, job_id, kind, data, now=datetime.now(UTC))
-
-
-def estimated(session: Session, job_id: str) -> dict[str, Any]:
-    """What a progress event tells of the curve."""
-    estimator = convergence.begin(session, jobs.get(session, job_id))
-    estimator.follow(trials.of_job(session, job_id))
-    return {"estimate": estimator.estimate, "basis": estimator.basis}
 
 
 def report(gain: float) -> Report:

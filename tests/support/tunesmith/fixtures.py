@@ -28,13 +28,31 @@ def service(tmp_path: Path) -> Iterator[Service]:
 @pytest.fixture
 def url(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A server that the home folder knows."""
+    with serving(service) as url:
+        _make_known(url, tmp_path, monkeypatch)
+        yield url
+
+
+@pytest.fixture(scope="module")
+def lasting_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    made = make_service(tmp_path_factory.mktemp("server"))
+    with serving(made) as url:
+        yield url
+    made.database.close()
+
+
+@pytest.fixture
+def lasting_url(lasting_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``url``, of a server that the tests of a module share: for requests that are refused."""
+    _make_known(lasting_server, tmp_path, monkeypatch)
+
+
+def _make_known(url: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TUNESMITH_URL", "TUNESMITH_TOKEN"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TUNESMITH_HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    with serving(service) as url:
-        (tmp_path / "server.json").write_text(json.dumps({"url": url, "token": TOKEN}))
-        yield url
+    monkeypatch.setenv("TUNESMITH_HOME", str(home))
+    monkeypatch.chdir(home)
+    (home / "server.json").write_text(json.dumps({"url": url, "token": TOKEN}))
 
 
 @pytest.fixture

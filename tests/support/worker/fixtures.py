@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -13,18 +12,21 @@ import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from domain import tracing
+from domain.artifacts import Artifact, Report
 from domain.events import EventKind, JobEvent
-from domain.jobs import Budget, Job, JobRequest
+from domain.jobs import Budget, Failure, Job, JobRequest, Stage
 from domain.models import ModelFacts
 from domain.otel import OpenTelemetryTracer
 from domain.records import Record
 from domain.tokens import LOCAL_OWNER
-from storage import events, jobs, models, queue, records
+from domain.tuning_tasks import TuningTask
+from storage import artifacts, events, jobs, models, queue, records, stages, tuning_tasks
 from storage.blobs import LocalBlobStore
-from storage.database import Database, migrate
+from storage.database import Database
+from tests.support.storage.empty import put_empty_database
 from tests.support.worker.scripted import SPEC, Script
 from tests.support.worker.team import Team, gathered
-from tuner import timing
+from tuner import conditions, timing
 from worker import clock
 from worker.runtime import Runtime
 from worker.settings import WorkerSettings
@@ -100,9 +102,39 @@ class Bench:
             wanted = JobRequest(model_digest=blob.digest, budget=budget, **request)
             return jobs.create(session, wanted, now=now, owner=owner).id
 
+    def run(self, **request: Any) -> str:
+        """A job that a worker has run; takes what ``job`` takes."""
+        job_id = self.job(**request)
+        self.runtime().run_job(job_id)
+        return job_id
+
     def get(self, job_id: str) -> Job:
         with self.database.reading() as session:
             return jobs.get(session, job_id)
+
+    def failure(self, job_id: str) -> Failure:
+        failure = self.get(job_id).failure
+        assert failure is not None
+        return failure
+
+    def artifact(self, job_id: str) -> Artifact:
+        with self.database.reading() as session:
+            found = artifacts.of_job(session, job_id)
+        assert found is not None, self.get(job_id).failure
+        return found
+
+    def report(self, job_id: str) -> Report:
+        return self.artifact(job_id).report
+
+    def outcome(self, job_id: str, stage: Stage) -> dict[str, Any]:
+        with self.database.reading() as session:
+            found = stages.outcome(session, job_id, stage)
+        assert found is not None
+        return found
+
+    def tasks(self, job_id: str) -> list[TuningTask]:
+        with self.database.reading() as session:
+            return tuning_tasks.of_job(session, job_id)
 
     def bury(self, job_id: str) -> None:
         """The lease of the worker that was killed is over."""
@@ -137,24 +169,16 @@ class Bench:
         return self.home / "work" / job_id
 
 
-@pytest.fixture(scope="session")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("migrated") / "db.sqlite3"
-    database = Database(f"sqlite:///{path}")
-    migrate(database)
-    database.close()
-    return path
-
-
 @pytest.fixture
-def bench(tmp_path: Path, migrated: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     monkeypatch.setenv("TUNESMITH_LOCK_FOLDER", str(tmp_path / "locks"))
     # Between runs of scripted engines no core has to cool down.
     monkeypatch.setattr(timing, "PAUSE_SECONDS", 0.0)
+    # And a machine that other tests load is quiet enough for them.
+    monkeypatch.setattr(conditions, "calibration", lambda: 1e-3)
     home = tmp_path / "home"
     home.mkdir()
-    shutil.copy(migrated, home / "db.sqlite3")
-    database = Database(f"sqlite:///{home / 'db.sqlite3'}")
+    database = Database(put_empty_database(home))
     yield Bench(home=home, database=database, blobs=LocalBlobStore(home / "blobs"))
     database.close()
 

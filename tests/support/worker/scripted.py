@@ -265,7 +265,8 @@ class ScriptedEngine:
 
     def _measure(self, key: str, index: int, params: dict[str, Any], number: int, on_event: OnEvent) -> None:
         self._script.before_trial(len(self._script.measured))
-        self._script.sleep(self._script.seconds_per_trial)
+        if self._script.seconds_per_trial:
+            self._script.sleep(self._script.seconds_per_trial)
         failed = key in self._script.failing
         latencies = [] if failed else [1e-3 / (1 + index) * self._script.speed.get(params["tuner"], 1.0)]
         event = {

@@ -10,7 +10,8 @@ import pytest
 from sqlalchemy import text
 
 from storage.blobs import LocalBlobStore
-from storage.database import Database, migrate
+from storage.database import Database
+from tests.support.storage.empty import put_empty_database
 from tests.support.tunesmith.commands import run
 
 COMMANDS = {
@@ -43,9 +44,7 @@ def no_database(home: Path) -> None:
 
 def torn_database(home: Path) -> None:
     home.mkdir()
-    database = Database(f"sqlite:///{home / 'db.sqlite3'}")
-    migrate(database)
-    database.close()
+    put_empty_database(home)
     with (home / "db.sqlite3").open("r+b") as file:
         file.seek(4096)
         file.write(b"\xff" * 4096 * 200)
@@ -54,8 +53,7 @@ def torn_database(home: Path) -> None:
 def torn_tables(home: Path) -> None:
     """The rest of the database is right, so that only who asks these finds it out."""
     home.mkdir()
-    database = Database(f"sqlite:///{home / 'db.sqlite3'}")
-    migrate(database)
+    database = Database(put_empty_database(home))
     with database.reading() as session:
         page_bytes = session.scalar(text("PRAGMA page_size"))
         wanted = "SELECT rootpage FROM sqlite_master WHERE tbl_name IN ('workers', 'models')"
@@ -69,8 +67,7 @@ def torn_tables(home: Path) -> None:
 
 def no_table(home: Path) -> None:
     home.mkdir()
-    database = Database(f"sqlite:///{home / 'db.sqlite3'}")
-    migrate(database)
+    database = Database(put_empty_database(home))
     with database.transaction() as session:
         session.execute(text("DROP TABLE workers"))
     database.close()

@@ -9,7 +9,8 @@ import pytest
 
 from storage import blob_owners
 from storage.blobs import LocalBlobStore
-from storage.database import Database, migrate
+from storage.database import Database
+from tests.support.storage.empty import put_empty_database
 from tests.support.storage.factories import NOW, add_model
 from tests.support.tunesmith.commands import parsed, run
 
@@ -21,9 +22,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("TUNESMITH_DATABASE_URL", "TUNESMITH_BLOB_URL"):
         monkeypatch.delenv(name, raising=False)
     home.mkdir()
-    database = Database(f"sqlite:///{home / 'db.sqlite3'}")
-    migrate(database)
-    database.close()
+    put_empty_database(home)
     return home
 
 

@@ -1,0 +1,25 @@
+from tests.support.storage.fixtures import (
+    database,
+    dialect,
+    migrated_file,
+    migrated_template,
+    postgresql_database,
+    postgresql_shared,
+    session,
+    sqlite_database,
+    sqlite_shared,
+    store,
+)
+
+__all__ = [
+    "database",
+    "dialect",
+    "migrated_file",
+    "migrated_template",
+    "postgresql_database",
+    "postgresql_shared",
+    "session",
+    "sqlite_database",
+    "sqlite_shared",
+    "store",
+]

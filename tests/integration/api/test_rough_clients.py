@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,6 +14,7 @@ import pytest
 
 from tests.support.api.factories import AUTHORIZED, TOKEN, Service, make_service
 from tests.support.api.live import serving
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -51,15 +51,6 @@ def refused(connection: socket.socket) -> int:
     return int(head.split()[1])
 
 
-def eventually(holds: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 5
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
 def test_a_caller_that_hangs_up_half_way_leaves_nothing(
     url: str, service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -69,9 +60,9 @@ def test_a_caller_that_hangs_up_half_way_leaves_nothing(
             f"PUT /v1/models HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 90000000\r\n\r\n"
         )
         connection.sendall(head.encode() + b"d" * 500_000)
-        assert eventually(lambda: any(incoming.iterdir()))
-    assert eventually(lambda: not any(incoming.iterdir()))
-    assert eventually(lambda: len(service.app.state.services.uploads) == 0)
+        until(lambda: any(incoming.iterdir()))
+    until(lambda: not any(incoming.iterdir()))
+    until(lambda: len(service.app.state.services.uploads) == 0)
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 

@@ -13,10 +13,11 @@ import pytest
 
 from api.transport.upload_slots import UploadSlots
 from domain import errors
-from tests.integration.api.test_rough_clients import connected, eventually
+from tests.integration.api.test_rough_clients import connected
 from tests.support.api import callers
 from tests.support.api.factories import Service, make_service
 from tests.support.api.live import serving
+from tests.support.waiting import until
 
 
 def test_an_owner_has_half_of_the_slots() -> None:
@@ -79,7 +80,7 @@ def under_way(url: str, service: Service, request: str, headers: dict[str, str])
     before = len(service.app.state.services.uploads)
     with connected(url) as connection:
         connection.sendall(f"{request} HTTP/1.1\r\nHost: x\r\n{fields}Content-Length: 90000\r\n\r\nbytes".encode())
-        assert eventually(lambda: len(service.app.state.services.uploads) == before + 1)
+        until(lambda: len(service.app.state.services.uploads) == before + 1)
         yield connection
 
 
@@ -94,5 +95,5 @@ def test_slow_uploads_of_one_owner_leave_room_for_others(service: Service, slow:
                 assert int(refused.headers["Retry-After"]) > 0
                 assert "one after another" in refused.json()["hint"]
             assert http.put("/v1/models", content=b"bytes", headers=ben).status_code == 201
-        assert eventually(lambda: len(service.app.state.services.uploads) == 0)
+        until(lambda: len(service.app.state.services.uploads) == 0)
         assert http.put("/v1/models", content=b"others", headers=again).status_code == 201

@@ -21,6 +21,7 @@ from tests.support.dashboard import seeding, stories
 from tests.support.dashboard.networks import CLASSIFIER, MOBILENET, RESNET
 from tests.support.dashboard.pages import Page, counted_queries
 from tests.support.dashboard.seeding import Seeded, Seeder
+from tests.support.dashboard.visitors import visitor
 from tuner import benchmark
 
 _HTMX = {"HX-Request": "true"}
@@ -311,8 +312,7 @@ def test_what_cannot_be_done_is_said_in_a_page(service: Service, client: TestCli
 
 def test_a_reader_is_shown_no_buttons(service: Service) -> None:
     queued = _queued(service)
-    token = seeding.token(service, owner="local", scopes=[Scope.READ])
-    reader = TestClient(service.app, headers={"Authorization": f"Bearer {token}", "Accept": "text/html"})
+    reader = visitor(service, "local", [Scope.READ])
     page = look(reader, queued)
     assert "/cancel" not in page
     assert "/new?like=" not in page
@@ -321,8 +321,7 @@ def test_a_reader_is_shown_no_buttons(service: Service) -> None:
 
 def test_others_jobs_do_not_exist(service: Service) -> None:
     queued = _queued(service)
-    token = seeding.token(service, owner="stranger", scopes=[Scope.READ, Scope.SUBMIT])
-    stranger = TestClient(service.app, headers={"Authorization": f"Bearer {token}", "Accept": "text/html"})
+    stranger = visitor(service, "stranger")
     for path in ("", "/curve.json"):
         assert stranger.get(f"/jobs/{queued}{path}").status_code == 404
     for action in ("cancel", "retry"):

@@ -11,6 +11,7 @@ from tests.support.api.factories import Service
 from tests.support.dashboard import seeding
 from tests.support.dashboard.pages import Page, counted_queries
 from tests.support.dashboard.seeding import Seeded
+from tests.support.dashboard.visitors import visitor
 
 _HTMX = {"HX-Request": "true"}
 
@@ -139,6 +140,4 @@ def test_a_page_costs_the_same_however_many_jobs_it_lists(service: Service, clie
 
 def test_others_jobs_are_not_listed(full: tuple[Service, Seeded]) -> None:
     service, seeded = full
-    token = seeding.token(service, owner="someone-else")
-    theirs = TestClient(service.app, headers={"Authorization": f"Bearer {token}", "Accept": "text/html"})
-    assert listed(theirs.get("/").text) == [seeded.others]
+    assert listed(visitor(service, "someone-else").get("/").text) == [seeded.others]

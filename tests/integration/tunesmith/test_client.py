@@ -84,12 +84,6 @@ def test_a_server_that_restarts_is_waited_for(service: Service, onnx: Path) -> N
     assert rest[-1].data["state"] == "succeeded"
 
 
-def test_nobody_is_there(tmp_path: Path) -> None:
-    with Client("http://127.0.0.1:9") as client, pytest.raises(errors.ServerUnreachable) as caught:
-        list(client.jobs())
-    assert "./run serve" in str(caught.value.hint)
-
-
 def test_the_token_of_the_home_goes_to_its_own_server_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tunesmith import connection
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from domain.jobs import JobState
 from storage import jobs
 from tests.support.api.factories import Service
 from tests.support.api.scripted import ScriptedWorker
+from tests.support.waiting import until
 from tunesmith import Client, requests
 
 PAGE = (Path(__file__).parents[3] / "docs" / "sdk.md").read_text()
@@ -29,7 +29,7 @@ def test_every_example_runs(
     assert len(EXAMPLES) == 9
     for number, example in enumerate(EXAMPLES):
         if 'state="queued"' in example:
-            _wait_for_all(service)
+            until(lambda: _all_succeeded(service))
         exec(compile(example, f"docs/sdk.md, example {number + 1}", "exec"), space)  # noqa: S102 - ours
         if number == 0:
             # Its client is closed with its block.
@@ -42,15 +42,10 @@ def test_every_example_runs(
     assert len(list(Path("bundles").iterdir())) == 1
 
 
-def _wait_for_all(service: Service) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with service.database.reading() as session:
-            found, _ = jobs.page(session, limit=50)
-        if all(job.state is JobState.SUCCEEDED for job in found):
-            return
-        time.sleep(0.05)
-    raise AssertionError("the jobs did not end")
+def _all_succeeded(service: Service) -> bool:
+    with service.database.reading() as session:
+        found, _ = jobs.page(session, limit=50)
+    return all(job.state is JobState.SUCCEEDED for job in found)
 
 
 def test_every_option_and_filter_is_named() -> None:

@@ -230,15 +230,6 @@ def test_without_a_runner_nothing_is_measured_or_claimed(bench: Bench, target: s
     assert not [method for method, _ in bench.script.requests if method in ("tune", "run", "time")]
 
 
-def test_without_a_runner_records_are_used(bench: Bench) -> None:
-    run(bench)
-    bench.script.requests.clear()
-    found = bench.artifact(run(bench, runner=RunnerKind.NONE))
-    assert (found.verified, found.report.published) == (False, Variant.TUNED)
-    assert "with 2 records" in found.report.summary
-    assert not bench.script.asked("tune")
-
-
 def test_without_a_runner_the_records_of_a_board_are_used(bench: Bench) -> None:
     board = {"target": ARM, "tuner": Tuner.AUTOTVM}
     run(bench, **board, threads=4, runner=RunnerKind.RPC, rpc=BOARD)

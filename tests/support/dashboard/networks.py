@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from domain.models import ModelFacts
@@ -52,20 +53,18 @@ class Network:
         return 0.72 * self.untuned
 
 
-def _conv(shape: str, kernel: str, weight: int, megaflop: float, default_us: float, best_us: float) -> Operator:
-    description = f"conv2d {shape} ∗ {kernel}"
-    return Operator("conv2d_NCHWc.x86", description, weight, megaflop * 1e6, default_us / 1e6, best_us / 1e6)
+def _operators(name: str, kind: str) -> Callable[[str, str, int, float, float, float], Operator]:
+    """Of shape, kernel, weight, megaflop, and microseconds by default and at best."""
+
+    def make(shape: str, kernel: str, weight: int, megaflop: float, default: float, best: float) -> Operator:
+        return Operator(name, f"{kind} {shape} ∗ {kernel}", weight, megaflop * 1e6, default / 1e6, best / 1e6)
+
+    return make
 
 
-def _depthwise(shape: str, kernel: str, weight: int, megaflop: float, default_us: float, best_us: float) -> Operator:
-    description = f"depthwise {shape} ∗ {kernel}"
-    return Operator("depthwise_conv2d_NCHWc.x86", description, weight, megaflop * 1e6, default_us / 1e6, best_us / 1e6)
-
-
-def _dense(shape: str, kernel: str, weight: int, megaflop: float, default_us: float, best_us: float) -> Operator:
-    description = f"dense {shape} ∗ {kernel}"
-    return Operator("dense_pack.x86", description, weight, megaflop * 1e6, default_us / 1e6, best_us / 1e6)
-
+_conv = _operators("conv2d_NCHWc.x86", "conv2d")
+_depthwise = _operators("depthwise_conv2d_NCHWc.x86", "depthwise")
+_dense = _operators("dense_pack.x86", "dense")
 
 RESNET = Network(
     name="resnet18-v1-7.onnx",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -18,9 +18,9 @@ from typing import Any
 
 from domain.jobs import Budget, Failure, JobRequest, JobState, Stage, Tuner
 from domain.models import Model
-from domain.tokens import LOCAL_OWNER, Scope
+from domain.tokens import LOCAL_OWNER
 from domain.workers import Worker
-from storage import jobs, models, owners, tokens, workers
+from storage import jobs, models, owners, workers
 from tests.support.api.factories import TOKEN, Service, make_service
 from tests.support.api.live import serving
 from tests.support.dashboard.networks import CLASSIFIER, HOSTILE, MOBILENET, RESNET, SEGMENTER, Network
@@ -234,12 +234,6 @@ def _queued(seeder: Seeder) -> str:
     with seeder.story(RESNET, age=timedelta(seconds=5), target="cuda -arch=sm_90", tuner=Tuner.METASCHEDULE) as story:
         pass
     return story.job_id
-
-
-def token(service: Service, *, owner: str, scopes: Iterable[Scope] = (Scope.READ,)) -> str:
-    """A token's text."""
-    with service.database.transaction() as session:
-        return tokens.create(session, name="seeded", owner=owner, scopes=scopes, now=datetime.now(UTC))[1]
 
 
 def many(service: Service, count: int) -> None:

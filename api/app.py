@@ -33,14 +33,11 @@ from api.routes import (
 )
 from api.services import Inspect, MakeOperator, Services
 from api.settings import ApiSettings
-from api.transport.addresses import PlainAddresses
-from api.transport.body_limit import BodyLimit
-from api.transport.conditional import ConditionalAnswers
+from api.transport.body_limit import BodyLimit, PlainAddresses
+from api.transport.conditional import ConditionalAnswers, HeadAsGet
 from api.transport.credentials import Credentials
-from api.transport.head import HeadAsGet
 from api.transport.rate_limit import Buckets, RateLimit
-from api.transport.request_ids import RequestIds
-from api.transport.tracing import TraceRequests
+from api.transport.request_ids import RequestIds, TraceRequests
 from api.transport.upload_slots import UploadSlots
 from domain import release
 from domain.blobs import BlobStore

@@ -1,4 +1,4 @@
-"""Bytes that become a model: kept, read and named, or removed again."""
+"""Bytes that become a model: kept, read and named. Those that are rejected have no name, and go as garbage does."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from datetime import UTC, datetime
 
 from sqlalchemy.orm import Session
 
-from api import allowances
 from api.services import Services
 from domain import errors
 from domain.blobs import Blob
 from domain.models import Model, ModelFacts, ModelFormat
 from domain.tokens import Principal
-from storage import blob_owners, garbage, models, owners, quotas, statements
+from storage import models, owners, quotas
 
 _MOST_MODULE_BYTES = 16 * 1024**2
 """The relax engine reads no larger IRModule: it holds one operator and no weights."""
@@ -36,35 +35,22 @@ def keep(
 
     Raises BlobTooLarge, QuotaExceeded, InvalidModel, EngineError, Unavailable.
     """
-    blob = allowances.put(services, principal, chunks, limit=limit(services, model_format))
-    put_before = datetime.now(UTC)
+    blob = put_within_quota(services, principal, chunks, limit=limit(services, model_format))
     known = _claimed(services, principal, name, blob)
     if known:
         return known
-    try:
-        if blob.size_bytes == 0:
-            raise errors.InvalidModel("the request has no body", hint="Send the bytes of one model file as the body.")
-        with services.blobs.local(blob.digest) as path:
-            facts = services.inspect(path, model_format)
-        return _added(services, principal, name, blob, facts)
-    except Exception:
-        _discard(services, blob, put_before)
-        raise
+    if blob.size_bytes == 0:
+        raise errors.InvalidModel("the request has no body", hint="Send the bytes of one model file as the body.")
+    with services.blobs.local(blob.digest) as path:
+        facts = services.inspect(path, model_format)
+    return _added(services, principal, name, blob, facts)
 
 
 def _added(services: Services, principal: Principal, name: str, blob: Blob, facts: ModelFacts) -> tuple[Model, bool]:
-    _check_there(services, blob)
     with services.database.transaction() as session:
         now = datetime.now(UTC)
         model, _ = models.add(session, digest=blob.digest, name=name, size_bytes=blob.size_bytes, facts=facts, now=now)
         return model, _own(session, principal, blob, now)
-
-
-def _check_there(services: Services, blob: Blob) -> None:
-    """Another upload of the same bytes may have been rejected meanwhile, and have removed them. Raises Unavailable."""
-    if not services.blobs.exists(blob.digest):
-        message = "another upload of the same bytes failed and removed them"
-        raise errors.Unavailable(message, hint="Upload them again.")
 
 
 def _claimed(services: Services, principal: Principal, name: str, blob: Blob) -> tuple[Model, bool] | None:
@@ -73,13 +59,8 @@ def _claimed(services: Services, principal: Principal, name: str, blob: Blob) ->
         known = _known(session, blob.digest)
         if known is None or owners.owns_model(session, blob.digest, principal.owner):
             return (known, False) if known else None
-    _check_there(services, blob)
-    with services.database.transaction() as session:
-        now = datetime.now(UTC)
-        # A deleted one comes back, with what was found out about it.
-        size, facts = blob.size_bytes, known.facts
-        model, _ = models.add(session, digest=blob.digest, name=name, size_bytes=size, facts=facts, now=now)
-        return model, _own(session, principal, blob, now)
+    # A deleted one comes back, with what was found out about it.
+    return _added(services, principal, name, blob, known.facts)
 
 
 def _own(session: Session, principal: Principal, blob: Blob, now: datetime) -> bool:
@@ -91,19 +72,33 @@ def _own(session: Session, principal: Principal, blob: Blob, now: datetime) -> b
     return owners.add_model(session, blob.digest, principal.owner, now=now)
 
 
-def _discard(services: Services, blob: Blob, put_before: datetime) -> None:
-    """Remove rejected bytes, unless a model, another upload since then, or another service has the same ones."""
-    owner = services.blobs.owner()
-    with services.database.transaction() as session:
-        # Whoever is naming the bytes just now is waited for.
-        statements.lock_digest(session, blob.digest)
-        kept = garbage.named(session, [blob.digest]) or owner not in (None, blob_owners.identity(session))
-    if not kept:
-        services.blobs.delete(blob.digest, put_before=put_before)
-
-
 def _known(session: Session, digest: str) -> Model | None:
     try:
         return models.get(session, digest)
     except errors.ModelNotFound:
         return None
+
+
+def check_announced(services: Services, principal: Principal, size_bytes: int) -> None:
+    """Raises QuotaExceeded. What may be a model that the owner has already is let through: that costs nothing."""
+    if principal.quota.stored_bytes is None:
+        return
+    with services.database.reading() as session:
+        if size_bytes not in quotas.sizes_of_models(session, principal.owner):
+            quotas.check_stored(session, principal, size_bytes)
+
+
+def put_within_quota(services: Services, principal: Principal, chunks: Iterable[bytes], *, limit: int) -> Blob:
+    """Store the bytes, no more than the quota has room for. Raises BlobTooLarge and QuotaExceeded."""
+    quota = principal.quota.stored_bytes
+    if quota is None:
+        return services.blobs.put(chunks, limit=limit)
+    with services.database.reading() as session:
+        left = quota - quotas.stored_bytes(session, principal.owner)
+        most = max([left, *quotas.sizes_of_models(session, principal.owner)])
+    try:
+        return services.blobs.put(chunks, limit=max(0, min(limit, most)))
+    except errors.BlobTooLarge as error:
+        if most >= limit:
+            raise
+        raise quotas.exceeded_bytes(quota, quota - left) from error

@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.transport import Layer
 from domain import errors
 from domain.blobs import BlobStore
 from domain.jobs import PRIORITIES, Tuner
@@ -71,17 +72,14 @@ class Metrics:
         self._seconds.labels(method, route).observe(seconds)
 
 
-class CountRequests:
+class CountRequests(Layer):
     """The outermost middleware: it sees what the others answer, and which route was taken in the end."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app = app
+        super().__init__(app)
         self._metrics = metrics
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Those inside may change it: a HEAD becomes a GET.
         method, started = scope["method"], time.monotonic()
 

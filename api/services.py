@@ -11,8 +11,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from api.live.events import EventHub
-from api.live.recent import Recent
-from api.live.status import Status
+from api.live.recent import Recent, Status
 from api.metrics import Metrics
 from api.publishing import Publisher
 from api.settings import ApiSettings

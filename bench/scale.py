@@ -32,8 +32,7 @@ from sqlalchemy.schema import CreateSchema, DropSchema
 from bench import note, show
 from bench.scale_engine import ROUND, TASKS
 from domain.jobs import Budget, Job, JobRequest, JobState, Stage, Tuner, TunerOptions
-from domain.models import ModelFacts
-from domain.tensors import TensorSpec
+from domain.models import ModelFacts, TensorSpec
 from storage import jobs, models, records, stages, workers
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate

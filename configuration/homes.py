@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from domain import errors
@@ -48,3 +50,15 @@ def wrong_with(home: Path) -> str | None:
     if not status.st_mode & others:
         return None
     return f"the home folder {home} is open to other users of this machine (mode {stat.S_IMODE(status.st_mode):03o})"
+
+
+@contextmanager
+def making(folder: Path) -> Iterator[Path]:
+    """To make the folder, and what is in it. Raises ConfigurationError where the system forbids that."""
+    try:
+        yield folder
+    except OSError as error:
+        raise errors.ConfigurationError(
+            f"{error.filename or folder} cannot be made: {error.strerror or type(error).__name__}",
+            hint=NEEDED,
+        ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -248,3 +249,37 @@ class Job:
     started_at: datetime | None
     """First claim; queue time ends here."""
     finished_at: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """An owner's: another owner's group of the same name is another one."""
+
+    name: str
+    owner: str
+    counts: Mapping[JobState, int]
+    """Of the states that any of its jobs is in."""
+    newest_job: str
+    newest_at: datetime
+
+
+class EventKind(StrEnum):
+    STATE = "state"  # {state, failure?}
+    STAGE = "stage"  # {stage, status: started|finished, seconds?}
+    PROGRESS = "progress"
+    """{trials_done, trials_planned, seconds, estimate, basis, tasks}; at most two a second.
+
+    ``estimate``: seconds of one run of the network with the best schedules so far. ``tasks``: those that changed, as
+    {position, name, description, trials_done, trials_planned, best_latency, best_gflops}.
+    """
+    NOTE = "note"  # {message}
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobEvent:
+    id: int
+    """Grows within a job; what ``Last-Event-ID`` names."""
+    job_id: str
+    kind: EventKind
+    data: dict[str, Any] = field(default_factory=dict)
+    at: datetime

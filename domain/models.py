@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import PurePath
-
-from domain.tensors import TensorSpec
+from typing import Any
 
 
 class ModelFormat(StrEnum):
@@ -61,3 +61,20 @@ class Model:
     created_at: datetime
     deleted_at: datetime | None = None
     """Since then its bytes are not to be had any more."""
+
+
+Dimension = int | str | None
+"""A size, the name of a symbolic dimension, or None for an unnamed dynamic one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorSpec:
+    name: str
+    dtype: str
+    """numpy name: ``float32``, ``int64``, …"""
+    shape: tuple[Dimension, ...]
+
+
+def tensor_specs(entries: Iterable[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
+    """Of mappings with ``name``, ``dtype`` and ``shape``, as engines and stages write them."""
+    return tuple(TensorSpec(name=entry["name"], dtype=entry["dtype"], shape=tuple(entry["shape"])) for entry in entries)

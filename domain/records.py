@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import TypedDict
 
 
 class TrialError(StrEnum):
@@ -19,6 +20,14 @@ class TrialError(StrEnum):
     UNKNOWN = "unknown"
 
 
+class Place(TypedDict):
+    """The identities by which records are looked up; see ``RecordKey``."""
+
+    target: str
+    device_key: str
+    toolchain: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class RecordKey:
     """Lookups never cross any of these."""
@@ -29,6 +38,10 @@ class RecordKey:
     device_key: str
     toolchain: str
     """``Toolchain.identity``"""
+
+    @property
+    def place(self) -> Place:
+        return Place(target=self.target, device_key=self.device_key, toolchain=self.toolchain)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, or_, select, update
 from sqlalchemy.orm import Session
 
 from domain import errors
-from domain.artifacts import Artifact, Report
+from domain.artifacts import Artifact
 from storage import codec, models, paging, statements
 from storage.tables import ArtifactRow, JobRow
 
@@ -125,40 +125,8 @@ def _is_for(target: str) -> ColumnElement[bool]:
 
 def _values(artifact: Artifact) -> dict[str, Any]:
     timing = artifact.report.timings.get(artifact.report.published)
-    return {
-        "id": artifact.id,
-        "digest": artifact.digest,
-        "size_bytes": artifact.size_bytes,
-        "job_id": artifact.job_id,
-        "model_digest": artifact.model_digest,
-        "input_shapes": {name: list(shape) for name, shape in artifact.input_shapes.items()},
-        "target": artifact.target,
-        "device_key": artifact.device_key,
-        "toolchain": artifact.toolchain,
-        "precision": artifact.precision,
-        "bundle_format": artifact.bundle_format,
-        "verified": artifact.verified,
-        "report": codec.dump(artifact.report),
-        "published_median": timing.median if timing else None,
-        "created_at": artifact.created_at,
-    }
+    return codec.to_row(artifact, without=["deleted_at"]) | {"published_median": timing.median if timing else None}
 
 
 def from_row(row: ArtifactRow) -> Artifact:
-    return Artifact(
-        id=row.id,
-        digest=row.digest,
-        size_bytes=row.size_bytes,
-        job_id=row.job_id,
-        model_digest=row.model_digest,
-        input_shapes={name: tuple(shape) for name, shape in row.input_shapes.items()},
-        target=row.target,
-        device_key=row.device_key,
-        toolchain=row.toolchain,
-        precision=row.precision,
-        bundle_format=row.bundle_format,
-        verified=row.verified,
-        report=codec.load(Report, row.report),
-        created_at=row.created_at,
-        deleted_at=row.deleted_at,
-    )
+    return codec.from_row(Artifact, row)

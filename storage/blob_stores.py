@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from configuration.homes import making
 from domain import errors
 from domain.blobs import BlobStore
-from storage import blob_urls
 from storage.blob_cache import BlobCache
 from storage.blobs import LocalBlobStore
-from storage.folders import making
 from storage.settings import StorageSettings
 
 
 def open_store(settings: StorageSettings) -> BlobStore:
     """Asks nobody whether the store is there: ``check`` does. Raises ConfigurationError."""
-    location = blob_urls.parse(settings.blob_url, home=settings.home)
+    location = parse_url(settings.blob_url, home=settings.home)
     if isinstance(location, Path):
         with making(location):
             return LocalBlobStore(location)
     # boto3 takes a third of a second to import.
-    from storage import s3_client
+    from storage import blobs_s3
     from storage.blobs_s3 import S3BlobStore
 
     key, secret = settings.blob_access_key, settings.blob_secret_key
@@ -32,10 +35,83 @@ def open_store(settings: StorageSettings) -> BlobStore:
     credentials = (key.get_secret_value(), secret.get_secret_value()) if key and secret else None
     with making(settings.blob_cache) as cache_folder:
         cache = BlobCache(cache_folder, limit_bytes=settings.blob_cache_mb * 1024**2)
-    return S3BlobStore(s3_client.make(location, credentials), location, cache)
+    return S3BlobStore(blobs_s3.make_client(location, credentials), location, cache)
 
 
 def folder(settings: StorageSettings) -> Path:
     """Where bytes lie on this host: the store's own folder, or that of copies. Raises ConfigurationError."""
-    location = blob_urls.parse(settings.blob_url, home=settings.home)
+    location = parse_url(settings.blob_url, home=settings.home)
     return location if isinstance(location, Path) else settings.blob_cache
+
+
+_HINT = (
+    "TUNESMITH_BLOB_URL looks like s3://bucket/prefix?endpoint=https://s3.example.com&region=eu-west-1&path_style=1."
+)
+_OPTIONS = ("endpoint", "region", "path_style")
+_YES_OR_NO = {"1": True, "true": True, "0": False, "false": False}
+
+
+@dataclass(frozen=True, kw_only=True)
+class S3Location:
+    bucket: str
+    prefix: str = ""
+    """Of every key: empty, or ending with a slash."""
+    endpoint: str | None = None
+    """None for Amazon's own, by region."""
+    region: str | None = None
+    """None for the one that AWS_REGION or boto3's files name."""
+    path_style: bool = False
+    """Whether the bucket is part of the path and not of the host name."""
+
+
+def parse_url(url: str, *, home: Path) -> Path | S3Location:
+    """A folder, or a place in a bucket; the empty text is the folder under the home folder.
+
+    Raises ConfigurationError.
+    """
+    if not url:
+        return home / "blobs"
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        _refuse("it cannot be parsed")
+    if parts.scheme not in _KINDS:
+        _refuse(f"blobs cannot be kept in {parts.scheme!r}" if parts.scheme else "it names no s3:// or file:// place")
+    return _KINDS[parts.scheme](parts)
+
+
+def _folder(parts: SplitResult) -> Path:
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/") or parts.query or parts.fragment:
+        _refuse("a folder is named as file:///absolute/path")
+    return Path(unquote(parts.path))
+
+
+def _s3(parts: SplitResult) -> S3Location:
+    if not parts.netloc or "@" in parts.netloc:
+        # Whatever stands before an @ may be a secret: it is not repeated.
+        _refuse("it names no bucket, or more than that: credentials have settings of their own")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    unknown = sorted(set(options) - set(_OPTIONS))
+    if unknown or parts.fragment:
+        _refuse(f"it may have {', '.join(_OPTIONS)}, and not {', '.join(unknown) or 'a fragment'}")
+    endpoint = options.get("endpoint") or None
+    if endpoint and (urlsplit(endpoint).scheme not in ("http", "https") or not urlsplit(endpoint).hostname):
+        _refuse("its endpoint is no http:// or https:// address")
+    path_style = options.get("path_style", "0").lower()
+    if path_style not in _YES_OR_NO:
+        _refuse("its path_style is neither 1 nor 0")
+    prefix = unquote(parts.path).strip("/")
+    return S3Location(
+        bucket=parts.netloc,
+        prefix=f"{prefix}/" if prefix else "",
+        endpoint=endpoint,
+        region=options.get("region") or None,
+        path_style=_YES_OR_NO[path_style],
+    )
+
+
+_KINDS: dict[str, Callable[[SplitResult], Path | S3Location]] = {"file": _folder, "s3": _s3}
+
+
+def _refuse(why: str) -> NoReturn:
+    raise errors.ConfigurationError(f"TUNESMITH_BLOB_URL: {why}", hint=_HINT)

@@ -12,24 +12,33 @@ import contextlib
 import hashlib
 import io
 import shutil
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from botocore.exceptions import ClientError
+import boto3
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    NoAuthTokenError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
 
 from domain import errors
 from domain.blobs import Blob
 from storage import blob_files
 from storage.blob_cache import BlobCache
-from storage.blob_urls import S3Location
-from storage.s3_client import explained, is_missing, is_taken, lacks_conditions
-from storage.s3_reading import S3Reader
+from storage.blob_stores import S3Location
 
 if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
     from botocore.response import StreamingBody
     from mypy_boto3_s3 import S3Client
+
 
 _PART_BYTES = 16 * 1024**2
 """Of an object that is larger; one part at a time is in memory."""
@@ -255,3 +264,159 @@ class S3BlobStore:
 def _is_marked(known: Any, digest: str) -> bool:
     # Names of headers come in the server's spelling, or in that of a proxy before it.
     return any(name.lower() == _MARK and value == digest for name, value in known.get("Metadata", {}).items())
+
+
+_TRIES = 4
+_PAUSE_SECONDS = 0.25
+
+Get = Callable[[int], "StreamingBody"]
+"""The object's bytes from a position on. Raises BlobStoreUnavailable and BlobNotFound."""
+
+
+class S3Reader(io.RawIOBase):
+    """Goes on with a new request where a connection broke; read in order, the bytes are held against their digest."""
+
+    def __init__(self, get: Get, *, digest: str, size: int, on_damage: Callable[[], None]) -> None:
+        super().__init__()
+        self._get, self._digest, self._size, self._on_damage = get, digest, size, on_damage
+        self._body: StreamingBody | None = None
+        self._position = 0
+        self._hash, self._hashed = hashlib.sha256(), 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        if start + offset < 0:
+            raise ValueError(f"negative position {start + offset}")
+        if start + offset != self._position:
+            self._drop()
+            self._position = start + offset
+        return self._position
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Raises BlobStoreUnavailable, and BlobDamaged in place of the last bytes."""
+        view = memoryview(buffer).cast("B")
+        wanted = min(len(view), self._size - self._position)
+        if wanted <= 0:
+            return 0
+        chunk = self._next(wanted)
+        if self._hashed == self._position:
+            self._hash.update(chunk)
+            self._hashed += len(chunk)
+            if self._hashed == self._size and self._hash.hexdigest() != self._digest:
+                self._on_damage()
+                raise errors.BlobDamaged(f"the blob store has other bytes than those of digest {self._digest}")
+        view[: len(chunk)] = chunk
+        self._position += len(chunk)
+        return len(chunk)
+
+    def close(self) -> None:
+        self._drop()
+        super().close()
+
+    def _next(self, wanted: int) -> bytes:
+        for number in range(_TRIES):
+            if self._body is None:
+                self._body = self._get(self._position)
+            with contextlib.suppress(BotoCoreError, OSError):
+                chunk: bytes = self._body.read(wanted)
+                if chunk:
+                    return chunk
+            self._drop()
+            time.sleep(_PAUSE_SECONDS * number)
+        raise errors.BlobStoreUnavailable("the blob store breaks off again and again")
+
+    def _drop(self) -> None:
+        if self._body is not None:
+            self._body.close()
+            self._body = None
+
+
+_CONNECT_SECONDS, _READ_SECONDS = 5, 60
+_ATTEMPTS = 4
+"""Of each request, with growing pauses between: some seconds in all. What is to outlast more waits by itself."""
+_CONNECTIONS = 40
+"""No fewer than threads of the API that may send bundles at once, or they would wait for each other."""
+
+_MISSING = ("404", "NoSuchKey", "NotFound")
+_TAKEN = ("PreconditionFailed", "412", "ConditionalRequestConflict")
+_REFUSED_STATUSES = (301, 307, 400, 401, 403, 404)
+_FULL_CODES = ("InsufficientStorage", "QuotaExceeded", "XMinioStorageFull", "EntityTooLarge")
+
+
+def make_client(location: S3Location, credentials: tuple[str, str] | None) -> S3Client:
+    """``credentials``: access key and secret; None to look for them as boto3 does. Raises ConfigurationError."""
+    key, secret = credentials or (None, None)
+    config = Config(
+        connect_timeout=_CONNECT_SECONDS,
+        read_timeout=_READ_SECONDS,
+        retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+        max_pool_connections=_CONNECTIONS,
+        tcp_keepalive=True,
+        # We send a sha256 of our own, which needs no trailer: not every store knows those.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        s3={"addressing_style": "path" if location.path_style else "auto"},
+    )
+    try:
+        return boto3.session.Session().client(
+            "s3",
+            endpoint_url=location.endpoint,
+            # Every store needs one to sign with; those that are not Amazon's mostly take this one.
+            region_name=location.region or boto3.session.Session().region_name or "us-east-1",
+            aws_access_key_id=key,
+            aws_secret_access_key=secret,
+            config=config,
+        )
+    except (BotoCoreError, ValueError) as error:
+        raise errors.ConfigurationError(f"the S3 client cannot be made: {error}") from error
+
+
+def is_missing(error: ClientError) -> bool:
+    """Whether there is no such key; HEAD says the same of a bucket that is not there."""
+    return error.response.get("Error", {}).get("Code") in _MISSING
+
+
+def is_taken(error: ClientError) -> bool:
+    """Whether there is such a key already, or another request makes it right now."""
+    return error.response.get("Error", {}).get("Code") in _TAKEN
+
+
+def lacks_conditions(error: ClientError) -> bool:
+    """Whether the store is one that knows no conditional writes."""
+    return error.response.get("Error", {}).get("Code") == "NotImplemented"
+
+
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
+    """Raises BlobStoreUnavailable, whose message names no host: callers of the API see it."""
+    try:
+        yield
+    except ClientError as error:
+        raise _of_answer(error) from error
+    except (NoCredentialsError, PartialCredentialsError, NoAuthTokenError) as error:
+        raise errors.BlobStoreRefused("there are no credentials for the blob store") from error
+    except BotoCoreError as error:
+        raise errors.BlobStoreUnavailable(f"the blob store does not answer ({type(error).__name__})") from error
+
+
+def _of_answer(error: ClientError) -> errors.BlobStoreUnavailable:
+    code = str(error.response.get("Error", {}).get("Code", "unknown"))[:80]
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500)
+    details = {"store_code": code, "store_status": status}
+    if code in _FULL_CODES or status == 507:
+        return errors.BlobStoreFull(f"the blob store has no space left ({code})", details=details)
+    if code == "NoSuchBucket":
+        return errors.BlobStoreRefused("the blob store has no such bucket", details=details)
+    # Asked for less, and checksums that differ, are worth another try; so is a server that fails.
+    if status in _REFUSED_STATUSES and code not in ("RequestTimeout", "BadDigest", "XAmzContentSHA256Mismatch"):
+        return errors.BlobStoreRefused(f"the blob store refuses ({status} {code})", details=details)
+    return errors.BlobStoreUnavailable(f"the blob store fails ({status} {code})", details=details)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -19,6 +21,18 @@ def load(kind: type[T], data: Any) -> T:
     """The inverse of ``dump``. Fields that ``kind`` does not know are left out: an older release reads newer rows."""
     loaded: T = _adapter(kind).validate_python(data)
     return loaded
+
+
+def from_row(kind: type[T], row: Any, **given: Any) -> T:
+    """The dataclass whose fields are the row's columns of the same names, but for those that are ``given``."""
+    names = [each.name for each in fields(cast("Any", kind)) if each.name not in given]
+    return load(kind, {name: getattr(row, name) for name in names} | given)
+
+
+def to_row(value: Any, *, without: Iterable[str] = ()) -> dict[str, Any]:
+    """The dataclass's fields as values of columns, JSON columns too."""
+    found: dict[str, Any] = _adapter(type(value)).dump_python(value, exclude=set(without))
+    return found
 
 
 def unknown(kind: type[Any], data: Any) -> list[str]:
@@ -37,10 +51,6 @@ def _beyond(data: Any, known: Any, prefix: str = "") -> list[str]:
     return missing + [
         each for name in data if name in known for each in _beyond(data[name], known[name], f"{prefix}{name}.")
     ]
-
-
-def load_optional(kind: type[T], data: Any) -> T | None:
-    return None if data is None else load(kind, data)
 
 
 def to_json(value: Any) -> str:

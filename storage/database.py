@@ -21,14 +21,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
+from configuration.homes import making
 from domain import errors
 from storage import codec, soundness
-from storage.folders import making
 from storage.migrations import running
 
 DEFAULT_TIMEOUT = 30.0
@@ -80,6 +80,17 @@ class Database:
                 yield from _migrating_sqlite(connection)
             else:
                 yield from _migrating_postgresql(connection)
+
+    def ping(self) -> None:
+        """Raises SQLAlchemyError where the database does not answer."""
+        with self.reading() as session:
+            session.execute(select(1))
+
+    def try_writing(self) -> None:
+        """Write, and undo that again. Raises SQLAlchemyError where the database takes no writes."""
+        with Session(self._writer) as session:
+            session.execute(text("UPDATE alembic_version SET version_num = version_num"))
+            session.rollback()
 
     def close(self) -> None:
         self._writer.dispose()

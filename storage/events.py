@@ -10,8 +10,7 @@ from sqlalchemy import Row, delete, func, select
 from sqlalchemy.orm import Session
 
 from domain import errors
-from domain.events import EventKind, JobEvent
-from domain.jobs import FINAL_STATES
+from domain.jobs import FINAL_STATES, EventKind, JobEvent
 from storage import statements
 from storage.tables import EventRow, JobRow
 

@@ -11,8 +11,7 @@ from sqlalchemy import func, select, tuple_
 from sqlalchemy.orm import Session
 
 from domain import errors
-from domain.groups import Group
-from domain.jobs import FINAL_STATES, JobState
+from domain.jobs import FINAL_STATES, Group, JobState
 from storage import paging
 from storage.tables import JobRow
 

@@ -20,11 +20,10 @@ from sqlalchemy import ColumnElement, and_, select, update
 from sqlalchemy.orm import Session
 
 from domain import errors, ids, tracing
-from domain.events import EventKind
-from domain.jobs import FINAL_STATES, Failure, Job, JobRequest, JobState, Lease, Placement, Stage
+from domain.jobs import FINAL_STATES, EventKind, Failure, Job, JobRequest, JobState, Lease, Placement, Stage
 from domain.tokens import LOCAL_OWNER
-from storage import codec, events, job_filters, paging, quotas, shared_rounds, statements, webhooks
-from storage.job_filters import JobFilter
+from storage import codec, events, job_queries, paging, quotas, shared_rounds, statements, webhooks
+from storage.job_queries import JobFilter
 from storage.tables import JobLabelRow, JobRow, ModelRow
 
 _LEASED = (JobState.RUNNING, JobState.CANCELING)
@@ -74,7 +73,7 @@ def page(
     session: Session, *, limit: int, page_token: str | None = None, **wanted: Unpack[JobFilter]
 ) -> tuple[list[Job], str | None]:
     """Newest first. Raises InvalidPageToken."""
-    query = select(JobRow).where(*job_filters.conditions(wanted))
+    query = select(JobRow).where(*job_queries.conditions(wanted))
     return paging.page(session, query, JobRow, _job, limit=limit, page_token=page_token)
 
 
@@ -295,23 +294,7 @@ def _announce(session: Session, job_id: str, state: JobState, *, failure: Failur
 
 
 def _job(row: JobRow) -> Job:
-    return Job(
-        id=row.id,
-        owner=row.owner,
-        request=codec.load(JobRequest, row.request),
-        state=JobState(row.state),
-        stage=Stage(row.stage) if row.stage else None,
-        failure=codec.load_optional(Failure, row.failure),
-        placement=codec.load_optional(Placement, row.placement),
-        lease=_lease(row),
-        attempts=row.attempts,
-        trials_done=row.trials_done,
-        trials_planned=row.trials_planned,
-        artifact_id=row.artifact_id,
-        created_at=row.created_at,
-        started_at=row.started_at,
-        finished_at=row.finished_at,
-    )
+    return codec.from_row(Job, row, lease=_lease(row))
 
 
 def _lease(row: JobRow) -> Lease | None:

@@ -1,9 +1,9 @@
-"""What became of models: how many jobs they had, and the fastest artifacts that those published."""
+"""What lists show beside the models and jobs themselves: names, numbers of jobs, the fastest artifacts and gains."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from domain.artifacts import Artifact
 from storage import artifacts
-from storage.tables import ArtifactRow, JobRow
+from storage.tables import ArtifactRow, JobRow, ModelRow
 
 _USABLE = (ArtifactRow.verified, ArtifactRow.published_median.is_not(None), ArtifactRow.deleted_at.is_(None))
 _MOST_ARTIFACTS = 5000
@@ -75,3 +75,43 @@ def fastest(session: Session, digest: str, *, most: int = 100) -> list[Artifact]
 def _by_ids(session: Session, ids: Any) -> list[Artifact]:
     """``ids``: a sequence or a query of them."""
     return [artifacts.from_row(row) for row in session.scalars(select(ArtifactRow).where(ArtifactRow.id.in_(ids)))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelName:
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gain:
+    """What a published artifact claims."""
+
+    published: str
+    """The variant."""
+    median: float | None
+    """Seconds of one run; None where nothing was run."""
+    over_untuned: float
+    over_reference: float | None
+
+
+def model_names(session: Session, digests: Collection[str]) -> dict[str, ModelName]:
+    """By digest; unknown ones are left out."""
+    query = select(ModelRow.digest, ModelRow.id, ModelRow.name).where(ModelRow.digest.in_(set(digests)))
+    return {digest: ModelName(id=model_id, name=name) for digest, model_id, name in session.execute(query)}
+
+
+def gains(session: Session, artifact_ids: Collection[str]) -> dict[str, Gain]:
+    """By artifact id. Of a report, which has every sample of a benchmark, the database hands out four numbers."""
+    report = ArtifactRow.report
+    query = select(
+        ArtifactRow.id,
+        report["published"].as_string(),
+        ArtifactRow.published_median,
+        report["speedup_over_untuned"].as_float(),
+        report["speedup_over_reference"].as_float(),
+    ).where(ArtifactRow.id.in_(set(artifact_ids)))
+    return {
+        artifact_id: Gain(published=published, median=median, over_untuned=untuned, over_reference=reference)
+        for artifact_id, published, median, untuned, reference in session.execute(query)
+    }

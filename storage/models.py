@@ -71,12 +71,4 @@ def _free_id(session: Session, digest: str) -> str:
 
 
 def _model(row: ModelRow) -> Model:
-    return Model(
-        id=row.id,
-        digest=row.digest,
-        name=row.name,
-        size_bytes=row.size_bytes,
-        facts=codec.load(ModelFacts, row.facts),
-        created_at=row.created_at,
-        deleted_at=row.deleted_at,
-    )
+    return codec.from_row(Model, row)

@@ -7,14 +7,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from statistics import median
-from typing import Any
+from typing import Any, Unpack
 
 from sqlalchemy import ColumnElement, Row, Select, and_, func, not_, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
 from domain.jobs import Placement, Stage
-from domain.records import Record, RecordKey, TrialError
-from storage import statements
+from domain.records import Place, Record, RecordKey, TrialError
+from storage import codec, statements
 from storage.tables import JobRow, RecordRow, StageRow, TuningTaskRow, digest_of
 
 _KEYS_AT_ONCE = 500
@@ -42,13 +42,13 @@ def add_unknown(session: Session, records: Sequence[Record]) -> int:
     for record in records:
         by_place[record.key.target, record.key.device_key, record.key.toolchain].append(record)
     added = 0
-    for place, here in by_place.items():
+    for here in by_place.values():
         for start in range(0, len(here), _KEYS_AT_ONCE):
             some = here[start : start + _KEYS_AT_ONCE]
             workloads = sorted({digest_of(record.key.workload_key) for record in some})
             schedules = sorted({record.schedule_digest for record in some})
             query = select(RecordRow.workload_digest, RecordRow.schedule_digest).where(
-                *_matching(workloads, *place), RecordRow.schedule_digest.in_(schedules)
+                *_matching(workloads, **here[0].key.place), RecordRow.schedule_digest.in_(schedules)
             )
             known = {(workload, schedule) for workload, schedule in session.execute(query)}
             new = [one for one in some if (digest_of(one.key.workload_key), one.schedule_digest) not in known]
@@ -66,68 +66,61 @@ def of_job(session: Session, job_id: str, workload_key: str | None = None) -> li
 
 def of_key(session: Session, key: RecordKey) -> list[Record]:
     """Everybody's trials for this key, failed ones too, in the order in which they were stored."""
-    matching = _matching([digest_of(key.workload_key)], key.target, key.device_key, key.toolchain)
+    matching = _matching([digest_of(key.workload_key)], **key.place)
     return [from_row(row) for row in session.scalars(select(RecordRow).where(*matching).order_by(RecordRow.id))]
 
 
 def best(session: Session, key: RecordKey) -> Record | None:
     """The fastest by mean latency, whichever tuner found it."""
-    found = best_of_many(session, [key.workload_key], key.target, key.device_key, key.toolchain)
+    found = best_of_many(session, [key.workload_key], **key.place)
     return found.get(key.workload_key)
 
 
 def best_of_many(
     session: Session,
     workload_keys: Sequence[str],
-    target: str,
-    device_key: str,
-    toolchain: str,
+    *,
     tuner: str | None = None,
+    **place: Unpack[Place],
 ) -> dict[str, Record]:
     """The fastest valid record of each workload that has one; of equals the oldest."""
-    found = top_of_many(session, workload_keys, target, device_key, toolchain, tuner, top=1)
+    found = top_of_many(session, workload_keys, tuner=tuner, top=1, **place)
     return {workload_key: records[0] for workload_key, records in found.items()}
 
 
 def top_of_many(
     session: Session,
     workload_keys: Sequence[str],
-    target: str,
-    device_key: str,
-    toolchain: str,
-    tuner: str | None = None,
     *,
+    tuner: str | None = None,
     top: int,
+    **place: Unpack[Place],
 ) -> dict[str, list[Record]]:
     """The ``top`` fastest valid records of each workload that has any, fastest first; of equals the oldest."""
     found: dict[str, list[Record]] = {}
     for digests, _ in _digests(workload_keys):
-        for row in _fastest(session, digests, target, device_key, toolchain, tuner, top):
+        for row in _fastest(session, digests, tuner, top, **place):
             found.setdefault(row.workload_key, []).append(from_row(row))
     return found
 
 
 def count(session: Session, key: RecordKey) -> int:
     """Trials ever measured for this key, failed ones too."""
-    query = select(func.count()).where(
-        *_matching([digest_of(key.workload_key)], key.target, key.device_key, key.toolchain)
-    )
+    query = select(func.count()).where(*_matching([digest_of(key.workload_key)], **key.place))
     return session.scalar(query) or 0
 
 
 def counts_of_many(
     session: Session,
     workload_keys: Sequence[str],
-    target: str,
-    device_key: str,
-    toolchain: str,
     *,
     excluding_job: str | None = None,
+    **place: Unpack[Place],
 ) -> dict[str, int]:
     """Trials ever measured for each workload, failed ones too; those without any are left out."""
     found: Counter[str] = Counter()
     for digests, key_of in _digests(workload_keys):
-        matching = _matching(digests, target, device_key, toolchain)
+        matching = _matching(digests, **place)
         query = select(RecordRow.workload_digest, func.count()).where(*matching).group_by(RecordRow.workload_digest)
         for digest, number in session.execute(query):
             found[key_of[digest]] += number
@@ -138,9 +131,7 @@ def counts_of_many(
     return dict(+found)
 
 
-def passed_over(
-    session: Session, workload_keys: Sequence[str], target: str, device_key: str, toolchain: str
-) -> dict[str, int]:
+def passed_over(session: Session, workload_keys: Sequence[str], **place: Unpack[Place]) -> dict[str, int]:
     """How many records of these workloads are never applied, by what sets them apart.
 
     ``toolchain``, else ``device``, else ``target``: the first that differs. Kinds without any are left out.
@@ -151,11 +142,11 @@ def passed_over(
     for digests, _ in _digests(workload_keys):
         query = select(*identity, func.count()).where(RecordRow.workload_digest.in_(digests)).group_by(*identity)
         for _, other_target, other_device, other_toolchain, number in session.execute(query):
-            if other_toolchain != toolchain:
+            if other_toolchain != place["toolchain"]:
                 found["toolchain"] += number
-            elif other_device != device_key:
+            elif other_device != place["device_key"]:
                 found["device"] += number
-            elif other_target != target:
+            elif other_target != place["target"]:
                 found["target"] += number
     return dict(found)
 
@@ -165,11 +156,9 @@ def transfer_candidates(
     name: str,
     *,
     excluding_workload: str,
-    target: str,
-    device_key: str,
-    toolchain: str,
     tuner: str,
     limit: int,
+    **place: Unpack[Place],
 ) -> list[Record]:
     """The fastest records of other workloads of tuning tasks with this name, which a cost model can learn from.
 
@@ -182,7 +171,7 @@ def transfer_candidates(
     if not digests or limit <= 0:
         return []
     share = max(1, limit // len(digests))
-    found = _fastest(session, digests, target, device_key, toolchain, tuner, share)
+    found = _fastest(session, digests, tuner, share, **place)
     return [from_row(row) for row in islice(found, limit)]
 
 
@@ -230,7 +219,7 @@ def condemn(
 
     ``rewrite`` makes the native line of a failure from that of a success: histories and exports hold lines alone.
     """
-    matching = _matching([digest_of(key.workload_key)], key.target, key.device_key, key.toolchain)
+    matching = _matching([digest_of(key.workload_key)], **key.place)
     valid = select(RecordRow).where(
         *matching, RecordRow.schedule_digest == schedule_digest, RecordRow.latency.is_not(None)
     )
@@ -243,12 +232,12 @@ def condemn(
     return len(rows)
 
 
-def _matching(digests: Sequence[str], target: str, device_key: str, toolchain: str) -> tuple[ColumnElement[bool], ...]:
-    return RecordRow.workload_digest.in_(digests), *_same(target, device_key, toolchain)
+def _matching(digests: Sequence[str], **place: Unpack[Place]) -> tuple[ColumnElement[bool], ...]:
+    return RecordRow.workload_digest.in_(digests), *_at(RecordRow, **place)
 
 
-def _same(target: str, device_key: str, toolchain: str) -> tuple[ColumnElement[bool], ...]:
-    return RecordRow.target == target, RecordRow.device_key == device_key, RecordRow.toolchain == toolchain
+def _at(row: type[RecordRow], **place: Unpack[Place]) -> list[ColumnElement[bool]]:
+    return [getattr(row, name) == value for name, value in place.items()]
 
 
 def _digests(workload_keys: Sequence[str]) -> Iterator[tuple[list[str], dict[str, str]]]:
@@ -262,14 +251,12 @@ def _digests(workload_keys: Sequence[str]) -> Iterator[tuple[list[str], dict[str
 def _fastest(
     session: Session,
     digests: Sequence[str],
-    target: str,
-    device_key: str,
-    toolchain: str,
     tuner: str | None,
     top: int,
+    **place: Unpack[Place],
 ) -> Iterator[Row[Any]]:
     """The ``top`` fastest valid rows of each workload, fastest first; of equals the oldest."""
-    query = _fastest_and_equals(session, digests, target, device_key, toolchain, tuner, top)
+    query = _fastest_and_equals(session, digests, tuner, top, **place)
     for _, rows in groupby(session.execute(query), key=lambda row: row.workload_digest):
         yield from islice(rows, top)
 
@@ -277,11 +264,9 @@ def _fastest(
 def _fastest_and_equals(
     session: Session,
     digests: Sequence[str],
-    target: str,
-    device_key: str,
-    toolchain: str,
     tuner: str | None,
     top: int,
+    **place: Unpack[Place],
 ) -> Select[Any]:
     """Of each workload the ``top`` fastest valid rows, and those as fast as the last of them.
 
@@ -289,11 +274,11 @@ def _fastest_and_equals(
     """
     digest = statements.each_of(session, digests)
     ranked = aliased(RecordRow)
-    slowest = select(ranked.latency).where(*_valid(ranked, digest, target, device_key, toolchain, tuner))
+    slowest = select(ranked.latency).where(*_valid(ranked, digest, tuner, **place))
     slowest = slowest.order_by(ranked.latency).limit(1).offset(top - 1).correlate(digest.table)
     # Where there are fewer, all of them.
     bound = func.coalesce(slowest.scalar_subquery(), _SLOWER_THAN_ANY)
-    valid = _valid(RecordRow, digest, target, device_key, toolchain, tuner)
+    valid = _valid(RecordRow, digest, tuner, **place)
     return (
         select(*RecordRow.__table__.c)
         .join(digest.table, and_(*valid, RecordRow.latency <= bound))
@@ -304,16 +289,12 @@ def _fastest_and_equals(
 def _valid(
     row: type[RecordRow],
     digest: ColumnElement[str],
-    target: str,
-    device_key: str,
-    toolchain: str,
     tuner: str | None,
+    **place: Unpack[Place],
 ) -> list[ColumnElement[bool]]:
     conditions = [
         row.workload_digest == digest,
-        row.target == target,
-        row.device_key == device_key,
-        row.toolchain == toolchain,
+        *_at(row, **place),
         row.latency.is_not(None),
     ]
     return conditions if tuner is None else [*conditions, row.tuner == tuner]
@@ -321,43 +302,16 @@ def _valid(
 
 def _values(record: Record) -> dict[str, Any]:
     return {
-        "job_id": record.job_id,
+        **vars(record.key),
+        **{name: value for name, value in vars(record).items() if name != "key"},
         "workload_digest": digest_of(record.key.workload_key),
-        "workload_key": record.key.workload_key,
-        "target": record.key.target,
-        "device_key": record.key.device_key,
-        "toolchain": record.key.toolchain,
-        "tuner": record.tuner,
-        "schedule_digest": record.schedule_digest,
-        "schedule": record.schedule,
         "latency": record.latency if record.error is None else None,
         "latencies": list(record.latencies),
-        "error": record.error,
-        "error_message": record.error_message,
-        "trial_number": record.trial_number,
-        "worker_id": record.worker_id,
-        "finished_at": record.finished_at,
-        "calibration": record.calibration,
     }
 
 
 def from_row(row: RecordRow | Row[Any]) -> Record:
-    return Record(
-        key=RecordKey(
-            workload_key=row.workload_key, target=row.target, device_key=row.device_key, toolchain=row.toolchain
-        ),
-        tuner=row.tuner,
-        schedule=row.schedule,
-        schedule_digest=row.schedule_digest,
-        latencies=tuple(row.latencies),
-        error=TrialError(row.error) if row.error else None,
-        error_message=row.error_message,
-        trial_number=row.trial_number,
-        job_id=row.job_id,
-        worker_id=row.worker_id,
-        finished_at=row.finished_at,
-        calibration=row.calibration,
-    )
+    return codec.from_row(Record, row, key=codec.from_row(RecordKey, row))
 
 
 def seconds_a_trial(session: Session, *, device_key: str, toolchain: str, tuner: str) -> float | None:

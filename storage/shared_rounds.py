@@ -230,29 +230,4 @@ def _set(session: Session, condition: ColumnElement[bool], **values: Any) -> boo
 
 
 def _round(row: SharedRoundRow) -> SharedRound:
-    return SharedRound(
-        id=row.id,
-        job_id=row.job_id,
-        attempt=row.attempt,
-        state=RoundState(row.state),
-        opened_at=row.opened_at,
-        offer=Offer(
-            workload_key=row.workload_key,
-            tuner=row.tuner,
-            target=row.target,
-            device_key=row.device_key,
-            toolchain=row.toolchain,
-            request=row.request,
-            trials=row.trials,
-            first_trial=row.first_trial,
-            seconds_limit=row.seconds_limit,
-            lock_place=row.lock_place,
-            known_to=row.known_to,
-        ),
-        worker_id=row.worker_id,
-        lease_expires_at=row.lease_expires_at,
-        seconds=row.seconds,
-        exhausted=row.exhausted,
-        default_latency=row.default_latency,
-        failure=codec.load_optional(Failure, row.failure),
-    )
+    return codec.from_row(SharedRound, row, offer=codec.from_row(Offer, row))

@@ -10,7 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from domain.jobs import Lease, Stage
-from storage import jobs, statements
+from storage import codec, jobs, statements
 from storage.tables import StageRow
 
 
@@ -66,12 +66,6 @@ def timeline(session: Session, job_id: str) -> list[FinishedStage]:
     """In the order in which the stages finished."""
     query = select(StageRow).where(StageRow.job_id == job_id).order_by(StageRow.finished_at)
     return [
-        FinishedStage(
-            stage=Stage(row.stage),
-            attempt=row.attempt,
-            outcome=row.outcome,
-            started_at=row.started_at,
-            finished_at=row.finished_at,
-        )
+        codec.from_row(FinishedStage, row)
         for row in session.scalars(query, execution_options={"populate_existing": True})
     ]

@@ -94,14 +94,4 @@ def used(session: Session, token_id: str, *, now: datetime) -> None:
 
 
 def _token(row: TokenRow | Row[Any]) -> Token:
-    return Token(
-        id=row.id,
-        name=row.name,
-        owner=row.owner,
-        scopes=frozenset(Scope(scope) for scope in row.scopes),
-        quota=codec.load(Quota, row.quota),
-        created_at=row.created_at,
-        expires_at=row.expires_at,
-        last_used_at=row.last_used_at,
-        revoked_at=row.revoked_at,
-    )
+    return codec.from_row(Token, row)

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import Unpack
 
 from sqlalchemy import ColumnElement, and_, delete, func, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from domain.jobs import JobState
+from domain.records import Place
 from domain.tuning_tasks import Coverage, Effort, ExtractedTask, TuningTask
-from storage import records, statements
+from storage import codec, records, statements
 from storage.tables import JobRow, RecordRow, TuningTaskRow, digest_of
 
 _KEYS_AT_ONCE = 500
@@ -39,7 +41,7 @@ def of_job(session: Session, job_id: str) -> list[TuningTask]:
     return [
         TuningTask(
             job_id=job_id,
-            extracted=_extracted(row),
+            extracted=codec.from_row(ExtractedTask, row, definition=None),
             trials_planned=row.trials_planned,
             trials_done=done.get(row.workload_digest, 0),
             best_latency=best.get(row.workload_digest),
@@ -62,10 +64,8 @@ def efforts(
     session: Session,
     workload_keys: Sequence[str],
     *,
-    target: str,
-    device_key: str,
-    toolchain: str,
     excluding_job: str | None = None,
+    **place: Unpack[Place],
 ) -> dict[str, Effort]:
     """The most trials and the most seconds that any ended search spent on each workload with that placement.
 
@@ -83,7 +83,7 @@ def efforts(
             .where(
                 TuningTaskRow.workload_digest.in_(digests),
                 TuningTaskRow.effort_trials.is_not(None),
-                *_placed(target, device_key, toolchain),
+                *_placed(**place),
             )
             .group_by(TuningTaskRow.workload_key)
         )
@@ -99,10 +99,8 @@ def tuned_elsewhere(
     job_id: str,
     workload_keys: Sequence[str],
     *,
-    target: str,
-    device_key: str,
-    toolchain: str,
     now: datetime,
+    **place: Unpack[Place],
 ) -> dict[str, str]:
     """The workloads that a job created before this one is searching now, and which job that is: its id, which nobody
     is told of somebody else's.
@@ -124,7 +122,7 @@ def tuned_elsewhere(
                 JobRow.state == JobState.RUNNING,
                 JobRow.lease_expires_at > now,
                 tuple_(JobRow.created_at, JobRow.id) < tuple_(created, job_id),
-                *_placed(target, device_key, toolchain),
+                *_placed(**place),
             )
             .order_by(JobRow.created_at, JobRow.id)
         )
@@ -167,21 +165,13 @@ def _best(session: Session, job_id: str) -> dict[str, float]:
 
 
 def _row(job_id: str, task: TuningTask) -> TuningTaskRow:
-    extracted = task.extracted
     return TuningTaskRow(
         job_id=job_id,
-        position=extracted.position,
-        name=extracted.name,
-        workload_digest=digest_of(extracted.workload_key),
-        workload_key=extracted.workload_key,
-        description=extracted.description,
-        weight=extracted.weight,
-        flop=extracted.flop,
-        space_size=extracted.space_size,
-        alternatives=extracted.alternatives,
+        workload_digest=digest_of(task.extracted.workload_key),
         trials_planned=task.trials_planned,
         effort_trials=task.effort.trials if task.effort else None,
         effort_seconds=task.effort.seconds if task.effort else None,
+        **codec.to_row(task.extracted, without=["definition"]),
     )
 
 
@@ -191,21 +181,8 @@ def _effort(row: TuningTaskRow) -> Effort | None:
     return Effort(trials=row.effort_trials, seconds=row.effort_seconds)
 
 
-def _extracted(row: TuningTaskRow) -> ExtractedTask:
-    return ExtractedTask(
-        position=row.position,
-        name=row.name,
-        workload_key=row.workload_key,
-        description=row.description,
-        weight=row.weight,
-        flop=row.flop,
-        space_size=row.space_size,
-        alternatives=row.alternatives,
-    )
-
-
-def _placed(target: str, device_key: str, toolchain: str) -> tuple[ColumnElement[bool], ...]:
-    return JobRow.target == target, JobRow.device_key == device_key, JobRow.toolchain == toolchain
+def _placed(**place: Unpack[Place]) -> tuple[ColumnElement[bool], ...]:
+    return tuple(JobRow.__table__.c[name] == value for name, value in place.items())
 
 
 def _digests(workload_keys: Sequence[str]) -> Iterator[list[str]]:
@@ -217,16 +194,13 @@ def coverage(
     session: Session,
     workload_keys: Sequence[str],
     *,
-    target: str,
-    device_key: str,
-    toolchain: str,
     excluding_job: str | None = None,
+    **place: Unpack[Place],
 ) -> dict[str, Coverage]:
     """Of every key; identities as in ``RecordKey``. Trials of the excluded job count against its own plan."""
-    identity = {"target": target, "device_key": device_key, "toolchain": toolchain}
-    best = records.best_of_many(session, workload_keys, **identity)
-    counts = records.counts_of_many(session, workload_keys, **identity, excluding_job=excluding_job)
-    known = efforts(session, workload_keys, **identity, excluding_job=excluding_job)
+    best = records.best_of_many(session, workload_keys, **place)
+    counts = records.counts_of_many(session, workload_keys, **place, excluding_job=excluding_job)
+    known = efforts(session, workload_keys, **place, excluding_job=excluding_job)
     return {
         key: Coverage(
             trials=counts.get(key, 0),

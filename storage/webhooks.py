@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 
 from domain import errors, ids
 from domain.webhooks import Delivery, Webhook
-from storage import statements
+from storage import codec, statements
 from storage.tables import JobRow, WebhookDeliveryRow, WebhookRow
 
 _DUE_OF_ONE_OWNER = 50
@@ -33,7 +33,7 @@ def attach(session: Session, job_id: str, webhook: Webhook) -> None:
 
 def of_job(session: Session, job_id: str) -> Webhook | None:
     row = session.get(WebhookRow, job_id, populate_existing=True)
-    return Webhook(url=row.url, secret=row.secret) if row else None
+    return codec.from_row(Webhook, row) if row else None
 
 
 def enqueue(session: Session, job_id: str, *, now: datetime) -> None:
@@ -110,18 +110,4 @@ def _found(session: Session, condition: ColumnElement[bool], *, limit: int | Non
     query = select(row, WebhookRow.url).join(WebhookRow, WebhookRow.job_id == row.job_id).where(condition)
     query = query.order_by(row.next_attempt_at, row.id).limit(limit)
     found = session.execute(query, execution_options={"populate_existing": True})
-    return [_delivery(delivery, url) for delivery, url in found]
-
-
-def _delivery(row: WebhookDeliveryRow, url: str) -> Delivery:
-    return Delivery(
-        id=row.id,
-        job_id=row.job_id,
-        url=url,
-        attempts=row.attempts,
-        created_at=row.created_at,
-        next_attempt_at=row.next_attempt_at,
-        delivered_at=row.delivered_at,
-        last_status=row.last_status,
-        last_error=row.last_error,
-    )
+    return [codec.from_row(Delivery, delivery, url=url) for delivery, url in found]

@@ -7,32 +7,14 @@ from datetime import datetime, timedelta
 from sqlalchemy import delete, select, tuple_
 from sqlalchemy.orm import Session
 
-from domain.targets import Device, Target, Toolchain
-from domain.workers import Worker
+from domain.workers import QuarantinedDevice, Worker
 from storage import codec, paging, statements
-from storage.tables import WorkerRow
+from storage.tables import QuarantinedDeviceRow, WorkerRow
 
 
 def beat(session: Session, worker: Worker) -> None:
     """Say that the worker lives, and what it is doing."""
-    row = {
-        "id": worker.id,
-        "hostname": worker.hostname,
-        "pid": worker.pid,
-        "device": codec.dump(worker.device),
-        "native_target": codec.dump(worker.native_target),
-        "accelerators": [codec.dump(device) for device in worker.accelerators],
-        "toolchains": [codec.dump(toolchain) for toolchain in worker.toolchains],
-        "current_job": worker.current_job,
-        "release": worker.release,
-        "lock_place": worker.lock_place,
-        "foreign_cpus": list(worker.foreign_cpus),
-        "trackers": None if worker.trackers is None else list(worker.trackers),
-        "clock_ahead": worker.clock_ahead,
-        "started_at": worker.started_at,
-        "last_seen_at": worker.last_seen_at,
-    }
-    statements.put(session, WorkerRow, row, key=["id"])
+    statements.put(session, WorkerRow, codec.to_row(worker), key=["id"])
 
 
 def known(session: Session, *, seen_since: datetime | None = None) -> list[Worker]:
@@ -81,20 +63,29 @@ def forget_gone(session: Session, *, seen_before: datetime) -> list[str]:
 
 
 def _worker(row: WorkerRow) -> Worker:
-    return Worker(
-        id=row.id,
-        hostname=row.hostname,
-        pid=row.pid,
-        device=codec.load(Device, row.device),
-        native_target=codec.load(Target, row.native_target),
-        accelerators=tuple(codec.load(Device, device) for device in row.accelerators),
-        toolchains=tuple(codec.load(Toolchain, toolchain) for toolchain in row.toolchains),
-        current_job=row.current_job,
-        release=row.release,
-        lock_place=row.lock_place,
-        foreign_cpus=tuple(row.foreign_cpus),
-        trackers=None if row.trackers is None else tuple(row.trackers),
-        clock_ahead=row.clock_ahead,
-        started_at=row.started_at,
-        last_seen_at=row.last_seen_at,
-    )
+    return codec.from_row(Worker, row)
+
+
+_LONGEST_ID = 255
+_LONGEST_REASON = 2000
+
+
+def quarantine(session: Session, device_id: str, *, job_id: str, reason: str, now: datetime, seconds: float) -> None:
+    """From ``now`` on, for ``seconds``; one in quarantine already starts anew. Id: ``tracker/key/host:port``."""
+    row = {
+        "id": device_id[:_LONGEST_ID],
+        "job_id": job_id,
+        "reason": reason[:_LONGEST_REASON],
+        "since": now,
+        "until": now + timedelta(seconds=seconds),
+    }
+    statements.put(session, QuarantinedDeviceRow, row, key=["id"])
+
+
+def quarantined(session: Session, now: datetime) -> list[QuarantinedDevice]:
+    """Those not to be used at ``now``, by id."""
+    query = select(QuarantinedDeviceRow).where(QuarantinedDeviceRow.until > now).order_by(QuarantinedDeviceRow.id)
+    return [
+        codec.from_row(QuarantinedDevice, row)
+        for row in session.scalars(query, execution_options={"populate_existing": True})
+    ]

@@ -1,7 +1,7 @@
 """Workloads in native form, where their keys alone do not rebuild them, and the tuning tasks that engines extracted.
 
 Keys of Ansor's and MetaSchedule's workloads are hashes. Extracted tasks are kept by the digest of what decides them,
-``domain.extractions.key_of``; a task's ``definition`` is the name of a file that is gone, its text is in here.
+``domain.tuning_tasks.key_of``; a task's ``definition`` is the name of a file that is gone, its text is in here.
 """
 
 from __future__ import annotations

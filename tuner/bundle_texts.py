@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from domain.artifacts import OutputError, Report, Timing, Variant
-from domain.tensors import TensorSpec
+from domain.models import TensorSpec
 from tuner.manifest import Manifest
 
 _NAMES = {Variant.UNTUNED: "TVM, untuned", Variant.TUNED: "TVM, tuned"}

@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from domain import errors, tensors
-from domain.models import ModelFacts, ModelFormat
+from domain import errors, models
+from domain.models import ModelFacts, ModelFormat, TensorSpec
 from domain.ports import Engine
-from domain.tensors import TensorSpec
 from tuner import catalogue, environments, failures
 from tuner.catalogue import EngineSpec
 from tuner.session import EngineSession, Limits
@@ -111,8 +110,8 @@ class Inspector:
         answer = self._ask(path, "prepare", params)
         return Prepared(
             path=out_path,
-            inputs=tensors.specs(answer["inputs"]),
-            outputs=tensors.specs(answer["outputs"]),
+            inputs=models.tensor_specs(answer["inputs"]),
+            outputs=models.tensor_specs(answer["outputs"]),
             operators=dict(answer["operators"]),
             folded=bool(answer["folded"]),
         )
@@ -179,8 +178,8 @@ def _reason(error: errors.EngineError) -> str:
 
 def _facts(answer: Mapping[str, Any], model_format: ModelFormat) -> ModelFacts:
     return ModelFacts(
-        inputs=tensors.specs(answer["inputs"]),
-        outputs=tensors.specs(answer["outputs"]),
+        inputs=models.tensor_specs(answer["inputs"]),
+        outputs=models.tensor_specs(answer["outputs"]),
         opset=int(answer["opset"]),
         ir_version=int(answer["ir_version"]),
         operators=dict(answer["operators"]),

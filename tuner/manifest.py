@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from domain.tensors import TensorSpec
+from domain.models import TensorSpec
 
 FORMAT_VERSION = 1
 ENGINES = {"relay": ("graph", "autotvm"), "relax": ("vm", "metaschedule")}

@@ -10,8 +10,8 @@ from typing import Any
 
 from domain.artifacts import OutputError, Variant, Verification
 from domain.jobs import AccuracyGate, Precision
+from domain.models import TensorSpec
 from domain.ports import Engine
-from domain.tensors import TensorSpec
 
 SEEDS = (0, 1, 2)
 NARROW_SEEDS = tuple(range(16))

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tunesmith.artifacts import Artifact
-    from tunesmith.budgets import Budget
     from tunesmith.client import Client
     from tunesmith.errors import TunesmithError
     from tunesmith.events import Event
     from tunesmith.jobs import Job
     from tunesmith.models import Model
+    from tunesmith.requests import Budget
 
 __version__ = "0.1.0"
 
@@ -19,7 +19,7 @@ __all__ = ["Artifact", "Budget", "Client", "Event", "Job", "Model", "TunesmithEr
 
 _HOMES = {
     "Artifact": "tunesmith.artifacts",
-    "Budget": "tunesmith.budgets",
+    "Budget": "tunesmith.requests",
     "Client": "tunesmith.client",
     "Event": "tunesmith.events",
     "Job": "tunesmith.jobs",

@@ -182,3 +182,43 @@ def unreadable(path: Path) -> InvalidInput:
     else:
         message, hint = f"there is no file {path}", "Check the name; a relative one starts at the current folder."
     return InvalidInput(message, code="unreadable_file", hint=hint)
+
+
+_BY_STATUS: dict[int, type[TunesmithError]] = {
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: NotFound,
+    429: TooMuch,
+    503: Unavailable,
+}
+"""Others are a ServerError from 500 on, and an InvalidRequest below."""
+
+
+def from_answer(status: int, problem: Mapping[str, Any] | None, *, retry_after: float | None = None) -> TunesmithError:
+    """The error for an answer with this status; ``problem`` is its problem document, if it was one."""
+    if problem is None:
+        hint = "Is this a Tunesmith server?"
+        return ServerError(
+            f"the server answered {status} without saying why", hint=hint, status=status, retry_after=retry_after
+        )
+    kind = _BY_STATUS.get(status, ServerError if status >= 500 else InvalidRequest)
+    return kind(
+        str(problem.get("detail") or problem.get("title") or f"the server answered {status}"),
+        code=problem.get("code"),
+        hint=problem.get("hint"),
+        details=problem.get("details"),
+        status=status,
+        retry_after=retry_after,
+    )
+
+
+def from_failure(job_id: str, failure: Mapping[str, Any]) -> JobFailed:
+    """The error for a failed job, whose failure may have any code."""
+    return JobFailed(
+        failure.get("message") or f"job {job_id} failed",
+        code=failure.get("code"),
+        hint=failure.get("hint"),
+        details=failure.get("details"),
+    )

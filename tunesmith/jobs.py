@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from tunesmith import errors, events, problems
+from tunesmith import errors, events
 from tunesmith.artifacts import Artifact
 from tunesmith.events import Event
 from tunesmith.progress import printing
@@ -78,7 +78,7 @@ class Job:
     def check(self) -> Job:
         """Raises what ``wait`` raises, for a job that has already ended."""
         if self.state == "failed":
-            raise problems.from_failure(self.id, self.failure or {})
+            raise errors.from_failure(self.id, self.failure or {})
         if self.state == "canceled":
             raise errors.JobCanceled(f"job {self.id} was canceled")
         return self

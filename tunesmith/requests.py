@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
-from tunesmith import budgets, errors
-from tunesmith.budgets import Budget
+from tunesmith import errors
 
 if TYPE_CHECKING:
     from tunesmith.jobs import Job
     from tunesmith.models import Model
+import math
+import re
+from dataclasses import dataclass
 
 
 class Options(TypedDict, total=False):
@@ -95,12 +97,57 @@ def _budget(given: dict[str, Any]) -> dict[str, float]:
     """Taken out of ``given``."""
     limits: dict[str, float] = {name: given.pop(name) for name in ("trials", "seconds") if name in given}
     if "budget" not in given:
-        budgets.of(limits.get("seconds", 0.0))  # raises what it would of a budget
+        budget_of(limits.get("seconds", 0.0))  # raises what it would of a budget
         return limits
     if limits:
         raise errors.InvalidInput(
             f"both budget and {' and '.join(limits)} are given", code="invalid_budget", hint="Give one of them."
         )
-    found = budgets.of(given.pop("budget"))
+    found = budget_of(given.pop("budget"))
     said = {"trials": found.trials, "seconds": found.seconds}
     return {name: value for name, value in said.items() if value is not None}
+
+
+_SECONDS = {"s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0, "h": 3600.0, "hour": 3600.0}
+_PART = re.compile(r"(?P<number>\d{1,15}(?:\.\d{1,15})?)\s*(?P<unit>[a-z]*)")
+_HINT = "Write seconds as a number, or as in '300s', '10m', '1.5h', '200 trials' or '200 trials, 10m'."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """Tuning ends at the first limit reached, with the best found so far."""
+
+    trials: int | None = None
+    seconds: float | None = None
+
+
+def parse_budget(text: str) -> Budget:
+    """``300``, ``300s``, ``10m``, ``1h``, ``200 trials``, or two of them with a comma. Raises InvalidInput."""
+    trials: int | None = None
+    seconds: float | None = None
+    for part in text.split(","):
+        match = _PART.fullmatch(part.strip().lower())
+        if match is None:
+            raise _wrong(text)
+        number, unit = match["number"], match["unit"].removesuffix("s") or "s"
+        if unit == "trial" and trials is None and number.isdecimal():
+            trials = int(number)
+        elif unit in _SECONDS and seconds is None:
+            seconds = float(number) * _SECONDS[unit]
+        else:
+            raise _wrong(text)
+    return Budget(trials=trials, seconds=seconds)
+
+
+def budget_of(value: Budget | float | str) -> Budget:
+    """Of anything that ``Client.tune`` takes: a number is seconds. Raises InvalidInput."""
+    if isinstance(value, str):
+        return parse_budget(value)
+    found = value if isinstance(value, Budget) else Budget(seconds=float(value))
+    if found.seconds is not None and not math.isfinite(found.seconds):
+        raise _wrong(str(found.seconds))
+    return found
+
+
+def _wrong(text: str) -> errors.InvalidInput:
+    return errors.InvalidInput(f"budget {text[:80]!r} cannot be read", code="invalid_budget", hint=_HINT)

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import httpx
 
-from tunesmith import errors, problems
+from tunesmith import errors
 from tunesmith.connection import Connection
 
 Json = dict[str, Any]
@@ -162,7 +162,7 @@ def _error(response: httpx.Response) -> errors.TunesmithError:
         problem = None
     asked = asked_to_wait(response.headers)
     known = problem if isinstance(problem, dict) else None
-    return problems.from_answer(response.status_code, known, retry_after=asked)
+    return errors.from_answer(response.status_code, known, retry_after=asked)
 
 
 def _check_finite(name: str, value: Any) -> None:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from domain import errors
 from domain.models import ModelFormat
 from domain.ports import Engine, OnEvent
 from storage import blob_stores
 from storage.settings import StorageSettings
-from tuner import catalogue, environments
+from tuner import catalogue, environments, hostinfo
 from tuner.cage import limits
+from tuner.engines.protocol import plugins
 from tuner.inspection import Inspector, Prepared
 from tuner.session import EngineSession
 from tuner.settings import TunerSettings
-from worker import observing
+from worker import observing, paths
 
 REFERENCE = "reference"
 COMPILERS = ("relay", "relax")
@@ -188,3 +194,44 @@ def replace_folder(partial: Path, final: Path) -> None:
     """Make a finished folder visible under its name at once."""
     shutil.rmtree(final, ignore_errors=True)
     partial.rename(final)
+
+
+_log = logging.getLogger(__name__)
+
+
+def ask_hello(name: str, home: Path, engines: EngineSource) -> dict[str, Any] | None:
+    """The engine's hello; None, and a line in the log, when it does not start.
+
+    Good for showing what a worker has; a job asks the engine that it runs on.
+    """
+    try:
+        cached = paths.hello_cache(home) / f"{name}-{_key(name, home)}.json"
+        if cached.is_file():
+            hello: dict[str, Any] = json.loads(cached.read_text())
+            return hello
+        engine = engines.start(name, Surroundings(log=home / "logs" / "engines.log"))
+        hello = engine.hello
+        engine.close()
+        _keep(cached, hello)
+    except errors.EngineError as error:
+        _log.warning("the %s engine cannot be used: %s", name, error.message)
+        return None
+    return hello
+
+
+def _keep(cached: Path, hello: dict[str, Any]) -> None:
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    partial = cached.with_suffix(".partial")
+    partial.write_text(json.dumps(hello))
+    partial.replace(cached)
+
+
+def _key(name: str, home: Path) -> str:
+    """Changes with the environment, the plugins to load, the engine's code and the machine."""
+    spec = catalogue.get(name)
+    python = environments.interpreter(spec, home)
+    packages = python.parent.parent / "lib"
+    changed = [path.stat().st_mtime_ns for path in [python, *sorted(packages.glob("*/site-packages"))] if path.exists()]
+    code = catalogue.ROOT / "tuner" / "engines" / name / "__main__.py"
+    facts = [str(python), os.environ.get(plugins.VARIABLE), *changed, code.stat().st_mtime_ns, hostinfo.device().key]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from domain import errors, logs, tracing
 from domain.jobs import Job, Stage
 from domain.shared_rounds import SharedRound
-from storage import job_traces
+from storage import job_queries
 from storage.database import Database
 from worker import metrics
 
@@ -96,7 +96,7 @@ def _traced(database: Database, job_id: str, name: str) -> Iterator[None]:
         yield
         return
     with database.reading() as session:
-        parent = job_traces.of_job(session, job_id)
+        parent = job_queries.trace_of(session, job_id)
     with tracing.span(name, _ids(), parent=parent):
         yield
 

@@ -5,24 +5,26 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from domain import capabilities, errors, logs, release
 from domain.blobs import BlobStore
-from domain.jobs import Job, JobState
+from domain.jobs import Job, JobRequest, JobState
 from domain.targets import Device, Target
 from domain.workers import Worker
-from storage import jobs, newer_jobs, queue, shared_rounds, workers
+from storage import job_queries, jobs, queue, shared_rounds, workers
 from storage.database import Database
 from storage.migrations import running
 from tuner import devicelock, hostinfo
 from tuner.session import sweep
-from worker import clock, hellos, identity, observing, paths
+from worker import clock, engines, identity, observing, paths
 from worker.engines import COMPILERS, REFERENCE, EngineSource
 from worker.job_logs import LogKeeper
 from worker.leases import LeaseKeeper
@@ -31,12 +33,45 @@ from worker.pipeline.helping import Helper
 from worker.pipeline.running import Pipeline
 from worker.pipeline.work import CallHelp
 from worker.settings import WorkerSettings
-from worker.waiting import Lookout
 
 _log = logging.getLogger(__name__)
 _TAKEN_AT_ONCE_SECONDS = 2.0
 _REST_SECONDS = 60.0
 """Of a helper from a job that it failed to help: each try starts engines, and takes a round from the job's leader."""
+_FIRST, _MOST = 2, 200
+"""Requests read in one query: mostly the first job is for the worker."""
+
+
+@dataclass
+class Lookout:
+    """Looks through the queue, and remembers what it found to be for others."""
+
+    _for_others: set[str] = field(default_factory=set)
+    """Waiting jobs that this worker cannot begin: what a job asks for never changes, nor what a worker has."""
+
+    def first_able(self, session: Session, waiting: Iterator[str], announced: Worker | None) -> str | None:
+        """The first of the jobs that the worker could begin, however many come before it.
+
+        ``waiting``: ids in the order of claims. ``announced``: what the worker has; None where it takes any job.
+        """
+        seen: set[str] = set()
+        size = _FIRST
+        while some := list(islice(waiting, size)):
+            size = min(4 * size, _MOST)
+            requests = job_queries.requests_of(session, [job_id for job_id in some if job_id not in self._for_others])
+            for job_id in some:
+                if job_id in requests:
+                    if _serves(announced, requests[job_id]):
+                        return job_id
+                    self._for_others.add(job_id)
+            seen.update(some)
+        self._for_others &= seen
+        return None
+
+
+def _serves(announced: Worker | None, request: JobRequest | None) -> bool:
+    """Jobs of a newer release are left to workers of that release."""
+    return request is not None and (announced is None or capabilities.lacking(request, announced) is None)
 
 
 @dataclass(kw_only=True)
@@ -158,7 +193,7 @@ class Runtime:
         if self.rests.get(job_id, 0.0) > time.monotonic() or self.shutdown.is_set():
             return 0
         with self.database.reading() as session:
-            if newer_jobs.requests(session, [job_id]).get(job_id) is None:
+            if job_queries.requests_of(session, [job_id]).get(job_id) is None:
                 return 0
             job = jobs.get(session, job_id)
             leader = workers.release_of(session, job.lease.worker_id) if job.lease else None
@@ -251,7 +286,7 @@ class Runtime:
 
     def _hellos(self) -> list[dict[str, Any]]:
         """Of the engines that compile; without the reference engine they would serve no job."""
-        asked = [hellos.ask(name, self.settings.home, self.engines) for name in (REFERENCE, *COMPILERS)]
+        asked = [engines.ask_hello(name, self.settings.home, self.engines) for name in (REFERENCE, *COMPILERS)]
         return [hello for hello in asked[1:] if hello is not None and asked[0] is not None]
 
     def clean_up(self) -> None:

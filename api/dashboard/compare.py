@@ -25,8 +25,8 @@ from domain.artifacts import Artifact, Report, Timing, Variant
 from domain.jobs import Job, JobState
 from domain.tokens import Principal
 from domain.tuning_tasks import TuningTask
-from storage import artifacts, jobs, owners, summaries, tuning_tasks
-from storage.summaries import ModelName
+from storage import artifacts, jobs, model_overviews, owners, tuning_tasks
+from storage.model_overviews import ModelName
 
 router = APIRouter(include_in_schema=False)
 
@@ -148,8 +148,8 @@ def _chooser(
             model_digest=of.digest if of else None,
             limit=_OFFERED,
         )
-        names = summaries.model_names(session, [job.request.model_digest for job in found])
-        gains = summaries.gains(session, [job.artifact_id for job in found if job.artifact_id])
+        names = model_overviews.model_names(session, [job.request.model_digest for job in found])
+        gains = model_overviews.gains(session, [job.artifact_id for job in found if job.artifact_id])
     return rendering.page(
         request,
         "compare_choose.html",
@@ -190,7 +190,7 @@ def _side(session: Session, name: str, side_id: str, *, job: Job | None, artifac
     return Side(
         name=name,
         id=side_id,
-        model=summaries.model_names(session, [digest])[digest],
+        model=model_overviews.model_names(session, [digest])[digest],
         job=job,
         artifact=artifact,
         tasks=_tasks(session, job.id) if job else [],

@@ -10,10 +10,12 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.types import Message, Receive, Scope, Send
 
 from api.dashboard import rendering
-from api.dashboard.security import HEADERS
+from api.transport import Layer
 from api.transport.credentials import COOKIE, LOGIN_PATH
 from domain.errors import TunesmithError
 
@@ -53,3 +55,40 @@ def _page(request: Request, response: Response) -> HTMLResponse:
         if name in response.headers:
             page.headers[name] = response.headers[name]
     return page
+
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "font-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+
+
+class SecurityHeaders(Layer):
+    """On every response that does not say otherwise itself."""
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, guarded)

@@ -14,7 +14,7 @@ from api.routes import fleet
 from api.services import Services, ServicesDep
 from domain import errors
 from domain.jobs import Job
-from storage import jobs, summaries
+from storage import jobs, model_overviews
 
 router = APIRouter(include_in_schema=False)
 
@@ -56,5 +56,5 @@ def _work(services: Services, workers: list[schemas.Worker]) -> dict[str, Work]:
                     found[worker.current_job] = jobs.get(session, worker.current_job)
                 except errors.JobNotFound:
                     continue
-        names = summaries.model_names(session, [job.request.model_digest for job in found.values()])
+        names = model_overviews.model_names(session, [job.request.model_digest for job in found.values()])
     return {job_id: Work(job=job, model_name=names[job.request.model_digest].name) for job_id, job in found.items()}

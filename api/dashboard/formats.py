@@ -113,3 +113,14 @@ def toolchain(identity: str) -> str:
     """``relay/tvm-0.19.0/llvm-22.1.8`` is ``relay, TVM 0.19.0, LLVM 22.1.8``; another text stays as it is."""
     match = re.fullmatch(r"([^/]+)/tvm-([^/]+)/llvm-([^/]+)", identity)
     return "{}, TVM {}, LLVM {}".format(*match.groups()) if match else identity
+
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]{1,3})?", re.IGNORECASE)
+
+
+def number(text: str) -> int | float | str:
+    """What is none stays as it is."""
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    return float(text) if _DECIMAL.fullmatch(text) and len(text) < 40 else text

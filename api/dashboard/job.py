@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from sqlalchemy.orm import Session
 
 from api import auth, schemas
-from api.dashboard import bundles, job_curves, rendering
-from api.dashboard.bundles import BundledFile
-from api.dashboard.job_curves import Convergence
+from api.dashboard import job_curves, rendering
+from api.dashboard.job_curves import Convergence, Plot
 from api.dashboard.job_lines import StageLine, TaskLine, TimingRow, stage_lines, task_lines, timing_rows
-from api.dashboard.plots import Plot
 from api.live.recent import Recent
 from api.routes import artifacts as published
 from api.routes import job_outputs, jobs
@@ -24,11 +24,12 @@ from api.routes import webhooks as hooks
 from api.services import Services, ServicesDep
 from domain import errors
 from domain.artifacts import Artifact
-from domain.events import EventKind, JobEvent
-from domain.jobs import Job
+from domain.blobs import BlobStore
+from domain.jobs import EventKind, Job, JobEvent
 from domain.tokens import Principal, Scope
 from domain.webhooks import Delivery
 from storage import artifacts, owners, webhooks
+from tuner import bundle
 
 router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False)
 
@@ -143,7 +144,7 @@ def look(services: Services, principal: Principal, recent: Recent[Convergence], 
         plot=Plot(found.curve.estimate),
         artifact=artifact,
         comparison=timing_rows(artifact.report) if artifact else [],
-        files=bundles.contents(services.blobs, artifact.digest) if artifact and not artifact.deleted_at else [],
+        files=contents(services.blobs, artifact.digest) if artifact and not artifact.deleted_at else [],
         webhook=webhook.url if webhook else None,
         deliveries=deliveries,
         log=_log(services, job_id),
@@ -161,3 +162,64 @@ def _notes(told: Sequence[JobEvent], choice: Sequence[str]) -> list[str]:
 def _log(services: Services, job_id: str) -> str:
     _, content = job_outputs.read_log(services, job_id, None)
     return "\n".join(content.decode(errors="replace").splitlines()[-_LOG_LINES:])
+
+
+_MOST_FILES = 50
+_MOST_MANIFEST_BYTES = 1024 * 1024
+
+_MEANINGS = {
+    bundle.LIBRARY: "the compiled network",
+    bundle.OBJECTS: "object files, to be linked elsewhere",
+    bundle.ARCHIVE: "a static library whose functions register themselves",
+    "mod.json": "the graph, or the virtual machine's code",
+    "mod.params": "the weights",
+    bundle.MANIFEST: "what it is for, and every file's sha256",
+    bundle.EVIDENCE: "benchmark samples, errors, and what was compared",
+    bundle.RECORDS: "the winning records, in the tuner's own form",
+    bundle.README: "how to run it",
+    bundle.EXAMPLE: "a program that does",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BundledFile:
+    name: str
+    size: int
+    """Bytes."""
+    sha256: str | None
+    """As the manifest has it; None of the manifest itself."""
+    meaning: str
+
+
+def contents(blobs: BlobStore, digest: str) -> list[BundledFile]:
+    """Empty when the bytes are gone or no bundle. Reads the tar's headers and the manifest, whatever the size."""
+    try:
+        with blobs.open(digest) as file, tarfile.open(fileobj=file, mode="r:") as archive:
+            members = [member for member in archive if member.isfile()][:_MOST_FILES]
+            digests = _digests(archive, members)
+    except (
+        errors.BlobNotFound,
+        errors.BlobDamaged,
+        errors.BlobStoreUnavailable,
+        tarfile.TarError,
+        OSError,
+        ValueError,
+    ):
+        return []
+    return [
+        BundledFile(
+            name=member.name, size=member.size, sha256=digests.get(member.name), meaning=_MEANINGS.get(member.name, "")
+        )
+        for member in members
+    ]
+
+
+def _digests(archive: tarfile.TarFile, members: list[tarfile.TarInfo]) -> dict[str, str]:
+    manifest = next((member for member in members if member.name == bundle.MANIFEST), None)
+    content = archive.extractfile(manifest) if manifest else None
+    if content is None:
+        return {}
+    with content:
+        told: Any = json.loads(content.read(_MOST_MANIFEST_BYTES))
+    files = told.get("files", {})
+    return {str(name): str(digest) for name, digest in files.items()}

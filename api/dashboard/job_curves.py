@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -9,10 +10,9 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from domain.events import EventKind, JobEvent
-from domain.jobs import Job, Stage
-from storage import convergence, events, trials
-from storage.convergence import Curve, Estimator
+from domain.jobs import EventKind, Job, JobEvent, Stage
+from storage import convergence, events
+from storage.convergence import Curve, Estimator, Point, thinned
 
 _MOST_EVENTS = 500
 
@@ -33,7 +33,7 @@ def read(session: Session, job: Job) -> Convergence:
     told = events.of_kinds(session, job.id, [EventKind.STAGE, EventKind.NOTE], _MOST_EVENTS)
     estimator = convergence.begin(session, job, began_at=_began(told))
     return Convergence(
-        curve=estimator.follow(trials.of_job(session, job.id)),
+        curve=estimator.follow(convergence.trials_of_job(session, job.id)),
         estimator=estimator,
         last_event=last_event,
         events=told,
@@ -59,3 +59,30 @@ def _began(told: Sequence[JobEvent]) -> datetime | None:
     starts = (event for event in told if event.data.get("stage") == Stage.TUNE and event.data["status"] == "started")
     first = next(starts, None)
     return first.at if first else None
+
+
+WIDTH, HEIGHT = 1000, 240
+_TABLE_ROWS = 9
+
+
+@dataclass(frozen=True)
+class Plot:
+    points: Sequence[Point]
+
+    @property
+    def line(self) -> str:
+        """Steps in a box of WIDTH by HEIGHT, for ``<polyline points>``; empty with fewer than two points."""
+        if len(self.points) < 2:
+            return ""
+        last = max(point[0] for point in self.points) or 1
+        values = [point[2] for point in self.points]
+        low, span = min(values), (max(values) - min(values)) or 1.0
+        placed = [(WIDTH * point[0] / last, HEIGHT * (1 - (point[2] - low) / span)) for point in self.points]
+        steps = [f"{placed[0][0]:.1f},{placed[0][1]:.1f}"]
+        for (_, before), (x, y) in itertools.pairwise(placed):
+            steps += [f"{x:.1f},{before:.1f}", f"{x:.1f},{y:.1f}"]
+        return " ".join(steps)
+
+    @property
+    def rows(self) -> list[Point]:
+        return thinned(list(self.points), _TABLE_ROWS)

@@ -10,8 +10,7 @@ from typing import Literal
 
 from api import schemas
 from domain.artifacts import Report, Timing, Variant
-from domain.events import EventKind, JobEvent
-from domain.jobs import JobState, Stage
+from domain.jobs import EventKind, JobEvent, JobState, Stage
 
 ROOM = 1.04
 """Of the scale, beyond the slowest."""

@@ -20,8 +20,8 @@ from api.routes.jobs import living_workers, parse_label
 from api.services import Services, ServicesDep
 from domain.jobs import Job, JobState
 from domain.tokens import Principal
-from storage import jobs, owners, quotas, summaries
-from storage.summaries import Gain, ModelName
+from storage import jobs, model_overviews, owners, quotas
+from storage.model_overviews import Gain, ModelName
 
 router = APIRouter(include_in_schema=False)
 
@@ -121,8 +121,8 @@ def find(services: Services, principal: Principal, wanted: Filter) -> Listing:
             limit=_PAGE,
             page_token=wanted.page_token,
         )
-        names = summaries.model_names(session, [job.request.model_digest for job in found])
-        gains = summaries.gains(session, [job.artifact_id for job in found if job.artifact_id])
+        names = model_overviews.model_names(session, [job.request.model_digest for job in found])
+        gains = model_overviews.gains(session, [job.artifact_id for job in found if job.artifact_id])
         living = living_workers(services, session)
         held = quotas.held(session, [job.id for job in found])
     lines = [

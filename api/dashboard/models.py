@@ -20,8 +20,8 @@ from domain import errors
 from domain.artifacts import Artifact, Timing
 from domain.jobs import Job
 from domain.tokens import Principal, Scope
-from storage import deletion, jobs, model_overviews, owners, summaries
-from storage.summaries import Gain
+from storage import deletion, jobs, model_overviews, owners
+from storage.model_overviews import Gain
 
 router = APIRouter(include_in_schema=False)
 
@@ -136,7 +136,7 @@ def _page(
         recent, more = jobs.page(
             session, owner=owners.visible(principal), model_digest=found.digest, limit=_JOBS, page_token=None
         )
-        gains = summaries.gains(session, [job.artifact_id for job in recent if job.artifact_id])
+        gains = model_overviews.gains(session, [job.artifact_id for job in recent if job.artifact_id])
         prospect = deletion.foresee(session, found.digest, owner=owners.visible(principal))
         device_name = devices.names(session)
     return rendering.page(

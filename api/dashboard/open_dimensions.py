@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from api import schemas
-from api.dashboard.numbers import number
+from api.dashboard.formats import number
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ from fastapi import FastAPI
 
 from api.dashboard import assets, compare, docs, error_pages, fleet, job, jobs, models, new_job, records
 from api.dashboard.crowd import Crowd
+from api.dashboard.error_pages import SecurityHeaders
 from api.dashboard.job_curves import Convergence
-from api.dashboard.security import SecurityHeaders
 from api.live.recent import Recent
 
 _MOST_JOBS = 100

@@ -9,7 +9,6 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from api import problems
-from api.documentation import openapi_texts as texts
 from api.transport.credentials import COOKIE
 
 _JSON = "application/json"
@@ -48,8 +47,8 @@ def _once(app: FastAPI) -> Callable[[], dict[str, Any]]:
                     title=app.title,
                     version=app.version,
                     summary=app.summary,
-                    description=texts.DESCRIPTION,
-                    tags=texts.TAGS,
+                    description=DESCRIPTION,
+                    tags=TAGS,
                     license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
                     routes=app.routes,
                 )
@@ -64,7 +63,7 @@ def _completed(schema: dict[str, Any]) -> dict[str, Any]:
     components["schemas"]["Problem"] = problems.Problem.model_json_schema()
     for name in ("HTTPValidationError", "ValidationError"):
         components["schemas"].pop(name, None)
-    for name, examples in texts.EXAMPLES.items():
+    for name, examples in EXAMPLES.items():
         components["schemas"][name]["examples"] = examples
     components["securitySchemes"]["Session"] = {
         "type": "apiKey",
@@ -83,7 +82,7 @@ def _complete(method: str, operation: dict[str, Any]) -> None:
     for parameter in operation.get("parameters", []):
         if "description" not in parameter:
             own = parameter["schema"].pop("description", None)
-            parameter["description"] = own or texts.PARAMETERS[parameter["name"]]
+            parameter["description"] = own or PARAMETERS[parameter["name"]]
         parameter["schema"] = _without_null(parameter["schema"])
     stream = responses.get("200", {}).get("content", {}).get("text/event-stream")
     if stream is not None:
@@ -101,7 +100,7 @@ def _complete(method: str, operation: dict[str, Any]) -> None:
         if status == "429":
             response["headers"] = _RETRY_AFTER
         if response["description"] == _UNTOLD:
-            response["description"] = texts.SUCCESSES[status]
+            response["description"] = SUCCESSES[status]
     operation["responses"] = dict(sorted(responses.items()))
 
 
@@ -121,3 +120,103 @@ def _drop_validation(responses: dict[str, Any]) -> None:
     found = responses.get("422", {}).get("content", {}).get(_JSON, {}).get("schema", {})
     if found.get("$ref", "").endswith("/HTTPValidationError"):
         del responses["422"]
+
+
+DESCRIPTION = """\
+Upload a model, ask for it to be tuned, watch the job, download the bundle.
+
+Every request but `/healthz` and `/readyz` carries `Authorization: Bearer TOKEN`. Times are UTC in ISO 8601,
+durations and latencies seconds, sizes bytes.
+
+**Errors** are problem documents (RFC 9457) with a stable `code`, a `detail` for people and mostly a `hint`;
+`docs/errors.md` lists the codes. What belongs to somebody else does not exist for you: 404.
+
+**Listings** come in pages: pass `next_page_token` of one page as `page_token` of the next, with the same filters.
+What is added meanwhile moves nothing to another page.
+
+**Repeating** is safe: `GET`, `PUT` and `DELETE` by nature, `POST` with an `Idempotency-Key`. The same key with the
+same request gets the same answer for seven days; with another request it is refused (`idempotency_mismatch`). A
+request that failed leaves its key unused. `POST /v1/models:operator` and `POST /v1/jobs/{job_id}:cancel` need none:
+doing them twice is doing them once. Tokens and login links take none, because their secrets are told once.
+
+**Conditional requests**: JSON answers to `GET` carry an `ETag`; send it as `If-None-Match` to get 304 while nothing
+has changed. Bundles never change: their ETag is their sha256, and `Range` and `If-Range` work. `HEAD` answers
+wherever `GET` does.
+
+**Limits**: JSON bodies may have 1 MiB; models as much as the server accepts (2 GiB unless it says otherwise),
+record files 1 GiB. Who asks too often gets 429 with `Retry-After`."""
+
+TAGS = [
+    {"name": "models", "description": "Networks, uploaded as ONNX or as IRModules, and single operators."},
+    {"name": "jobs", "description": "Tuning requests and their whole life."},
+    {"name": "webhooks", "description": "What your server was told of a job's end."},
+    {"name": "artifacts", "description": "Published bundles, and the best one."},
+    {"name": "records", "description": "Every trial's outcome: searched, exported, imported."},
+    {"name": "fleet", "description": "Who works here, on what."},
+    {"name": "access", "description": "Tokens and browser logins."},
+    {"name": "health", "description": "Whether the service lives, is ready, and how it is."},
+]
+
+PARAMETERS = {
+    "artifact": "The artifact's id, or the sha256 digest of its bytes.",
+    "job_id": "The job's id.",
+    "model": "The model's id, or the sha256 digest of its bytes.",
+    "owner": "For admins: whose; all by default.",
+    "state": "The state that the jobs are in.",
+    "token_id": "The token's id.",
+    "name": "The group's name.",
+    "tuner": "The tuner whose records are meant.",
+    "device": "Key of the device, as /v1/devices names it.",
+    "toolchain": "Engine, TVM and LLVM version, as /v1/engines names them.",
+    "precision": "What the build computes with inside.",
+    "job": "Id of the job that measured them.",
+    "format": "json: a page; native: all of them, as TVM's own tools read and write them.",
+}
+"""Of parameters whose routes say nothing, because their names mean the same everywhere."""
+
+SUCCESSES = {
+    "200": "As asked.",
+    "201": "It was made.",
+    "202": "It is taken on; what comes of it is to be seen later.",
+}
+
+EXAMPLES: dict[str, list[dict[str, Any]]] = {
+    "JobDraft": [
+        {
+            "model": "m-0123456789ab",
+            "target": "native",
+            "tuner": "auto",
+            "budget": {"trials": 2000, "seconds": 900},
+            "input_shapes": {"x": [1, 3, 224, 224]},
+            "labels": {"team": "vision"},
+        }
+    ],
+    "OperatorDraft": [
+        {
+            "operator": "conv2d",
+            "shapes": {"x": [1, 64, 56, 56], "w": [64, 64, 3, 3]},
+            "attributes": {"padding": 1},
+        }
+    ],
+    "TokenDraft": [
+        {
+            "name": "CI",
+            "owner": "vision",
+            "scopes": ["read", "submit"],
+            "expires_in_seconds": 7_776_000,
+            "quota": {"running_jobs": 2, "queued_jobs": 20},
+        }
+    ],
+    "Problem": [
+        {
+            "type": "urn:tunesmith:problem:unknown_tuner",
+            "title": "Unknown tuner",
+            "status": 400,
+            "detail": "unknown tuner 'autotvn'",
+            "code": "unknown_tuner",
+            "hint": "Did you mean 'autotvm'?",
+            "details": {"known": ["auto", "autotvm", "ansor", "metaschedule"], "near_matches": ["autotvm"]},
+        }
+    ],
+}
+"""By the schema's name."""

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
+from typing import Any
 
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
-from api.jobs import drafts, hooks, rerunning
+from api.jobs import drafts, fitting
 from api.jobs.drafts import JobDraft
 from api.jobs.requests import job_request
 from api.settings import ApiSettings
-from domain.jobs import Job
+from domain import destinations, signatures, targets
+from domain.destinations import AllowedHosts
+from domain.jobs import AccuracyGate, Job, JobRequest, MeasureOptions, Precision, RunnerKind, TunerOptions
+from domain.models import Model, ModelFormat
 from domain.tokens import Principal
 from domain.webhooks import Webhook
-from storage import idempotency, jobs, webhooks
+from storage import idempotency, jobs, models, owners, webhooks
+from tunesmith.job_draft import WebhookDraft
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,14 +39,14 @@ def create(
     session: Session, draft: JobDraft, principal: Principal, settings: ApiSettings, *, key: str | None, now: datetime
 ) -> Creation:
     """``key``: a request with the same one gets the same job. Raises what is wrong with the request."""
-    whole, model = rerunning.complete(session, draft, principal)
+    whole, model = complete(session, draft, principal)
     request = job_request(whole, model, settings)
-    asked = hooks.asked_for(draft, settings)
+    asked = asked_for(draft, settings)
     owner = principal.owner
 
     def make() -> str:
         job_id = jobs.create(session, request, now=now, owner=owner, token_id=principal.token_id).id
-        webhook = asked or hooks.of_original(session, draft, owner)
+        webhook = asked or of_original(session, draft, owner)
         if webhook:
             webhooks.attach(session, job_id, webhook)
         return job_id
@@ -53,3 +61,100 @@ def create(
 def _said(draft: JobDraft) -> str:
     # With like, what is null and what is not said at all are two things.
     return json.dumps(draft.said if draft.like else drafts.whole(draft), sort_keys=True)
+
+
+def asked_for(draft: JobDraft, settings: ApiSettings) -> Webhook | None:
+    """Raises InvalidWebhook."""
+    return _checked(draft.webhook, AllowedHosts.parse(settings.webhook_hosts)) if draft.webhook else None
+
+
+def of_original(session: Session, draft: JobDraft, owner: str) -> Webhook | None:
+    """That of the job which the new one is like, unless the request says otherwise; another owner's is not called."""
+    if draft.like is None or "webhook" in draft.said:
+        return None
+    return webhooks.of_job(session, draft.like) if jobs.get(session, draft.like).owner == owner else None
+
+
+def _checked(draft: WebhookDraft, allowed: AllowedHosts) -> Webhook:
+    destinations.check_host(destinations.parse(draft.url), allowed)
+    secret = draft.secret or signatures.make_secret()
+    signatures.check_secret(secret)
+    return Webhook(url=draft.url, secret=secret)
+
+
+_AS_THEY_ARE = ("target", "threads", "tuner", "runner", "device", "precision", "bundle_format", "priority", "group")
+
+
+def complete(session: Session, draft: JobDraft, principal: Principal) -> tuple[JobDraft, Model]:
+    """The whole request and its model.
+
+    What the other job says and this one cannot use, such as options of a tuner that it does not ask for, falls away.
+    Raises JobNotFound, ModelNotFound, and RequestValidationError when both together are too much.
+    """
+    if draft.like is None:
+        return draft, owners.model(session, str(draft.model), principal)
+    old = owners.job(session, draft.like, principal).request
+    given = {name: value for name, value in draft.said.items() if name != "like"}
+    model = owners.model(session, draft.model or old.model_digest, principal)
+    inherited = _words(old, models.get(session, old.model_digest))
+    _drop_unusable(inherited, merge(inherited, given), old, model)
+    try:
+        return drafts.ADAPTER.validate_python({**merge(inherited, given), "model": model.digest}), model
+    except ValidationError as error:
+        found = [{**entry, "loc": ("body", *entry["loc"])} for entry in error.errors(include_url=False)]
+        raise RequestValidationError(found) from None
+
+
+def merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Objects field by field; everything else, null too, in place of what was there."""
+    merged = dict(old)
+    for name, value in new.items():
+        was = old.get(name)
+        merged[name] = merge(was, value) if isinstance(was, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _words(request: JobRequest, model: Model) -> dict[str, Any]:
+    """The request as its maker might have written it, without what it leaves to defaults."""
+    options = _changed(request.tuner_options, TunerOptions())
+    if model.facts.format is ModelFormat.IRMODULE:
+        options.pop("rewrite", None)  # was not asked: an IRModule is never rewritten
+    return {
+        **{name: getattr(request, name) for name in _AS_THEY_ARE},
+        "budget": asdict(request.budget),
+        "rpc": asdict(request.rpc) if request.rpc else None,
+        "accuracy": _changed(request.accuracy, AccuracyGate()),
+        "measure": _changed(request.measure, MeasureOptions()),
+        "tuner_options": options,
+        "input_shapes": {name: list(shape) for name, shape in request.input_shapes.items()},
+        "labels": dict(request.labels),
+    }
+
+
+def _changed(value: Any, default: Any) -> dict[str, Any]:
+    return {
+        field.name: getattr(value, field.name)
+        for field in fields(value)
+        if getattr(value, field.name) != getattr(default, field.name)
+    }
+
+
+def _drop_unusable(inherited: dict[str, Any], merged: Mapping[str, Any], old: JobRequest, model: Model) -> None:
+    runner, precision = merged["runner"], merged["precision"]
+    if runner != RunnerKind.RPC:
+        del inherited["rpc"]
+    if runner != RunnerKind.NONE:
+        del inherited["device"]
+    if RunnerKind.NONE in (runner, old.runner):
+        # Such a job has no budget of its own, only the default that nobody asked for.
+        del inherited["budget"], inherited["measure"]
+    if runner == RunnerKind.NONE or precision == Precision.F32:
+        del inherited["accuracy"]
+    if targets.kind_of(str(merged["target"])) == "cuda":
+        inherited.get("measure", {}).pop("enable_cpu_cache_flush", None)
+    options = inherited["tuner_options"]
+    search = (merged["tuner_options"] or {}).get("search") or TunerOptions.search
+    for name in fitting.without_effect(list(options), tuner=str(merged["tuner"]), search=search):
+        del options[name]
+    known = {spec.name for spec in model.facts.inputs}
+    inherited["input_shapes"] = {name: shape for name, shape in inherited["input_shapes"].items() if name in known}

@@ -21,7 +21,6 @@ from pydantic import (
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import CoreSchema, core_schema
 
-from api.jobs import plain_text
 from tunesmith import job_draft
 
 _Label = Annotated[str, StringConstraints(min_length=1, max_length=200)]
@@ -58,7 +57,7 @@ class Draft(BaseModel):
             field = cls.model_fields.get(name)
             if field and bool not in (field.annotation, *get_args(field.annotation)):
                 _number(given)
-        return plain_text.check(value)
+        return check_text(value)
 
 
 class _Job(Draft):
@@ -142,3 +141,26 @@ def whole(draft: JobDraft) -> dict[str, Any]:
     found = asdict(draft)
     del found["said"]
     return found
+
+
+def check_text(value: Any) -> Any:
+    """``value`` itself, of which JSON is made. Raises ValueError for a text in it, or a name, that cannot be stored."""
+    left = [value]
+    while left:
+        found = left.pop()
+        if isinstance(found, str):
+            _check_one(found)
+        elif isinstance(found, dict):
+            left += [*found.keys(), *found.values()]
+        elif isinstance(found, list):
+            left += found
+    return value
+
+
+def _check_one(text: str) -> None:
+    if "\0" in text:
+        raise ValueError("text must not hold NUL characters")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("text must be Unicode; it holds half of a surrogate pair") from None

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 
 from sqlalchemy.orm import Session
 
 from api import schemas
 from api.jobs import placing
 from api.jobs.placing import Place
-from api.jobs.surveying import Survey, Surveyor
 from api.services import Services
 from domain import errors, targets
-from domain.jobs import JobRequest, RunnerKind, Tuner
-from domain.models import Model
+from domain.jobs import JobRequest, Precision, RunnerKind, Tuner
+from domain.models import Model, ModelFormat
+from domain.ports import Canceled
+from domain.records import Place as RecordPlace
 from domain.targets import Toolchain
-from domain.tuning_tasks import Coverage, ExtractedTask, TuningTask
-from storage import records, tuning_tasks, workers
-from tuner import planning
+from domain.tuning_tasks import Coverage, ExtractedTask, TuningTask, key_of
+from storage import records, tuning_tasks, workers, workloads
+from tuner import planning, precisions
+from tuner.extraction import Build, Planner, Questions, questions
 
 
 def make(services: Services, request: JobRequest, model: Model) -> schemas.Plan:
@@ -98,11 +106,7 @@ def _tuner(
     extracted: Sequence[ExtractedTask],
 ) -> schemas.TunerPlan:
     keys = [task.workload_key for task in extracted]
-    identity = {
-        "target": place.target.identity,
-        "device_key": place.device.key,
-        "toolchain": toolchain.identity,
-    }
+    identity = RecordPlace(target=place.target.identity, device_key=place.device.key, toolchain=toolchain.identity)
     budget, cap = request.budget, request.tuner_options.n_trial
     covered = tuning_tasks.coverage(session, keys, **identity)
     planned = planning.plan("plan", extracted, budget, covered=covered, n_trial=cap)
@@ -143,7 +147,7 @@ def _unsupported(failure: errors.TunesmithError | None) -> dict[str, int]:
 
 
 def _failure(error: errors.TunesmithError) -> schemas.Failure:
-    return schemas.Failure(code=error.code, message=error.message, hint=error.hint, details=error.details)
+    return schemas.Failure.model_validate(error, from_attributes=True)
 
 
 def _notes(missing: str | None, place: Place | None, surveys: Sequence[Survey]) -> list[str]:
@@ -160,3 +164,185 @@ def _notes(missing: str | None, place: Place | None, surveys: Sequence[Survey]) 
                 "its tasks may differ."
             )
     return notes
+
+
+_CALLERS = (errors.InvalidRequest, errors.EngineError, errors.Unavailable)
+"""What may go wrong with one engine without making a plan impossible."""
+
+
+@dataclass(kw_only=True)
+class Survey:
+    """One engine's answers."""
+
+    engine: str
+    toolchain: Toolchain | None = None
+    imports: bool | None = None
+    """None when it could not be asked."""
+    failure: errors.TunesmithError | None = None
+    """Why it does not import the model, or could not be asked."""
+    found: dict[Tuner, list[ExtractedTask]] = field(default_factory=dict)
+    failures: dict[Tuner, errors.TunesmithError] = field(default_factory=dict)
+
+
+class Surveyor:
+    """Asks engines about one request. Raises what preparing the model raises, PlannerBusy, and Unavailable when the
+    server stops."""
+
+    def __init__(self, services: Services, request: JobRequest, model: Model, place: Place | None) -> None:
+        self._services = services
+        self._request = request
+        self._model = model
+        self._place = place
+        given = request.input_shapes
+        # As the prepared model has them: every input, all dimensions known by now.
+        self._shapes = {
+            spec.name: given.get(spec.name) or [int(size or 0) for size in spec.shape] for spec in model.facts.inputs
+        }
+
+    def survey(self, tuners: Sequence[Tuner]) -> list[Survey]:
+        """One for each engine of these tuners, in their order."""
+        engines = list(dict.fromkeys(tuner.engine for tuner in tuners))
+        of = {engine: [tuner for tuner in tuners if tuner.engine == engine] for engine in engines}
+        known = {engine: self._known(engine, of[engine]) for engine in engines}
+        if all(survey is not None for survey in known.values()):
+            return [survey for survey in known.values() if survey is not None]
+        with self._slot(), tempfile.TemporaryDirectory(prefix="tunesmith-plan-") as folder:
+            prepared = Path(folder) / f"prepared{self._model.facts.format.suffix}"
+            with self._services.blobs.local(self._model.digest) as path:
+                self._services.planner.prepare(path, self._request.input_shapes, prepared)
+            files = _Files(self._services.planner, prepared, rewrite=self._rewrites)
+            return [known[engine] or self._asked(engine, of[engine], files) for engine in engines]
+
+    def _known(self, engine: str, tuners: Sequence[Tuner]) -> Survey | None:
+        """What is stored, if that answers everything; the engine must have said once which plugins it has."""
+        toolchain = self._place.toolchains.get(engine) if self._place else None
+        plugins = self._services.plugins.get(engine)
+        if toolchain is None or plugins is None:
+            return None
+        survey = Survey(engine=engine, toolchain=toolchain, imports=True)
+        with self._services.database.reading() as session:
+            for tuner in tuners:
+                tasks = workloads.extracted(session, self._key(self._model.digest, toolchain, tuner, plugins))
+                if tasks is None:
+                    return None
+                survey.found[tuner] = tasks
+        return survey
+
+    def _asked(self, engine: str, tuners: Sequence[Tuner], files: _Files) -> Survey:
+        survey = Survey(engine=engine)
+        try:
+            with questions(self._services.planner, engine, self._services.stopping.is_set) as asking:
+                survey.toolchain = _toolchain(asking)
+                self._services.plugins[engine] = [str(plugin) for plugin in asking.hello.get("plugins", [])]
+                checked = asking.check(files.prepared, self._place.target if self._place else None)
+                survey.imports = True
+                tuned = files.for_tuning(asking, checked.lanes)
+                for tuner in tuners:
+                    self._extract(asking, survey, tuner, tuned)
+        except Canceled:
+            raise errors.Unavailable("the server stops") from None
+        except _CALLERS as error:
+            survey.failure = error
+            survey.imports = False if isinstance(error, errors.InvalidRequest) else survey.imports
+        return survey
+
+    def _extract(self, asking: Questions, survey: Survey, tuner: Tuner, model: Path) -> None:
+        if self._place is None or survey.toolchain is None:
+            return
+        plugins = self._services.plugins[survey.engine]
+        with model.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        keys = [self._key(each, survey.toolchain, tuner, plugins) for each in (digest, self._model.digest)]
+        with self._services.database.reading() as session:
+            tasks = workloads.extracted(session, keys[0])
+        definitions: Mapping[str, str] = {}
+        if tasks is None:
+            build = Build(
+                model=model,
+                target=self._place.target.text,
+                threads=self._place.target.threads,
+                precision=self._precision,
+                rewrite=self._rewrites,
+                options=self._request.tuner_options,
+            )
+            try:
+                found = asking.extract(build, tuner)
+            except errors.InvalidRequest as error:
+                survey.failures[tuner] = error
+                return
+            tasks, definitions = list(found.tasks), found.definitions
+        with self._services.database.transaction() as session:
+            for key in keys:
+                workloads.put_extracted(session, key, tasks, now=datetime.now(UTC))
+            workloads.put_many(session, definitions, tuner=tuner.value)
+        survey.found[tuner] = tasks
+
+    @property
+    def _precision(self) -> Precision:
+        """Of ``auto`` f32; of int8, too, whose tasks are those of a network that is quantized when a job begins."""
+        first = precisions.first(self._request)
+        return Precision.F32 if first is Precision.INT8 else first
+
+    @property
+    def _rewrites(self) -> bool:
+        return self._request.tuner_options.rewrite and self._model.facts.format is ModelFormat.ONNX
+
+    def _key(self, digest: str, toolchain: Toolchain, tuner: Tuner, plugins: Sequence[str]) -> str:
+        """By the digest of the file that the engine reads, or of the uploaded model: see ``tuning_tasks.key_of``."""
+        assert self._place is not None  # noqa: S101 - both callers looked
+        return key_of(
+            model_digest=digest,
+            input_shapes=self._shapes,
+            target=self._place.target,
+            toolchain=toolchain,
+            tuner=tuner,
+            precision=self._precision,
+            rewrite=self._rewrites,
+            options=self._request.tuner_options,
+            plugins=plugins,
+        )
+
+    @contextmanager
+    def _slot(self) -> Iterator[None]:
+        if not self._services.plan_slots.acquire(blocking=False):
+            raise errors.PlannerBusy("this server is making as many plans as it may")
+        try:
+            yield
+        finally:
+            self._services.plan_slots.release()
+
+
+class _Files:
+    """The prepared model, and what it is rewritten into for tuned builds, once for each kind of vectors."""
+
+    def __init__(self, planner: Planner, prepared: Path, *, rewrite: bool) -> None:
+        self.prepared = prepared
+        self._planner = planner
+        self._rewrite = rewrite
+        self._rewritten: dict[int, Path] = {}
+
+    def for_tuning(self, asking: Questions, lanes: int | None) -> Path:
+        """As a job does it: a model that cannot be rewritten, or that the engine does not import then, stays."""
+        if not self._rewrite or lanes is None:
+            return self.prepared
+        if lanes not in self._rewritten:
+            self._rewritten[lanes] = self._written(lanes)
+        rewritten = self._rewritten[lanes]
+        try:
+            if rewritten != self.prepared:
+                asking.check(rewritten)
+        except errors.TunesmithError:
+            return self.prepared
+        return rewritten
+
+    def _written(self, lanes: int) -> Path:
+        out = self.prepared.with_name(f"rewritten-{lanes}.onnx")
+        try:
+            return self._planner.rewrite(self.prepared, lanes, out).path or self.prepared
+        except _CALLERS:
+            return self.prepared
+
+
+def _toolchain(asking: Questions) -> Toolchain:
+    facts = asking.hello["toolchain"]
+    return Toolchain(engine=str(facts["engine"]), tvm=str(facts["tvm"]), llvm=str(facts["llvm"]))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeVar
 
-from api.jobs import choices, fitting, shapes
+from api.jobs import fitting, shapes
 from api.jobs.drafts import JobDraft
 from api.settings import ApiSettings
 from domain import errors, targets
+from domain.errors import InvalidRequest
 from domain.jobs import (
     AccuracyGate,
     Budget,
@@ -36,13 +40,13 @@ def job_request(draft: JobDraft, model: Model, settings: ApiSettings) -> JobRequ
         budget=_budget(draft.budget, settings),
         target=targets.check_text(draft.target),
         threads=draft.threads,
-        tuner=choices.member(Tuner, draft.tuner, "tuner", errors.UnknownTuner),
-        runner=choices.member(RunnerKind, draft.runner, "runner", errors.UnknownRunner),
+        tuner=member(Tuner, draft.tuner, "tuner", errors.UnknownTuner),
+        runner=member(RunnerKind, draft.runner, "runner", errors.UnknownRunner),
         rpc=RpcOptions(**asdict(draft.rpc)) if draft.rpc else None,
         device=draft.device,
-        precision=choices.member(Precision, draft.precision, "precision", errors.UnknownPrecision),
+        precision=member(Precision, draft.precision, "precision", errors.UnknownPrecision),
         accuracy=AccuracyGate(**asdict(draft.accuracy)),
-        bundle_format=choices.member(BundleFormat, draft.bundle_format, "bundle_format", errors.InvalidOption),
+        bundle_format=member(BundleFormat, draft.bundle_format, "bundle_format", errors.InvalidOption),
         input_shapes={name: tuple(shape) for name, shape in draft.input_shapes.items()},
         measure=MeasureOptions(**asdict(draft.measure)),
         tuner_options=_tuner_options(draft.tuner_options),
@@ -69,7 +73,7 @@ def _tuner_options(draft: TunerDraft) -> TunerOptions:
     given = _given(draft)
     for option in job_draft.options(TunerDraft):
         if option.choices and option.path in given:
-            choices.known(given[option.path], option.choices, option.path, errors.InvalidOption)
+            known(given[option.path], option.choices, option.path, errors.InvalidOption)
     return TunerOptions(**given)
 
 
@@ -79,3 +83,20 @@ def _budget(draft: BudgetDraft | None, settings: ApiSettings) -> Budget:
     if draft.trials is not None and draft.trials > _MOST_TRIALS:
         raise errors.InvalidBudget(f"a budget of {draft.trials} trials is more than the {_MOST_TRIALS} allowed")
     return Budget(trials=draft.trials, seconds=draft.seconds)
+
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+def member(kind: type[Choice], text: str, noun: str, error: type[InvalidRequest]) -> Choice:
+    """Raises ``error``, with near matches in its details, as ``known`` does."""
+    return kind(known(text, [choice.value for choice in kind], noun, error))
+
+
+def known(text: str, choices: Sequence[str], noun: str, error: type[InvalidRequest]) -> str:
+    if text in choices:
+        return text
+    near = difflib.get_close_matches(text, choices, n=3, cutoff=0.4)
+    hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"Use {' or '.join(map(repr, choices))}."
+    details: dict[str, Any] = {"known": list(choices), "near_matches": near}
+    raise error(f"unknown {noun} {text[:80]!r}", hint=hint, details=details)

@@ -7,8 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from domain import errors
-from domain.models import ModelFacts
-from domain.tensors import TensorSpec
+from domain.models import ModelFacts, TensorSpec
 
 _MOST = 2**31 - 1
 _MOST_ELEMENTS = 2**33

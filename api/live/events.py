@@ -21,7 +21,7 @@ import anyio
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from sqlalchemy.exc import SQLAlchemyError
 
-from domain.events import JobEvent
+from domain.jobs import JobEvent
 from storage import events
 from storage.database import Database
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Generic, TypeVar
 
 import cachetools
+
+from api import schemas
 
 Value = TypeVar("Value")
 
@@ -31,3 +35,14 @@ def _first(key: Hashable, _compute: object) -> Hashable:
 
 def _compute(_key: Hashable, compute: Callable[[], Value]) -> Value:
     return compute()
+
+
+@dataclass(frozen=True)
+class Status:
+    detail: schemas.JobDetail
+    last_event: int
+    """Id of an event that the detail covers, as it covers all before."""
+
+    @cached_property
+    def body(self) -> bytes:
+        return self.detail.model_dump_json().encode()

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, HTTPException, Query, Request, Response
+from fastapi.responses import StreamingResponse
 from sqlalchemy.orm import Session
+from starlette.types import Receive, Scope, Send
 
 from api import problems, schemas, views
 from api.auth import Reader, Submitter
-from api.jobs import choices, shapes
+from api.jobs import requests, shapes
 from api.paging import LimitParam, PageTokenParam
 from api.services import ServicesDep
-from api.transport import downloads
+from api.transport import conditional
 from domain import errors, targets
 from domain.artifacts import Artifact
 from domain.jobs import Precision
@@ -50,7 +54,7 @@ def listing(
 ) -> schemas.ArtifactPage:
     """The published bundles, newest first."""
     if precision is not None:
-        choices.known(precision, _PUBLISHED, "precision", errors.UnknownPrecision)
+        requests.known(precision, _PUBLISHED, "precision", errors.UnknownPrecision)
     with services.database.reading() as session:
         found, following = artifacts.page(
             session,
@@ -89,7 +93,7 @@ def download(services: ServicesDep, principal: Reader, request: Request, artifac
     with services.database.reading() as session:
         found = owners.artifact(session, artifact, principal)
     file = services.blobs.open(found.digest)
-    return downloads.respond(request, file, digest=found.digest, size=found.size_bytes, file_name=f"{found.id}.tar")
+    return respond(request, file, digest=found.digest, size=found.size_bytes, file_name=f"{found.id}.tar")
 
 
 @router.delete(
@@ -144,7 +148,7 @@ def best(
 ) -> schemas.Best:
     """The verified bundle of this model, target and precision with the smallest median latency."""
     wanted_shapes = shapes.parse(input_shape or [])
-    wanted_precision = choices.member(Precision, precision, "precision", errors.UnknownPrecision)
+    wanted_precision = requests.member(Precision, precision, "precision", errors.UnknownPrecision)
     with services.database.reading() as session:
         digest = owners.model(session, model, principal).digest
         wanted = _target(session, target) if target else None
@@ -188,3 +192,72 @@ def _why(found: Artifact, target: str | None, device: str | None) -> str:
         f"Of this model's verified {found.precision} artifacts{scope} it has the smallest median: {median:.3f} ms "
         f"({found.report.published} on {found.device_key}{', for ' if made_for else ''}{made_for})."
     )
+
+
+_CHUNK = 256 * 1024
+_FOR_EVER = "private, max-age=31536000, immutable"
+"""An address names the bytes' digest: there will never be others behind it."""
+_ONE_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+
+
+def respond(request: Request, file: BinaryIO, *, digest: str, size: int, file_name: str) -> Response:
+    """Closes ``file`` in the end. Several ranges at once are answered with the whole, as the RFC allows."""
+    etag = f'"{digest}"'
+    headers = {
+        "ETag": etag,
+        "Accept-Ranges": "bytes",
+        "Cache-Control": _FOR_EVER,
+        "Vary": "Authorization, Cookie",
+        "Content-Disposition": f'attachment; filename="{file_name}"',
+    }
+    if conditional.etag_matches(request.headers.get("if-none-match", ""), etag):
+        file.close()
+        return Response(status_code=304, headers=headers)
+    part = _range(request, etag, size)
+    if part == ():
+        file.close()
+        raise HTTPException(
+            416, f"the artifact has {size} bytes", headers={"Content-Range": f"bytes */{size}", "ETag": etag}
+        )
+    first, last = part or (0, size - 1)
+    headers["Content-Length"] = str(last - first + 1)
+    if part:
+        headers["Content-Range"] = f"bytes {first}-{last}/{size}"
+    return _FilePart(file, first, last, status_code=206 if part else 200, headers=headers)
+
+
+class _FilePart(StreamingResponse):
+    """Closes the file whatever ends it: the last byte, a reader that went away, or a HEAD."""
+
+    media_type = "application/x-tar"
+
+    def __init__(self, file: BinaryIO, first: int, last: int, *, status_code: int, headers: dict[str, str]) -> None:
+        super().__init__(_read(file, first, last), status_code=status_code, headers=headers)
+        self._file = file
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._file:
+            await super().__call__(scope, receive, send)
+
+
+def _range(request: Request, etag: str, size: int) -> tuple[int, int] | tuple[()] | None:
+    """First and last byte; None for the whole, and the empty tuple for a range that does not exist."""
+    match = _ONE_RANGE.fullmatch(request.headers.get("range", "").replace(" ", ""))
+    if match is None or match.group(0) == "bytes=-" or request.headers.get("if-range", etag) != etag:
+        return None
+    first, last = match.groups()
+    if not first:
+        wanted = min(int(last), size)
+        return (size - wanted, size - 1) if wanted else ()
+    start, end = int(first), min(int(last or size), size - 1)
+    if last and int(last) < start:
+        return None
+    return (start, end) if start < size else ()
+
+
+def _read(file: BinaryIO, first: int, last: int) -> Iterator[bytes]:
+    file.seek(first)
+    left = last - first + 1
+    while left > 0 and (chunk := file.read(min(_CHUNK, left))):
+        left -= len(chunk)
+        yield chunk

@@ -11,11 +11,10 @@ from api import schemas, views
 from api.auth import Reader
 from api.paging import MOST_ENTRIES, LimitParam, PageTokenParam
 from api.services import Services, ServicesDep
-from domain import fleet as domain_fleet
 from domain import release, targets
 from domain.targets import Device
-from domain.workers import Worker
-from storage import owners, quarantine, statements, workers
+from domain.workers import Worker, doubts
+from storage import owners, statements, workers
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
 
@@ -32,7 +31,7 @@ def list_workers(
         living = workers.known(session, seen_since=since)
     return schemas.Workers(
         workers=[views.worker(worker, alive=worker.last_seen_at >= since, jobs=own) for worker in known],
-        warnings=[views.doubt(one) for one in domain_fleet.doubts(living, version=release.VERSION)],
+        warnings=[views.doubt(one) for one in doubts(living, version=release.VERSION)],
         next_page_token=following,
     )
 
@@ -50,7 +49,7 @@ def list_devices(services: ServicesDep, principal: Reader) -> schemas.Devices:
             devices[device.key] = device
             count[device.key] += 1
     with services.database.reading() as session:
-        aside = quarantine.active(session, statements.now(session))
+        aside = workers.quarantined(session, statements.now(session))
         own = owners.jobs_of(session, [one.job_id for one in aside], principal)
     return schemas.Devices(
         devices=[

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from collections.abc import Callable
 
-from api import problems, readiness, schemas
-from api.services import ServicesDep
+from fastapi import APIRouter, Request
+from sqlalchemy.exc import SQLAlchemyError
+
+from api import problems, schemas
+from api.services import Services, ServicesDep
+from domain import errors
 
 router = APIRouter(tags=["health"])
+_OK = "ok"
 
 
 @router.get("/healthz", operation_id="liveness", response_model=schemas.Health)
@@ -19,4 +24,54 @@ def healthz(request: Request) -> schemas.Health:
 @router.get("/readyz", operation_id="readiness", response_model=schemas.Readiness, responses=problems.responses(503))
 def readyz(services: ServicesDep) -> schemas.Readiness:
     """Whether the service can do its work now; if not, the problem's `details.checks` name what is missing."""
-    return schemas.Readiness(status="ready", checks=readiness.check(services))
+    return schemas.Readiness(status="ready", checks=_check(services))
+
+
+def _check(services: Services) -> dict[str, str]:
+    """``ok`` for each. Raises NotReady, whose details say of each that is not what is wrong with it."""
+    found = {name: _asked(ask, services) for name, ask in _CHECKS.items()}
+    missing = [name for name, state in found.items() if state != _OK]
+    if missing:
+        raise errors.NotReady(f"not ready: {', '.join(missing)}", details={"checks": found})
+    return found
+
+
+def _asked(ask: Callable[[Services], None], services: Services) -> str:
+    try:
+        ask(services)
+    except errors.TunesmithError as error:
+        return error.message
+    return _OK
+
+
+def _database(services: Services) -> None:
+    try:
+        services.database.ping()
+    except SQLAlchemyError as error:
+        raise errors.Unavailable("the database does not answer") from error
+
+
+def _broker(services: Services) -> None:
+    try:
+        services.publisher.check()
+    except errors.BrokerUnavailable as error:
+        # Its message may name hosts, and this answer is for everyone.
+        raise errors.BrokerUnavailable("the broker does not answer") from error
+
+
+def _blobs(services: Services) -> None:
+    # What is wrong is said in words that name no host: this answer is for everyone.
+    services.blobs.check()
+
+
+def _running(services: Services) -> None:
+    if services.stopping.is_set():
+        raise errors.Unavailable("the server is stopping")
+
+
+_CHECKS: dict[str, Callable[[Services], None]] = {
+    "database": _database,
+    "broker": _broker,
+    "blobs": _blobs,
+    "server": _running,
+}

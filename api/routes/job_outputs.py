@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from fastapi.sse import EventSourceResponse
 
-from api import problems, report_schemas, views
+from api import problems, schemas, views
 from api.auth import Reader, is_still_valid
 from api.records import record_files
 from api.services import Services, ServicesDep
@@ -140,10 +140,10 @@ def native_records(services: ServicesDep, job: _JobDep) -> Response:
 @router.get(
     "/report",
     operation_id="get_job_report",
-    response_model=report_schemas.Report,
+    response_model=schemas.Report,
     responses=problems.responses(404, 409),
 )
-def report(services: ServicesDep, job: _JobDep) -> report_schemas.Report:
+def report(services: ServicesDep, job: _JobDep) -> schemas.Report:
     """The comparison of reference, untuned and tuned that the job ended with."""
     if not job.state.is_final:
         raise errors.JobNotFinished(f"job {job.id} is still {job.state}: it has no report yet")
@@ -153,7 +153,7 @@ def report(services: ServicesDep, job: _JobDep) -> report_schemas.Report:
         raise errors.ArtifactNotFound(
             f"job {job.id} has {job.state} and published nothing", hint=f"See why: tunesmith status {job.id}."
         )
-    return views.report(artifact.report)
+    return views.made(schemas.Report, artifact.report)
 
 
 def read_log(services: Services, job_id: str, offset: int | None) -> tuple[int, bytes]:

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import logging
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
+from pydantic import AfterValidator, AwareDatetime, Field
 from sqlalchemy.orm import Session
 
 from api import problems, schemas, views
 from api.auth import KeyHeader, Reader, Submitter
-from api.jobs import creating, hooks, planning, rerunning
+from api.jobs import creating, planning
 from api.jobs.drafts import JobBody
-from api.jobs.job_queries import JobQuery
 from api.jobs.requests import job_request
-from api.live.status import Status
+from api.live.recent import Status
+from api.paging import Listed
 from api.services import Services, ServicesDep
 from domain import errors
-from domain.jobs import Job, JobState, Stage
+from domain.jobs import Job, JobState, Stage, Tuner
 from domain.tokens import Principal
 from domain.workers import Worker
 from storage import (
     events,
-    glances,
     idempotency,
+    job_queries,
     jobs,
     models,
     owners,
@@ -37,7 +38,7 @@ from storage import (
     webhooks,
     workers,
 )
-from storage.glances import Glance
+from storage.job_queries import Glance
 
 logger = logging.getLogger(__name__)
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -71,9 +72,9 @@ def plan(services: ServicesDep, principal: Submitter, draft: JobBody) -> schemas
 
     The first plan of a model takes as long as importing it and finding its tasks, which the job then need not do again.
     """
-    hooks.asked_for(draft, services.settings)
+    creating.asked_for(draft, services.settings)
     with services.database.reading() as session:
-        whole, model = rerunning.complete(session, draft, principal)
+        whole, model = creating.complete(session, draft, principal)
     return planning.make(services, job_request(whole, model, services.settings), model)
 
 
@@ -133,7 +134,7 @@ def one(services: Services, principal: Principal, job_id: str) -> schemas.JobDet
 def glance(services: Services, principal: Principal, job_id: str) -> Glance:
     """Raises JobNotFound, also of a job that is another owner's."""
     with services.database.reading() as session:
-        found = glances.of_job(session, job_id)
+        found = job_queries.glance(session, job_id)
     if not principal.sees_all and found.owner != principal.owner:
         raise errors.JobNotFound(f"there is no job {job_id[:80]!r}")
     return found
@@ -255,3 +256,40 @@ def parse_label(text: str) -> tuple[str, str]:
     if not equals or not name:
         raise errors.InvalidRequest(f"label {text[:80]!r} is not of the form NAME=VALUE")
     return name, value
+
+
+_AT = "2026-01-31T12:00:00Z"
+
+
+def _in_utc(value: datetime) -> datetime:
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("this time does not exist in UTC") from None
+
+
+_Instant = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+
+
+class JobQuery(Listed):
+    """Everything that is given must hold."""
+
+    owner: str | None = Field(default=None, max_length=100, description="For admins: whose; all by default.")
+    state: JobState | None = None
+    model: str | None = Field(default=None, max_length=200, description="Id or digest.")
+    label: str | None = Field(default=None, max_length=500, description="NAME=VALUE.", examples=["team=vision"])
+    group: str | None = Field(default=None, max_length=200, description="The group that the jobs were created in.")
+    target: str | None = Field(
+        default=None,
+        max_length=1000,
+        description="As it was asked for, or as a worker resolved it; without a thread count any will do.",
+        examples=["llvm -mcpu=znver3"],
+    )
+    tuner: Tuner | None = Field(default=None, description="As it was asked for.")
+    created_after: _Instant | None = Field(default=None, description="Then or later.", examples=[_AT])
+    created_before: _Instant | None = Field(default=None, description="Earlier.", examples=[_AT])
+    text: str | None = Field(
+        default=None,
+        max_length=200,
+        description="Part of the model's name, the group or a label's value, or the beginning of the job's id.",
+    )

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from api import access_schemas, problems
+from api import problems, schemas
 from api.auth import PrincipalDep
 from api.services import Services, ServicesDep
 from api.transport.credentials import COOKIE, LOGIN_PATH, count_failure, own_token, refuse_other_sites
@@ -32,17 +32,17 @@ _CONFIRM = (
     "/v1/login-links",
     operation_id="create_login_link",
     status_code=201,
-    response_model=access_schemas.LoginLink,
+    response_model=schemas.LoginLink,
     responses=problems.responses(400, 401, 403, 429, 500),
 )
-def make_link(request: Request, services: ServicesDep, principal: PrincipalDep) -> access_schemas.LoginLink:
+def make_link(request: Request, services: ServicesDep, principal: PrincipalDep) -> schemas.LoginLink:
     """An address for a browser that works once, within ten minutes; what it may then do is what the caller may."""
     with services.database.transaction() as session:
         code, expires_at = browser_sessions.make_link(
             session, token_id=principal.token_id, own_token=own_token(services), now=datetime.now(UTC)
         )
     url = f"{str(request.base_url).rstrip('/')}{LOGIN_PATH}?code={quote(code)}"
-    return access_schemas.LoginLink(url=url, expires_at=expires_at)
+    return schemas.LoginLink(url=url, expires_at=expires_at)
 
 
 @router.get(

@@ -9,7 +9,7 @@ from typing import Annotated
 import anyio
 from fastapi import APIRouter, Query, Request, Response
 
-from api import allowances, keeping, problems, schemas, views
+from api import keeping, problems, schemas, views
 from api.auth import Reader, Submitter
 from api.paging import LimitParam, PageTokenParam
 from api.services import ServicesDep
@@ -67,7 +67,7 @@ async def upload(
             f"the model has {announced} bytes; {limit} are accepted", details={"limit_bytes": limit}
         )
     if announced:
-        await anyio.to_thread.run_sync(allowances.check_announced, services, principal, announced)
+        await anyio.to_thread.run_sync(keeping.check_announced, services, principal, announced)
     stream = request.stream()
     async with services.uploads.one(principal.owner) as limiter:
         model, created = await anyio.to_thread.run_sync(

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from api import problems
+from api import problems, views
 from api.auth import KeyHeader, Reader, Submitter
 from api.paging import LimitParam, PageTokenParam
 from api.records import origins, record_files
@@ -237,32 +237,13 @@ async def _receive(stream: AsyncIterator[bytes], file: IO[bytes], limiter: anyio
 
 
 def _imported(report: record_files.Imported) -> Imported:
-    return Imported(
-        imported=report.imported,
-        known_already=report.known_already,
-        refused_count=report.refused_count,
-        refused=[Refusal(file=one.file, line=one.line, reason=one.reason) for one in report.refused],
-        places=[
-            Place(target=target, device_key=device, toolchain=toolchain, records=count)
-            for (target, device, toolchain), count in report.places.most_common()
-        ],
-    )
+    places = [
+        Place(target=target, device_key=device, toolchain=toolchain, records=count)
+        for (target, device, toolchain), count in report.places.most_common()
+    ]
+    return views.made(Imported, report, places=places)
 
 
 def _view(record: domain_records.Record, own: Collection[str]) -> Record:
     is_told = record.job_id in own or record.job_id.startswith(IMPORTED)
-    return Record(
-        workload_key=record.key.workload_key,
-        target=record.key.target,
-        device_key=record.key.device_key,
-        toolchain=record.key.toolchain,
-        tuner=record.tuner,
-        schedule=record.schedule,
-        latencies=list(record.latencies),
-        latency=record.latency,
-        error=record.error,
-        error_message=record.error_message,
-        trial_number=record.trial_number,
-        job=record.job_id if is_told else None,
-        finished_at=record.finished_at,
-    )
+    return views.made(Record, record.key, record, latency=record.latency, job=record.job_id if is_told else None)

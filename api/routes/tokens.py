@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from pydantic import AwareDatetime, Field, StringConstraints
 
-from api import access_schemas, problems
+from api import problems, schemas, views
 from api.auth import Admin, PrincipalDep
 from api.jobs.drafts import Draft
 from api.paging import LimitParam, PageTokenParam
@@ -56,10 +55,10 @@ class TokenDraft(Draft):
     "",
     operation_id="create_token",
     status_code=201,
-    response_model=access_schemas.NewToken,
+    response_model=schemas.NewToken,
     responses=problems.responses(413),
 )
-def create(services: ServicesDep, principal: Admin, draft: TokenDraft) -> access_schemas.NewToken:
+def create(services: ServicesDep, principal: Admin, draft: TokenDraft) -> schemas.NewToken:
     """Make a token. This answer is the only place where its text ever stands."""
     now = datetime.now(UTC)
     with services.database.transaction() as session:
@@ -72,57 +71,55 @@ def create(services: ServicesDep, principal: Admin, draft: TokenDraft) -> access
             expires_at=_expiry(draft, now),
             now=now,
         )
-    return access_schemas.NewToken(**_view(token, now).model_dump(), token=text)
+    return schemas.NewToken(**_view(token, now).model_dump(), token=text)
 
 
-@router.get("", operation_id="list_tokens", response_model=access_schemas.TokenPage)
+@router.get("", operation_id="list_tokens", response_model=schemas.TokenPage)
 def listing(
     services: ServicesDep,
     _principal: Admin,
     owner: Annotated[str | None, Query(max_length=100)] = None,
     limit: LimitParam = 50,
     page_token: PageTokenParam = None,
-) -> access_schemas.TokenPage:
+) -> schemas.TokenPage:
     """Every token there ever was, newest first."""
     with services.database.reading() as session:
         found, following = tokens.page(session, owner=owner, limit=limit, page_token=page_token)
     now = datetime.now(UTC)
-    return access_schemas.TokenPage(tokens=[_view(token, now) for token in found], next_page_token=following)
+    return schemas.TokenPage(tokens=[_view(token, now) for token in found], next_page_token=following)
 
 
-@router.get("/self", operation_id="get_own_token", response_model=access_schemas.Caller)
-def own(services: ServicesDep, principal: PrincipalDep) -> access_schemas.Caller:
+@router.get("/self", operation_id="get_own_token", response_model=schemas.Caller)
+def own(services: ServicesDep, principal: PrincipalDep) -> schemas.Caller:
     """Who the caller is to this service, what that may do, and how much of its quota is used. Needs no scope."""
     token_id = principal.token_id
     with services.database.reading() as session:
         token = tokens.get(session, token_id) if token_id else None
-        usage = access_schemas.Usage(
+        usage = schemas.Usage(
             running_jobs=quotas.jobs_of(session, token_id, *quotas.RUNNING),
             queued_jobs=quotas.jobs_of(session, token_id, JobState.QUEUED),
             stored_bytes=quotas.stored_bytes(session, principal.owner),
         )
-    return access_schemas.Caller(
+    return schemas.Caller(
         owner=principal.owner,
         scopes=sorted(principal.scopes),
-        quota=access_schemas.Quota(**asdict(principal.quota)),
+        quota=views.made(schemas.Quota, principal.quota),
         usage=usage,
         token=_view(token, datetime.now(UTC)) if token else None,
     )
 
 
-@router.get(
-    "/{token_id}", operation_id="get_token", response_model=access_schemas.Token, responses=problems.responses(404)
-)
-def one(services: ServicesDep, _principal: Admin, token_id: str) -> access_schemas.Token:
+@router.get("/{token_id}", operation_id="get_token", response_model=schemas.Token, responses=problems.responses(404))
+def one(services: ServicesDep, _principal: Admin, token_id: str) -> schemas.Token:
     """One token."""
     with services.database.reading() as session:
         return _view(tokens.get(session, token_id), datetime.now(UTC))
 
 
 @router.delete(
-    "/{token_id}", operation_id="revoke_token", response_model=access_schemas.Token, responses=problems.responses(404)
+    "/{token_id}", operation_id="revoke_token", response_model=schemas.Token, responses=problems.responses(404)
 )
-def revoke(services: ServicesDep, _principal: Admin, token_id: str) -> access_schemas.Token:
+def revoke(services: ServicesDep, _principal: Admin, token_id: str) -> schemas.Token:
     """Refuse the token from now on, and the browser sessions that came from it. Its jobs go on."""
     now = datetime.now(UTC)
     with services.database.transaction() as session:
@@ -144,16 +141,6 @@ def _expiry(draft: TokenDraft, now: datetime) -> datetime | None:
     return draft.expires_at
 
 
-def _view(token: Token, now: datetime) -> access_schemas.Token:
-    return access_schemas.Token(
-        id=token.id,
-        name=token.name,
-        owner=token.owner,
-        scopes=sorted(token.scopes),
-        quota=access_schemas.Quota(**asdict(token.quota)),
-        created_at=token.created_at,
-        expires_at=token.expires_at,
-        last_used_at=token.last_used_at,
-        revoked_at=token.revoked_at,
-        active=token.revoked_at is None and (token.expires_at is None or token.expires_at > now),
-    )
+def _view(token: Token, now: datetime) -> schemas.Token:
+    active = token.revoked_at is None and (token.expires_at is None or token.expires_at > now)
+    return views.made(schemas.Token, token, scopes=sorted(token.scopes), active=active)

@@ -1,13 +1,14 @@
-"""Refuse large bodies of everything but uploads, which count for themselves while they stream."""
+"""Refuse requests before anything of them is read: those that are too large, or that name no address."""
 
 from __future__ import annotations
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from api import problems
+from api.transport import Layer
 
 MOST_BYTES = 1024 * 1024
 _MOST_DIGITS = 18
@@ -15,12 +16,11 @@ _UPLOADS = ("/v1/records",)
 """Paths whose POST streams too."""
 
 
-class BodyLimit:
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+class BodyLimit(Layer):
+    """For everything but uploads, which count for themselves while they stream."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] == "PUT" or scope["path"] in _UPLOADS:
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "PUT" or scope["path"] in _UPLOADS:
             await self._app(scope, receive, send)
             return
         if announced(Headers(scope=scope)) > MOST_BYTES:
@@ -48,3 +48,14 @@ def announced(headers: Headers) -> int:
 
 def _too_large() -> HTTPException:
     return HTTPException(413, f"the request body is larger than {MOST_BYTES} bytes")
+
+
+class PlainAddresses(Layer):
+    """Refuses a NUL: no name has one, and PostgreSQL takes none, so it would fail further inside."""
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+            error = HTTPException(400, "the address holds a NUL character")
+            await problems.http_error(Request(scope), error)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)

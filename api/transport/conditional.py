@@ -1,12 +1,20 @@
-"""An ETag for every JSON answer to a GET, 304 where the caller has it already, and Cache-Control for all others."""
+"""An ETag for every JSON answer to a GET, 304 where the caller has it already, and Cache-Control for all others.
+
+HEAD wherever GET is, with the same headers and no body. Login links apart, which a look would use up.
+"""
 
 from __future__ import annotations
 
+import hashlib
+
+import anyio
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from api.transport import etags
+from api.transport import Layer
+from api.transport.credentials import LOGIN_PATH
 
+_DIGITS = 32
 _JSON = "application/json"
 _REVALIDATED = "private, no-cache"
 _KEPT_NOWHERE = "no-store"
@@ -14,16 +22,10 @@ _KEPT_NOWHERE = "no-store"
 _OF_A_BODY = ("content-length", "content-type")
 
 
-class ConditionalAnswers:
+class ConditionalAnswers(Layer):
     """The tag is the digest of the answer's own bytes: strong, and nobody can forget to change it."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         given = ", ".join(Headers(scope=scope).getlist("if-none-match"))
         answer = _Answer(send, given, wants_tag=scope["method"] == "GET")
         await self._app(scope, receive, answer)
@@ -60,13 +62,52 @@ def _can_be_tagged(status: int, headers: Headers) -> bool:
 
 def _tagged(start: Message, body: Message, if_none_match: str) -> Message:
     headers = MutableHeaders(scope=start)
-    etag = etags.of(body["body"])
+    etag = etag_of(body["body"])
     headers["ETag"] = etag
     headers["Cache-Control"] = _REVALIDATED
     headers.add_vary_header("Authorization, Cookie")
-    if not etags.matches(if_none_match, etag):
+    if not etag_matches(if_none_match, etag):
         return body
     start["status"] = 304
     for name in _OF_A_BODY:
         del headers[name]
     return {**body, "body": b""}
+
+
+def etag_of(content: bytes) -> str:
+    return f'"{hashlib.sha256(content).hexdigest()[:_DIGITS]}"'
+
+
+def etag_matches(if_none_match: str, etag: str) -> bool:
+    """If-None-Match compares weakly: W/ makes no difference."""
+    listed = [entry.strip().removeprefix("W/") for entry in if_none_match.split(",")]
+    return etag in listed or if_none_match.strip() == "*"
+
+
+_END: Message = {"type": "http.response.body", "body": b"", "more_body": False}
+
+
+class HeadAsGet(Layer):
+    """Asks the application for GET and ends it once the headers are known: a stream would go on for nobody."""
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "HEAD" or scope["path"] == LOGIN_PATH:
+            await self._app(scope, receive, send)
+            return
+        scope["method"] = "GET"
+        with anyio.CancelScope() as running:
+            ended = False
+
+            async def headers_only(message: Message) -> None:
+                nonlocal ended
+                if message["type"] == "http.response.start":
+                    await send(message)
+                    if "content-length" in Headers(raw=message["headers"]):
+                        return
+                if not ended:
+                    ended = True
+                    await send(_END)
+                    if message.get("more_body", message["type"] == "http.response.start"):
+                        running.cancel()
+
+            await self._app(scope, receive, headers_only)

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api import problems
+from api.transport import Layer
 from domain import errors
 from domain.tokens import Principal
 
@@ -70,15 +71,15 @@ class Buckets:
         return min(float(self._burst), level + (now - at) * self._per_second)
 
 
-class RateLimit:
+class RateLimit(Layer):
     """Behind ``Credentials``, which finds out who calls. A stream of events counts once, when it is opened."""
 
     def __init__(self, app: ASGIApp, buckets: Buckets) -> None:
-        self._app = app
+        super().__init__(app)
         self._buckets = buckets
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not scope["path"].startswith(_UNLIMITED):
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not scope["path"].startswith(_UNLIMITED):
             seconds = self._buckets.take(key(scope))
             if seconds:
                 await problems.tunesmith_error(Request(scope), exceeded(seconds))(scope, receive, send)

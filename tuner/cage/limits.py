@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from configuration import secret_files
+from configuration import settings
 from domain import errors
 from tuner.catalogue import PROGRAM
 
@@ -119,7 +119,7 @@ def hideable(folder: Path, *needed: Path) -> tuple[str, ...]:
 def _database(outer: Mapping[str, str]) -> list[str]:
     """The files of a SQLite database that is elsewhere than in the home folder."""
     try:
-        url = secret_files.given("TUNESMITH_DATABASE_URL", outer) or ""
+        url = settings.given("TUNESMITH_DATABASE_URL", outer) or ""
     except errors.ConfigurationError:
         # Nothing opened a database by it, then.
         return []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tunesmith import job_draft
-from tunesmith.cli import completion, connecting, options, output, reports, watching
+from tunesmith.cli import connecting, options, output, reports
 
 if TYPE_CHECKING:
     from tunesmith.jobs import Job
@@ -65,16 +65,14 @@ def register(app: typer.Typer) -> None:
 def jobs(
     state: Annotated[
         str | None,
-        typer.Option(
-            help="queued, running, canceling, succeeded, failed or canceled.", autocompletion=completion.states
-        ),
+        typer.Option(help="queued, running, canceling, succeeded, failed or canceled.", autocompletion=options.states),
     ] = None,
     model: Annotated[str | None, typer.Option(help="Id or digest of a model.")] = None,
     group: Annotated[str | None, typer.Option(metavar="NAME", help="Only jobs of this group.")] = None,
     label: Annotated[str | None, typer.Option(metavar="NAME=VALUE", help="Only jobs with this label.")] = None,
     target: Annotated[str | None, typer.Option(help="As it was asked for, or as a worker resolved it.")] = None,
     tuner: Annotated[
-        str | None, typer.Option(help="As it was asked for.", autocompletion=completion.among(job_draft.TUNERS))
+        str | None, typer.Option(help="As it was asked for.", autocompletion=options.among(job_draft.TUNERS))
     ] = None,
     text: Annotated[str | None, typer.Option(help="Part of the model's name, the group or a label's value.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Most jobs to list.")] = 50,
@@ -139,7 +137,7 @@ def status(
     with connecting.client() as client:
         found = client.job(job)
         if watch:
-            watching.until_finished(found)
+            connecting.until_finished(found)
         if as_json:
             output.document(found.refresh().data)
         else:
@@ -187,7 +185,7 @@ def _print(text: str) -> None:
 
 def cancel(
     job: Annotated[
-        str | None, typer.Argument(metavar="JOB", help="Id of a job.", autocompletion=completion.jobs)
+        str | None, typer.Argument(metavar="JOB", help="Id of a job.", autocompletion=options.job_ids)
     ] = None,
     group: Annotated[str | None, typer.Option(metavar="NAME", help="Every job of this group in its place.")] = None,
     as_json: options.Json = False,

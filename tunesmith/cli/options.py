@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
 
-from tunesmith.cli import completion
+STATES = ("queued", "running", "canceling", "succeeded", "failed", "canceled")
+_SECONDS = 1.0
+_MOST = 50
+
+
+def job_ids(incomplete: str) -> list[tuple[str, str]]:
+    """Ids of the latest jobs with what they are about; none when no server answers quickly."""
+    from tunesmith.client import Client
+
+    try:
+        with Client(retries=0, seconds=_SECONDS) as client:
+            latest = [job.data for job in itertools.islice(client.jobs(), _MOST)]
+    except Exception:  # noqa: BLE001 - whatever is wrong, a half-typed line is no place to tell
+        return []
+    found = [job for job in latest if job["id"].startswith(incomplete)]
+    return [(job["id"], f"{job['state']}, {job['model_name']} for {job['target']}") for job in found]
+
+
+def states(incomplete: str) -> list[str]:
+    return among(STATES)(incomplete)
+
+
+def among(words: Sequence[str]) -> Callable[[str], list[str]]:
+    def offered(incomplete: str) -> list[str]:
+        return [word for word in words if word.startswith(incomplete)]
+
+    return offered
+
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 JobId = Annotated[
     str,
-    typer.Argument(metavar="JOB", help="Id of a job, as `jobs` lists them.", autocompletion=completion.jobs),
+    typer.Argument(metavar="JOB", help="Id of a job, as `jobs` lists them.", autocompletion=job_ids),
 ]
 Output = Annotated[
     str | None,

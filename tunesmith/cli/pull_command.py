@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tunesmith import errors
-from tunesmith.cli import completion, connecting, options, output
+from tunesmith.cli import connecting, options, output
 
 if TYPE_CHECKING:
     from tunesmith.artifacts import Artifact
     from tunesmith.client import Client
-    from tunesmith.lockfile import Entry, Question
-    from tunesmith.pulling import Found
+    from tunesmith.lockfile import Entry, Found, Question
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _ANOTHER = (
@@ -53,7 +52,7 @@ class _Locking:
 def pull(
     job: Annotated[
         str | None,
-        typer.Argument(metavar="JOB", help="Id of a job that has succeeded.", autocompletion=completion.jobs),
+        typer.Argument(metavar="JOB", help="Id of a job that has succeeded.", autocompletion=options.job_ids),
     ] = None,
     model: Annotated[
         str | None, typer.Option(metavar="FILE|DIGEST", help="The best bundle of this model, whichever job made it.")
@@ -166,14 +165,14 @@ def _of_job(job: str, to: str | None, locking: _Locking) -> dict[str, Any]:
 def _best(
     model: str, wanted: dict[str, Any], toolchain: str | None, to: str | None, locking: _Locking
 ) -> dict[str, Any]:
-    from tunesmith import pulling
+    from tunesmith import lockfile
     from tunesmith.lockfile import Question
 
     with connecting.client() as client:
         question = Question(model=_digest(model, client), **wanted)
         held = _held(locking.file, question)
         with _missing(locking):
-            found = pulling.best(client, question, toolchain=toolchain, held=None if locking.update else held)
+            found = lockfile.best(client, question, toolchain=toolchain, held=None if locking.update else held)
         result = _taken(found.artifact, question, to, locking, held=held)
     return result | {"faster_elsewhere": _elsewhere(found)}
 
@@ -211,14 +210,14 @@ def _taken(
     artifact: Artifact, question: Question, to: str | None, locking: _Locking, *, held: Entry | None
 ) -> dict[str, Any]:
     """Checks what was found against what is locked, has it downloaded, and locks it."""
-    from tunesmith import downloads, lockfile, pulling
+    from tunesmith import downloads, lockfile
 
     now = lockfile.Entry.of(question, artifact)
     if held and held.sha256 == now.sha256:
         # Who may not see the job would take it out of the file, and the next one put it in again.
         now = replace(now, job=held.job)
     if held and locking.limit is not None and not locking.update:
-        pulling.check_speed(held, now, locking.limit)
+        lockfile.check_speed(held, now, locking.limit)
     path = _place(to, artifact.id)
     is_there = downloads.is_there(path, artifact.digest)
     if not is_there:
@@ -315,9 +314,9 @@ def _show(result: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _changes(held: Entry, now: Entry | None) -> None:
-    from tunesmith import pulling
+    from tunesmith import lockfile
 
-    slower = pulling.slower_by(held, now) if now else None
-    for name, old, new in pulling.changes(held, now):
-        said = f"  ({pulling.compared(slower)})" if name == "latency" and slower is not None else ""
+    slower = lockfile.slower_by(held, now) if now else None
+    for name, old, new in lockfile.changes(held, now):
+        said = f"  ({lockfile.compared(slower)})" if name == "latency" and slower is not None else ""
         output.note(f"{name:<10} {old} → {new}{said}")

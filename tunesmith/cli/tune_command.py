@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tunesmith import errors, operator_spec
-from tunesmith.cli import connecting, groups, options, output, plans, reports, watching
+from tunesmith.cli import connecting, options, output, reports, request_options
 from tunesmith.cli.request_options import Asked
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _TURN_SECONDS = 2.0
 
 
 def register(app: typer.Typer) -> None:
-    app.command(cls=groups.GroupedCommand, epilog=_EPILOG)(groups.flattened(tune))
+    app.command(cls=request_options.GroupedCommand, epilog=_EPILOG)(request_options.flattened(tune))
 
 
 def tune(
@@ -66,7 +66,7 @@ def tune(
         _tell_secret(job, asked)
         if wait:
             output.note(f"job {job.id}: {job.data['model_name']} for {job.data['target']}")
-            watching.until_finished(job)
+            connecting.until_finished(job)
             _show(job, to, as_json=as_json)
         else:
             _leave(job, as_json=as_json)
@@ -121,7 +121,7 @@ def _plan(plan: dict[str, Any], *, as_json: bool) -> int:
     if as_json:
         output.document(plan)
     else:
-        plans.show(plan)
+        reports.plan(plan)
     return 0 if plan["possible"] else 1
 
 

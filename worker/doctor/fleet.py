@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from domain import fleet, release
-from domain.workers import Worker
+from domain import release
+from domain.workers import Worker, doubts
 from storage import database as databases
 from storage import statements, workers
 from storage.database import Database
@@ -40,8 +40,8 @@ def judged(known: Sequence[Worker], *, now: datetime, alive_seconds: float) -> l
     busy = sum(worker.current_job is not None for worker in alive)
     names = ", ".join(sorted({worker.hostname for worker in alive})[:_SHOWN])
     found = [findings.ok(CHECK, f"{len(alive)} alive, {busy} at work ({names})")]
-    doubts = fleet.doubts(alive, version=release.VERSION)
-    return found + [findings.warn(CHECK, doubt.code, doubt.message, doubt.hint) for doubt in doubts]
+    told = doubts(alive, version=release.VERSION)
+    return found + [findings.warn(CHECK, doubt.code, doubt.message, doubt.hint) for doubt in told]
 
 
 def own(database: Database, *, alive_seconds: float) -> Finding:

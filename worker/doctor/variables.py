@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from configuration import secret_files
+from configuration import settings
 from configuration.settings import PREFIX, Settings, variable
 from storage.settings import StorageSettings
 from tuner.settings import TunerSettings
@@ -41,7 +41,7 @@ def check(api_fields: list[str], environment: Mapping[str, str] = os.environ) ->
     fields = {name for kind in kinds for name in kind.model_fields} | set(api_fields)
     known = {variable(name) for name in fields} | _OF_OTHERS
     given = [name for name in environment if name.startswith(PREFIX)]
-    unknown = sorted(name for name in given if name.removesuffix(secret_files.SUFFIX) not in known)
+    unknown = sorted(name for name in given if name.removesuffix(settings.SUFFIX) not in known)
     told = [_unknown(name, known) for name in unknown]
     return told or [findings.ok(CHECK, _all_known(len(given)))]
 

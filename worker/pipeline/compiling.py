@@ -13,7 +13,7 @@ from domain.jobs import Stage, Tuner
 from domain.records import Record
 from storage import records
 from tuner import precisions, racing
-from worker.pipeline import arms, builds, extraction, recovery
+from worker.pipeline import arms, builds, covering, recovery
 from worker.pipeline.arms import Arm
 from worker.pipeline.builds import REWRITTEN, Build
 from worker.pipeline.covering import record_identity
@@ -51,7 +51,7 @@ def candidate_records(work: Work, build: Build) -> list[Record]:
     if build.tuner is None:
         return []
     view = build.view(work)
-    keys = [task.workload_key for task in extraction.known(view) or ()]
+    keys = [task.workload_key for task in covering.known(view) or ()]
     with work.database.reading() as session:
         found = records.top_of_many(session, keys, **record_identity(view), tuner=build.tuner, top=CANDIDATES)
     return [record for key in keys for record in found.get(key, ())]
@@ -93,7 +93,7 @@ def _of_arm(work: Work, arm: Arm, told: dict[str, Any] | None) -> tuple[Build, l
         layout=arm.layout,
         precision=view.build_params(arm.tuner)["precision"],
         rewritten=work.rewrites,
-        estimate=told["estimate"] if told else arms.estimate(view, extraction.known(view) or [], {}),
+        estimate=told["estimate"] if told else arms.estimate(view, covering.known(view) or [], {}),
         trials=told["trials"] if told else 0,
         seconds_tuned=told["seconds"] if told else 0.0,
     )

@@ -5,17 +5,21 @@ Nothing on record is measured again, cost models learn from it, and what other j
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy.orm import Session
 
-from domain.jobs import Tuner
-from domain.records import Record, RecordKey
-from domain.tuning_tasks import Coverage, ExtractedTask, TuningTask
-from storage import records, tuning_tasks
+from domain.jobs import Stage, Tuner
+from domain.records import Place, Record, RecordKey, TrialError
+from domain.tuning_tasks import Coverage, ExtractedTask, TuningTask, key_of
+from storage import jobs, records, tuning_tasks, workloads
 from storage.tables import digest_of
-from tuner import planning
+from tuner import planning, precisions
 from worker import clock
 from worker.pipeline.work import Work
 
@@ -23,13 +27,10 @@ _TRANSFERRED = 512
 """Records of other workloads: a cost model learns from them in a second or two."""
 
 
-def record_identity(work: Work) -> dict[str, str]:
+def record_identity(work: Work) -> Place:
     """What every lookup of records must match."""
-    return {
-        "target": work.target.identity,
-        "device_key": work.device.key,
-        "toolchain": work.toolchains[work.engine].identity,
-    }
+    toolchain = work.toolchains[work.engine].identity
+    return Place(target=work.target.identity, device_key=work.device.key, toolchain=toolchain)
 
 
 def coverage(session: Session, work: Work, extracted: Sequence[ExtractedTask]) -> dict[str, Coverage]:
@@ -109,3 +110,130 @@ def _others(work: Work, task: ExtractedTask) -> list[Record]:
             tuner=str(work.tuner),
             limit=_TRANSFERRED,
         )
+
+
+def new_journal(work: Work, *, suffix: str = "") -> Path:
+    """One for each round: an engine that died may have left half a line, which nobody must append to.
+
+    Workers that share a home folder need a ``suffix``.
+    """
+    folder = _journal(work)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{work.lease.attempt:04d}-{len(list(folder.iterdir())):06d}{suffix}.jsonl"
+
+
+def journaled(work: Work) -> Iterator[dict[str, Any]]:
+    """Every trial ever journaled on this host for the job as it is placed now, oldest first."""
+    for path in sorted(_journal(work).glob("*.jsonl")):
+        for line in _journal_lines(path):
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(entry, dict) and "schedule_digest" in entry:
+                yield entry
+
+
+def _journal_lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        # Another worker of this home folder has ended the job and cleared its files away.
+        return []
+
+
+def record_of(work: Work, data: dict[str, Any]) -> Record:
+    """The record of a ``trial`` event's or a journal line's data."""
+    error = data["error"]
+    return Record(
+        key=RecordKey(workload_key=data["workload_key"], **record_identity(work)),
+        tuner=str(work.tuner),
+        schedule=data["schedule"],
+        schedule_digest=data["schedule_digest"],
+        latencies=tuple(float(latency) for latency in data["latencies"]) if error is None else (),
+        error=None if error is None else _error(error),
+        error_message=data.get("error_message"),
+        trial_number=int(data["trial_number"]),
+        job_id=work.job.id,
+        worker_id=work.lease.worker_id,
+        finished_at=datetime.fromtimestamp(data["finished_at"], UTC),
+        calibration=data.get("calibration"),
+    )
+
+
+def _journal(work: Work) -> Path:
+    """Lines do not tell what found and measured them: each tuner at each placement has a folder of its own."""
+    identity = [str(work.tuner), *map(str, record_identity(work).values())]
+    return work.folder / "journal" / digest_of("\n".join(identity))[:16]
+
+
+def _error(value: str) -> TrialError:
+    return TrialError(value) if value in set(TrialError) else TrialError.UNKNOWN
+
+
+_EXTRACT_SECONDS = 1800.0
+
+
+def tasks_of(work: Work) -> list[ExtractedTask]:
+    """Of the leading tuner. Raises EngineError, LeaseLost."""
+    found = known(work)
+    return found if found is not None else _extract(work)
+
+
+def known(work: Work) -> list[ExtractedTask] | None:
+    """Of the leading tuner, if anybody has extracted them."""
+    key = _key(work, _digest(work.build_params(work.tuner)["model"]))
+    with work.database.reading() as session:
+        return workloads.extracted(session, key)
+
+
+def _digest(path: str) -> str:
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _key(work: Work, model_digest: str) -> str:
+    return key_of(
+        model_digest=model_digest,
+        input_shapes={spec["name"]: spec["shape"] for spec in work.outcomes[Stage.IMPORT]["inputs"]},
+        target=work.target,
+        toolchain=work.toolchains[work.engine],
+        tuner=work.tuner,
+        precision=precisions.first(work.request),
+        rewrite=work.rewrites,
+        options=work.request.tuner_options,
+        plugins=work.plugins.get(work.engine, ()),
+    )
+
+
+def definition(work: Work, workload_key: str) -> str | None:
+    """The file with the workload's native form, where its key alone does not rebuild it."""
+    path = _folder(work) / f"{digest_of(workload_key)[:32]}.jsonl"
+    if not path.is_file():
+        with work.database.reading() as session:
+            text = workloads.definitions(session, [workload_key]).get(workload_key)
+        if text is None:
+            return None
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return str(path)
+
+
+def _extract(work: Work) -> list[ExtractedTask]:
+    folder = work.folder / "extracted" / str(work.tuner)
+    folder.mkdir(parents=True, exist_ok=True)
+    params = {**work.build_params(work.tuner), "out_dir": str(folder)}
+    answer = work.ask(work.compiler(), "extract", params, timeout=_EXTRACT_SECONDS)
+    found = [ExtractedTask(**task) for task in answer["tasks"]]
+    texts = {task.workload_key: (folder / task.definition).read_text() for task in found if task.definition}
+    keys = [_key(work, digest) for digest in (work.model.digest, _digest(params["model"]))]
+    with work.database.transaction() as session:
+        work.keeper.require(jobs.holds(session, work.job.id, work.lease))
+        workloads.put_many(session, texts, tuner=str(work.tuner))
+        for key in keys:
+            workloads.put_extracted(session, key, found, now=clock.now())
+    return found
+
+
+def _folder(work: Work) -> Path:
+    return work.folder / "definitions"

@@ -27,7 +27,7 @@ from tuner import devicelock, hostinfo
 from worker import clock, observing, paths
 from worker.engines import EnginePool, EngineSource
 from worker.leases import LeaseLost, RoundKeeper, Stopped
-from worker.pipeline import covering, extraction, journal, measuring, placing
+from worker.pipeline import covering, measuring, placing
 from worker.pipeline.recovery import Recovery
 from worker.pipeline.work import Work
 from worker.settings import WorkerSettings
@@ -254,12 +254,12 @@ class Helper:
         params = {
             **offer.request,
             "workload_key": key,
-            "task": extraction.definition(work, key),
+            "task": covering.definition(work, key),
             "trials": trials,
             "first_trial": offer.first_trial + offer.trials - trials,
             "history": None if known else self._history(work, key),
             "fresh": not known,
-            "journal": str(journal.new_file(work, suffix=f"-{claimed.id}")),
+            "journal": str(covering.new_journal(work, suffix=f"-{claimed.id}")),
             "seconds": claimed.seconds_left(clock.now(), waited=self._waited_since(claimed.opened_at)),
             "runner": work.runner,
         }
@@ -280,7 +280,7 @@ class Helper:
     def _store(self, work: Work, claimed: SharedRound, found: list[dict[str, Any]]) -> int:
         with self.database.transaction() as session:
             work.keeper.require(shared_rounds.holds(session, claimed))
-            return records.add(session, [journal.record(work, each) for each in found])
+            return records.add(session, [covering.record_of(work, each) for each in found])
 
     def _recover(self, work: Work, claimed: SharedRound) -> int:
         """Store what engines on this host measured of the workload and nobody stored, as far as the round's trials pay
@@ -292,7 +292,7 @@ class Helper:
             stored = {record.schedule_digest for record in records.of_job(session, self.job.id, key)}
         found = {
             entry["schedule_digest"]: entry
-            for entry in journal.entries(work)
+            for entry in covering.journaled(work)
             if entry["workload_key"] == key and entry["schedule_digest"] not in stored
         }
         left = claimed.offer.trials - (len(stored) - claimed.offer.first_trial)

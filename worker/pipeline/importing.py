@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from domain import errors, tensors
+from domain import errors, models
 from domain.jobs import Precision
 from tuner import precisions, verification
 from tuner.inspection import Rewritten
@@ -151,7 +151,7 @@ def _quantize_model(work: Work, inputs: list[dict[str, object]], *, rewritten: b
     reference = work.engines.get(REFERENCE)
     seeded = verification.seed_inputs(
         reference,
-        tensors.specs(inputs),
+        models.tensor_specs(inputs),
         work.folder / _CALIBRATION,
         model=work.prepared,
         seeds=verification.CALIBRATION_SEEDS,

@@ -16,7 +16,7 @@ from domain.jobs import Tuner
 from domain.tuning_tasks import ExtractedTask
 from storage import jobs, records, tuning_tasks
 from tuner import racing
-from worker.pipeline import arms, covering, extraction, placing, recovery
+from worker.pipeline import arms, covering, placing, recovery
 from worker.pipeline.arms import Arm
 from worker.pipeline.work import Outcome, Work
 
@@ -35,7 +35,7 @@ def run(work: Work) -> Outcome:
     leader = scouted.arms[0].tuner
     if leader is not work.tuner:
         work = placing.lead(work, leader)
-        extracted = extraction.tasks(work)
+        extracted = covering.tasks_of(work)
     racing = {arm.tuner.engine for arm in scouted.arms}
     for name in work.toolchains:
         if name not in racing:
@@ -55,7 +55,7 @@ def _extract(work: Work) -> tuple[Work, list[ExtractedTask], list[str]]:
     for tuner in tuners:
         led = placing.lead(work, tuner)
         try:
-            extracted = extraction.tasks(led)
+            extracted = covering.tasks_of(led)
         except errors.TunesmithError as error:
             recovery.forgive(work, error)
             if len(tuners) == 1:
@@ -142,7 +142,7 @@ def _affordable(work: Work, known: Sequence[Arm]) -> _Scouted:
         return _Scouted(arms=raced, choice=[f"The budget is raced for by {names}."])
     said = f"{work.tuner} leads: no other engine is clearly faster untuned, and the budget is too small to try more."
     # Where no tuner finds anything to tune, which was told already, none leads for a reason.
-    return _Scouted(arms=raced, choice=[said] if others and extraction.known(work) else [])
+    return _Scouted(arms=raced, choice=[said] if others and covering.known(work) else [])
 
 
 def _covered(work: Work) -> Tuner | None:
@@ -151,7 +151,7 @@ def _covered(work: Work) -> Tuner | None:
 
 
 def _is_covered(led: Work) -> bool:
-    extracted = extraction.known(led)
+    extracted = covering.known(led)
     if not extracted:
         return False
     with led.database.reading() as session:
@@ -165,7 +165,7 @@ def _most_records(work: Work) -> _Scouted:
     for tuner in placing.usable(work):
         led = placing.lead(work, tuner)
         try:
-            keys = [task.workload_key for task in extraction.tasks(led)]
+            keys = [task.workload_key for task in covering.tasks_of(led)]
         except errors.TunesmithError as error:
             recovery.forgive(work, error)
             continue

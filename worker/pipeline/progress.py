@@ -9,12 +9,12 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from domain.events import EventKind
-from storage import convergence, events, jobs, records, trials, tuning_tasks
+from domain.jobs import EventKind
+from storage import convergence, events, jobs, records, tuning_tasks
 from storage.convergence import Estimator
 from storage.tables import digest_of
 from worker import clock
-from worker.pipeline import journal
+from worker.pipeline import covering
 from worker.pipeline.work import Work
 
 _LEAST_PAUSE = 0.5
@@ -61,7 +61,7 @@ class Progress:
 
     def recover(self, *, seconds: float) -> int:
         """Store what engines journaled and nobody stored; returns how many trials that were."""
-        found = [journal.record(self._work, entry) for entry in journal.entries(self._work)]
+        found = [covering.record_of(self._work, entry) for entry in covering.journaled(self._work)]
         if not found:
             return 0
         with self._work.database.transaction() as session:
@@ -76,7 +76,7 @@ class Progress:
 
     def store(self, data: dict[str, Any], *, seconds: float) -> None:
         """One trial: its record and the counts appear together. Raises LeaseLost."""
-        record = journal.record(self._work, data)
+        record = covering.record_of(self._work, data)
         key = record.key.workload_key
         with self._work.database.transaction() as session:
             self._require_lease(session)
@@ -96,7 +96,7 @@ class Progress:
         if not workload_keys:
             return
         with self._work.database.reading() as session:
-            found = trials.standing(session, self._work.job.id, workload_keys)
+            found = convergence.standing(session, self._work.job.id, workload_keys)
             total = records.count_of_job(session, self._work.job.id)
         if total == self.trials_done:
             return
@@ -160,7 +160,7 @@ class Progress:
         job_id = self._work.job.id
         if self._estimator is None:
             self._estimator = convergence.begin(session, jobs.get(session, job_id))
-            self._estimator.follow(trials.of_job(session, job_id))
+            self._estimator.follow(convergence.trials_of_job(session, job_id))
         data = {
             "trials_done": self.trials_done,
             "trials_planned": self.trials_planned,

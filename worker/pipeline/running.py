@@ -10,10 +10,9 @@ from typing import Any
 
 from domain import errors, logs
 from domain.blobs import BlobStore
-from domain.events import EventKind
-from domain.jobs import Failure, Job, JobState, RunnerKind, Stage, Tuner
+from domain.jobs import EventKind, Failure, Job, JobState, RunnerKind, Stage, Tuner
 from domain.ports import OnEvent
-from storage import events, jobs, models, quarantine, records, stages
+from storage import events, jobs, models, records, stages, workers
 from storage.database import Database
 from worker import clock, metrics, observing, paths
 from worker.engines import EnginePool, EngineSource
@@ -235,5 +234,7 @@ def _device_lost(work: Work, device: str, reason: str) -> None:
         return
     name = f"{rpc.tracker}/{rpc.key}/{device}"
     with work.database.transaction() as session:
-        quarantine.add(session, name, job_id=work.job.id, reason=reason, now=clock.now(), seconds=_QUARANTINE_SECONDS)
+        workers.quarantine(
+            session, name, job_id=work.job.id, reason=reason, now=clock.now(), seconds=_QUARANTINE_SECONDS
+        )
     work.note_once(f"device {device} is lost: {reason[:500]}; going on with the others of key {rpc.key!r}")

@@ -25,7 +25,7 @@ from domain.shared_rounds import RoundState, SharedRound
 from domain.tuning_tasks import ExtractedTask
 from storage import jobs, tuning_tasks
 from tuner.allocation import Allocator, Round
-from worker.pipeline import covering, extraction, journal, measuring
+from worker.pipeline import covering, measuring
 from worker.pipeline.progress import Progress
 from worker.pipeline.sharing import Sharing
 from worker.pipeline.work import Work
@@ -212,7 +212,7 @@ class Search:
 
     def _recall_defaults(self) -> None:
         """Those that earlier attempts measured on this host."""
-        for entry in journal.entries(self._work):
+        for entry in covering.journaled(self._work):
             if entry.get("default") and entry.get("latencies"):
                 self.defaults[entry["workload_key"]] = fmean(entry["latencies"])
 
@@ -324,14 +324,14 @@ class Search:
         params = {
             **work.build_params(work.tuner),
             "workload_key": key,
-            "task": extraction.definition(work, key),
+            "task": covering.definition(work, key),
             "trials": chosen.trials,
             "first_trial": chosen.first_trial,
             "measure": asdict(work.request.measure),
             # Of a task that this engine searched last it knows every trial.
             "history": None if key in self._warm and not strange else covering.write(work, self._task(key)),
             "fresh": strange,
-            "journal": str(journal.new_file(work)),
+            "journal": str(covering.new_journal(work)),
             "seconds": self._seconds_left(),
             "runner": work.runner,
         }

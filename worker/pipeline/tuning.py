@@ -19,7 +19,7 @@ from domain.tuning_tasks import Coverage, Effort, ExtractedTask, TuningTask
 from storage import jobs, records, tuning_tasks
 from tuner import planning, racing
 from tuner.racing import Slice
-from worker.pipeline import arms, covering, extraction, recovery, sharing
+from worker.pipeline import arms, covering, recovery, sharing
 from worker.pipeline.arms import Arm
 from worker.pipeline.progress import Progress
 from worker.pipeline.searching import Search
@@ -115,7 +115,7 @@ class _Contest:
             spent = records.of_job(session, self._work.job.id)
         self._trials = len(spent)
         for entry in self._entries.values():
-            known = extraction.known(entry.work)
+            known = covering.known(entry.work)
             own = {task.workload_key for task in known or ()}
             entry.trials = sum(record.key.workload_key in own for record in spent)
             if known and entry.trials:
@@ -146,7 +146,7 @@ class _Contest:
     def _enter(self, entry: _Entry) -> bool:
         """Whether the arm has anything to search. Raises EngineError."""
         if not entry.extracted:
-            entry.extracted = extraction.tasks(entry.work)
+            entry.extracted = covering.tasks_of(entry.work)
             self._begin(entry)
         keys = {task.workload_key for task in entry.extracted}
         for other in self._entries.values():

@@ -7,16 +7,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from domain import errors, tensors
+from domain import errors, models
 from domain.blobs import BlobStore
-from domain.events import EventKind
-from domain.jobs import Job, JobRequest, Lease, Placement, Precision, RunnerKind, Stage, Tuner
-from domain.models import Model, ModelFormat
+from domain.jobs import EventKind, Job, JobRequest, Lease, Placement, Precision, RunnerKind, Stage, Tuner
+from domain.models import Model, ModelFormat, TensorSpec
 from domain.ports import Engine, OnEvent
 from domain.targets import Device, Target, Toolchain, kind_of
-from domain.tensors import TensorSpec
 from domain.workers import Worker
-from storage import events, jobs, quarantine
+from storage import events, jobs, workers
 from storage.database import Database
 from tuner import failures, precisions
 from worker import clock
@@ -119,7 +117,7 @@ class Work:
     def _quarantined(self, prefix: str) -> list[str]:
         """``HOST:PORT`` of each device that failed a job lately."""
         with self.database.reading() as session:
-            active = quarantine.active(session, clock.now())
+            active = workers.quarantined(session, clock.now())
         return [device.id.removeprefix(prefix) for device in active if device.id.startswith(prefix)]
 
     @property
@@ -130,11 +128,11 @@ class Work:
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        return tensors.specs(self.outcomes[Stage.IMPORT]["inputs"])
+        return models.tensor_specs(self.outcomes[Stage.IMPORT]["inputs"])
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        return tensors.specs(self.outcomes[Stage.IMPORT]["outputs"])
+        return models.tensor_specs(self.outcomes[Stage.IMPORT]["outputs"])
 
     @property
     def prepared(self) -> Path:

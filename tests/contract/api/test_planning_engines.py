@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from domain.models import ModelFacts
+from domain.models import ModelFacts, TensorSpec
 from domain.targets import Target, Toolchain
-from domain.tensors import TensorSpec
 from storage import models as stored
 from tests.support import models
 from tests.support.api.factories import AUTHORIZED, Service, make_service

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from domain import errors
-from storage import s3_reading
+from storage import blobs_s3
 from storage.blobs_s3 import S3BlobStore
 from tests.support.servers.processes import free_port
 from tests.support.servers.proxy import Proxy
@@ -212,7 +212,7 @@ def test_bytes_that_are_too_few_are_found_out(
     bucket: Bucket, store: S3BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest = store.put([b"right bytes"]).digest
-    monkeypatch.setattr(s3_reading, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(blobs_s3, "_PAUSE_SECONDS", 0.0)
     with elsewhere(bucket, tmp_path).open(digest) as file:
         bucket.overwrite(digest, b"right")
         with pytest.raises((errors.BlobStoreUnavailable, errors.BlobDamaged)):

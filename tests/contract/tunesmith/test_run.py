@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from domain.artifacts import Conditions, Variant
-from domain.tensors import TensorSpec
+from domain.models import TensorSpec
 from tests.support import models
 from tests.support.tuner.engines.fixtures import NOTHING_TUNED, home, start
 from tests.support.tunesmith.commands import parsed, run

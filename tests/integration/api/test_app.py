@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from api.documentation import error_tables
 from domain import errors
 from domain.targets import Device
-from storage import quarantine
+from storage import workers
 from tests.support.api.factories import Service, make_service
 from tests.support.api.scripted import ScriptedWorker
 from tunesmith import errors as local
@@ -97,7 +97,7 @@ def test_gpus_and_quarantined_devices_are_shown(client: TestClient, service: Ser
     now = datetime.now(UTC)
     with service.database.transaction() as session:
         for device, seconds in (("boards:9190/pi4/10.0.0.7:9091", 60.0), ("boards:9190/pi4/10.0.0.8:9091", 0.0)):
-            quarantine.add(session, device, job_id="j-1", reason="it fell silent", now=now, seconds=seconds)
+            workers.quarantine(session, device, job_id="j-1", reason="it fell silent", now=now, seconds=seconds)
     assert client.get("/v1/workers").json()["workers"][0]["accelerators"] == [{"key": gpu.key, "name": gpu.name}]
     found = client.get("/v1/devices").json()
     assert [(device["key"], device["kind"], device["workers"]) for device in found["devices"]] == [(gpu.key, "gpu", 1)]

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.live.events import EventHub
-from domain.events import EventKind
+from domain.jobs import EventKind
 from storage import events, jobs
 from tests.support.api.factories import Service, make_service
 from tests.support.storage.factories import add_job

@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 from jsonschema_rs import validator_for
 
 from api import problems
-from api.documentation import openapi, openapi_texts
+from api.documentation import openapi
 from tests.support.api.factories import Service
 
 OPEN = {"/healthz", "/readyz"}
@@ -67,7 +67,7 @@ def test_every_json_answer_to_a_get_can_be_asked_for_conditionally(schema: dict[
 
 
 def test_examples_are_what_the_schemas_allow(schema: dict[str, Any]) -> None:
-    for name, examples in openapi_texts.EXAMPLES.items():
+    for name, examples in openapi.EXAMPLES.items():
         whole = {"$ref": f"#/components/schemas/{name}", "components": schema["components"]}
         for example in examples:
             validator_for(whole).validate(example)
@@ -75,8 +75,8 @@ def test_examples_are_what_the_schemas_allow(schema: dict[str, Any]) -> None:
 
 def test_an_example_is_taken(client: TestClient) -> None:
     model = client.put("/v1/models", content=b"static model").json()["id"]
-    (example,) = openapi_texts.EXAMPLES["JobDraft"]
+    (example,) = openapi.EXAMPLES["JobDraft"]
     answer = client.post("/v1/jobs", json={**example, "model": model, "input_shapes": {"x": [1, 3, 8, 8]}})
     assert answer.status_code == 202, answer.text
-    (operator,) = openapi_texts.EXAMPLES["OperatorDraft"]
+    (operator,) = openapi.EXAMPLES["OperatorDraft"]
     assert client.post("/v1/models:operator", json=operator).status_code == 201

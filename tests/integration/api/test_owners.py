@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from domain.jobs import JobState
 from domain.tokens import Scope
-from storage import jobs, quarantine
+from storage import jobs, workers
 from tests.support.api import callers
 from tests.support.api.factories import AUTHORIZED, Service
 from tests.support.api.scripted import ScriptedWorker
@@ -166,7 +166,7 @@ def test_records_are_everyones_without_the_jobs(world: World) -> None:
 
 def test_the_fleet_is_everyones_without_the_jobs(world: World) -> None:
     with world.service.database.transaction() as session:
-        quarantine.add(session, "t/k/board", job_id=world.done, reason="silent", now=datetime.now(UTC), seconds=60)
+        workers.quarantine(session, "t/k/board", job_id=world.done, reason="silent", now=datetime.now(UTC), seconds=60)
     for headers, waiting, done in ((world.ann, world.waiting, world.done), (world.bob, None, None)):
         (worker,) = world.client.get("/v1/workers", headers=headers).json()["workers"]
         assert (worker["current_job"], worker["busy"]) == (waiting, True)

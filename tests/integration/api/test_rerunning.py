@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from api.jobs import rerunning
+from api.jobs import creating
 
 SHAPES = {"x": [1, 3, 8, 8]}
 
@@ -186,5 +186,5 @@ def test_setting_something_back_is_another_request(client: TestClient, model: st
 def test_merging_leaves_what_it_merges() -> None:
     old = {"a": {"b": 1, "c": 2}, "d": [1], "e": {"f": 1}}
     new = {"a": {"c": None}, "d": [], "e": None, "g": {"h": 1}}
-    assert rerunning.merge(old, new) == {"a": {"b": 1, "c": None}, "d": [], "e": None, "g": {"h": 1}}
+    assert creating.merge(old, new) == {"a": {"b": 1, "c": None}, "d": [], "e": None, "g": {"h": 1}}
     assert old == {"a": {"b": 1, "c": 2}, "d": [1], "e": {"f": 1}}

@@ -17,7 +17,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from api.live import events as live_events
-from domain.events import EventKind
+from domain.jobs import EventKind
 from storage import events, jobs
 from tests.support.api.factories import TOKEN, Service
 from tests.support.api.live import serving

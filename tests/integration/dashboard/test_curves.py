@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from api.dashboard.plots import Plot
+from api.dashboard.job_curves import Plot
 from domain.artifacts import Variant
 from domain.tuning_tasks import ExtractedTask, TuningTask
 from storage import artifacts, convergence, records, tuning_tasks
-from storage.convergence import Estimator, Level, Point
+from storage.convergence import Estimator, Level, Point, Trial
 from storage.tables import digest_of
-from storage.trials import Trial
 from tests.support.api.factories import Service
 from tests.support.dashboard.networks import CLASSIFIER, MOBILENET, RESNET
 from tests.support.dashboard.seeding import Seeder

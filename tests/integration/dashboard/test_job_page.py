@@ -10,9 +10,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from domain.artifacts import Variant
-from domain.events import EventKind
-from domain.jobs import JobState, Precision
-from domain.tensors import TensorSpec
+from domain.jobs import EventKind, JobState, Precision
+from domain.models import TensorSpec
 from domain.tokens import Scope
 from domain.webhooks import Webhook
 from storage import artifacts, jobs, webhooks

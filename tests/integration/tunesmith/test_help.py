@@ -18,7 +18,7 @@ import tunesmith
 from domain.jobs import BundleFormat, JobState, Precision, RunnerKind, Tuner
 from tests.support.tunesmith.commands import run
 from tunesmith import job_draft
-from tunesmith.cli import completion
+from tunesmith.cli import options
 from tunesmith.cli.main import app
 
 ROOT = Path(__file__).parents[3]
@@ -33,7 +33,7 @@ HEAVY = {
     "httpx", "rich", "fastapi", "sqlalchemy", "celery", "pydantic", "starlette", "asyncio", "ssl", "http.client",
     "urllib.request", "tempfile", "zipfile", "tarfile", "email", "tomllib",
     "random", "statistics", "multiprocessing", "sqlite3",
-    "tunesmith.client", "tunesmith.transport", "tunesmith.lockfile", "tunesmith.pulling",
+    "tunesmith.client", "tunesmith.transport", "tunesmith.lockfile",
     "domain", "storage", "tuner", "worker", "api",
 }  # fmt: skip
 """None of these is needed to say what a command does. All together they take most of a second."""
@@ -170,7 +170,7 @@ def test_tab_completes_commands_options_and_words(tmp_path: Path) -> None:
 
 def test_tab_knows_the_services_words() -> None:
     for offered_words, kind in (
-        (completion.STATES, JobState),
+        (options.STATES, JobState),
         (job_draft.TUNERS, Tuner),
         (job_draft.PRECISIONS, Precision),
         (job_draft.RUNNERS, RunnerKind),

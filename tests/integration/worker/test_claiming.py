@@ -16,7 +16,8 @@ from storage import shared_rounds, workers
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.scripted import HELLO, RELAX
 from tuner import hostinfo
-from worker import clock, hellos
+from worker import clock
+from worker import engines as worker_engines
 from worker.runtime import Runtime
 
 GPU = Device(key="cuda/nvidia-h200/sm_90", name="NVIDIA H200", threads=2)
@@ -30,7 +31,7 @@ def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def come(bench: Bench, monkeypatch: pytest.MonkeyPatch, *engines: str, **options: Any) -> Runtime:
     """A worker with the engines that has told the fleet of itself."""
-    monkeypatch.setattr(hellos, "ask", lambda name, *_: ENGINES[name] if name in engines else None)
+    monkeypatch.setattr(worker_engines, "ask_hello", lambda name, *_: ENGINES[name] if name in engines else None)
     runtime = bench.runtime(**options)
     announced = runtime.announce()
     with bench.database.transaction() as session:

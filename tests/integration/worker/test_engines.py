@@ -8,10 +8,9 @@ import pytest
 
 from domain import errors
 from domain.artifacts import Variant
-from domain.events import EventKind
-from domain.jobs import BundleFormat, JobState, Precision, RpcOptions, RunnerKind, Stage, Tuner, TunerOptions
+from domain.jobs import BundleFormat, EventKind, JobState, Precision, RpcOptions, RunnerKind, Stage, Tuner, TunerOptions
 from domain.targets import Device
-from storage import quarantine
+from storage import workers
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.scripted import HELLO, RELAX
 from tuner import hostinfo, racing
@@ -175,7 +174,7 @@ def test_a_lost_device_is_told_and_quarantined(bench: Bench) -> None:
     job_id = run(bench, target=ARM, threads=4, runner=RunnerKind.RPC, rpc=BOARD, tuner=Tuner.AUTOTVM)
     assert bench.get(job_id).state is JobState.SUCCEEDED
     with bench.database.reading() as session:
-        (device,) = quarantine.active(session, clock.now())
+        (device,) = workers.quarantined(session, clock.now())
     assert (device.id, device.job_id) == ("board:9190/rasp4b/10.0.0.7:9090", job_id)
     assert sum("10.0.0.7:9090 is lost" in note for note in bench.notes(job_id)) == 1
 
@@ -183,7 +182,7 @@ def test_a_lost_device_is_told_and_quarantined(bench: Bench) -> None:
 def test_a_quarantined_device_is_avoided(bench: Bench) -> None:
     with bench.database.transaction() as session:
         for place in ("board:9190/rasp4b/10.0.0.7:9090", "board:9190/rasp4/10.0.0.8:9090"):
-            quarantine.add(session, place, job_id="j", reason="it fell silent", now=clock.now(), seconds=60)
+            workers.quarantine(session, place, job_id="j", reason="it fell silent", now=clock.now(), seconds=60)
     run(bench, target=ARM, threads=4, runner=RunnerKind.RPC, rpc=BOARD, tuner=Tuner.AUTOTVM)
     for method in ("tune", "run", "time"):
         asked = [params["runner"] for params in bench.script.asked(method) if params["engine"] == "relay"]
@@ -269,5 +268,5 @@ def test_engine_events_reach_nobody_else(bench: Bench) -> None:
     bench.script.lost = "10.0.0.7:9090"
     job_id = run(bench)
     with bench.database.reading() as session:
-        assert quarantine.active(session, clock.now()) == []
+        assert workers.quarantined(session, clock.now()) == []
     assert bench.events(job_id, EventKind.NOTE) == []

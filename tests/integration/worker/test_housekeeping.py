@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from domain import errors
-from domain.events import EventKind
-from domain.jobs import JobState
+from domain.jobs import EventKind, JobState
 from storage import artifacts, blob_owners, deletion, job_logs
 from tests.support.worker.fixtures import Bench
 from worker import clock, housekeeping, paths

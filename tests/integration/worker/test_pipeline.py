@@ -12,10 +12,9 @@ from sqlalchemy.orm import Session
 
 from domain import errors
 from domain.artifacts import Variant
-from domain.events import EventKind
-from domain.jobs import JobState, Stage, Tuner
+from domain.jobs import EventKind, JobState, Stage, Tuner
 from domain.records import Record
-from storage import convergence, records, trials
+from storage import convergence, records
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.scripted import HELLO, RELAX, ScriptedEngine
 from tuner import bundle
@@ -73,7 +72,7 @@ def test_progress_is_reported_twice_a_second_and_nothing_is_left_out(
     tasks = bench.tasks(job_id)
     with bench.database.reading() as session:
         estimator = convergence.begin(session, bench.get(job_id))
-        curve = estimator.follow(trials.of_job(session, job_id))
+        curve = estimator.follow(convergence.trials_of_job(session, job_id))
     standing = {task["position"]: task for data in told for task in data["tasks"]}
     for task in tasks:
         last = standing[task.extracted.position]

@@ -17,7 +17,7 @@ from storage.tables import JobRow
 from tests.support.servers.processes import wait_until
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.scripted import HELLO
-from worker import clock, hellos, identity, reaper
+from worker import clock, engines, identity, reaper
 from worker.runtime import Runtime
 
 
@@ -33,7 +33,7 @@ def test_a_job_that_lost_its_worker_is_found(bench: Bench) -> None:
 
 def test_an_idle_worker_looks_by_itself(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever became of the bell that was rung for the job."""
-    monkeypatch.setattr(hellos, "ask", lambda *_: HELLO)
+    monkeypatch.setattr(engines, "ask_hello", lambda *_: HELLO)
     runtime = bench.runtime(look_seconds=0.02)
     threads = reaper.start(runtime)
     try:

@@ -16,13 +16,13 @@ from storage.database import migrate
 from storage.tables import JobRow
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.scripted import HELLO
-from worker import hellos, reaper
+from worker import engines, reaper
 from worker.runtime import Runtime
 
 
 @pytest.fixture(autouse=True)
 def _engines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hellos, "ask", lambda *_: HELLO)
+    monkeypatch.setattr(engines, "ask_hello", lambda *_: HELLO)
 
 
 def ask_for(bench: Bench, job_id: str, **more: Any) -> None:

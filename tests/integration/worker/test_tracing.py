@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from domain import errors, tracing
 from domain.otel import OpenTelemetryTracer
-from storage import job_traces, jobs
+from storage import job_queries, jobs
 from tests.support.api.factories import AUTHORIZED, Service, make_service
 from tests.support.worker.spans import is_child, trace_of
 from worker import clock, observing
@@ -87,7 +87,7 @@ def test_a_job_made_without_traces_starts_one_of_its_own(
     tracing.install(None)
     job_id = submitted(client)
     with service.database.reading() as session:
-        assert job_traces.of_job(session, job_id) is None
+        assert job_queries.trace_of(session, job_id) is None
         job = jobs.get(session, job_id)
     tracer = OpenTelemetryTracer("tests", spans)
     tracing.install(tracer)

@@ -10,12 +10,12 @@ from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from domain.jobs import JobRequest, JobState, Stage
-from storage import jobs, newer_jobs
+from storage import job_queries, jobs
 from storage.tables import JobRow
 from tests.support.worker.fixtures import Bench, Killed
 from tests.support.worker.scripted import HELLO
 from tuner import hostinfo
-from worker import clock, hellos
+from worker import clock, engines
 from worker.pipeline import running
 from worker.pipeline.work import Outcome, Work
 from worker.runtime import Runtime
@@ -26,7 +26,7 @@ CUDA = "cuda -arch=sm_90"
 @pytest.fixture
 def helper(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Runtime:
     monkeypatch.setattr(hostinfo, "accelerators", lambda *_: ())
-    monkeypatch.setattr(hellos, "ask", lambda name, *_: None if name == "relax" else HELLO)
+    monkeypatch.setattr(engines, "ask_hello", lambda name, *_: None if name == "relax" else HELLO)
     runtime = bench.runtime()
     runtime.announce()
     return runtime
@@ -77,13 +77,13 @@ def test_a_job_that_an_idle_worker_may_take_at_once_is_left_to_it(bench: Bench, 
 
 def test_what_is_for_others_is_read_once(bench: Bench, helper: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    requests = newer_jobs.requests
+    requests = job_queries.requests_of
 
     def reading(session: Session, job_ids: Sequence[str]) -> dict[str, JobRequest | None]:
         read.extend(job_ids)
         return requests(session, job_ids)
 
-    monkeypatch.setattr(newer_jobs, "requests", reading)
+    monkeypatch.setattr(job_queries, "requests_of", reading)
     others = waiting(bench, 3, CUDA)
     assert wanted(helper) is wanted(helper) is None
     assert read == others

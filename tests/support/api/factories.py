@@ -15,9 +15,8 @@ from starlette.routing import BaseRoute
 from api.app import create_app
 from api.settings import ApiSettings
 from domain import errors
-from domain.models import ModelFacts, ModelFormat
+from domain.models import ModelFacts, ModelFormat, TensorSpec
 from domain.targets import Toolchain
-from domain.tensors import TensorSpec
 from domain.tuning_tasks import ExtractedTask
 from storage.blobs import LocalBlobStore
 from storage.database import Database

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from api.server import ApiServer
+from api.__main__ import ApiServer
 from api.settings import ApiSettings
 from domain.jobs import JobState
 from storage import jobs

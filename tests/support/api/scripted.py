@@ -21,13 +21,12 @@ from domain.artifacts import (
     Variant,
     Verification,
 )
-from domain.events import EventKind
-from domain.jobs import Failure, Job, JobState, Lease, Placement, Stage
+from domain.jobs import EventKind, Failure, Job, JobState, Lease, Placement, Stage
 from domain.records import Record, RecordKey, TrialError
 from domain.targets import Device, Target
 from domain.tuning_tasks import ExtractedTask, TuningTask
 from domain.workers import Worker
-from storage import artifacts, convergence, events, jobs, models, records, stages, trials, tuning_tasks, workers
+from storage import artifacts, convergence, events, jobs, models, records, stages, tuning_tasks, workers
 from storage.convergence import Estimator
 from storage.tables import digest_of
 from tests.support.api.factories import TOOLCHAINS, Service
@@ -220,7 +219,7 @@ class ScriptedWorker:
         """As a worker does it: begun again when a trial may be of a default schedule, brought forward otherwise."""
         if self._estimator is None or newest.trial_number == 0:
             self._estimator = convergence.begin(session, jobs.get(session, job_id))
-            self._estimator.follow(trials.of_job(session, job_id))
+            self._estimator.follow(convergence.trials_of_job(session, job_id))
         elif newest.latency is not None:
             self._estimator.learn(digest_of(newest.key.workload_key), newest.latency)
         return self._estimator

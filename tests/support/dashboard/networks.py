@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from domain.models import ModelFacts
-from domain.tensors import TensorSpec
+from domain.models import ModelFacts, TensorSpec
 
 
 @dataclass(frozen=True)

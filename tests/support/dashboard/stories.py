@@ -16,8 +16,7 @@ from sqlalchemy.orm import Session
 
 from domain import ids
 from domain.artifacts import Artifact, Conditions, Contender, FailedTask, OutputError, Report, Variant, Verification
-from domain.events import EventKind
-from domain.jobs import Failure, Job, JobState, Lease, Placement, Stage
+from domain.jobs import EventKind, Failure, Job, JobState, Lease, Placement, Stage
 from domain.models import Model
 from domain.records import Record, RecordKey, TrialError
 from domain.targets import Device, Target, Toolchain

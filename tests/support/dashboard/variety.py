@@ -14,7 +14,7 @@ from domain.jobs import Precision, Tuner
 from domain.records import Record, RecordKey, TrialError
 from domain.targets import Device, Target
 from domain.workers import Worker
-from storage import artifacts, quarantine, records, workers
+from storage import artifacts, records, workers
 from storage.tables import ArtifactRow, digest_of
 from tests.support.api.factories import Service
 from tests.support.dashboard.networks import CLASSIFIER, RESNET
@@ -104,7 +104,7 @@ def _fleet(service: Service) -> None:
     with service.database.transaction() as session:
         workers.beat(session, gpu)
         workers.beat(session, gone)
-        quarantine.add(
+        workers.quarantine(
             session,
             "boards:9190/pi4/10.0.0.17:9091",
             job_id="j-somebodys",

@@ -10,11 +10,10 @@ from sqlalchemy.orm import Session
 from domain import ids
 from domain.artifacts import Artifact, OutputError, Report, Timing, Variant, Verification
 from domain.jobs import Budget, Job, JobRequest, Placement
-from domain.models import Model, ModelFacts
+from domain.models import Model, ModelFacts, TensorSpec
 from domain.records import Record, RecordKey, TrialError
 from domain.shared_rounds import Offer
 from domain.targets import Device, Target, Toolchain
-from domain.tensors import TensorSpec
 from domain.tuning_tasks import ExtractedTask, TuningTask
 from domain.workers import Worker
 from storage import jobs, models

@@ -23,7 +23,6 @@ from storage import (
     idempotency,
     job_logs,
     jobs,
-    quarantine,
     records,
     shared_rounds,
     stages,
@@ -51,7 +50,7 @@ def fill(session: Session) -> None:
     tuning_tasks.set_effort(session, job_id, {"dense": Effort(trials=64.0, seconds=12.5)})
     workloads.put_many(session, {"dense": '["dense", "a module"]'}, tuner="metaschedule")
     workloads.put_extracted(session, "0" * 64, [task(job_id).extracted], now=NOW)
-    quarantine.add(session, "tracker:9190/board/device:9090", job_id=job_id, reason="gone", now=NOW, seconds=600)
+    workers.quarantine(session, "tracker:9190/board/device:9090", job_id=job_id, reason="gone", now=NOW, seconds=600)
     worked = record("dense", 1e-3, 2e-3, schedule="a", job_id=job_id, calibration=9.1e-5)
     records.add(session, [worked, record("dense", schedule="b", error=TrialError.BUILD_ERROR, job_id=job_id)])
     job_logs.keep(session, job_id, job.lease.attempt, job_logs.Tail(start=7, content=b"building\n\xff\n"))

@@ -13,8 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from domain import tracing
 from domain.artifacts import Artifact, Report
-from domain.events import EventKind, JobEvent
-from domain.jobs import Budget, Failure, Job, JobRequest, Stage
+from domain.jobs import Budget, EventKind, Failure, Job, JobEvent, JobRequest, Stage
 from domain.models import ModelFacts
 from domain.otel import OpenTelemetryTracer
 from domain.records import Record

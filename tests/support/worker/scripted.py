@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from domain import errors
+from domain.models import TensorSpec
 from domain.ports import Canceled, Engine, OnEvent
-from domain.tensors import TensorSpec
 from storage.tables import digest_of
 from tuner.inspection import Prepared
 from worker.engines import Surroundings

@@ -12,14 +12,14 @@ from storage.blobs import LocalBlobStore
 from storage.database import Database
 from tests.support.worker.scripted import HELLO, Script
 from worker import app as worker_app
-from worker import hellos, reaper
+from worker import engines, reaper
 from worker.runtime import Runtime
 from worker.settings import WorkerSettings
 
 
 def main() -> None:
     url, home, seconds = sys.argv[1], Path(sys.argv[2]), float(sys.argv[3])
-    hellos.ask = lambda *_: HELLO
+    engines.ask_hello = lambda *_: HELLO
     runtime = Runtime(
         database=Database(f"sqlite:///{home / 'db.sqlite3'}"),
         blobs=LocalBlobStore(home / "blobs"),

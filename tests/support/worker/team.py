@@ -17,7 +17,7 @@ from storage import workers
 from storage.tables import SharedRoundRow
 from tests.support.worker.scripted import HELLO
 from tuner import devicelock
-from worker import clock, hellos
+from worker import clock, engines
 from worker.pipeline import helping, sharing
 from worker.runtime import Runtime
 
@@ -72,7 +72,7 @@ class Team:
 @contextlib.contextmanager
 def gathered(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Team]]:
     """Makes teams of so many helpers, and ends them with the block."""
-    monkeypatch.setattr(hellos, "ask", lambda name, *_: None if name == "relax" else HELLO)
+    monkeypatch.setattr(engines, "ask_hello", lambda name, *_: None if name == "relax" else HELLO)
     monkeypatch.setattr(sharing, "_LOOK_SECONDS", 0.05)
     monkeypatch.setattr(sharing, "_TEND_SECONDS", 0.01)
     monkeypatch.setattr(helping, "_PATIENCE_SECONDS", 0.5)

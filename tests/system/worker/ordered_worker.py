@@ -16,7 +16,7 @@ from storage import jobs
 from storage.database import Database
 from tests.support.worker.scripted import HELLO, RELAX
 from worker import app as worker_app
-from worker import clock, hellos, reaper
+from worker import clock, reaper
 from worker.runtime import Runtime
 from worker.settings import WorkerSettings
 
@@ -34,7 +34,7 @@ class OrderedRuntime(Runtime):
 def main() -> None:
     url, home, seconds, engines = sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]), sys.argv[4:]
     known = {"reference": HELLO, "relay": HELLO, "relax": RELAX}
-    hellos.ask = lambda name, *_: known[name] if name in ("reference", *engines) else None
+    engines.ask_hello = lambda name, *_: known[name] if name in ("reference", *engines) else None
     runtime = OrderedRuntime(
         database=Database(f"sqlite:///{home / 'db.sqlite3'}"),
         blobs=Mock(),

@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
-from domain.tensors import TensorSpec
+from domain.models import TensorSpec
 from storage import records
 from storage.database import Database
 from tests.support import models, serving

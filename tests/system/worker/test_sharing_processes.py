@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from bench import scale, scale_engine
-from domain.events import EventKind
-from domain.jobs import Job, JobState
+from domain.jobs import EventKind, Job, JobState
 from storage import events, jobs, records
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate

@@ -6,8 +6,7 @@ import pytest
 
 from api.jobs import shapes
 from domain import errors
-from domain.models import ModelFacts
-from domain.tensors import TensorSpec
+from domain.models import ModelFacts, TensorSpec
 
 IDS, MASK = (
     TensorSpec(name="ids", dtype="int64", shape=("batch", "length")),

@@ -9,7 +9,7 @@ import pytest
 from pydantic_settings import BaseSettings
 
 from api.settings import ApiSettings
-from configuration import secret_files
+from configuration import settings
 from configuration.settings import Settings, variable
 from domain import errors
 from storage.settings import StorageSettings
@@ -57,7 +57,7 @@ def test_an_empty_variable_beside_a_file_counts_as_not_set(tmp_path: Path, monke
     monkeypatch.setenv("TUNESMITH_BROKER_URL", "")
     monkeypatch.setenv("TUNESMITH_BROKER_URL_FILE", str(tmp_path / "url"))
     assert WorkerSettings().broker_url == "redis://example/0"
-    assert secret_files.given("TUNESMITH_BROKER_URL") == "redis://example/0"
+    assert settings.given("TUNESMITH_BROKER_URL") == "redis://example/0"
 
 
 def write(path: Path, data: bytes | None) -> Path:
@@ -91,7 +91,7 @@ def test_what_is_wrong_with_a_file_is_said(
 
 def test_a_missing_file_is_said(tmp_path: Path) -> None:
     with pytest.raises(errors.ConfigurationError, match="No such file") as caught:
-        secret_files.value_of("TUNESMITH_TOKEN", {"TUNESMITH_TOKEN_FILE": str(tmp_path / "nothing")})
+        settings.value_of("TUNESMITH_TOKEN", {"TUNESMITH_TOKEN_FILE": str(tmp_path / "nothing")})
     assert caught.value.hint
 
 

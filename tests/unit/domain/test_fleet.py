@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from domain import fleet
+from domain import workers
 from tests.unit.domain.test_capabilities import WORKER
 
 NEW = replace(WORKER, release="1.0")
 
 
 def test_workers_that_agree_raise_no_doubt() -> None:
-    assert fleet.doubts([NEW, replace(NEW, clock_ahead=4.0)], version="1.0") == []
-    assert fleet.doubts([], version="1.0") == []
+    assert workers.doubts([NEW, replace(NEW, clock_ahead=4.0)], version="1.0") == []
+    assert workers.doubts([], version="1.0") == []
 
 
 def test_other_releases_are_named() -> None:
-    (doubt,) = fleet.doubts([NEW, WORKER, replace(WORKER, release="0.9")], version="1.0")
+    (doubt,) = workers.doubts([NEW, WORKER, replace(WORKER, release="0.9")], version="1.0")
     assert doubt.code == "workers_differ"
     assert doubt.message == "some workers are of release 0.9, of old, and this is 1.0"
 
 
 def test_clocks_that_are_off_are_named() -> None:
     late = replace(NEW, hostname="late", clock_ahead=-60.2)
-    (doubt,) = fleet.doubts([NEW, late, replace(NEW, hostname="early", clock_ahead=3600.0)], version="1.0")
+    (doubt,) = workers.doubts([NEW, late, replace(NEW, hostname="early", clock_ahead=3600.0)], version="1.0")
     assert doubt.code == "clock_differs"
     assert doubt.message.endswith("early by +3600 s, late by -60 s")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from domain import errors
-from storage import blob_stores, blob_urls
-from storage.blob_urls import S3Location
+from storage import blob_stores
+from storage.blob_stores import S3Location
 from storage.blobs import LocalBlobStore
 from storage.settings import StorageSettings
 
@@ -41,7 +41,7 @@ def test_a_folder_elsewhere(tmp_path: Path) -> None:
     ],
 )
 def test_a_place_in_a_bucket(url: str, location: S3Location) -> None:
-    assert blob_urls.parse(url, home=Path("/home")) == location
+    assert blob_stores.parse_url(url, home=Path("/home")) == location
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from domain.artifacts import OutputError, Report, Timing, Variant, Verification
 from domain.jobs import Budget, Failure, JobRequest, MeasureOptions, Placement, TunerOptions
-from domain.models import ModelFacts
+from domain.models import ModelFacts, TensorSpec
 from domain.targets import Device, Target, Toolchain
-from domain.tensors import TensorSpec
 from storage import codec
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -87,11 +86,6 @@ reports = st.builds(
 def test_values_survive_json(value: Any) -> None:
     stored = json.loads(codec.to_json(codec.dump(value)))
     assert codec.load(type(value), stored) == value
-
-
-def test_nothing_stays_nothing() -> None:
-    assert codec.load_optional(Failure, None) is None
-    assert codec.load_optional(Failure, {"code": "c", "message": "m"}) == Failure(code="c", message="m")
 
 
 def test_fields_of_a_newer_release_are_left_out() -> None:

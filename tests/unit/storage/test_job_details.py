@@ -8,8 +8,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from domain import errors
-from domain.events import EventKind
-from domain.jobs import Lease, Stage
+from domain.jobs import EventKind, Lease, Stage
 from storage import events, idempotency, jobs, stages, workers
 from tests.support.storage.factories import NOW, add_job, worker
 

@@ -11,8 +11,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from domain import errors
-from domain.events import EventKind
-from domain.jobs import FINAL_STATES, Failure, Job, JobState, Lease, Stage, Tuner
+from domain.jobs import FINAL_STATES, EventKind, Failure, Job, JobState, Lease, Stage, Tuner
 from storage import events, jobs
 from storage.database import Database
 from storage.tables import digest_of

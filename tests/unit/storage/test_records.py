@@ -14,7 +14,7 @@ from storage.database import Database
 from storage.tables import RecordRow, digest_of
 from tests.support.storage.factories import DEVICE, NOW, PLACEMENT, TARGET, TOOLCHAIN, add_job, key, record, task
 
-IDENTITIES = (TARGET.identity, DEVICE.key, TOOLCHAIN.identity)
+IDENTITIES = {"target": TARGET.identity, "device_key": DEVICE.key, "toolchain": TOOLCHAIN.identity}
 
 
 def test_records_come_back_as_they_were(session: Session) -> None:
@@ -55,7 +55,7 @@ def test_the_best_is_the_fastest_by_mean_that_worked(session: Session) -> None:
     )
     assert records.best(session, key("dense")) == fastest
     assert records.count(session, key("dense")) == 4
-    by_autotvm = records.best_of_many(session, ["dense"], *IDENTITIES, tuner="autotvm")
+    by_autotvm = records.best_of_many(session, ["dense"], **IDENTITIES, tuner="autotvm")
     assert by_autotvm["dense"].schedule == "a"
 
 
@@ -63,14 +63,14 @@ def test_the_top_of_many_come_fastest_first(session: Session) -> None:
     conv = [record("conv", seconds, schedule=str(seconds)) for seconds in (3e-3, 1e-3, 2e-3, 4e-3)]
     dense = record("dense", 5e-3, schedule="d")
     records.add(session, [*conv, dense, record("dense", schedule="e", error=TrialError.RUN_ERROR)])
-    found = records.top_of_many(session, ["dense", "conv"], *IDENTITIES, top=3)
+    found = records.top_of_many(session, ["dense", "conv"], **IDENTITIES, top=3)
     assert found == {"conv": [conv[1], conv[2], conv[0]], "dense": [dense]}
 
 
 def test_of_equally_fast_records_the_oldest_come_first(session: Session) -> None:
     equal = [record("conv", 1e-3, schedule=str(number)) for number in range(5)]
     records.add(session, [record("conv", 2e-3, schedule="slow"), *equal])
-    assert records.top_of_many(session, ["conv"], *IDENTITIES, top=3) == {"conv": equal[:3]}
+    assert records.top_of_many(session, ["conv"], **IDENTITIES, top=3) == {"conv": equal[:3]}
     assert records.best(session, key("conv")) == equal[0]
 
 
@@ -78,7 +78,7 @@ def test_of_equally_fast_records_the_oldest_come_first(session: Session) -> None
 def test_a_lookup_never_crosses_an_identity(session: Session, identity: str) -> None:
     records.add(session, [record("dense", 1e-3, **{identity: "another"})])
     assert records.best(session, key("dense")) is None
-    assert records.best_of_many(session, ["dense"], *IDENTITIES) == {}
+    assert records.best_of_many(session, ["dense"], **IDENTITIES) == {}
     assert records.best(session, key("dense", **{identity: "another"}))
 
 
@@ -86,7 +86,7 @@ def test_the_best_of_many_leaves_out_what_has_none(session: Session) -> None:
     workloads = [f"conv {number}" for number in range(700)]
     records.add(session, [record(workload, 1e-3) for workload in workloads])
     records.add(session, [record("failed", error=TrialError.UNKNOWN)])
-    found = records.best_of_many(session, [*workloads, "failed", "unknown"], *IDENTITIES)
+    found = records.best_of_many(session, [*workloads, "failed", "unknown"], **IDENTITIES)
     assert sorted(found) == sorted(workloads)
 
 
@@ -134,7 +134,7 @@ def test_a_record_keeps_the_calibration_of_its_batch(session: Session) -> None:
 @pytest.fixture
 def many_records(sqlite_database: Database) -> Database:
     """Twelve records each of 200 workloads under two targets: SQLite plans the same for more."""
-    target, device_key, toolchain = IDENTITIES
+    target, device_key, toolchain = IDENTITIES.values()
     columns = {"device_key": device_key, "toolchain": toolchain, "tuner": "autotvm", "schedule": "{}"}
     columns |= {"job_id": "j-1", "worker_id": "w"}
     workloads = [(f"conv {number}", digest_of(f"conv {number}")) for number in range(200)]
@@ -185,7 +185,7 @@ def test_lookups_among_many_records_use_the_index(many_records: Database) -> Non
     workloads = [f"conv {number}" for number in range(43)]
 
     def look_up(session: Session) -> None:
-        assert len(records.best_of_many(session, workloads, *IDENTITIES)) == 43
+        assert len(records.best_of_many(session, workloads, **IDENTITIES)) == 43
         best = records.best(session, key("conv 1"))
         assert best
         assert best.trial_number == 1
@@ -205,8 +205,8 @@ def test_counts_among_many_records_read_indexes_alone(many_records: Database) ->
     workloads = [f"conv {number}" for number in range(43)]
 
     def count(session: Session) -> None:
-        assert sum(records.counts_of_many(session, workloads, *IDENTITIES).values()) == 43 * 8
-        assert sum(records.passed_over(session, workloads, *IDENTITIES).values()) == 43 * 4
+        assert sum(records.counts_of_many(session, workloads, **IDENTITIES).values()) == 43 * 8
+        assert sum(records.passed_over(session, workloads, **IDENTITIES).values()) == 43 * 4
 
     steps = plans(many_records, count)
     assert len(steps) == 2
@@ -218,8 +218,8 @@ def test_counts_leave_out_the_records_of_one_job(session: Session) -> None:
     records.add(
         session, [*conv, record("dense", 1e-3, job_id="j-0"), record("conv", 1e-3, job_id="j-0", target="another")]
     )
-    assert records.counts_of_many(session, ["conv", "dense"], *IDENTITIES) == {"conv": 5, "dense": 1}
-    assert records.counts_of_many(session, ["conv", "dense"], *IDENTITIES, excluding_job="j-0") == {"conv": 2}
+    assert records.counts_of_many(session, ["conv", "dense"], **IDENTITIES) == {"conv": 5, "dense": 1}
+    assert records.counts_of_many(session, ["conv", "dense"], **IDENTITIES, excluding_job="j-0") == {"conv": 2}
 
 
 def test_job_and_event_listings_use_an_index(sqlite_database: Database) -> None:

@@ -7,12 +7,11 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from domain.extractions import key_of
 from domain.jobs import Job, JobState, Precision, Tuner, TunerOptions
 from domain.records import TrialError
 from domain.targets import Target
-from domain.tuning_tasks import Effort
-from storage import jobs, quarantine, records, tuning_tasks, workloads
+from domain.tuning_tasks import Effort, key_of
+from storage import jobs, records, tuning_tasks, workers, workloads
 from storage.database import Database
 from storage.tables import JobRow
 from tests.support.storage.factories import DEVICE, DIGEST, NOW, PLACEMENT, TARGET, TOOLCHAIN, add_job, record, task
@@ -130,7 +129,7 @@ def test_brought_along_records_are_stored_where_nobody_measured_the_schedule(ses
     brought.append(record("conv", 1e-3, schedule="a", job_id="imported:2", target="another"))
     assert records.add_unknown(session, brought) == 2
     assert records.add_unknown(session, brought) == 0
-    assert records.counts_of_many(session, ["conv"], *PLACED.values()) == {"conv": 3}
+    assert records.counts_of_many(session, ["conv"], **PLACED) == {"conv": 3}
 
 
 def test_an_extraction_comes_back_as_it_was(session: Session) -> None:
@@ -176,11 +175,13 @@ def test_an_extraction_is_known_by_what_decides_it() -> None:
 
 def test_a_quarantine_ends_by_itself(session: Session) -> None:
     for device in ("tracker/k/b:1", "tracker/k/a:1"):
-        quarantine.add(session, device, job_id="j-1", reason="timed out", now=NOW, seconds=60)
-    quarantine.add(session, "tracker/k/a:1", job_id="j-2", reason="gone", now=NOW + timedelta(seconds=30), seconds=60)
+        workers.quarantine(session, device, job_id="j-1", reason="timed out", now=NOW, seconds=60)
+    workers.quarantine(
+        session, "tracker/k/a:1", job_id="j-2", reason="gone", now=NOW + timedelta(seconds=30), seconds=60
+    )
     later = NOW + timedelta(seconds=59)
-    assert [device.id for device in quarantine.active(session, later)] == ["tracker/k/a:1", "tracker/k/b:1"]
-    (left,) = quarantine.active(session, NOW + timedelta(seconds=60))
+    assert [device.id for device in workers.quarantined(session, later)] == ["tracker/k/a:1", "tracker/k/b:1"]
+    (left,) = workers.quarantined(session, NOW + timedelta(seconds=60))
     assert (left.job_id, left.reason, left.until) == ("j-2", "gone", NOW + timedelta(seconds=90))
 
 

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy.orm import Session
 
 from domain.artifacts import Variant
-from storage import artifacts, jobs, summaries
-from storage.summaries import Gain, ModelName
+from storage import artifacts, jobs, model_overviews
+from storage.model_overviews import Gain, ModelName
 from storage.tables import digest_of
 from tests.support.storage.factories import DIGEST, add_job, add_model, artifact, report
 
@@ -17,11 +17,11 @@ from tests.support.storage.factories import DIGEST, add_job, add_model, artifact
 def test_models_by_digest(session: Session) -> None:
     add_model(session)
     other = add_model(session, digest_of("another model"))
-    assert summaries.model_names(session, [DIGEST, other.digest, "none"]) == {
+    assert model_overviews.model_names(session, [DIGEST, other.digest, "none"]) == {
         DIGEST: ModelName(id=f"m-{DIGEST[:12]}", name="cls.onnx"),
         other.digest: ModelName(id=other.id, name="cls.onnx"),
     }
-    assert summaries.model_names(session, []) == {}
+    assert model_overviews.model_names(session, []) == {}
 
 
 def test_gains_by_artifact(session: Session) -> None:
@@ -30,7 +30,7 @@ def test_gains_by_artifact(session: Session) -> None:
     untuned = artifacts.add(session, artifact(job_id, "untuned", report=report(tuned=2e-3)))
     unproven = replace(report(), timings={}, speedup_over_untuned=1.0, speedup_over_reference=None)
     built = artifacts.add(session, artifact(job_id, "built", report=unproven))
-    assert summaries.gains(session, [tuned.id, untuned.id, built.id, "a-none"]) == {
+    assert model_overviews.gains(session, [tuned.id, untuned.id, built.id, "a-none"]) == {
         tuned.id: Gain(published=Variant.TUNED, median=0.5e-3, over_untuned=2.0, over_reference=1.6),
         untuned.id: Gain(published=Variant.UNTUNED, median=1e-3, over_untuned=1.0, over_reference=0.8),
         built.id: Gain(published=Variant.TUNED, median=None, over_untuned=1.0, over_reference=None),

@@ -16,7 +16,7 @@ import pytest
 
 from domain import errors
 from domain.artifacts import Conditions, Contender, FailedTask, OutputError, Report, Variant, Verification
-from domain.tensors import TensorSpec
+from domain.models import TensorSpec
 from tuner import bundle, bundle_texts, catalogue
 from tuner.bundle import Manifest
 from tuner.timing import of_samples

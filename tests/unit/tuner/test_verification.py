@@ -9,8 +9,8 @@ import pytest
 from domain import errors
 from domain.artifacts import Variant
 from domain.jobs import AccuracyGate, Precision
+from domain.models import TensorSpec
 from domain.ports import OnEvent
-from domain.tensors import TensorSpec
 from tests.support.tuner.fakes import FakeEngine
 from tuner import verification
 from tuner.engines.protocol.serving import EngineFailure

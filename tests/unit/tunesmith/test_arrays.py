@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from domain.tensors import TensorSpec
+from domain.models import TensorSpec
 from tunesmith import errors
 from tunesmith.cli import arrays
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunesmith import Budget, budgets, errors, requests
+from tunesmith import Budget, errors, requests
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from tunesmith import Budget, budgets, errors, requests
     ],
 )
 def test_the_forms_of_a_budget(written: Budget | float | str, trials: int | None, seconds: float | None) -> None:
-    assert budgets.of(written) == Budget(trials=trials, seconds=seconds)
+    assert requests.budget_of(written) == Budget(trials=trials, seconds=seconds)
     expected = {name: value for name, value in (("trials", trials), ("seconds", seconds)) if value is not None}
     assert requests.draft("m-1", {"budget": written}) == {"model": "m-1", "budget": expected}
 
@@ -29,7 +29,7 @@ def test_the_forms_of_a_budget(written: Budget | float | str, trials: int | None
 @pytest.mark.parametrize("text", ["", "soon", "10 parsecs", "-5s", "1.5 trials", "5m, 6m", "10m,", "nan"])
 def test_what_is_no_budget(text: str) -> None:
     with pytest.raises(errors.InvalidInput) as caught:
-        budgets.of(text)
+        requests.budget_of(text)
     assert caught.value.code == "invalid_budget"
     assert "10m" in str(caught.value.hint)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from domain import errors as served
-from tunesmith import errors, problems
+from tunesmith import errors
 
 CLIENT = Path(errors.__file__).parent
 
@@ -39,7 +39,7 @@ def test_an_answer_has_the_class_of_its_status_and_the_code_of_the_server(
     status: int, kind: type[errors.TunesmithError], exit_status: int
 ) -> None:
     problem = {"code": "brand_new", "detail": "what", "hint": "do", "details": {"a": 1}}
-    error = problems.from_answer(status, problem, retry_after=3)
+    error = errors.from_answer(status, problem, retry_after=3)
     assert (type(error), error.exit_status, error.status, error.retry_after) == (kind, exit_status, status, 3)
     assert (error.code, error.message, error.hint, error.details) == ("brand_new", "what", "do", {"a": 1})
 
@@ -50,12 +50,12 @@ def test_the_service_answers_with_no_other_status() -> None:
 
 
 def test_what_is_no_problem_document() -> None:
-    error = problems.from_answer(404, None)
+    error = errors.from_answer(404, None)
     assert (type(error), error.code) == (errors.ServerError, "server_error")
 
 
 def test_a_failure_is_a_job_failed_whatever_its_code() -> None:
-    error = problems.from_failure("j-1", {"code": "unsupported_operators", "message": "m", "hint": "h"})
+    error = errors.from_failure("j-1", {"code": "unsupported_operators", "message": "m", "hint": "h"})
     assert (type(error), error.code, error.hint) == (errors.JobFailed, "unsupported_operators", "h")
     assert error.exit_status == 1
 

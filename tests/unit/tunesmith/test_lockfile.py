@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.tunesmith.test_pull import LOCK
 from tunesmith import errors, lockfile
-from tunesmith.pulling import check_speed
+from tunesmith.lockfile import check_speed
 
 
 @pytest.mark.parametrize(

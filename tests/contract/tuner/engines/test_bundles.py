@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from domain.tensors import TensorSpec
+from domain.models import TensorSpec
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin, home
 from tuner import bundle, catalogue, environments, manifest

@@ -10,7 +10,7 @@ import pytest
 
 from domain import errors
 from domain.artifacts import Variant
-from domain.tensors import TensorSpec
+from domain.models import TensorSpec
 from tests.support import models
 from tests.support.tuner.engines.fixtures import Twin, home
 from tuner import benchmark, bundle, catalogue, environments, timing, verification

@@ -18,8 +18,7 @@ from pydantic import SecretStr
 from api.app import create_app
 from api.settings import ApiSettings
 from domain.artifacts import Artifact
-from domain.events import EventKind
-from domain.jobs import JobState
+from domain.jobs import EventKind, JobState
 from domain.ports import Engine
 from domain.records import Record
 from domain.workers import Worker

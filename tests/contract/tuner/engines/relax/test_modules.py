@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from domain import errors
-from domain.models import ModelFormat
-from domain.tensors import TensorSpec
+from domain.models import ModelFormat, TensorSpec
 from tests.support.tuner.engines.fixtures import home, start
 from tuner import catalogue, environments
 from tuner.inspection import Inspector

@@ -1,14 +1,18 @@
-"""What jobs can be searched by."""
+"""What is asked of jobs besides the jobs themselves: filters of lists, and columns that are needed often."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypedDict
 
-from sqlalchemy import ColumnElement, or_, select
+from sqlalchemy import ColumnElement, bindparam, or_, select
+from sqlalchemy.orm import Session
 
-from domain.jobs import JobState, Tuner
+from domain import errors
+from domain.jobs import JobRequest, JobState, Tuner
+from storage import codec
 from storage.tables import JobLabelRow, JobRow, ModelRow
 
 
@@ -73,3 +77,44 @@ _CONDITIONS: dict[str, Callable[[Any], ColumnElement[bool]]] = {
     "created_before": lambda at: JobRow.created_at < at,
     "text": _mentions,
 }
+
+
+@dataclass(frozen=True)
+class Glance:
+    owner: str
+    state: JobState
+    stage: str | None
+    claims: int
+    attempts: int
+    artifact_id: str | None
+
+
+_columns = JobRow.__table__.c
+_GLANCE = select(
+    _columns.owner, _columns.state, _columns.stage, _columns.claims, _columns.attempts, _columns.artifact_id
+).where(_columns.id == bindparam("job_id"))
+"""Made once: it is asked more often than all others together."""
+
+
+def glance(session: Session, job_id: str) -> Glance:
+    """Raises JobNotFound."""
+    row = session.connection().execute(_GLANCE, {"job_id": job_id}).first()
+    if row is None:
+        raise errors.JobNotFound(f"there is no job {job_id[:80]!r}")
+    return Glance(row.owner, JobState(row.state), row.stage, row.claims, row.attempts, row.artifact_id)
+
+
+def trace_of(session: Session, job_id: str) -> str | None:
+    """A ``traceparent``, as W3C Trace Context has it."""
+    return session.scalar(select(JobRow.trace_parent).where(JobRow.id == job_id))
+
+
+def requests_of(session: Session, job_ids: Sequence[str]) -> dict[str, JobRequest | None]:
+    """What each of the jobs asks for; None where this release does not know a field or a value of it."""
+    if not job_ids:
+        return {}
+    found = session.execute(select(JobRow.id, JobRow.request).where(JobRow.id.in_(job_ids)))
+    return {
+        job_id: None if codec.unknown(JobRequest, request) else codec.load(JobRequest, request)
+        for job_id, request in found
+    }

@@ -13,6 +13,7 @@ import pytest
 
 from domain import errors
 from domain.models import ModelFormat, TensorSpec
+from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import home, start
 from tuner import catalogue, environments
 from tuner.inspection import Inspector
@@ -74,22 +75,14 @@ def test_a_tensor_function_builds_and_runs_as_its_plain_build_does(
     assert (
         relax.request("prepare", {"path": str(path), "out_path": str(model)}, timeout=60)["inputs"] == facts["inputs"]
     )
-    made = {"inputs": facts["inputs"], "seeds": [0], "out_dir": str(tmp_path)}
-    (inputs,) = reference.request("make_inputs", made, timeout=60)["paths"]
+    inputs = asking.make_inputs(reference, facts["inputs"], tmp_path)
     build = {"model": str(model), "target": target, "threads": 1, "tuner": None, "options": {}, "records": None}
     relax.request("compile", {**build, "out_dir": str(tmp_path / "untuned")}, timeout=120)
     relax.request("compile_plain", {"model": str(model), "out_dir": str(tmp_path / "plain")}, timeout=120)
     for built in ("plain", "untuned"):
-        run = {
-            "bundle": str(tmp_path / built),
-            "inputs": inputs,
-            "outputs": str(tmp_path / f"{built}.npz"),
-            "threads": 1,
-        }
-        outputs = relax.request("run", run, timeout=60)["outputs"]
-        assert outputs == facts["outputs"]
-    pair = {"expected": str(tmp_path / "plain.npz"), "actual": str(tmp_path / "untuned.npz")}
-    compared = reference.request("compare", pair, timeout=60)["outputs"]
+        params = {"bundle": str(tmp_path / built), "inputs": str(inputs), "outputs": str(tmp_path / f"{built}.npz")}
+        assert relax.request("run", {**params, "threads": 1}, timeout=60)["outputs"] == facts["outputs"]
+    compared = asking.compare(reference, tmp_path / "plain.npz", tmp_path / "untuned.npz")
     assert [each["passed"] for each in compared] == [True] * len(facts["outputs"])
 
 
@@ -107,10 +100,10 @@ def test_inputs_and_outputs_are_the_buffers_that_are_read_and_written(inspector:
 def test_what_is_not_on_the_list_is_refused(relax: EngineSession, functions: Path, name: str) -> None:
     for method in ("inspect", "check", "compile_plain"):
         path = str(functions / f"{name}.json")
-        with pytest.raises(errors.EngineRequestFailed, match="the module cannot be taken") as failure:
-            relax.request(method, {"path": path, "model": path, "out_dir": str(functions)}, timeout=60)
-        assert (failure.value.engine_code, failure.value.hint is not None) == ("invalid_model", True)
-        assert REFUSED[name] in failure.value.message
+        refused = asking.refusal(relax, method, {"path": path, "model": path, "out_dir": str(functions)})
+        assert (refused.engine_code, refused.hint is not None) == ("invalid_model", True)
+        assert "the module cannot be taken" in refused.message
+        assert REFUSED[name] in refused.message
 
 
 @pytest.mark.parametrize(
@@ -130,9 +123,7 @@ def test_what_is_not_on_the_list_is_refused(relax: EngineSession, functions: Pat
 def test_other_text_is_no_module(relax: EngineSession, tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "model.json"
     path.write_bytes(content)
-    with pytest.raises(errors.EngineRequestFailed) as failure:
-        _inspect(relax, path)
-    assert failure.value.engine_code == "invalid_model"
+    assert asking.refusal(relax, "inspect", {"path": str(path)}).engine_code == "invalid_model"
 
 
 def test_a_refusal_says_what_is_wrong_and_where_to_read_on(inspector: Inspector, functions: Path) -> None:

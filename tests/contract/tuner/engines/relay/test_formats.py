@@ -22,12 +22,9 @@ import ctypes, sys
 import numpy as np
 import tvm
 from tvm.contrib import graph_executor
-folder, name, inputs, outputs = sys.argv[1:]
-if name == "system":
-    ctypes.CDLL(f"{folder}/linked.so", mode=ctypes.RTLD_GLOBAL)
-    library = tvm.runtime.system_lib()
-else:
-    library = tvm.runtime.load_module(f"{folder}/{name}")
+folder, inputs, outputs = sys.argv[1:]
+ctypes.CDLL(f"{folder}/linked.so", mode=ctypes.RTLD_GLOBAL)
+library = tvm.runtime.system_lib()
 executor = graph_executor.create(open(f"{folder}/mod.json").read(), library, tvm.cpu(0))
 executor.load_params(open(f"{folder}/mod.params", "rb").read())
 executor.set_input("image", np.load(inputs)["image"])
@@ -47,31 +44,6 @@ def built(relay: EngineSession, place: dict[str, Any], tmp_path_factory: pytest.
     return folders
 
 
-def _run_in_plain_tvm(folder: Path, name: str, inputs: Path, outputs: Path) -> None:
-    asking.inside("relay", PLAIN_TVM, folder, name, inputs, outputs, folder=outputs.parent)
-
-
-def _agrees(reference: EngineSession, model: Path, inputs: Path, actual: Path) -> bool:
-    return all(each["passed"] for each in asking.compare_with_model(reference, model, inputs, actual))
-
-
-@pytest.mark.parametrize(
-    ("form", "name"),
-    [("shared", "mod.so"), ("object", "mod.so"), ("object", "mod.tar"), ("system-lib", "mod.so")],
-)
-def test_plain_tvm_loads_it(
-    reference: EngineSession,
-    prepared: Path,
-    inputs: list[Path],
-    built: dict[str, Path],
-    tmp_path: Path,
-    form: str,
-    name: str,
-) -> None:
-    _run_in_plain_tvm(built[form], name, inputs[0], tmp_path / "actual.npz")
-    assert _agrees(reference, prepared, inputs[0], tmp_path / "actual.npz")
-
-
 def test_a_system_library_registers_itself_where_it_is_linked(
     reference: EngineSession, prepared: Path, inputs: list[Path], built: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -81,8 +53,9 @@ def test_a_system_library_registers_itself_where_it_is_linked(
     # Whoever links it names the runtime, as a firmware or an application would.
     link = ["gcc", "-shared", "-o", str(folder / "linked.so"), *archive, str(runtime)]
     subprocess.run(link, check=True, capture_output=True, timeout=60)
-    _run_in_plain_tvm(folder, "system", inputs[1], tmp_path / "actual.npz")
-    assert _agrees(reference, prepared, inputs[1], tmp_path / "actual.npz")
+    asking.inside("relay", PLAIN_TVM, folder, inputs[1], tmp_path / "actual.npz", folder=tmp_path)
+    [output] = asking.compare_with_model(reference, prepared, inputs[1], tmp_path / "actual.npz")
+    assert output["passed"]
 
 
 def test_every_format_runs_in_the_engine(
@@ -95,26 +68,7 @@ def test_every_format_runs_in_the_engine(
 ) -> None:
     # Twice the same names in one process: each library keeps its own functions.
     for form in (*FORMATS, *FORMATS):
-        params = {
-            "bundle": str(built[form]),
-            "inputs": str(inputs[0]),
-            "outputs": str(tmp_path / "a.npz"),
-            "threads": 1,
-        }
-        relay.request("run", params, timeout=60)
-        assert _agrees(reference, prepared, inputs[0], tmp_path / "a.npz")
-
-
-def test_a_folder_keeps_nothing_of_another_format(relay: EngineSession, place: dict[str, Any], tmp_path: Path) -> None:
-    for form, kept in (("object", {"mod.tar"}), ("system-lib", {"mod.a"}), ("shared", set())):
-        relay.request("compile", {**place, "records": None, "out_dir": str(tmp_path), "format": form}, timeout=120)
-        assert {path.name for path in tmp_path.iterdir()} == {"mod.so", "mod.json", "mod.params"} | kept
-
-
-def test_an_unknown_format_is_refused(relay: EngineSession, place: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(errors.EngineRequestFailed, match="shared") as caught:
-        relay.request("compile", {**place, "records": None, "out_dir": str(tmp_path), "format": "exe"}, timeout=60)
-    assert caught.value.engine_code == "invalid_option"
+        assert asking.agrees(relay, built[form], reference, prepared, inputs[0], tmp_path)
 
 
 def test_object_files_do_without_a_linker(

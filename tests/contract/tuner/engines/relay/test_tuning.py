@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from domain import errors
+from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.asking import Trials, tune
-from tests.support.tuner.engines.fixtures import start
 from tuner.session import EngineSession
 
 pytestmark = pytest.mark.engine
@@ -63,68 +63,20 @@ def test_others_come_next_if_the_layout_is_free(
     assert all(trial["same_layout"] == (_blocks(trial) == _blocks(trials[0])) for trial in trials)
 
 
-def test_a_fresh_engine_measures_nothing_again(
-    convolution: dict[str, Any], first_round: tuple[dict[str, Any], Trials], engine_logs: Path, tmp_path: Path
-) -> None:
-    history = tmp_path / "history.jsonl"
-    history.write_text("".join(trial["schedule"] + "\n" for trial in first_round[1]))
-    with start("relay", engine_logs / "resumed.log") as engine:
-        _, trials = tune(engine, convolution, tmp_path / "j", history=str(history), first_trial=6, trials=4)
-    assert len(trials) == 4
-    assert not {trial["schedule_digest"] for trial in first_round[1]} & {trial["schedule_digest"] for trial in trials}
-    assert not any(trial["default"] for trial in trials)
-
-
 def test_a_workload_that_another_searched_since_begins_anew(
     relay: EngineSession, convolution: dict[str, Any], first_round: tuple[dict[str, Any], Trials], tmp_path: Path
 ) -> None:
-    history = tmp_path / "history.jsonl"
-    history.write_text("".join(trial["schedule"] + "\n" for trial in first_round[1]))
+    history = asking.write_lines(tmp_path / "history", [trial["schedule"] for trial in first_round[1]])
     options = {"n_trial": 902}
     tune(relay, convolution, tmp_path / "j", trials=2, options=options)
-    more = {"history": str(history), "first_trial": 6, "trials": 4, "options": options}
+    more = {"history": history, "first_trial": 6, "trials": 4, "options": options}
     _, trials = tune(relay, convolution, tmp_path / "k", fresh=True, **more)
     assert len(trials) == 4
     assert not {trial["schedule_digest"] for trial in first_round[1]} & {trial["schedule_digest"] for trial in trials}
 
 
-def test_a_space_is_exhausted(
-    relay: EngineSession, place: dict[str, Any], tasks: list[dict[str, Any]], tmp_path: Path
-) -> None:
-    smallest = min(tasks, key=lambda task: int(task["space_size"]))
-    round_ = {**place, "workload_key": smallest["workload_key"]}
-    answer, trials = tune(relay, round_, tmp_path / "j", trials=1000)
-    assert answer == {"trials": smallest["space_size"], "exhausted": True, "reason": "space", "spent": answer["spent"]}
-    again, more = tune(relay, round_, tmp_path / "j", trials=1000, first_trial=len(trials))
-    assert (again["trials"], again["exhausted"], more) == (0, True, [])
-
-
-def test_n_trial_ends_a_task(relay: EngineSession, convolution: dict[str, Any], tmp_path: Path) -> None:
-    answer, _ = tune(relay, convolution, tmp_path / "a", trials=50, options={"n_trial": 3})
-    assert answer == {"trials": 3, "exhausted": True, "reason": "n_trial", "spent": answer["spent"]}
-
-
-def test_early_stopping_ends_a_task(relay: EngineSession, convolution: dict[str, Any], tmp_path: Path) -> None:
-    answer, trials = tune(relay, convolution, tmp_path / "j", trials=200, options={"early_stopping": 4})
-    assert answer["exhausted"]
-    assert answer["reason"] in ("early_stopping", "space")
-    assert len(trials) <= 80
-
-
-@pytest.mark.parametrize("loss_type", ["rank", "rank-binary", "reg"])
-def test_the_cost_model_learns_with_every_loss(
-    relay: EngineSession, convolution: dict[str, Any], tmp_path: Path, loss_type: str
-) -> None:
-    options = {"loss_type": loss_type, "n_trial": 20, "keep_layout": False}
-    answer, _ = tune(relay, convolution, tmp_path / "j", trials=20, options=options)
-    assert answer["trials"] == 20
-
-
-@pytest.mark.parametrize("search", ["ga", "random", "gridsearch"])
-def test_every_search_measures_rounds(
-    relay: EngineSession, convolution: dict[str, Any], tmp_path: Path, search: str
-) -> None:
-    options = {"search": search, "keep_layout": False}
+def test_another_search_measures_rounds(relay: EngineSession, convolution: dict[str, Any], tmp_path: Path) -> None:
+    options = {"search": "ga", "keep_layout": False}
     _, trials = tune(relay, convolution, tmp_path / "j", trials=5, options=options)
     _, more = tune(relay, convolution, tmp_path / "j", trials=5, first_trial=5, options=options)
     assert [trial["default"] for trial in trials + more] == [True] + [False] * 9
@@ -178,8 +130,8 @@ def test_another_layout_must_pay_for_its_transforms(
 ) -> None:
     other = next(trial for trial in all_schedules if not trial["same_layout"])
     lines = [_timed(other, seconds), _timed(all_schedules[0], 10e-6)]
-    (tmp_path / "records.jsonl").write_text("".join(f"{line}\n" for line in lines))
-    params = {**place, "records": str(tmp_path / "records.jsonl"), "out_dir": str(tmp_path / "tuned")}
+    records = asking.write_lines(tmp_path / "records", lines)
+    params = {**place, "records": records, "out_dir": str(tmp_path / "tuned")}
     [chosen] = relay.request("compile", params, timeout=120)["records"]
     expected = other if wins else all_schedules[0]
     assert json.loads(chosen)["config"] == json.loads(expected["schedule"])["config"]

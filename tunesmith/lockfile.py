@@ -1,7 +1,8 @@
 """``tunesmith.lock``: which bundle a project took for which question, so that the same is taken tomorrow.
 
 TOML, one ``[[artifact]]`` table for each question (model, target, device, precision, shapes), sorted, so that a commit
-shows what changed and two branches rarely touch the same lines.
+shows what changed and two branches rarely touch the same lines. And how ``pull`` finds the best bundle, or says why
+there is none.
 """
 
 from __future__ import annotations

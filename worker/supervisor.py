@@ -2,6 +2,7 @@
 
 Starts the broker, migrates the database, starts the API and a worker, starts again what dies, and leaves nothing
 behind. The API listens on a socket that the supervisor holds, so clients wait out its restart instead of failing.
+``Readiness`` is when people are told that all of it works.
 """
 
 from __future__ import annotations

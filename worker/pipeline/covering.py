@@ -1,6 +1,8 @@
 """What is known already of a job's tuning tasks, and what a search is told of it before its first trial.
 
 Nothing on record is measured again, cost models learn from it, and what other jobs are searching is left to them.
+Known is what the store has, what engines journaled on this host before it could be stored, and the tasks that an
+engine extracted from the same model before.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 Nothing wrong is ever published. Builds that are right are timed side by side in one short run, shorter than the
 benchmark that decides between untuned and tuned: a wrong choice among builds that are nearly level costs next to
 nothing.
+
+A tuned build that is wrong is audited: the engine says which records are to blame, these become failures in the store,
+and the build is made again without them.
 """
 
 from __future__ import annotations

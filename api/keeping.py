@@ -1,4 +1,4 @@
-"""Bytes that become a model: kept, read and named. Those that are rejected have no name, and go as garbage does."""
+"""Bytes that become a model: kept, read and named, or removed again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from domain import errors
 from domain.blobs import Blob
 from domain.models import Model, ModelFacts, ModelFormat
 from domain.tokens import Principal
-from storage import models, owners, quotas
+from storage import blob_owners, garbage, models, owners, quotas, statements
 
 _MOST_MODULE_BYTES = 16 * 1024**2
 """The relax engine reads no larger IRModule: it holds one operator and no weights."""
@@ -36,17 +36,26 @@ def keep(
     Raises BlobTooLarge, QuotaExceeded, InvalidModel, EngineError, Unavailable.
     """
     blob = put_within_quota(services, principal, chunks, limit=limit(services, model_format))
+    put_before = datetime.now(UTC)
     known = _claimed(services, principal, name, blob)
     if known:
         return known
-    if blob.size_bytes == 0:
-        raise errors.InvalidModel("the request has no body", hint="Send the bytes of one model file as the body.")
-    with services.blobs.local(blob.digest) as path:
-        facts = services.inspect(path, model_format)
-    return _added(services, principal, name, blob, facts)
+    try:
+        if blob.size_bytes == 0:
+            raise errors.InvalidModel("the request has no body", hint="Send the bytes of one model file as the body.")
+        with services.blobs.local(blob.digest) as path:
+            facts = services.inspect(path, model_format)
+        return _added(services, principal, name, blob, facts)
+    except Exception:
+        _discard(services, blob, put_before)
+        raise
 
 
 def _added(services: Services, principal: Principal, name: str, blob: Blob, facts: ModelFacts) -> tuple[Model, bool]:
+    if not services.blobs.exists(blob.digest):
+        # Another upload of the same bytes was rejected meanwhile.
+        message = "another upload of the same bytes failed and removed them"
+        raise errors.Unavailable(message, hint="Upload them again.")
     with services.database.transaction() as session:
         now = datetime.now(UTC)
         model, _ = models.add(session, digest=blob.digest, name=name, size_bytes=blob.size_bytes, facts=facts, now=now)
@@ -70,6 +79,17 @@ def _own(session: Session, principal: Principal, blob: Blob, now: datetime) -> b
         return False
     quotas.check_stored(session, principal, blob.size_bytes)
     return owners.add_model(session, blob.digest, principal.owner, now=now)
+
+
+def _discard(services: Services, blob: Blob, put_before: datetime) -> None:
+    """Remove rejected bytes, which no quota counts, unless a model, a later upload or another service has the same."""
+    owner = services.blobs.owner()
+    with services.database.transaction() as session:
+        # Whoever is naming the bytes just now is waited for.
+        statements.lock_digest(session, blob.digest)
+        kept = garbage.named(session, [blob.digest]) or owner not in (None, blob_owners.identity(session))
+    if not kept:
+        services.blobs.delete(blob.digest, put_before=put_before)
 
 
 def _known(session: Session, digest: str) -> Model | None:

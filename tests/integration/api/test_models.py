@@ -3,7 +3,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from api import keeping
 from api.transport.credentials import LOCAL
 from domain import errors
 from domain.models import ModelFacts, ModelFormat
-from storage import garbage, models
+from storage import models
 from tests.support.api.factories import AUTHORIZED, Service, make_service
 
 
@@ -39,16 +38,34 @@ def test_the_same_bytes_again_are_the_same_model(client: TestClient) -> None:
     assert len(client.get("/v1/models").json()["models"]) == 1
 
 
-def test_rejected_bytes_are_no_model_and_go_as_garbage(client: TestClient, service: Service) -> None:
-    # Where nothing was ever stored, nothing is removed.
-    kept = client.put("/v1/models", content=b"good bytes").json()
+def test_rejected_bytes_are_not_kept(client: TestClient, service: Service) -> None:
     answer = client.put("/v1/models", content=b"bad bytes")
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_model")
     assert answer.json()["hint"]
-    assert [model["id"] for model in client.get("/v1/models").json()["models"]] == [kept["id"]]
-    later = datetime.now(UTC) + timedelta(days=2)
-    assert garbage.collect(service.database, service.blobs, now=later, grace=timedelta(days=1)).blobs == 1
-    assert service.blobs.exists(kept["digest"])
+    assert stored(service) == []
+
+
+def test_rejected_bytes_stay_that_may_be_another_services(client: TestClient, service: Service) -> None:
+    service.blobs.claim("d-another")
+    assert client.put("/v1/models", content=b"bad bytes").status_code == 422
+    assert stored(service) != []
+
+
+def test_bytes_that_a_failed_upload_removed_are_no_model(client: TestClient, service: Service) -> None:
+    state = service.app.state
+    known, inspect = state.services, state.services.inspect
+
+    def remove(path: Path, model_format: ModelFormat) -> ModelFacts:
+        facts: ModelFacts = inspect(path, model_format)
+        path.unlink()
+        return facts
+
+    state.services = dataclasses.replace(known, inspect=remove)
+    answer = client.put("/v1/models", content=b"some bytes")
+    assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+    assert client.get("/v1/models").json()["models"] == []
+    state.services = known
+    assert client.put("/v1/models", content=b"some bytes").status_code == 201
 
 
 def test_an_upload_that_is_rejected_takes_nothing_from_another_of_the_same_bytes(service: Service) -> None:
@@ -69,11 +86,13 @@ def test_an_upload_that_is_rejected_takes_nothing_from_another_of_the_same_bytes
 def test_an_empty_upload_is_no_model(client: TestClient, service: Service) -> None:
     answer = client.put("/v1/models", content=b"")
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_model")
+    assert stored(service) == []
 
 
 def test_a_missing_engine_is_not_the_uploaders_fault(client: TestClient, service: Service) -> None:
     answer = client.put("/v1/models", content=b"no engine")
     assert (answer.status_code, answer.json()["code"]) == (503, "engine_not_installed")
+    assert stored(service) == []
 
 
 def test_too_many_bytes_are_refused_announced_or_not(service: Service, client: TestClient) -> None:

@@ -17,6 +17,7 @@ from storage.database import Database
 from tests.support.worker.scripted import HELLO, RELAX
 from worker import app as worker_app
 from worker import clock, reaper
+from worker import engines as worker_engines
 from worker.runtime import Runtime
 from worker.settings import WorkerSettings
 
@@ -34,7 +35,7 @@ class OrderedRuntime(Runtime):
 def main() -> None:
     url, home, seconds, engines = sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]), sys.argv[4:]
     known = {"reference": HELLO, "relay": HELLO, "relax": RELAX}
-    engines.ask_hello = lambda name, *_: known[name] if name in ("reference", *engines) else None
+    worker_engines.ask_hello = lambda name, *_: known[name] if name in ("reference", *engines) else None
     runtime = OrderedRuntime(
         database=Database(f"sqlite:///{home / 'db.sqlite3'}"),
         blobs=Mock(),

@@ -53,6 +53,13 @@ def test_a_job_rests_longer_each_time_it_loses_its_worker(session: Session) -> N
     assert events.after(session, job_id, 0, 100)[-1].data["state"] == "failed"
 
 
+def test_without_a_pause_nothing_rests(session: Session) -> None:
+    job_id = add_job(session).id
+    for attempt in range(MOST):
+        now = NOW + attempt * timedelta(seconds=LEASE)
+        assert jobs.claim(session, job_id, worker_id="w", now=now, lease_seconds=LEASE, max_attempts=MOST)
+
+
 def test_a_rest_does_not_grow_for_ever(session: Session) -> None:
     job_id, now = add_job(session).id, NOW
     for _ in range(12):

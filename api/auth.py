@@ -12,7 +12,8 @@ from domain import errors
 from domain.tokens import Principal, Scope
 
 _bearer = HTTPBearer(
-    auto_error=False, description="A token, or the service's own of server.json or TUNESMITH_TOKEN; see docs/access.md."
+    auto_error=False,
+    description="A token, or the service's own of server.json or TUNESMITH_TOKEN; see docs/how-to/access.md.",
 )
 
 KeyHeader = Annotated[

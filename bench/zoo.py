@@ -3,7 +3,7 @@
 The models are fetched by pinned hash and kept under the home folder. Every cell of the table is found out by asking
 the engine, as a job would: import, untuned build, comparison with ONNX Runtime on seeded inputs, then a few trials on
 the heaviest tuning tasks, a build with their records, and the comparison again. Prints JSON; ``--write`` makes
-``docs/coverage.md`` of it. It says what works, not how fast it becomes.
+``docs/reference/coverage.md`` of it. It says what works, not how fast it becomes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tuner import catalogue, environments, verification
 
 _ROOT = Path(__file__).parents[1]
 _REQUIREMENTS = _ROOT / "requirements"
-_PAGE = _ROOT / "docs" / "coverage.md"
+_PAGE = _ROOT / "docs" / "reference" / "coverage.md"
 ROUTES = {"relay + autotvm": "autotvm", "relay + ansor": "ansor", "relax + metaschedule": "metaschedule"}
 _ENGINES = {"autotvm": "relay", "ansor": "relay", "metaschedule": "relax"}
 _TRIAL_SECONDS = 120.0
@@ -233,7 +233,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--trials", type=int, default=4, help="for each tuning task that is tried")
     parser.add_argument("--tasks", type=int, default=2, help="how many of the heaviest to try")
     parser.add_argument("--resume", type=Path, help="a file that keeps finished cells")
-    parser.add_argument("--write", action="store_true", help="renew docs/coverage.md")
+    parser.add_argument("--write", action="store_true", help="renew docs/reference/coverage.md")
     parser.add_argument("--json", action="store_true", help="JSON is what it prints anyway")
     return parser.parse_args(arguments)
 

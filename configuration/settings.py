@@ -28,7 +28,7 @@ class Settings(BaseSettings):
         except ValidationError as error:
             found = error.errors(include_url=False, include_input=False, include_context=False)
             wrong = "; ".join(f"{variable(str(each['loc'][0]))}: {each['msg']}" for each in found)
-            hint = "docs/settings.md tells what each setting takes."
+            hint = "docs/reference/settings.md tells what each setting takes."
             raise errors.ConfigurationError(f"a setting cannot be used: {wrong}", hint=hint) from None
 
     @classmethod

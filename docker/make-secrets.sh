@@ -31,5 +31,5 @@ identity='{"identities": [{"name": "tunesmith", "credentials": [{"accessKey": "%
 # shellcheck disable=SC2059
 keep s3.json "$(printf "$identity" "$(cat blob_access_key)" "$(cat blob_secret_key)") \"actions\": [\"Admin\", \"Read\", \"List\", \"Tagging\", \"Write\"]}]}"
 keep grafana_password "$(random)"
-# Prometheus asks with a token of its own; docs/deploy.md tells how to make it once the API runs.
+# Prometheus asks with a token of its own; docs/how-to/deploy.md tells how to make it once the API runs.
 keep metrics_token "none-yet"

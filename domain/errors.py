@@ -82,7 +82,7 @@
         └── ForeignBlobStore          the bytes there are another database's
 
 A class declares its code, its status where that is not its parent's, and its hint. ``code`` is stable: clients branch
-on it. ``./run docs`` writes the table of docs/errors.md from these classes.
+on it. ``./run docs`` writes the table of docs/reference/errors.md from these classes.
 """
 
 from __future__ import annotations
@@ -516,7 +516,9 @@ class ConfigurationError(TunesmithError):
 class DatabaseDamaged(ConfigurationError):
     code = "database_damaged"
     status = 503
-    default_hint = "Stop the service and put a backup in the database's place: tunesmith restore (docs/operations.md)."
+    default_hint = (
+        "Stop the service and put a backup in the database's place: tunesmith restore (docs/how-to/operations.md)."
+    )
     # Longer than clients wait: somebody has to come first.
     retry_after = 300
 

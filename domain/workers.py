@@ -80,7 +80,9 @@ def _releases(living: Sequence[Worker], version: str) -> list[Doubt]:
     if not others:
         return []
     message = f"some workers are of release {', '.join(others)}, and this is {version}"
-    return [Doubt(code="workers_differ", message=message, hint="Upgrade them: docs/deploy.md tells in which order.")]
+    return [
+        Doubt(code="workers_differ", message=message, hint="Upgrade them: docs/how-to/deploy.md tells in which order.")
+    ]
 
 
 def _clocks(living: Sequence[Worker]) -> list[Doubt]:

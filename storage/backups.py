@@ -210,7 +210,7 @@ def _database(settings: StorageSettings) -> Path:
     if url.get_backend_name() != "sqlite":
         raise errors.ConfigurationError(
             f"the database is {url.get_backend_name()}, whose own tools make backups",
-            hint="Use pg_dump, and your store's versioning or sync for the blobs: see docs/operations.md.",
+            hint="Use pg_dump, and your store's versioning or sync for the blobs: see docs/how-to/operations.md.",
         )
     return Path(str(url.database)).absolute()
 

@@ -34,7 +34,7 @@ OnProgress = Callable[[str], None]
 """Called with lines for people."""
 
 PLUGIN_REQUIREMENTS = "TUNESMITH_ENGINE_PLUGIN_REQUIREMENTS"
-"""The setting that names a requirement file of plugins; see docs/custom-operators.md."""
+"""The setting that names a requirement file of plugins; see docs/how-to/custom-operators.md."""
 _PLUGGABLE = ("relay", "relax")
 _NOT_SOURCE = ("__pycache__", ".*", "build", "dist", "*.egg-info")
 """Of a package's folder, what tools leave there, building it among them: setuptools does so in place."""

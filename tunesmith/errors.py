@@ -23,7 +23,7 @@
 
 The HTTP status chooses the class of what a server answers; ``code``, ``hint`` and ``details`` are the server's own.
 ``code`` is stable: branch on it where a class holds more than one case, as in ``error.code == "model_deleted"``.
-docs/errors.md lists the codes, those of the client from ``OWN_CODES``.
+docs/reference/errors.md lists the codes, those of the client from ``OWN_CODES``.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Options(TypedDict, total=False):
     group: str | None
     """A name that jobs share which belong together."""
     webhook: Mapping[str, str] | None
-    """``url`` to call when the job has ended and, to sign with, ``secret``; see docs/webhooks.md."""
+    """``url`` to call when the job has ended and, to sign with, ``secret``; see docs/how-to/webhooks.md."""
 
 
 class JobFilters(TypedDict, total=False):

@@ -171,7 +171,7 @@ def _refusal(status: int) -> str | None:
 
 
 def compose(session: Session, job_id: str) -> bytes:
-    """The JSON body; docs/webhooks.md describes it. Raises JobNotFound."""
+    """The JSON body; docs/how-to/webhooks.md describes it. Raises JobNotFound."""
     job = jobs.get(session, job_id)
     model = models.get(session, job.request.model_digest)
     ended = job.finished_at or job.created_at

@@ -1,4 +1,4 @@
-"""``./run docs``: the tables of codes in ``docs/errors.md``, from the errors' own declarations."""
+"""``./run docs``: the tables of codes in ``docs/reference/errors.md``, from the errors' own declarations."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ Every request but `/healthz` and `/readyz` carries `Authorization: Bearer TOKEN`
 durations and latencies seconds, sizes bytes.
 
 **Errors** are problem documents (RFC 9457) with a stable `code`, a `detail` for people and mostly a `hint`;
-`docs/errors.md` lists the codes. What belongs to somebody else does not exist for you: 404.
+`docs/reference/errors.md` lists the codes. What belongs to somebody else does not exist for you: 404.
 
 **Listings** come in pages: pass `next_page_token` of one page as `page_token` of the next, with the same filters.
 What is added meanwhile moves nothing to another page.

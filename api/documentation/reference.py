@@ -1,4 +1,4 @@
-"""The OpenAPI document in the form in which people read it: for the page ``/docs`` and for ``docs/rest.md``."""
+"""The OpenAPI document in the form in which people read it: for the page ``/docs`` and for ``build/rest.md``."""
 
 from __future__ import annotations
 

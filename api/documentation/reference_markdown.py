@@ -1,4 +1,4 @@
-"""``./run docs``: the REST reference ``docs/rest.md``, from the OpenAPI document."""
+"""``./run docs``: the REST reference ``build/rest.md``, from the OpenAPI document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A new user follows ``docs/quickstart.md`` word for word, and gets there."""
+"""A new user follows ``docs/tutorials/quickstart.md`` word for word, and gets there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BLOCK = re.compile(r"```sh( \w+)?\n(.*?)```", re.DOTALL)
 
 def blocks() -> list[tuple[str, str]]:
     """What each is for, empty for one that is just run, and its commands."""
-    text = (ROOT / "docs" / "quickstart.md").read_text()
+    text = (ROOT / "docs" / "tutorials" / "quickstart.md").read_text()
     return [(kind.strip(), commands) for kind, commands in _BLOCK.findall(text)]
 
 

@@ -53,4 +53,5 @@ def test_every_decision_is_listed() -> None:
 
 def test_every_page_is_linked() -> None:
     text = (ROOT / "README.md").read_text()
-    assert [path.name for path in (ROOT / "docs").glob("*.md") if f"docs/{path.name}" not in text] == []
+    pages = [path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "decisions"]
+    assert [str(path) for path in pages if path.relative_to(ROOT).as_posix() not in text] == []

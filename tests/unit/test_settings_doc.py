@@ -15,7 +15,7 @@ from storage.settings import StorageSettings
 from tuner.settings import TunerSettings
 from worker.settings import WorkerSettings
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "reference" / "settings.md").read_text()
 
 
 @pytest.mark.parametrize("settings", [StorageSettings, TunerSettings, WorkerSettings, ApiSettings])
@@ -24,8 +24,10 @@ def test_every_setting_is_documented(settings: type[BaseSettings]) -> None:
     for name, field in settings.model_fields.items():
         variable = f"{prefix}{name}".upper()
         assert field.description, variable
-        assert f"| `{variable}` | " in DOCUMENT, f"{variable} is missing in docs/settings.md"
-        assert field.description in DOCUMENT, f"docs/settings.md describes {variable} in other words than the code"
+        assert f"| `{variable}` | " in DOCUMENT, f"{variable} is missing in docs/reference/settings.md"
+        assert field.description in DOCUMENT, (
+            f"docs/reference/settings.md describes {variable} in other words than the code"
+        )
 
 
 @pytest.mark.parametrize("settings", [StorageSettings, TunerSettings, WorkerSettings, ApiSettings])

@@ -39,7 +39,7 @@ class Strength:
         """One sentence, for logs."""
         if not self.missing:
             return "engines are caged: own network, no credentials, no privileges, filtered system calls"
-        return f"engines are caged, without {'; '.join(self.missing)}: see docs/threat-model.md"
+        return f"engines are caged, without {'; '.join(self.missing)}: see docs/explanation/threat-model.md"
 
 
 def probe() -> Strength:

@@ -27,7 +27,7 @@ Examples:
   tunesmith operator 'matmul x=128,768 w=768,3072'
 \b
 Operators: matmul, batch_matmul, dense, conv1d, conv2d, conv3d,
-depthwise_conv2d, conv2d_transpose (docs/tuning.md).
+depthwise_conv2d, conv2d_transpose (docs/reference/tuning.md).
 """
 _RM_MODEL_EPILOG = """\b
 Examples:

@@ -30,7 +30,7 @@ Examples:
   tunesmith pull JOB -o net.tar
   tunesmith pull --model net.onnx --target native -o net.tar
 \b
-In CI, hold what is taken to what was taken before (docs/ci.md):
+In CI, hold what is taken to what was taken before (docs/how-to/ci.md):
   tunesmith pull --model net.onnx -o net.tar \\
       --lock tunesmith.lock --fail-if-slower 5%
   tunesmith pull --model net.onnx -o net.tar \\

@@ -26,7 +26,7 @@ Examples:
   tunesmith serve
   tunesmith serve --host 0.0.0.0 --port 8080
 \b
-It prints a link with which a browser comes in. Settings: docs/settings.md.
+It prints a link with which a browser comes in. Settings: docs/reference/settings.md.
 """
 _STATE_WIDTH, _CHECK_WIDTH = 4, 9
 _DOCTOR_EPILOG = """\b
@@ -50,7 +50,7 @@ Examples:
   tunesmith backup /backups/monday
 \b
 For SQLite; the service may run meanwhile. Of PostgreSQL, pg_dump makes
-backups (docs/operations.md).
+backups (docs/how-to/operations.md).
 """
 _RESTORE_EPILOG = """\b
 Examples:
@@ -63,7 +63,7 @@ Examples:
   tunesmith gc --adopt --dry-run
 \b
 Workers do it by themselves once a day, and not in a store that belongs to
-another database (docs/operations.md).
+another database (docs/how-to/operations.md).
 """
 
 

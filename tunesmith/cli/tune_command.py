@@ -28,7 +28,7 @@ Examples:
   tunesmith tune --like JOB --seconds 3600
   tunesmith tune --operator 'matmul x=128,768 w=768,768'
 \b
-Options that go together: docs/tuning.md.
+Options that go together: docs/reference/tuning.md.
 """
 _TURN_SECONDS = 2.0
 """Between two askings for a plan."""

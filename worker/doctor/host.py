@@ -23,7 +23,7 @@ _TIGHT_BYTES = 5 * _GIB
 """An engine environment takes about 600 MB, a large model and its builds as much again."""
 _FULL_BYTES = _GIB // 2
 _COMPILE_SECONDS = 60
-_CAGE_HINT = "docs/threat-model.md says what takes the place of each, and what a container must allow."
+_CAGE_HINT = "docs/explanation/threat-model.md says what takes the place of each, and what a container must allow."
 
 
 def home(folder: Path) -> list[Finding]:
@@ -45,7 +45,7 @@ def home(folder: Path) -> list[Finding]:
 
 def space(folder: Path, free: int) -> Finding:
     told = f"{folder}: {free / _GIB:.1f} GiB free"
-    hint = "Remove old logs and environments (docs/operations.md), or name a folder on another disk in TUNESMITH_HOME."
+    hint = "Remove old logs and environments (docs/how-to/operations.md), or name a folder on another disk in TUNESMITH_HOME."
     if free < _FULL_BYTES:
         return findings.fail(HOME, "disk_full", told, hint)
     return findings.warn(HOME, "disk_low", told, hint) if free < _TIGHT_BYTES else findings.ok(HOME, told)

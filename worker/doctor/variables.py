@@ -55,4 +55,6 @@ def _all_known(count: int) -> str:
 def _unknown(name: str, known: set[str]) -> Finding:
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"Is {near[0]} meant? " if near else ""
-    return findings.warn(CHECK, "setting_unknown", f"{name} is no setting", f"{hint}docs/settings.md lists them all.")
+    return findings.warn(
+        CHECK, "setting_unknown", f"{name} is no setting", f"{hint}docs/reference/settings.md lists them all."
+    )

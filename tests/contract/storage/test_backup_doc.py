@@ -1,4 +1,4 @@
-"""What docs/operations.md says of PostgreSQL and S3, done as it says to real servers."""
+"""What docs/how-to/operations.md says of PostgreSQL and S3, done as it says to real servers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[3]
 
 def commands() -> tuple[str, str]:
     """Those that back up, and those that restore."""
-    page = (ROOT / "docs" / "operations.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "operations.md").read_text()
     section = page.partition("### PostgreSQL and S3\n")[2].partition("\n## ")[0]
     first, second = re.findall(r"^```\n(.*?)^```", section, flags=re.MULTILINE | re.DOTALL)
     return first, second

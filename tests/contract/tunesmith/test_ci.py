@@ -1,4 +1,4 @@
-"""The workflows of docs/ci.md do what the page says: their steps are run in bash against a live service.
+"""The workflows of docs/how-to/ci.md do what the page says: their steps are run in bash against a live service.
 
 What cannot be had here is put in its place, and nothing else: ``uses:`` steps are GitHub's own; ``pip`` would ask a
 package index, so it is a script that installs the client's wheel, built from this checkout, into an environment that
@@ -30,8 +30,8 @@ from tunesmith.client import Client
 from tunesmith.lockfile import Entry
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "ci.md").read_text()
-WORKFLOW: dict[str, Any] = yaml.safe_load((ROOT / "docs" / "ci" / "github-actions.yml").read_text())
+PAGE = (ROOT / "docs" / "how-to" / "ci.md").read_text()
+WORKFLOW: dict[str, Any] = yaml.safe_load((ROOT / "docs" / "how-to" / "ci" / "github-actions.yml").read_text())
 SAMPLE = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)[0]
 GITLAB: dict[str, Any] = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0])
 

@@ -19,7 +19,7 @@ from tests.support.api.factories import Service, make_service
 from tests.support.api.scripted import ScriptedWorker
 from tunesmith import errors as local
 
-ERRORS = Path(__file__).parents[3] / "docs" / "errors.md"
+ERRORS = Path(__file__).parents[3] / "docs" / "reference" / "errors.md"
 OPEN = {"/healthz", "/readyz"}
 
 

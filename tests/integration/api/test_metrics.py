@@ -13,7 +13,7 @@ from storage.database import Database
 from tests.support.api.factories import AUTHORIZED, Service, make_service
 from tests.support.api.scripted import ScriptedWorker
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "metrics.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 
 
 def numbers(client: TestClient) -> dict[tuple[str, frozenset[str]], float]:

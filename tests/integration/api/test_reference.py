@@ -1,9 +1,8 @@
-"""The REST reference: docs/rest.md says what the OpenAPI document says, and /docs asks nobody else for anything."""
+"""The REST reference: it says what the OpenAPI document says, and /docs asks nobody else for anything."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from fastapi.testclient import TestClient
 
@@ -11,13 +10,14 @@ from api.dashboard.docs import marked
 from api.documentation import openapi, reference, reference_markdown
 from tests.support.api.factories import Service
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "rest.md"
-MAKE = "./run docs"
 
-
-def test_the_document_is_what_the_api_is(service: Service) -> None:
-    made = reference_markdown.markdown(reference.read(service.app.openapi()))
-    assert DOCUMENT.read_text() == made, f"make it again: {MAKE}"
+def test_the_document_has_every_operation_and_schema(service: Service) -> None:
+    schema = service.app.openapi()
+    made = reference_markdown.markdown(reference.read(schema))
+    for _, path, _ in openapi.operations(schema):
+        assert path in made
+    for name in schema["components"]["schemas"]:
+        assert name in made
 
 
 def test_the_program_makes_it_without_a_service(service: Service) -> None:

@@ -1,4 +1,4 @@
-"""The examples of docs/sdk.md run, in order, against a live server with a scripted worker."""
+"""The examples of docs/reference/sdk.md run, in order, against a live server with a scripted worker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.api.scripted import ScriptedWorker
 from tests.support.waiting import until
 from tunesmith import Client, requests
 
-PAGE = (Path(__file__).parents[3] / "docs" / "sdk.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "sdk.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 WAITING = ("with Client()", "for event in job.events()")
 """Examples that end when the jobs before them have."""
@@ -30,7 +30,7 @@ def test_every_example_runs(
     for number, example in enumerate(EXAMPLES):
         if 'state="queued"' in example:
             until(lambda: _all_succeeded(service))
-        exec(compile(example, f"docs/sdk.md, example {number + 1}", "exec"), space)  # noqa: S102 - ours
+        exec(compile(example, f"docs/reference/sdk.md, example {number + 1}", "exec"), space)  # noqa: S102 - ours
         if number == 0:
             # Its client is closed with its block.
             space["client"] = client

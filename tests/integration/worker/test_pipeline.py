@@ -113,7 +113,7 @@ def test_a_model_without_any_finite_number_proves_nothing(
     assert job.failure is not None
     assert (job.state, job.stage, job.failure.code) == (JobState.FAILED, Stage.BASELINE, "verification_failed")
     assert job.failure.message.startswith("ONNX Runtime computes no finite number from 3 seeded inputs")
-    assert "docs/verification.md" in (job.failure.hint or "")
+    assert "docs/explanation/verification.md" in (job.failure.hint or "")
     assert job.failure.details["outputs"] == ["y"]
     assert bench.script.measured == []
 

@@ -28,7 +28,7 @@ from worker import webhooks as sending
 from worker.posting import Poster
 from worker.webhooks import PAUSES, Couriers
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "webhooks.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "how-to" / "webhooks.md"
 SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()
 LOCAL = AllowedHosts.parse("127.0.0.1")
 

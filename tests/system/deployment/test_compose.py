@@ -105,7 +105,7 @@ def test_no_secret_is_written_into_the_file() -> None:
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
 def test_every_variable_of_ours_is_a_setting(name: str) -> None:
-    page = (composing.ROOT / "docs" / "settings.md").read_text()
+    page = (composing.ROOT / "docs" / "reference" / "settings.md").read_text()
     for key in SERVICES[name].get("environment", {}):
         if key.startswith("TUNESMITH_"):
             assert f"| `{key.removesuffix('_FILE')}` |" in page, key

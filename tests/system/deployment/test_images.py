@@ -54,7 +54,7 @@ def test_every_package_gets_into_the_image_and_nothing_else_does() -> None:
         "tests/support/models.py",
         ".git/config",
         "docker/secrets/token",
-        "docs/cli.md",
+        "docs/reference/cli.md",
         "tuner/__pycache__/x.pyc",
     ):
         assert composing.is_ignored(path), path

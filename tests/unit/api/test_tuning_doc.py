@@ -1,4 +1,4 @@
-"""Everything that a request may say is described in docs/tuning.md."""
+"""Everything that a request may say is described in docs/reference/tuning.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner import operators
 from tunesmith import job_draft
 from tunesmith.job_draft import AccuracyDraft, BudgetDraft, JobDraft, MeasureDraft, RpcDraft, TunerDraft
 
-DOCUMENT = (Path(__file__).parents[3] / "docs" / "tuning.md").read_text()
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "reference" / "tuning.md").read_text()
 
 
 @pytest.mark.parametrize("kind", [Tuner, RunnerKind, Precision, BundleFormat])

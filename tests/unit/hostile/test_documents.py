@@ -23,6 +23,6 @@ def reasons() -> dict[str, str]:
 
 
 def test_every_reason_is_documented() -> None:
-    document = (ROOT / "docs/errors.md").read_text()
+    document = (ROOT / "docs/reference/errors.md").read_text()
     for reason, meaning in reasons().items():
         assert f"| `{reason}` | {meaning} |" in document, reason

@@ -36,5 +36,5 @@ def test_every_code_of_an_engine_has_a_meaning() -> None:
 
 @pytest.mark.parametrize("code", sorted(set(failures.CODES) - {"shape_required", "shape_mismatch"}))
 def test_every_code_is_documented(code: str) -> None:
-    text = (ROOT / "docs" / "engine-protocol.md").read_text()
+    text = (ROOT / "docs" / "reference" / "engine-protocol.md").read_text()
     assert f"`{code}`" in text.partition("## Codes of failure")[2]

@@ -1,4 +1,4 @@
-"""docs/cli.md is held to the commands, and the commands to docs/cli.md."""
+"""docs/reference/cli.md is held to the commands, and the commands to docs/reference/cli.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.tunesmith.test_help import COMMANDS
 
-PAGE = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "cli.md").read_text()
 EVERYWHERE = {"--help", "-h", "--install-completion", "--show-completion", "--version"}
 
 

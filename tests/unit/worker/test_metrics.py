@@ -16,7 +16,7 @@ from domain import errors, logs
 from worker import metrics, observing
 from worker.settings import WorkerSettings
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "metrics.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 
 
 def value(name: str, **labels: str) -> float:

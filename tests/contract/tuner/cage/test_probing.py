@@ -24,7 +24,7 @@ def test_what_is_missing_is_named(name: str) -> None:
     weak = Strength(**{**WHOLE, name: False})
     assert len(weak.missing) == 1
     assert weak.missing[0] in weak.told()
-    assert "docs/threat-model.md" in weak.told()
+    assert "docs/explanation/threat-model.md" in weak.told()
 
 
 def test_this_machine_gives_up_privileges_at_least() -> None:

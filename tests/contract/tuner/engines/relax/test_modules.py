@@ -129,7 +129,7 @@ def test_other_text_is_no_module(relax: EngineSession, tmp_path: Path, content: 
 def test_a_refusal_says_what_is_wrong_and_where_to_read_on(inspector: Inspector, functions: Path) -> None:
     with pytest.raises(errors.InvalidModel, match=r"it calls tirx\.call_pure_extern") as failure:
         inspector.inspect(functions / "host_call.json")
-    assert "docs/irmodules.md" in (failure.value.hint or "")
+    assert "docs/how-to/irmodules.md" in (failure.value.hint or "")
 
 
 def test_a_type_said_twice_is_judged_as_it_is_read(relax: EngineSession, functions: Path, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def register(registry):
 def test_the_example_of_the_documentation_works(
     place: dict[str, Any], reference: EngineSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    document = (catalogue.ROOT / "docs" / "custom-operators.md").read_text()
+    document = (catalogue.ROOT / "docs" / "how-to" / "custom-operators.md").read_text()
     source = document.split("```python\n")[1].split("```")[0]
     monkeypatch.setenv(plugins.VARIABLE, _module(tmp_path, monkeypatch, source, "my_plugin"))
     (tmp_path / "model.onnx").write_bytes(models.plugin_operators(functions=True))

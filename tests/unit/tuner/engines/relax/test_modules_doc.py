@@ -9,6 +9,6 @@ from tuner.engines.relax.modules import admission
 
 
 def test_the_list_of_intrinsics_is_whole() -> None:
-    text = (ROOT / "docs" / "irmodules.md").read_text()
+    text = (ROOT / "docs" / "how-to" / "irmodules.md").read_text()
     listed = text.partition("<!-- intrinsics -->")[2].partition("<!-- /intrinsics -->")[0]
     assert sorted(re.findall(r"`([^`]+)`", listed)) == sorted(admission.INTRINSICS)

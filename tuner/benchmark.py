@@ -71,8 +71,8 @@ def nothing_compared(found: Verification, reference: str) -> errors.Verification
     return errors.VerificationFailed(
         f"{reference} computes no finite number from {len(found.seeds)} seeded inputs{f' ({kinds})' if kinds else ''}: "
         f"every element of {outputs} is NaN or infinite, so no build can be proven right",
-        hint="Check the model: docs/explanation/verification.md lists the values that its inputs were given. To build it all the "
-        "same, unproven and untimed, use runner 'none'.",
+        hint="Check the model: docs/explanation/verification.md lists the values that its inputs were given. To build "
+        "it all the same, unproven and untimed, use runner 'none'.",
         details={"outputs": [error.output for error in found.outputs], "inputs": dict(found.inputs)},
     )
 

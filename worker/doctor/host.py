@@ -45,7 +45,10 @@ def home(folder: Path) -> list[Finding]:
 
 def space(folder: Path, free: int) -> Finding:
     told = f"{folder}: {free / _GIB:.1f} GiB free"
-    hint = "Remove old logs and environments (docs/how-to/operations.md), or name a folder on another disk in TUNESMITH_HOME."
+    hint = (
+        "Remove old logs and environments (docs/how-to/operations.md), or name a folder on another disk in "
+        "TUNESMITH_HOME."
+    )
     if free < _FULL_BYTES:
         return findings.fail(HOME, "disk_full", told, hint)
     return findings.warn(HOME, "disk_low", told, hint) if free < _TIGHT_BYTES else findings.ok(HOME, told)

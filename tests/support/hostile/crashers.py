@@ -1,7 +1,7 @@
 """Files that end whoever reads or runs them by a signal: bugs of ONNX Runtime 1.31.1 and of onnx 1.18.0.
 
-They were found by spoiling one attribute or operand of one operator at a time (docs/explanation/threat-model.md says how many). A
-version that has learned to refuse one makes its test fail: then it becomes an ordinary file of the corpus.
+They were found by spoiling one attribute or operand of one operator at a time (docs/explanation/threat-model.md says
+how many). A version that has learned to refuse one makes its test fail: then it becomes an ordinary file of the corpus.
 """
 
 from __future__ import annotations

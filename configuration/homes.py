@@ -11,8 +11,8 @@ from pathlib import Path
 
 from domain import errors
 
-NEEDED = "TUNESMITH_HOME names a folder that the service's user may write to."
-HINT = "Only the service's user should reach it: chmod 700 it, as that user or as root."
+NEEDED = "Set TUNESMITH_HOME to a folder that the service's user can write to."
+HINT = "Restrict it to the service's user: chmod 700, as that user or as root."
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _PRIVATE = 0o077
 
@@ -59,6 +59,6 @@ def making(folder: Path) -> Iterator[Path]:
         yield folder
     except OSError as error:
         raise errors.ConfigurationError(
-            f"{error.filename or folder} cannot be made: {error.strerror or type(error).__name__}",
+            f"{error.filename or folder} cannot be created: {error.strerror or type(error).__name__}",
             hint=NEEDED,
         ) from error

@@ -28,8 +28,8 @@ class Settings(BaseSettings):
         except ValidationError as error:
             found = error.errors(include_url=False, include_input=False, include_context=False)
             wrong = "; ".join(f"{variable(str(each['loc'][0]))}: {each['msg']}" for each in found)
-            hint = "docs/reference/settings.md tells what each setting takes."
-            raise errors.ConfigurationError(f"a setting cannot be used: {wrong}", hint=hint) from None
+            hint = "docs/reference/settings.md describes each setting."
+            raise errors.ConfigurationError(f"invalid setting: {wrong}", hint=hint) from None
 
     @classmethod
     def settings_customise_sources(
@@ -79,7 +79,8 @@ def value_of(variable: str, environment: Mapping[str, str] = os.environ) -> str 
         raise errors.ConfigurationError(f"{variable} and {name} are both set", hint="Set one of them.")
     text = _read(name, Path(path)).rstrip("\r\n")
     if not text.strip():
-        raise errors.ConfigurationError(f"the file that {name} names is empty: {path}", hint=f"Write {variable} there.")
+        hint = f"Write the value of {variable} to it."
+        raise errors.ConfigurationError(f"the file {path}, which {name} names, is empty", hint=hint)
     return text
 
 
@@ -94,12 +95,12 @@ def _read(name: str, path: Path) -> str:
             data = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise errors.ConfigurationError(
-            f"the file that {name} names cannot be read: {path}: {error.strerror or error}",
-            hint="It must exist, and the user that the process runs as must be allowed to read it.",
+            f"cannot read {path}, which {name} names: {error.strerror or error}",
+            hint="The file must exist and be readable by the user that runs the process.",
         ) from None
     if len(data) > _MOST_BYTES:
-        raise errors.ConfigurationError(f"the file that {name} names has more than {_MOST_BYTES} bytes: {path}")
+        raise errors.ConfigurationError(f"the file {path}, which {name} names, has more than {_MOST_BYTES} bytes")
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise errors.ConfigurationError(f"the file that {name} names is not text in UTF-8: {path}") from None
+        raise errors.ConfigurationError(f"the file {path}, which {name} names, is not UTF-8 text") from None

@@ -51,7 +51,7 @@ def serving(request: JobRequest, workers: Sequence[Worker]) -> list[Worker]:
 def missing(request: JobRequest, workers: Sequence[Worker]) -> errors.NoWorker | None:
     """What the job needs and none of the workers has; None when one serves it."""
     if not workers:
-        return _no_worker("worker", "a worker: none is alive")
+        return _no_worker("worker", "a worker; no worker is alive")
     left = list(workers)
     for name, meets in _NEEDS.items():
         meeting = [worker for worker in left if meets(request, worker)]
@@ -111,31 +111,31 @@ _HINTS = {
 
 def _no_device(request: JobRequest, workers: Sequence[Worker]) -> str:
     if not measures_on_gpu(request):
-        return "a worker for CPUs: those that are alive have GPUs, and take CUDA jobs only"
+        return "a CPU worker; the live workers have GPUs and accept only CUDA jobs"
     gpus = sorted({gpu.name for worker in workers for gpu in worker.accelerators})
-    return f"a worker with a GPU for {request.target!r}: those alive have {', '.join(gpus) or 'none'}"
+    return f"a worker with a GPU for {request.target!r}: the live workers have {', '.join(gpus) or 'none'}"
 
 
 def _no_machine(request: JobRequest, workers: Sequence[Worker]) -> str:
     machines = sorted({worker.host.machine for worker in workers})
-    return f"a worker that runs code for {request.target!r}: those alive are {', '.join(machines)}"
+    return f"a worker that runs code for {request.target!r}: the live workers are {', '.join(machines)}"
 
 
 def _no_cpu(request: JobRequest, workers: Sequence[Worker]) -> str:
     natives = sorted({worker.native_target.text for worker in workers})
-    return f"a worker whose CPU runs code for {request.target!r}: those alive have {', '.join(natives)}"
+    return f"a worker whose CPU runs code for {request.target!r}: the live workers have {', '.join(natives)}"
 
 
 def _no_engine(request: JobRequest, workers: Sequence[Worker]) -> str:
     wanted = " or ".join(engines_for(request))
     names = sorted({toolchain.engine for worker in workers for toolchain in worker.toolchains})
-    return f"a worker with the {wanted} engine: those that could measure it have {', '.join(names) or 'none'}"
+    return f"a worker with the {wanted} engine: workers for this target have {', '.join(names) or 'none'}"
 
 
 def _no_tracker(request: JobRequest, workers: Sequence[Worker]) -> str:
     wanted = request.rpc.tracker if request.rpc else ""
     reached = sorted({tracker for worker in workers for tracker in worker.trackers or ()})
-    return f"a worker that may use the tracker {wanted}: those alive use {', '.join(reached)}"
+    return f"a worker that may use the tracker {wanted}: the live workers may use {', '.join(reached)}"
 
 
 _TOLD: dict[str, Callable[[JobRequest, Sequence[Worker]], str]] = {

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from domain import errors
 
 ALLOWED_HOSTS = (
-    "Hosts that webhooks may call though their addresses are not public, with commas between: HOST, HOST:PORT or a "
+    "Comma-separated hosts that webhooks may call although their addresses are not public: HOST, HOST:PORT or a "
     "network such as 10.1.0.0/16. For the API and the workers alike."
 )
 """What the setting of that name means."""
@@ -100,18 +100,18 @@ def checked_hosts(text: str) -> str:
 def parse(url: str) -> Destination:
     """Raises InvalidWebhook for what is no http or https URL, or carries credentials or a fragment."""
     if not _READABLE.fullmatch(url):
-        raise _refusal("has characters that a URL must have percent-encoded, or a fragment")
+        raise _refusal("has characters that a URL must percent-encode, or a fragment")
     try:
         parts = urlsplit(url)
         scheme, host, port = parts.scheme.lower(), (parts.hostname or "").removesuffix("."), parts.port
     except ValueError:
-        raise _refusal("is no URL") from None
+        raise _refusal("is not a valid URL") from None
     if scheme not in _PORTS:
         raise _refusal("is neither https:// nor http://")
     if "@" in parts.netloc:
-        raise _refusal("carries credentials")
+        raise _refusal("contains credentials")
     if not _is_host(host, bracketed="[" in parts.netloc) or port == 0:
-        raise _refusal("names no host and port")
+        raise _refusal("has no valid host or port")
     query = f"?{parts.query}" if parts.query else ""
     return Destination(scheme=scheme, host=host, port=port or _PORTS[scheme], path=(parts.path or "/") + query)
 
@@ -121,7 +121,7 @@ def check_host(destination: Destination, allowed: AllowedHosts) -> None:
     if allowed.has_name(destination):
         return
     if destination.host == "localhost" or destination.host.endswith(".localhost"):
-        raise _refusal("names this machine itself")
+        raise _refusal("refers to the server itself")
     if destination.literal is not None:
         check_addresses(destination, [destination.literal], allowed)
 
@@ -132,7 +132,7 @@ def check_addresses(destination: Destination, addresses: Iterable[Address], allo
         return
     for address in addresses:
         if not is_public(address) and not allowed.has_address(address, destination.port):
-            raise _refusal("leads to a private or reserved address")
+            raise _refusal("resolves to a private or reserved address")
 
 
 def is_public(address: Address) -> bool:
@@ -165,8 +165,8 @@ def _host_and_port(entry: str) -> tuple[str, int | None]:
 
 def _not_allowable(entry: str) -> errors.ConfigurationError:
     return errors.ConfigurationError(
-        f"TUNESMITH_WEBHOOK_HOSTS: {entry[:80]!r} is no host",
-        hint="Name hosts with commas between: hooks.lan, hooks.lan:8443, 10.1.2.3, 10.1.0.0/16.",
+        f"TUNESMITH_WEBHOOK_HOSTS: {entry[:80]!r} is not a host or network",
+        hint="List hosts separated by commas: hooks.lan, hooks.lan:8443, 10.1.2.3, 10.1.0.0/16.",
     )
 
 

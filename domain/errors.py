@@ -3,7 +3,7 @@
 ::
 
     TunesmithError
-    ├── InvalidRequest            what the caller sent is wrong; sending it again will not help
+    ├── InvalidRequest            the request is wrong; repeating it does not help
     │   ├── InvalidModel              not ONNX, truncated, refused by the checker
     │   ├── UnsupportedOperators      no engine can import the model
     │   ├── ShapeRequired             a dynamic dimension has no value
@@ -15,20 +15,20 @@
     │   ├── UnknownTuner
     │   ├── UnknownPrecision
     │   ├── UnknownRunner
-    │   ├── InvalidOption             an option that does not fit the tuner, target or runner
+    │   ├── InvalidOption             an option that this tuner, target or runner does not support
     │   ├── InvalidOperator           the description of one operator to tune
     │   ├── InvalidBudget
     │   ├── InvalidPageToken
-    │   ├── InvalidWebhook            an address that must not be called
+    │   ├── InvalidWebhook            a URL that webhooks must not call
     │   ├── BlobTooLarge              more bytes than this server accepts
     │   ├── IdempotencyMismatch       the same key came with a different request
     │   └── BodyTooLarge, RangeNotSatisfiable, MethodNotAllowed
-    │                                 refused before any route saw it
-    ├── Unauthorized              no token, or none that counts
+    │                                 rejected before routing
+    ├── Unauthorized              no valid token
     │   └── TokenExpired
-    ├── Forbidden                 a good token, which may not do this
+    ├── Forbidden                 a valid token without this permission
     │   └── MissingScope
-    ├── TooMuch                   right in itself, but more than the caller may have at a time
+    ├── TooMuch                   a valid request beyond the caller's limits
     │   ├── RateLimited
     │   └── QuotaExceeded
     ├── NotFound
@@ -37,49 +37,49 @@
     │   ├── JobNotFound
     │   ├── GroupNotFound
     │   ├── ArtifactNotFound
-    │   ├── Deleted                   it was there, and somebody deleted it
+    │   ├── Deleted                   it existed and was deleted
     │   │   ├── ModelDeleted
     │   │   └── ArtifactDeleted
-    │   ├── BlobNotFound              the bytes of something known are gone
+    │   ├── BlobNotFound              the stored file of a known object is missing
     │   └── RouteNotFound
-    ├── BlobDamaged               stored bytes are not those that their digest names
-    ├── Conflict                  right in itself, but not now
+    ├── BlobDamaged               a stored file does not match its digest
+    ├── Conflict                  a valid request that conflicts with the current state
     │   ├── ModelInUse
     │   ├── JobNotFinished
     │   └── JobAlreadyFinished
     ├── EngineError               an engine failed the host
     │   ├── EngineNotInstalled
     │   ├── EngineInstallFailed
-    │   ├── EngineStartFailed         it never said hello, or speaks another protocol
-    │   ├── EngineCrashed             it ended, by itself or by a signal
+    │   ├── EngineStartFailed         it sent no hello, or speaks another protocol
+    │   ├── EngineCrashed             it exited or was killed
     │   ├── EngineSilent              no heartbeat
     │   ├── EngineTimeout             alive, but past the request's time limit
-    │   ├── EngineGarbled             what it wrote is no message, or too long a line
+    │   ├── EngineGarbled             invalid output: not a message, or too long a line
     │   └── EngineRequestFailed       it answered with an error of its own; ``code`` is the engine's
     ├── JobFailed                 the job's own outcome
     │   ├── VerificationFailed        no variant agrees with the reference
     │   ├── AccuracyNotMet            no build in the precision that was asked for passes the accuracy gate
     │   ├── NoValidTrial              every trial of a tuning task failed
-    │   └── AttemptsExhausted         the job killed or lost its worker too often
+    │   └── AttemptsExhausted         the job's worker crashed or was lost too often
     ├── Unavailable               a part of the service cannot be reached
-    │   ├── NotReady                  what the service works with is not all there
+    │   ├── NotReady                  a part of the service is not ready
     │   ├── BrokerUnavailable
     │   ├── DatabaseUnavailable
-    │   ├── NoWorker                  none that lives can serve the job, which waits for one
-    │   ├── BlobStoreUnavailable      where models and artifacts are kept does not answer
-    │   │   ├── BlobStoreRefused          it answers, and wants other credentials, rights or another bucket
-    │   │   └── BlobStoreFull             no space is left for their bytes, there or on this host
-    │   ├── DiskFull                  no space is left where a worker works
+    │   ├── NoWorker                  no live worker can run the job, which stays queued
+    │   ├── BlobStoreUnavailable      the store of models and artifacts does not answer
+    │   │   ├── BlobStoreRefused          it rejects the credentials, permissions or bucket
+    │   │   └── BlobStoreFull             no space left in the store or on this host
+    │   ├── DiskFull                  no space left on a worker's disk
     │   ├── DeviceBusy
-    │   ├── PlannerBusy               as many plans are being made as this server makes at once
+    │   ├── PlannerBusy               the server already makes as many plans as it allows
     │   ├── TrackerUnreachable        the RPC tracker does not answer
-    │   ├── NoDevice                  it has no device of that key
+    │   ├── NoDevice                  the tracker has no device with that key
     │   ├── DeviceLost                every device of a job stopped answering
-    │   ├── CrossCompilerMissing      nothing on the worker links for the target
-    │   └── CompilerMissing           nothing on the worker compiles CUDA code
+    │   ├── CrossCompilerMissing      the worker has no linker for the target
+    │   └── CompilerMissing           the worker has no CUDA compiler
     └── ConfigurationError
-        ├── DatabaseDamaged           the file is no database, or not whole
-        └── ForeignBlobStore          the bytes there are another database's
+        ├── DatabaseDamaged           not a database, or corrupt
+        └── ForeignBlobStore          the blob store belongs to another database
 
 A class declares its code, its status where that is not its parent's, and its hint. ``code`` is stable: clients branch
 on it. ``./run docs`` writes the table of docs/reference/errors.md from these classes.
@@ -112,19 +112,19 @@ class TunesmithError(Exception):
 class InvalidRequest(TunesmithError):
     code = "invalid_request"
     status = 400
-    default_hint = "Correct what the message names; /docs shows what each request takes."
+    default_hint = "Correct the part of the request that the message names; /docs describes every request."
 
 
 class InvalidModel(InvalidRequest):
     code = "invalid_model"
     status = 422
-    default_hint = "Upload the bytes of one .onnx file that onnx.checker accepts."
+    default_hint = "Upload one .onnx file that onnx.checker accepts."
 
 
 class UnsupportedOperators(InvalidRequest):
     code = "unsupported_operators"
     status = 422
-    default_hint = "See details.operators for names and counts; replace them or use another engine."
+    default_hint = "Replace the operators listed in details.operators, or use another engine."
 
 
 class ShapeRequired(InvalidRequest):
@@ -134,12 +134,12 @@ class ShapeRequired(InvalidRequest):
 
 class ShapeMismatch(InvalidRequest):
     code = "shape_mismatch"
-    default_hint = "Name an input of the model and give as many dimensions as it has, fixed ones unchanged."
+    default_hint = "Name an input of the model, and give all its dimensions; fixed ones keep their size."
 
 
 class InvalidInputs(InvalidRequest):
     code = "invalid_inputs"
-    default_hint = "Give an .npz file with one array per input: names, shapes and dtypes as in manifest.json."
+    default_hint = "Pass an .npz file with one array per input, with the names, shapes and dtypes of manifest.json."
 
 
 class InvalidBundle(InvalidRequest):
@@ -159,22 +159,22 @@ class UnsupportedTarget(InvalidRequest):
 
 class UnknownTuner(InvalidRequest):
     code = "unknown_tuner"
-    default_hint = "Use one of details.known, or leave it out: the service then picks one."
+    default_hint = "Use one of details.known, or omit it to let the service choose."
 
 
 class UnknownPrecision(InvalidRequest):
     code = "unknown_precision"
-    default_hint = "Use one of details.known, or leave it out for f32."
+    default_hint = "Use one of details.known, or omit it for f32."
 
 
 class UnknownRunner(InvalidRequest):
     code = "unknown_runner"
-    default_hint = "Use one of details.known, or leave it out to measure on the worker itself."
+    default_hint = "Use one of details.known, or omit it to measure on the worker."
 
 
 class InvalidOption(InvalidRequest):
     code = "invalid_option"
-    default_hint = "Leave it out, or name the tuner and runner that it belongs to."
+    default_hint = "Remove the option, or choose a tuner and runner that support it."
 
 
 class InvalidOperator(InvalidRequest):
@@ -189,12 +189,12 @@ class InvalidBudget(InvalidRequest):
 
 class InvalidPageToken(InvalidRequest):
     code = "invalid_page_token"
-    default_hint = "Pass next_page_token of the previous page unchanged, or none for the first page."
+    default_hint = "Pass next_page_token of the previous page unchanged; omit it for the first page."
 
 
 class InvalidWebhook(InvalidRequest):
     code = "invalid_webhook"
-    default_hint = "Name an https:// address that everyone can reach; an admin allows others: TUNESMITH_WEBHOOK_HOSTS."
+    default_hint = "Use a public https:// URL; an admin can allow other hosts in TUNESMITH_WEBHOOK_HOSTS."
 
 
 class BlobTooLarge(InvalidRequest):
@@ -212,68 +212,68 @@ class IdempotencyMismatch(InvalidRequest):
 class BodyTooLarge(InvalidRequest):
     code = "body_too_large"
     status = 413
-    default_hint = "Send a smaller document; models go to PUT /v1/models."
+    default_hint = "Send a smaller body; upload models with PUT /v1/models."
 
 
 class RangeNotSatisfiable(InvalidRequest):
     code = "range_not_satisfiable"
     status = 416
-    default_hint = "Ask for bytes that exist, or leave the Range header out."
+    default_hint = "Request a range within the content, or omit the Range header."
 
 
 class MethodNotAllowed(InvalidRequest):
     code = "method_not_allowed"
     status = 405
-    default_hint = "See /docs for the methods of this path."
+    default_hint = "See /docs for the methods that this path supports."
 
 
 class Unauthorized(TunesmithError):
     code = "unauthorized"
     status = 401
-    default_hint = "Send 'Authorization: Bearer TOKEN'; the service's own token is in server.json or TUNESMITH_TOKEN."
+    default_hint = "Send 'Authorization: Bearer TOKEN'. The server's own token is in server.json or TUNESMITH_TOKEN."
 
 
 class TokenExpired(Unauthorized):
     code = "token_expired"
-    default_hint = "Ask an admin for a new one: tunesmith token create."
+    default_hint = "Ask an admin for a new token: tunesmith token create."
 
 
 class Forbidden(TunesmithError):
     code = "forbidden"
     status = 403
-    default_hint = "Ask an admin, or whoever it belongs to."
+    default_hint = "Ask its owner or an admin."
 
 
 class MissingScope(Forbidden):
     code = "missing_scope"
-    default_hint = "Use a token that has the scope; an admin makes one: tunesmith token create --scope."
+    default_hint = "Use a token with this scope. An admin creates one with tunesmith token create --scope."
 
 
 class TooMuch(TunesmithError):
     code = "too_much"
     status = 429
-    default_hint = "Wait a while, and ask less often or for less at a time."
+    default_hint = "Wait, then send fewer or smaller requests."
 
 
 class RateLimited(TooMuch):
     code = "rate_limited"
-    default_hint = "Wait as long as Retry-After says; follow a job by its events instead of asking again and again."
+    default_hint = "Wait for the time in Retry-After. Follow a job through its event stream instead of polling."
 
 
 class QuotaExceeded(TooMuch):
     code = "quota_exceeded"
-    default_hint = "Wait for jobs to end or cancel some; an admin can make a token with a larger quota."
+    default_hint = "Wait for jobs to end, or cancel some. An admin can create a token with a larger quota."
 
 
 class NotFound(TunesmithError):
     code = "not_found"
     status = 404
-    default_hint = "Check the id: it may be mistyped, or name what belongs to somebody else."
+    default_hint = "Check the id for typing errors. Objects of other owners are reported as not found."
 
 
 class ModelNotFound(NotFound):
     code = "model_not_found"
-    default_hint = "Upload it first: tunesmith upload FILE."
+    default_hint = "Upload the model first: tunesmith upload FILE."
 
 
 class TokenNotFound(NotFound):
@@ -288,7 +288,7 @@ class JobNotFound(NotFound):
 
 class GroupNotFound(NotFound):
     code = "group_not_found"
-    default_hint = "List them: tunesmith groups, or GET /v1/groups; tunesmith tune --group puts a job into one."
+    default_hint = "List the groups: tunesmith groups. tunesmith tune --group creates a job in a group."
 
 
 class ArtifactNotFound(NotFound):
@@ -299,22 +299,22 @@ class ArtifactNotFound(NotFound):
 class Deleted(NotFound):
     code = "deleted"
     status = 410
-    default_hint = "It does not come back by itself: upload or tune it again."
+    default_hint = "Upload or tune it again."
 
 
 class ModelDeleted(Deleted):
     code = "model_deleted"
-    default_hint = "Upload it again: tunesmith upload FILE."
+    default_hint = "Upload the model again: tunesmith upload FILE."
 
 
 class ArtifactDeleted(Deleted):
     code = "artifact_deleted"
-    default_hint = "Tune the model again: its records are kept, so that few trials are needed."
+    default_hint = "Tune the model again. Its records are kept, so few trials are needed."
 
 
 class BlobNotFound(NotFound):
     code = "blob_not_found"
-    default_hint = "The stored bytes were removed: upload the model, or tune it, again."
+    default_hint = "The stored file was removed. Upload the model, or tune it, again."
 
 
 class RouteNotFound(NotFound):
@@ -324,13 +324,13 @@ class RouteNotFound(NotFound):
 
 class BlobDamaged(TunesmithError):
     code = "blob_damaged"
-    default_hint = "An admin restores the bytes from a backup, or deletes the model or artifact."
+    default_hint = "An admin must restore the file from a backup, or delete the model or artifact."
 
 
 class Conflict(TunesmithError):
     code = "conflict"
     status = 409
-    default_hint = "See what state it is in, and ask again once that has changed."
+    default_hint = "Check its state, and repeat the request once that has changed."
 
 
 class ModelInUse(Conflict):
@@ -345,7 +345,7 @@ class JobNotFinished(Conflict):
 
 class JobAlreadyFinished(Conflict):
     code = "job_already_finished"
-    default_hint = "There is nothing to stop; tunesmith retry JOB asks again for what failed or was canceled."
+    default_hint = "There is nothing to cancel. To run a failed or canceled job again: tunesmith retry JOB."
 
 
 class EngineError(TunesmithError):
@@ -413,33 +413,33 @@ class AccuracyNotMet(JobFailed):
 
 class NoValidTrial(JobFailed):
     code = "no_valid_trial"
-    default_hint = "See the failure histogram; a longer trial timeout or fewer threads may help."
+    default_hint = "Check the job's failure counts; a longer trial timeout or fewer threads may help."
 
 
 class AttemptsExhausted(JobFailed):
     code = "attempts_exhausted"
-    default_hint = "The job lost its worker several times in a row; see the engine log before retrying."
+    default_hint = "The job's worker was lost several times in a row. Check the engine log before you retry."
 
 
 class Unavailable(TunesmithError):
     code = "unavailable"
     status = 503
-    default_hint = "Try again in a moment; if it stays so, an admin runs tunesmith doctor."
+    default_hint = "Try again soon. If the error persists, an admin should run tunesmith doctor."
 
 
 class NotReady(Unavailable):
     code = "not_ready"
-    default_hint = "See details.checks for what is missing; the server's log has more."
+    default_hint = "details.checks shows which part is missing; the server's log has the cause."
 
 
 class BrokerUnavailable(Unavailable):
     code = "broker_unavailable"
-    default_hint = "Try again in a moment; if it stays away, an admin checks TUNESMITH_BROKER_URL: tunesmith doctor."
+    default_hint = "Try again soon. If the error persists, an admin should run tunesmith doctor (TUNESMITH_BROKER_URL)."
 
 
 class DatabaseUnavailable(Unavailable):
     code = "database_unavailable"
-    default_hint = "tunesmith doctor checks TUNESMITH_DATABASE_URL and tells what is wrong."
+    default_hint = "Run tunesmith doctor: it checks TUNESMITH_DATABASE_URL and reports the cause."
     retry_after = 5
 
 
@@ -447,40 +447,40 @@ class NoWorker(Unavailable):
     """A warning, not a refusal; ``details.missing`` names the need: worker, device, machine, cpu, engine, tracker."""
 
     code = "no_worker"
-    default_hint = "The job is kept and taken when such a worker comes; GET /v1/workers shows what those here have."
+    default_hint = "The job stays queued until a matching worker registers. GET /v1/workers lists the workers."
 
 
 class BlobStoreUnavailable(Unavailable):
     code = "blob_store_unavailable"
-    default_hint = "Try again in a moment; if it stays away, an admin checks TUNESMITH_BLOB_URL: tunesmith doctor."
+    default_hint = "Try again soon. If the error persists, an admin should run tunesmith doctor (TUNESMITH_BLOB_URL)."
     retry_after = 10
 
 
 class BlobStoreRefused(BlobStoreUnavailable):
     code = "blob_store_refused"
-    default_hint = "An admin checks the bucket of TUNESMITH_BLOB_URL, its credentials and what they may do."
+    default_hint = "An admin must check the bucket in TUNESMITH_BLOB_URL, the credentials and their permissions."
     retry_after = 60
 
 
 class BlobStoreFull(BlobStoreUnavailable):
     code = "blob_store_full"
-    default_hint = "An admin frees space: tunesmith gc; the home folder holds the cache of an S3 store too."
+    default_hint = "An admin must free space: tunesmith gc. The home folder also holds the cache of an S3 store."
     retry_after = 60
 
 
 class DiskFull(Unavailable):
     code = "disk_full"
-    default_hint = "Free some space in the home folder of that worker; its jobs wait, and go on where they stood."
+    default_hint = "Free space in that worker's home folder. Its jobs wait and then resume."
 
 
 class DeviceBusy(Unavailable):
     code = "device_busy"
-    default_hint = "Wait for it to end; two measurements at once would spoil both."
+    default_hint = "Wait for it to end; concurrent measurements would distort each other."
 
 
 class PlannerBusy(Unavailable):
     code = "planner_busy"
-    default_hint = "Ask again in a moment; a job for the same request can be queued meanwhile."
+    default_hint = "Try again soon, or create the job without planning it first."
     retry_after = 10
 
 
@@ -491,22 +491,24 @@ class TrackerUnreachable(Unavailable):
 
 class NoDevice(Unavailable):
     code = "no_device"
-    default_hint = "Start a TVM RPC server with this key on a device; GET /v1/devices shows which are quarantined."
+    default_hint = "Start a TVM RPC server with this key on a device. GET /v1/devices shows quarantined devices."
 
 
 class DeviceLost(Unavailable):
     code = "device_lost"
-    default_hint = "See GET /v1/devices for what was quarantined and why; retry the job when devices are back."
+    default_hint = "GET /v1/devices shows which devices were quarantined and why. Retry the job when they are back."
 
 
 class CrossCompilerMissing(Unavailable):
     code = "cross_compiler_missing"
-    default_hint = "Install the target's compiler on the worker (Debian: gcc-aarch64-linux-gnu), or ask for 'object'."
+    default_hint = (
+        "Install the target's compiler on the worker (Debian: gcc-aarch64-linux-gnu), or use format 'object'."
+    )
 
 
 class CompilerMissing(Unavailable):
     code = "compiler_missing"
-    default_hint = "Install the CUDA toolkit on the worker, so that nvcc is on its PATH; no GPU is needed to build."
+    default_hint = "Install the CUDA toolkit on the worker, with nvcc on its PATH. Building needs no GPU."
 
 
 class ConfigurationError(TunesmithError):
@@ -525,7 +527,7 @@ class DatabaseDamaged(ConfigurationError):
 
 class ForeignBlobStore(ConfigurationError):
     code = "blob_store_foreign"
-    default_hint = "Give each service a folder, or bucket and prefix, of its own; tunesmith gc --adopt takes one over."
+    default_hint = "Give each service its own folder or bucket prefix. To take over this one: tunesmith gc --adopt."
 
 
 def every(kind: type[TunesmithError] = TunesmithError) -> Iterator[type[TunesmithError]]:

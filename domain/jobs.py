@@ -106,9 +106,9 @@ class Budget:
         if self.trials is None and self.seconds is None:
             raise errors.InvalidBudget("a budget needs trials, seconds, or both")
         if self.trials is not None and self.trials <= 0:
-            raise errors.InvalidBudget(f"a budget of {self.trials} trials buys nothing")
+            raise errors.InvalidBudget(f"a budget of {self.trials} trials is not positive")
         if self.seconds is not None and not 0 < self.seconds < float("inf"):
-            raise errors.InvalidBudget(f"a budget of {self.seconds} seconds buys nothing")
+            raise errors.InvalidBudget(f"a budget of {self.seconds} seconds is not a positive number")
 
 
 @dataclass(frozen=True, kw_only=True)

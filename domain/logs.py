@@ -34,8 +34,8 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
-FORMAT = "How log lines look: text, or json: one object a line, with the ids of what it is about."
-LEVEL = "Least severe lines that are logged: debug, info, warning or error."
+FORMAT = "Log format: text, or json (one object per line, with the ids of the request, job and worker)."
+LEVEL = "Minimum level of log lines: debug, info, warning or error."
 
 Ids = Mapping[str, str | int]
 _of_process: dict[str, str | int] = {}

@@ -8,7 +8,7 @@ from domain import errors
 from domain.jobs import JobRequest, RunnerKind
 from domain.targets import NATIVE, Device, Target, check_text, kind_of, machine_of, option_of
 
-_ELSEWHERE = "Measure on devices that can, with runner 'rpc', or only build for it, with runner 'none'."
+_ELSEWHERE = "Measure on a matching device with runner 'rpc', or build without measuring with runner 'none'."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,18 +59,18 @@ def check_tracker(request: JobRequest) -> None:
     """Raises InvalidOption and UnsupportedTarget for a request with runner 'rpc' that leaves out what that needs."""
     if request.rpc is None:
         raise errors.InvalidOption(
-            "runner 'rpc' needs the address of a tracker and a key",
-            hint='Give rpc: {"tracker": "HOST:PORT", "key": KEY}, on the command line --rpc-tracker and --rpc-key.',
+            "runner 'rpc' needs the address of a tracker and a device key",
+            hint='Set rpc: {"tracker": "HOST:PORT", "key": KEY}, or --rpc-tracker and --rpc-key.',
         )
     if request.target == NATIVE:
         raise errors.UnsupportedTarget(
-            "'native' is a worker's own CPU, not the device behind the tracker",
+            "target 'native' means the worker's CPU, not a device behind the tracker",
             hint="Name the device's target, such as 'llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72'.",
         )
     if request.threads is None:
         raise errors.InvalidOption(
-            "how many cores the devices behind a tracker have is not known here",
-            hint="Say with how many threads the model will run there: threads (--threads).",
+            "the number of cores of devices behind a tracker is unknown",
+            hint="Set the number of threads that the model will use: threads (--threads).",
         )
 
 

@@ -29,8 +29,8 @@ def check_secret(text: str) -> None:
         fits = False
     if not fits:
         raise errors.InvalidWebhook(
-            f"the webhook's secret is not {_PREFIX} and the base64 of {_LEAST_BYTES} to {_MOST_BYTES} bytes",
-            hint="Leave it out to be given one, or make it with: echo whsec_$(openssl rand -base64 32)",
+            f"the webhook's secret must be {_PREFIX} followed by the base64 of {_LEAST_BYTES} to {_MOST_BYTES} bytes",
+            hint="Omit it to get a generated secret, or create one: echo whsec_$(openssl rand -base64 32)",
         )
 
 

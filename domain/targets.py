@@ -146,9 +146,9 @@ def check_text(text: str) -> str:
         raise _unknown(f"unknown target {text[:80]!r}", kind, [NATIVE, *KINDS])
     given = dict(_option(kind, option) for option in options)
     if len(given) < len(options):
-        raise errors.UnknownTarget(f"target {text[:80]!r} gives one option twice")
+        raise errors.UnknownTarget(f"target {text[:80]!r} repeats an option")
     if kind == "cuda" and "-arch" not in given:
-        raise errors.UnknownTarget("a cuda target names its GPU's architecture", hint="Write 'cuda -arch=sm_90'.")
+        raise errors.UnknownTarget("a cuda target needs -arch", hint="Write 'cuda -arch=sm_90'.")
     return " ".join([kind, *(f"{name}={given[name]}" for name in _OPTIONS[kind] if name in given)])
 
 
@@ -156,11 +156,11 @@ def _option(kind: str, option: str) -> tuple[str, str]:
     """Name and value of a valid option."""
     name, equals, value = option.partition("=")
     if name == "-num-cores":
-        raise errors.UnknownTarget("a target names no thread count here", hint="Pass threads instead (--threads).")
+        raise errors.UnknownTarget("-num-cores is not allowed in a target", hint="Set threads instead (--threads).")
     if not equals or not _VALUE.fullmatch(value) or not _NAME.fullmatch(name):
         raise errors.UnknownTarget(f"target option {option[:80]!r} is not of the form -name=value")
     if name not in _OPTIONS[kind]:
-        raise _unknown(f"{kind!r} has no option {name[:80]!r} here", name, list(_OPTIONS[kind]))
+        raise _unknown(f"{kind!r} targets do not support option {name[:80]!r}", name, list(_OPTIONS[kind]))
     _OPTIONS[kind][name](value)
     return name, value
 
@@ -176,19 +176,19 @@ def _check_triple(value: str) -> None:
         raise _unknown(f"unknown machine {machine[:80]!r} in -mtriple", machine, list(MACHINES))
     if not 1 <= len(rest) <= 3 or not all(rest):
         hint = "A triple is MACHINE-SYSTEM-ABI, such as aarch64-linux-gnu."
-        raise errors.UnknownTarget(f"-mtriple={value[:80]} is no triple", hint=hint)
+        raise errors.UnknownTarget(f"-mtriple={value[:80]} is not a valid triple", hint=hint)
 
 
 def _check_features(value: str) -> None:
     wrong = next((feature for feature in value.split(",") if not _FEATURE.fullmatch(feature)), None)
     if wrong is not None:
         hint = "Write each feature with a sign, as in -mattr=+avx2,-fma."
-        raise errors.UnknownTarget(f"-mattr names {wrong[:80]!r}, which turns nothing on or off", hint=hint)
+        raise errors.UnknownTarget(f"-mattr contains {wrong[:80]!r}, not a feature with a sign", hint=hint)
 
 
 def _check_name(value: str) -> None:
     if not _FEATURE.fullmatch(f"+{value}"):
-        raise errors.UnknownTarget(f"{value[:80]!r} is no name of a CPU, an ABI or a device")
+        raise errors.UnknownTarget(f"{value[:80]!r} is not a valid CPU, ABI or device name")
 
 
 def _check_float_abi(value: str) -> None:
@@ -212,5 +212,5 @@ _OPTIONS: dict[str, dict[str, Callable[[str], None]]] = {
 
 def _unknown(message: str, given: str, known: list[str]) -> errors.UnknownTarget:
     near = difflib.get_close_matches(given, known, n=3, cutoff=0.4)
-    hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"Known are {', '.join(known)}."
+    hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"Supported: {', '.join(known)}."
     return errors.UnknownTarget(message, hint=hint, details={"near_matches": near})

@@ -49,9 +49,7 @@ def install(tracer: Tracer | None) -> None:
     _tracers[:] = [tracer] if tracer else []
 
 
-SETTING = (
-    "Whether spans of requests, stages and engines go to an OpenTelemetry collector. See [metrics.md](metrics.md)."
-)
+SETTING = "Export spans of requests, stages and engines to an OpenTelemetry collector. See [metrics.md](metrics.md)."
 
 
 def set_up(service: str, *, wanted: bool) -> None:
@@ -62,8 +60,8 @@ def set_up(service: str, *, wanted: bool) -> None:
         otel = importlib.import_module("domain.otel")
     except ModuleNotFoundError as error:
         raise errors.ConfigurationError(
-            f"TUNESMITH_OTEL is set, and {error.name} is not installed",
-            hint="Install what requirements/otel.txt pins beside the service; ./run does so by itself.",
+            f"TUNESMITH_OTEL is set, but {error.name} is not installed",
+            hint="Install requirements/otel.txt in the service's environment; ./run does this automatically.",
         ) from error
     install(otel.OpenTelemetryTracer(service))
 

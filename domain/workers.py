@@ -76,13 +76,15 @@ def doubts(living: Sequence[Worker], *, version: str) -> list[Doubt]:
 
 
 def _releases(living: Sequence[Worker], version: str) -> list[Doubt]:
-    others = sorted({worker.release or "of old" for worker in living if worker.release != version})
+    others = sorted({_release(worker) for worker in living if worker.release != version})
     if not others:
         return []
-    message = f"some workers are of release {', '.join(others)}, and this is {version}"
-    return [
-        Doubt(code="workers_differ", message=message, hint="Upgrade them: docs/how-to/deploy.md tells in which order.")
-    ]
+    message = f"some workers run {', '.join(others)}; this server runs release {version}"
+    return [Doubt(code="workers_differ", message=message, hint="Upgrade them in the order of docs/how-to/deploy.md.")]
+
+
+def _release(worker: Worker) -> str:
+    return f"release {worker.release}" if worker.release else "an unknown older release"
 
 
 def _clocks(living: Sequence[Worker]) -> list[Doubt]:
@@ -90,5 +92,5 @@ def _clocks(living: Sequence[Worker]) -> list[Doubt]:
     if not off:
         return []
     told = ", ".join(f"{name} by {seconds:+.0f} s" for name, seconds in sorted(off.items()))
-    hint = "Set them by NTP: leases go by the database's time, logs and file dates do not."
-    return [Doubt(code="clock_differs", message=f"clocks of hosts differ from the database's: {told}", hint=hint)]
+    hint = "Synchronize them with NTP. Leases use the database's time; logs and file dates use the host's."
+    return [Doubt(code="clock_differs", message=f"host clocks differ from the database's: {told}", hint=hint)]

@@ -88,7 +88,7 @@ def _acquire(
             holder = path.read_text(errors="replace")
             raise errors.DeviceBusy(
                 f"another measurement holds {device_key}",
-                hint="Wait for it to end; two measurements at once would spoil both.",
+                hint="Wait for it to end; concurrent measurements would distort each other.",
                 details={"device": device_key, "holder": holder},
             )
         time.sleep(_POLL_SECONDS)

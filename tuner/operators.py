@@ -250,6 +250,6 @@ def _unknown(noun: str, given: str, known: list[str]) -> errors.InvalidOperator:
     near = difflib.get_close_matches(given, known, n=3, cutoff=0.4)
     hint: str | None = None
     if near or known:
-        hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"Known are {', '.join(known)}."
+        hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"Supported: {', '.join(known)}."
     details: dict[str, Any] = {"known": known, "near_matches": near}
     return errors.InvalidOperator(f"unknown {noun} {given[:80]!r}", hint=hint, details=details)

@@ -5,7 +5,7 @@
     TunesmithError
     ├── ConfigurationError        a setting is wrong or missing
     │   ├── Unauthorized              the server does not accept the token
-    │   └── Forbidden                 a good token, which may not do this
+    │   └── Forbidden                 a valid token without this permission
     ├── NetworkError              the connection broke
     │   ├── ServerUnreachable         nothing answers there
     │   └── ServerError               it answered that it cannot, or nothing that can be understood
@@ -13,7 +13,7 @@
     ├── RequestRejected           the server refused what was asked
     │   ├── InvalidRequest            sending it again will not help
     │   ├── NotFound                  it is not there, or was deleted
-    │   ├── Conflict                  right in itself, but not now
+    │   ├── Conflict                  a valid request that conflicts with the current state
     │   └── TooMuch                   more than the caller may have at a time
     ├── InvalidInput              refused before anything was sent, or by a local command
     ├── LockNotKept               what the lock file holds cannot be kept; ``details`` has both sides

@@ -143,7 +143,7 @@ def principal_of_session(services: Services, secret: str) -> Principal:
 def _used(services: Services, token: Token) -> Principal:
     now = datetime.now(UTC)
     if token.revoked_at is not None:
-        raise errors.Unauthorized("the token was revoked", hint="Ask an admin for a new one: tunesmith token create.")
+        raise errors.Unauthorized("the token was revoked", hint="Ask an admin for a new token: tunesmith token create.")
     if token.expires_at is not None and token.expires_at <= now:
         raise errors.TokenExpired(f"the token expired at {token.expires_at:%Y-%m-%d %H:%M} UTC")
     if not tokens.is_use_known(token, now):

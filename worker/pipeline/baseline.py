@@ -149,7 +149,7 @@ def _cannot_run(work: Work, error: errors.EngineCrashed) -> errors.TunesmithErro
         return error
     return errors.UnsupportedTarget(
         f"this worker's CPU, {work.device.name}, cannot run code for {work.target.text!r}",
-        hint="Measure on devices that can, with runner 'rpc', or only build for it, with runner 'none'.",
+        hint="Measure on a matching device with runner 'rpc', or build without measuring with runner 'none'.",
     )
 
 

@@ -47,7 +47,7 @@ def test_hosts_that_are_none_are_told_at_once(
 ) -> None:
     monkeypatch.setenv("TUNESMITH_WEBHOOK_HOSTS", "http://hooks.lan")
     assert supervisor.main("127.0.0.1", 0, tmp_path / "home") == 3
-    assert "TUNESMITH_WEBHOOK_HOSTS: 'http://hooks.lan' is no host" in capsys.readouterr().err
+    assert "TUNESMITH_WEBHOOK_HOSTS: 'http://hooks.lan' is not a host or network" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

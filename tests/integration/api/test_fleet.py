@@ -28,7 +28,7 @@ def test_a_mix_of_releases_and_clocks_that_are_off_are_warned_of(client: TestCli
     warnings = client.get("/v1/workers").json()["warnings"]
     assert [one["code"] for one in warnings] == ["workers_differ", "clock_differs"]
     page = client.get("/fleet").text
-    assert "Some workers are of release 0.0.1" in page
+    assert "Some workers run release 0.0.1" in page
     assert "by +3600 s" in page
 
 
@@ -47,7 +47,7 @@ def test_workers_live_by_the_clock_of_the_database(
     waiting = client.post("/v1/jobs", json={"model": model, "input_shapes": {"x": [1, 3, 8, 8]}}).json()
     assert not client.get("/v1/workers").json()["workers"][0]["alive"]
     assert client.get("/v1/engines").json()["engines"] == []
-    assert "none is alive" in waiting["waits_for"]
+    assert "no worker is alive" in waiting["waits_for"]
     assert "tunesmith_workers_alive 0.0" in client.get("/metrics").text
     worker.beat(last_seen_at=told())
     assert client.get("/v1/workers").json()["workers"][0]["alive"]

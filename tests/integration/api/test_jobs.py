@@ -180,13 +180,13 @@ def test_a_queued_job_says_what_no_living_worker_has(client: TestClient, service
         assert client.get(f"/v1/jobs/{made['id']}").json()["waits_for"] == made["waits_for"]
         return made
 
-    assert ask()["waits_for"] == "a worker: none is alive"
+    assert ask()["waits_for"] == "a worker; no worker is alive"
     ScriptedWorker(service).beat()
     assert ask()["waits_for"] is None
     gpu = {"target": "cuda -arch=sm_90"}
-    assert ask(**gpu)["waits_for"] == "a worker with a GPU for 'cuda -arch=sm_90': those alive have none"
+    assert ask(**gpu)["waits_for"] == "a worker with a GPU for 'cuda -arch=sm_90': the live workers have none"
     building = ask(**gpu, runner="none")
-    assert building["waits_for"] == "a worker with the relax engine: those that could measure it have relay"
+    assert building["waits_for"] == "a worker with the relax engine: workers for this target have relay"
     assert [(one["code"], one["details"]) for one in building["warnings"]] == [("no_worker", {"missing": "engine"})]
     relax = Toolchain(engine="relax", tvm="0.27.0", llvm="22")
     ScriptedWorker(service).beat(toolchains=(relax,))
@@ -195,7 +195,7 @@ def test_a_queued_job_says_what_no_living_worker_has(client: TestClient, service
         accelerators=(Device(key="cuda/a100/sm_80", name="NVIDIA A100", threads=2),), toolchains=(relax,)
     )
     assert "NVIDIA A100" in str(ask(**gpu)["waits_for"])
-    assert "take CUDA jobs only" in str(ask()["waits_for"])
+    assert "accept only CUDA jobs" in str(ask()["waits_for"])
     job = ask(target="cuda -arch=sm_80")
     assert job["waits_for"] is None
     client.post(f"/v1/jobs/{job['id']}:cancel")

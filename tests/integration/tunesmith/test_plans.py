@@ -74,7 +74,7 @@ def test_a_dry_run_waits_for_its_turn(
 @pytest.mark.usefixtures("url")
 def test_no_worker_lives(capsys: pytest.CaptureFixture[str], onnx: Path) -> None:
     status, out, _ = run(capsys, "tune", onnx, "--dry-run")
-    assert (status, "none is alive" in " ".join(out.split())) == (0, True)
+    assert (status, "no worker is alive" in " ".join(out.split())) == (0, True)
 
 
 @pytest.mark.usefixtures("fleet")

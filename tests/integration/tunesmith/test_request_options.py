@@ -52,10 +52,10 @@ def test_every_option_reaches_the_server(capsys: pytest.CaptureFixture[str], onn
 def test_a_build_with_a_boards_records(capsys: pytest.CaptureFixture[str], onnx: Path) -> None:
     arm = ["--target", "llvm -mtriple=aarch64-linux-gnu", "--runner", "none", "--device", "rpc/pi4/t4"]
     status, job, err = run(capsys, "tune", onnx, "--no-wait", *arm)
-    assert (status, "waits for a worker: none is alive" in err) == (0, True)
+    assert (status, "waits for a worker; no worker is alive" in err) == (0, True)
     _, out, _ = run(capsys, "status", job.strip())
     assert "built with the records of rpc/pi4/t4" in " ".join(out.split())
-    assert "none is alive" in out
+    assert "no worker is alive" in out
 
 
 @pytest.mark.usefixtures("lasting_url")

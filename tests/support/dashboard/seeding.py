@@ -35,7 +35,7 @@ _NO_VALID_TRIAL = Failure(
 _UNSUPPORTED = Failure(
     code="unsupported_operators",
     message="no engine imports the model: 2 operators are missing",
-    hint="See details.operators for names and counts; replace them or use another engine.",
+    hint="Replace the operators listed in details.operators, or use another engine.",
     details={"operators": {"GridSample": 2, "<b>Evil</b>": 1}},
 )
 

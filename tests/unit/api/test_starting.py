@@ -32,7 +32,7 @@ def test_hosts_that_are_none_are_told(monkeypatch: pytest.MonkeyPatch, capsys: p
     monkeypatch.setattr(sys, "argv", ["api"])
     monkeypatch.setenv("TUNESMITH_WEBHOOK_HOSTS", "10.0.0.1/8")
     assert program.main() == 3
-    assert "TUNESMITH_WEBHOOK_HOSTS: '10.0.0.1/8' is no host" in capsys.readouterr().err
+    assert "TUNESMITH_WEBHOOK_HOSTS: '10.0.0.1/8' is not a host or network" in capsys.readouterr().err
 
 
 def test_a_flag_lets_it_start_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

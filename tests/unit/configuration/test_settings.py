@@ -73,9 +73,9 @@ def write(path: Path, data: bytes | None) -> Path:
     [
         (b"", "is empty"),
         (b"\n", "is empty"),
-        (b"\xff\xfe", "is not text"),
+        (b"\xff\xfe", "is not UTF-8 text"),
         (b"x" * 70_000, "more than 65536 bytes"),
-        (None, "cannot be read"),
+        (None, "cannot read"),
     ],
     ids=["empty", "a line", "binary", "huge", "a folder"],
 )

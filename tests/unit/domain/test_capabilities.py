@@ -84,13 +84,25 @@ def test_a_worker_serves_what_it_has_everything_for(
 @pytest.mark.parametrize(
     ("asked", "workers", "told"),
     [
-        (request(), [], "a worker: none is alive"),
-        (request(), [replace(WORKER, accelerators=(GPU,))], "take CUDA jobs only"),
-        (request(target="cuda -arch=sm_80"), [replace(WORKER, accelerators=(GPU,))], "those alive have NVIDIA H200"),
-        (request(target=ARM), [WORKER], "those alive are x86_64"),
-        (request(target="llvm -mcpu=znver5"), [WORKER], "those alive have llvm -mcpu=znver3"),
-        (request(tuner=Tuner.AUTOTVM), [replace(WORKER, toolchains=(RELAX,))], "the relay engine: those that could"),
-        (rpc(), [replace(WORKER, trackers=("lab:9190",))], "the tracker boards:9190: those alive use lab:9190"),
+        (request(), [], "a worker; no worker is alive"),
+        (request(), [replace(WORKER, accelerators=(GPU,))], "accept only CUDA jobs"),
+        (
+            request(target="cuda -arch=sm_80"),
+            [replace(WORKER, accelerators=(GPU,))],
+            "the live workers have NVIDIA H200",
+        ),
+        (request(target=ARM), [WORKER], "the live workers are x86_64"),
+        (request(target="llvm -mcpu=znver5"), [WORKER], "the live workers have llvm -mcpu=znver3"),
+        (
+            request(tuner=Tuner.AUTOTVM),
+            [replace(WORKER, toolchains=(RELAX,))],
+            "the relay engine: workers for this target",
+        ),
+        (
+            rpc(),
+            [replace(WORKER, trackers=("lab:9190",))],
+            "the tracker boards:9190: the live workers may use lab:9190",
+        ),
     ],
 )
 def test_what_nobody_has_is_said(asked: JobRequest, workers: list[Worker], told: str) -> None:

@@ -18,7 +18,7 @@ def test_workers_that_agree_raise_no_doubt() -> None:
 def test_other_releases_are_named() -> None:
     (doubt,) = workers.doubts([NEW, WORKER, replace(WORKER, release="0.9")], version="1.0")
     assert doubt.code == "workers_differ"
-    assert doubt.message == "some workers are of release 0.9, of old, and this is 1.0"
+    assert doubt.message == "some workers run an unknown older release, release 0.9; this server runs release 1.0"
 
 
 def test_clocks_that_are_off_are_named() -> None:

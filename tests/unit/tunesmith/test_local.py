@@ -40,7 +40,7 @@ def test_inputs_that_are_no_arrays(capsys: pytest.CaptureFixture[str], tmp_path:
     model.write_bytes(b"\x08\x08 no archive")
     status, _, err = run(capsys, "run", model, "--inputs", model)
     assert (status, err.splitlines()[0]) == (5, f"error[invalid_inputs]: {model} is no .npz file")
-    assert "hint: Give an .npz file" in err
+    assert "hint: Pass an .npz file" in err
 
 
 def test_the_published_median_is_the_evidences(tmp_path: Path) -> None:

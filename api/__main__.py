@@ -35,19 +35,21 @@ def main() -> int:
     probing.keep_private()
     homes.keep_new_files_private()
     parser = argparse.ArgumentParser(description="The API of Tunesmith.")
-    parser.add_argument("--fd", type=int, help="descriptor of a socket that listens already")
+    parser.add_argument("--fd", type=int, help="file descriptor of a listening socket")
     fd = parser.parse_args().fd
     try:
         settings, storage, tuning = ApiSettings(), StorageSettings(), TunerSettings()
     except errors.ConfigurationError as error:
         return refuse(error)
     if settings.broker_url is None:
-        sys.stderr.write("TUNESMITH_BROKER_URL is not set\nhint: name a Redis or Valkey server, or use ./run serve\n")
+        sys.stderr.write(
+            "TUNESMITH_BROKER_URL is not set\nhint: set it to the URL of a Redis or Valkey server, or use ./run serve\n"
+        )
         return 3
     if not settings.open and not (settings.token and settings.token.get_secret_value()):
         sys.stderr.write(
-            "TUNESMITH_TOKEN is not set, so nobody could come in\n"
-            "hint: set it to a long random text, or let everyone do everything with TUNESMITH_OPEN=1\n"
+            "TUNESMITH_TOKEN is not set\n"
+            "hint: set it to a long random string, or set TUNESMITH_OPEN=1 to allow every request without a token\n"
         )
         return 3
     logs.set_up(settings.log_format, settings.log_level)

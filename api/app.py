@@ -92,7 +92,7 @@ def create_app(
 def _bare() -> FastAPI:
     return FastAPI(
         title="Tunesmith",
-        summary="Tunes neural networks for the machines they run on.",
+        summary="Tunes neural networks for the machines that run them.",
         version=release.VERSION,
         docs_url=None,
         redoc_url=None,

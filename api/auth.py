@@ -13,7 +13,7 @@ from domain.tokens import Principal, Scope
 
 _bearer = HTTPBearer(
     auto_error=False,
-    description="A token, or the service's own of server.json or TUNESMITH_TOKEN; see docs/how-to/access.md.",
+    description="A token, or the server's own token in server.json or TUNESMITH_TOKEN; see docs/how-to/access.md.",
 )
 
 KeyHeader = Annotated[
@@ -22,8 +22,8 @@ KeyHeader = Annotated[
         alias="Idempotency-Key",
         min_length=1,
         max_length=255,
-        description="Repeating the request with the same key within seven days gets the same answer and does nothing "
-        "twice. Keys are yours alone: another owner's are others.",
+        description="Repeating the request with the same key within seven days returns the first response and changes "
+        "nothing. Keys are separate for each owner.",
         examples=["build-1234-resnet50"],
     ),
 ]
@@ -62,7 +62,7 @@ async def _permitted(wanted: SecurityScopes, principal: PrincipalDep) -> Princip
         if scope not in principal.scopes:
             theirs = ", ".join(sorted(principal.scopes)) or "none"
             raise errors.MissingScope(
-                f"this needs the scope {scope!r}; the token has {theirs}",
+                f"this request needs the scope {scope!r}; the token has {theirs}",
                 details={"needed": scope, "scopes": sorted(principal.scopes)},
             )
     return principal

@@ -54,8 +54,8 @@ def keep(
 def _added(services: Services, principal: Principal, name: str, blob: Blob, facts: ModelFacts) -> tuple[Model, bool]:
     if not services.blobs.exists(blob.digest):
         # Another upload of the same bytes was rejected meanwhile.
-        message = "another upload of the same bytes failed and removed them"
-        raise errors.Unavailable(message, hint="Upload them again.")
+        message = "a concurrent upload of the same file failed"
+        raise errors.Unavailable(message, hint="Upload the file again.")
     with services.database.transaction() as session:
         now = datetime.now(UTC)
         model, _ = models.add(session, digest=blob.digest, name=name, size_bytes=blob.size_bytes, facts=facts, now=now)

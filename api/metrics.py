@@ -48,14 +48,12 @@ class Metrics:
         )
         self._seconds = prometheus.Histogram(
             "tunesmith_http_request_seconds",
-            "Seconds until the answer began.",
+            "Seconds until the response started.",
             ["method", "route"],
             buckets=_SECONDS,
             registry=self._registry,
         )
-        self._watchers = prometheus.Gauge(
-            "tunesmith_event_watchers", "Streams of events that are open.", registry=self._registry
-        )
+        self._watchers = prometheus.Gauge("tunesmith_event_watchers", "Open event streams.", registry=self._registry)
 
     def text(self) -> bytes:
         return prometheus.generate_latest(self._registry)
@@ -116,9 +114,7 @@ class _BlobStoreState(Collector):
             self._blobs.check()
         except (errors.TunesmithError, OSError):
             up = 0
-        yield GaugeMetricFamily(
-            "tunesmith_blob_store_up", "Whether models and artifacts could be written now.", value=up
-        )
+        yield GaugeMetricFamily("tunesmith_blob_store_up", "Whether models and artifacts can be written.", value=up)
 
 
 class _ServiceState(Collector):
@@ -176,7 +172,7 @@ def _jobs(session: Session, now: datetime) -> Iterator[Metric]:
     depth = GaugeMetricFamily("tunesmith_queue_jobs", "Queued jobs by priority.", labels=["priority"])
     age = GaugeMetricFamily(
         "tunesmith_queue_priority_age_seconds",
-        "Since when the oldest queued job of a priority waits.",
+        "Seconds that the oldest queued job of a priority has waited.",
         labels=["priority"],
     )
     for priority in PRIORITIES:
@@ -187,16 +183,16 @@ def _jobs(session: Session, now: datetime) -> Iterator[Metric]:
     yield age
     oldest = min((found.since for found in waiting.values()), default=None)
     yield GaugeMetricFamily(
-        "tunesmith_queue_age_seconds", "Since when the oldest queued job waits.", value=_seconds(oldest, now)
+        "tunesmith_queue_age_seconds", "Seconds that the oldest queued job has waited.", value=_seconds(oldest, now)
     )
 
 
 def _fleet(session: Session, seen_since: datetime) -> Iterator[Metric]:
     alive, busy = counts.workers(session, seen_since=seen_since)
-    yield GaugeMetricFamily("tunesmith_workers_alive", "Workers seen lately.", value=alive)
-    yield GaugeMetricFamily("tunesmith_workers_busy", "Living workers that have a job.", value=busy)
+    yield GaugeMetricFamily("tunesmith_workers_alive", "Workers with a recent heartbeat.", value=alive)
+    yield GaugeMetricFamily("tunesmith_workers_busy", "Live workers that run a job.", value=busy)
     rounds = GaugeMetricFamily(
-        "tunesmith_shared_rounds", "Rounds of trials that jobs offer to other workers, by state.", labels=["state"]
+        "tunesmith_shared_rounds", "Rounds of trials that jobs share with other workers, by state.", labels=["state"]
     )
     for state, count in counts.rounds_at_work(session).items():
         rounds.add_metric([state.value], count)
@@ -205,16 +201,18 @@ def _fleet(session: Session, seen_since: datetime) -> Iterator[Metric]:
 
 def _webhooks(session: Session, now: datetime) -> Iterator[Metric]:
     pending, oldest = counts.pending_deliveries(session)
-    yield GaugeMetricFamily("tunesmith_webhooks_pending", "Webhook messages still to be sent.", value=pending)
+    yield GaugeMetricFamily("tunesmith_webhooks_pending", "Webhook messages waiting to be sent.", value=pending)
     yield GaugeMetricFamily(
-        "tunesmith_webhooks_age_seconds", "Since when the oldest of them waits.", value=_seconds(oldest, now)
+        "tunesmith_webhooks_age_seconds",
+        "Seconds that the oldest waiting message has waited.",
+        value=_seconds(oldest, now),
     )
 
 
 def _trials(found: Counter[tuple[str, str]]) -> Iterator[Metric]:
     trials = CounterMetricFamily(
         "tunesmith_trials",
-        "Trials stored since the first scrape, by tuner and by what they came to.",
+        "Trials stored since the first scrape, by tuner and outcome.",
         labels=["tuner", "outcome"],
     )
     outcomes = (_VALID, *(error.value for error in TrialError))
@@ -222,7 +220,9 @@ def _trials(found: Counter[tuple[str, str]]) -> Iterator[Metric]:
     for kind in {*((tuner, outcome) for tuner in _TUNERS for outcome in outcomes), *found}:
         trials.add_metric(list(kind), found[kind])
     yield trials
-    failures = CounterMetricFamily("tunesmith_trial_failures", "Failed ones of them, by kind.", labels=["kind"])
+    failures = CounterMetricFamily(
+        "tunesmith_trial_failures", "Failed trials among them, by kind of failure.", labels=["kind"]
+    )
     for error in TrialError:
         failures.add_metric([error.value], sum(count for (_, kind), count in found.items() if kind == error))
     yield failures

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 MOST_ENTRIES = 200
 ENTRIES = 50
-_LIMIT = "Most entries of one page."
-_PAGE_TOKEN = "next_page_token of the previous page; none for the first."  # noqa: S105 - no password
+_LIMIT = "Maximum number of entries on a page."
+_PAGE_TOKEN = "next_page_token of the previous page; omit it for the first page."  # noqa: S105 - no password
 _LONGEST_TOKEN = 500
 
 LimitParam = Annotated[int, Query(ge=1, le=MOST_ENTRIES, description=_LIMIT)]

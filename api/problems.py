@@ -51,16 +51,14 @@ class Problem(BaseModel):
 
     model_config = ConfigDict(json_schema_extra={"required": ["type", "title", "status", "detail", "code"]})
 
-    type: str = Field(description="A URI of the kind of problem: urn:tunesmith:problem:CODE.")
-    title: str = Field(description="The kind of problem in words.")
+    type: str = Field(description="URI of the problem type: urn:tunesmith:problem:CODE.")
+    title: str = Field(description="Name of the problem type.")
     status: int = Field(description="The HTTP status.")
-    detail: str = Field(description="What went wrong this time.")
-    code: str = Field(description="Stable, for programs.")
-    hint: str | None = Field(default=None, description="What to do about it.")
-    details: dict[str, Any] = Field(default_factory=dict, description="Facts for programs, such as near matches.")
-    request_id: str | None = Field(
-        default=None, description="The answer's X-Request-ID, which the server's log has too."
-    )
+    detail: str = Field(description="What went wrong.")
+    code: str = Field(description="Stable code for programs.")
+    hint: str | None = Field(default=None, description="What to do.")
+    details: dict[str, Any] = Field(default_factory=dict, description="Data for programs, such as near matches.")
+    request_id: str | None = Field(default=None, description="The response's X-Request-ID, also in the server's log.")
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -104,8 +102,8 @@ def _validation_error(_request: Request, error: Exception) -> JSONResponse:
     return _response(
         400,
         code=errors.InvalidRequest.code,
-        detail=detail or "the request is not valid",
-        hint="See /docs for what this path accepts.",
+        detail=detail or "the request is invalid",
+        hint="See /docs for the parameters of this path.",
         details={"errors": jsonable_encoder(found)},
     )
 
@@ -119,9 +117,9 @@ def _in_words(entry: Mapping[str, Any]) -> str:
             said = message.removeprefix("Value error, ")
             return said if place == "body" else f"{place}: {said}"
         case "json_invalid":
-            return f"the body is no JSON: {context.get('error', message)} at character {place}"
+            return f"the body is not valid JSON: {context.get('error', message)} at character {place}"
         case "extra_forbidden":
-            return f"there is no {place!r} in this request"
+            return f"unknown field {place!r}"
         case "missing":
             return "the body is missing" if place == "body" else f"{place} is missing"
         case "string_too_short":
@@ -130,7 +128,7 @@ def _in_words(entry: Mapping[str, Any]) -> str:
         case "string_too_long":
             return f"{place} is longer than {context.get('max_length')} characters"
         case "string_pattern_mismatch":
-            return f"{place} has characters that cannot stand there; it must match {context.get('pattern')}"
+            return f"{place} contains invalid characters; it must match {context.get('pattern')}"
     return f"{place}: {message.replace('Input should', 'this should', 1)}"
 
 
@@ -163,9 +161,9 @@ def _methods(request: Request) -> Iterator[str]:
 def of_database(error: Exception) -> errors.DatabaseUnavailable | errors.DatabaseDamaged | None:
     """Without the driver's words, which name hosts; None of what is neither, but a mistake of ours."""
     if soundness.is_damaged(error):
-        return errors.DatabaseDamaged("the database is damaged, or of another release")
+        return errors.DatabaseDamaged("the database is corrupt, or was made by another release")
     away = isinstance(error, OperationalError | PoolTimeout)
-    return errors.DatabaseUnavailable("the database does not answer") if away else None
+    return errors.DatabaseUnavailable("the database does not respond") if away else None
 
 
 def _database_trouble(request: Request, error: Exception) -> JSONResponse:
@@ -186,8 +184,8 @@ def _unexpected(request: Request, error: Exception) -> JSONResponse:
     return _response(
         500,
         code=TunesmithError.code,
-        detail="something went wrong inside the service",
-        hint="The server's log has the details, with this request_id.",
+        detail="internal server error",
+        hint="See the server's log for this request_id.",
         # Answered outside of whatever adds it to the others.
         headers={"X-Request-ID": logs.request_id()} if logs.request_id() else None,
     )

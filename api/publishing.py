@@ -45,19 +45,19 @@ class CeleryPublisher:
 
     def ring(self) -> None:
         if time.monotonic() < self._away_until:
-            raise errors.BrokerUnavailable("the broker did not answer a moment ago")
+            raise errors.BrokerUnavailable("the broker did not respond to an earlier request")
         try:
             dispatch.ring(self._app)
         except (OperationalError, OSError, RedisError) as error:
             self._away_until = time.monotonic() + _AWAY_SECONDS
-            raise errors.BrokerUnavailable(f"the broker did not take the message: {error}") from error
+            raise errors.BrokerUnavailable(f"the broker did not accept the message: {error}") from error
 
     def check(self) -> None:
         try:
             with self._app.connection_for_write() as connection:
                 connection.ensure_connection(max_retries=1, interval_start=0, timeout=2)
         except (OperationalError, OSError) as error:
-            raise errors.BrokerUnavailable(f"the broker does not answer: {error}") from error
+            raise errors.BrokerUnavailable(f"the broker does not respond: {error}") from error
 
     def close(self) -> None:
         self._app.close()

@@ -15,8 +15,8 @@ from domain.tokens import Scope
 
 class Tensor(BaseModel):
     name: str
-    dtype: str = Field(description="numpy's name: float32, int64, …")
-    shape: list[int | str | None] = Field(description="Sizes; a dynamic one is its symbol, or null.")
+    dtype: str = Field(description="numpy name: float32, int64, …")
+    shape: list[int | str | None] = Field(description="Sizes; a dynamic dimension is its symbol, or null.")
 
 
 class Model(BaseModel):
@@ -27,9 +27,9 @@ class Model(BaseModel):
     bytes: int
     inputs: list[Tensor]
     outputs: list[Tensor]
-    opset: int = Field(description="Of ONNX, as ir_version; 0 of an IRModule.")
+    opset: int = Field(description="ONNX opset; 0 for an IRModule.")
     ir_version: int
-    operators: dict[str, int] = Field(description="Operator to count; of an IRModule its function.")
+    operators: dict[str, int] = Field(description="Operators with their counts; for an IRModule its function.")
     parameters: int = Field(description="Number of scalar weights.")
     created_at: datetime
 
@@ -81,9 +81,9 @@ class Accuracy(BaseModel):
 
 class Job(BaseModel):
     id: str
-    owner: str = Field(description="Whose it is; admins see those of all.")
+    owner: str = Field(description="Owner; admins see the jobs of all owners.")
     state: JobState
-    stage: Stage | None = Field(description="The stage at work, or the last one reached.")
+    stage: Stage | None = Field(description="The current stage, or the last one reached.")
     model: str = Field(description="The model's id.")
     model_digest: str
     model_name: str
@@ -92,13 +92,15 @@ class Job(BaseModel):
     tuner: Tuner
     runner: RunnerKind
     rpc: Rpc | None
-    device: str | None = Field(description="With runner 'none', the key of the device whose records it builds with.")
+    device: str | None = Field(description="With runner 'none': the key of the device whose records are used.")
     precision: Precision
     accuracy: Accuracy
     bundle_format: BundleFormat
     budget: Budget
-    measure: dict[str, Any] = Field(description="How trials are measured, as it was asked for or by default.")
-    tuner_options: dict[str, Any] = Field(description="As asked for or by default; a tuner overlooks the others'.")
+    measure: dict[str, Any] = Field(description="How trials are measured, as requested or by default.")
+    tuner_options: dict[str, Any] = Field(
+        description="As requested or by default; a tuner ignores options of other tuners."
+    )
     input_shapes: dict[str, list[int]]
     priority: int
     labels: dict[str, str]
@@ -110,12 +112,12 @@ class Job(BaseModel):
     queue_seconds: float = Field(description="From creation to the first claim by a worker, or to now.")
     run_seconds: float = Field(description="From the first claim to the end, or to now.")
     warnings: list[Notice] = Field(
-        description="Of a queued job, what keeps it so for now. no_worker: no living worker can serve it; it is kept "
-        "and taken when one comes, and details.missing names the need: worker, device, machine, cpu, engine or tracker."
+        description="Why a queued job does not start. no_worker: no live worker can run it; it stays queued until "
+        "one registers. details.missing names the need: worker, device, machine, cpu, engine or tracker."
     )
     waits_for: str | None = Field(
-        description="What this queued job needs and no living worker has, or that as many of its token's jobs run as "
-        "may; null when a worker can take it."
+        description="What this queued job needs that no live worker has, or that its token's limit of running jobs "
+        "is reached; null when a worker can claim it."
     )
     failure: Failure | None
     artifact_id: str | None
@@ -129,7 +131,7 @@ class JobWebhook(BaseModel):
 
     url: str
     secret: str | None = Field(
-        description="What its messages are signed with: shown in the answer to the request that brought the webhook, "
+        description="Secret that signs its messages; shown only in the response to the request that set the webhook."
         "and never again."
     )
 
@@ -145,15 +147,15 @@ class Delivery(BaseModel):
     state: Literal["pending", "delivered", "given_up"]
     attempts: int
     created_at: datetime
-    next_attempt_at: datetime | None = Field(description="Null once it is delivered or given up.")
+    next_attempt_at: datetime | None = Field(description="Null once the message is delivered or given up.")
     delivered_at: datetime | None
-    last_status: int | None = Field(description="HTTP status of the last answer.")
+    last_status: int | None = Field(description="HTTP status of the last response.")
     last_error: str | None
 
 
 class Deliveries(BaseModel):
     url: str | None = Field(description="Null for a job without a webhook.")
-    deliveries: list[Delivery] = Field(description="Oldest first; none before the job has ended.")
+    deliveries: list[Delivery] = Field(description="Oldest first; empty before the job has ended.")
 
 
 class JobPage(BaseModel):
@@ -167,13 +169,13 @@ class Group(BaseModel):
     name: str
     owner: str
     jobs: int
-    counts: dict[JobState, int] = Field(description="Jobs of each state that any of them is in.")
-    newest_job: str = Field(description="Id of the job that was created last.")
+    counts: dict[JobState, int] = Field(description="Number of jobs in each state.")
+    newest_job: str = Field(description="Id of the newest job.")
     newest_at: datetime
 
 
 class GroupPage(BaseModel):
-    groups: list[Group] = Field(description="The one with the newest job first.")
+    groups: list[Group] = Field(description="The group with the newest job first.")
     next_page_token: str | None = Field(description="Null on the last page.")
 
 
@@ -192,35 +194,35 @@ class Task(BaseModel):
     name: str = Field(description="TVM's task name.")
     description: str
     workload_key: str
-    weight: int = Field(description="How often the model runs it.")
+    weight: int = Field(description="How often one run of the model executes it.")
     flop: float
     space_size: int
     trials_planned: int
     trials_done: int
     best_latency: float | None
     best_gflops: float | None
-    failures: dict[str, int] = Field(description="What went wrong, to count of trials.")
+    failures: dict[str, int] = Field(description="Failed trials by kind of failure.")
 
 
 class Planned(BaseModel):
     """What the plan stage came to; see the report for why in the end."""
 
-    tuner: Tuner = Field(description="The one that leads.")
+    tuner: Tuner = Field(description="The leading tuner.")
     tasks: int
-    tasks_covered: int = Field(description="Tasks that get no trials.")
+    tasks_covered: int = Field(description="Tasks that need no trials.")
     trials_on_record: int
     records_passed_over: dict[str, int] = Field(
-        description="Stored records that are never applied, by what sets them apart: toolchain, device or target."
+        description="Stored records that cannot be used, by what differs: toolchain, device or target."
     )
-    elsewhere: dict[str, str] = Field(description="Workloads that other jobs search right now, to their jobs.")
+    elsewhere: dict[str, str] = Field(description="Workloads that other jobs are searching, with their jobs.")
 
 
 class JobDetail(Job):
-    planned: Planned | None = Field(description="Null before the plan stage has ended.")
-    choice: list[str] = Field(description="Why this engine and tuner, as far as it is decided.")
+    planned: Planned | None = Field(description="Null before the plan stage ends.")
+    choice: list[str] = Field(description="Why this engine and tuner were chosen, as far as decided.")
     timeline: list[StageTime] = Field(description="The finished stages, in order.")
     tasks: list[Task]
-    failures: dict[str, int] = Field(description="Failed trials of the whole job by what went wrong.")
+    failures: dict[str, int] = Field(description="Failed trials of the whole job by kind of failure.")
 
 
 class TunerPlan(BaseModel):
@@ -229,41 +231,41 @@ class TunerPlan(BaseModel):
     tuner: Tuner
     tasks: int
     tasks_covered: int = Field(
-        description="Tasks that need no trial: others have searched them, or there is no choice."
+        description="Tasks that need no trial: earlier jobs searched them, or they have only one schedule."
     )
     tasks_left_out: int = Field(
-        description="Tasks without a record that get no trial: the budget does not reach for them, nor did an earlier"
-        " one as large. 0 where nothing is to be measured."
+        description="Tasks without a record that get no trial, because neither this budget nor an earlier one as large"
+        " covers them. 0 when nothing is measured."
     )
-    trials: int = Field(description="Trials that the job would plan.")
-    trials_on_record: int = Field(description="Trials of these tasks that are stored and count.")
+    trials: int = Field(description="Trials that the job would run.")
+    trials_on_record: int = Field(description="Stored trials of these tasks that count.")
     records_passed_over: dict[str, int] = Field(
-        description="Stored records that are never applied, by what sets them apart: toolchain, device or target."
+        description="Stored records that cannot be used, by what differs: toolchain, device or target."
     )
-    minutes: float = Field(description="Of tuning, at most; compiling and benchmarking come on top.")
+    minutes: float = Field(description="Upper bound for tuning; compiling and benchmarking are extra.")
     seconds_a_trial: float
-    measured_rate: bool = Field(description="Whether seconds_a_trial comes from this device's trials, or is a guess.")
+    measured_rate: bool = Field(description="Whether seconds_a_trial was measured on this device or is estimated.")
 
 
 class EnginePlan(BaseModel):
     name: str
     toolchain: str | None
     imports: bool | None = Field(description="Null when the engine could not be asked; failure says why.")
-    unsupported_operators: dict[str, int] = Field(description="Operator to count.")
+    unsupported_operators: dict[str, int] = Field(description="Operators with their counts.")
     failure: Failure | None
     tuners: list[TunerPlan]
-    refusals: dict[Tuner, Failure] = Field(description="Tuners that cannot take the request, and why.")
+    refusals: dict[Tuner, Failure] = Field(description="Tuners that cannot run the request, and why.")
 
 
 class Plan(BaseModel):
     """What a job for this request would do. Nothing was queued."""
 
-    possible: bool = Field(description="Whether any engine imports the model and has a tuner that takes the request.")
+    possible: bool = Field(description="Whether an engine can import the model and has a tuner for the request.")
     model: str
     model_name: str
     tuner: Tuner
-    considered: list[Tuner] = Field(description="The tuners that the job would choose from.")
-    worker: str | None = Field(description="The living worker that would take the job; null when none would.")
+    considered: list[Tuner] = Field(description="Tuners that the job would choose from.")
+    worker: str | None = Field(description="The live worker that would run the job; null if there is none.")
     target: str | None
     device_key: str | None
     device: str | None
@@ -275,7 +277,7 @@ class Artifact(BaseModel):
     id: str
     digest: str = Field(description="sha256 of the bundle's bytes, hex; also its strong ETag.")
     bytes: int
-    job_id: str | None = Field(description="The job that published it first; null when that is somebody else's.")
+    job_id: str | None = Field(description="The job that published it first; null if it has another owner.")
     model_digest: str
     input_shapes: dict[str, list[int]]
     target: str
@@ -283,7 +285,7 @@ class Artifact(BaseModel):
     toolchain: str
     precision: str
     bundle_format: str
-    verified: bool = Field(description="False for what was built for a machine that nobody could run it on.")
+    verified: bool = Field(description="False if it was built for a machine on which it could not be run.")
     report: Report
     download: str = Field(description="Path of the bundle's bytes on this server.")
     created_at: datetime
@@ -291,7 +293,7 @@ class Artifact(BaseModel):
 
 class Deletion(BaseModel):
     id: str
-    gone: bool = Field(description="False where it is only yours no longer: others have uploaded the same model.")
+    gone: bool = Field(description="False if the file is kept because others uploaded the same model.")
 
 
 class ArtifactPage(BaseModel):
@@ -301,7 +303,7 @@ class ArtifactPage(BaseModel):
 
 class Best(BaseModel):
     artifact: Artifact
-    why: str = Field(description="Why this one, in a sentence.")
+    why: str = Field(description="Why this artifact was chosen, in a sentence.")
 
 
 class Accelerator(BaseModel):
@@ -316,14 +318,14 @@ class Worker(BaseModel):
     device_key: str
     device: str
     native_target: str
-    accelerators: list[Accelerator] = Field(description="GPUs; a worker that has one takes CUDA jobs only.")
+    accelerators: list[Accelerator] = Field(description="GPUs; a worker with a GPU runs only CUDA jobs.")
     toolchains: list[str]
-    current_job: str | None = Field(description="Null when it is somebody else's, too.")
-    busy: bool = Field(description="Whether it works on a job, whoever's.")
+    current_job: str | None = Field(description="Null when idle, or if the job has another owner.")
+    busy: bool = Field(description="Whether it runs a job of any owner.")
     alive: bool
-    release: str = Field(description="Of the application; empty of workers that are too old to tell.")
-    trackers: list[str] | None = Field(description="RPC trackers that it may use; null for any.")
-    clock_ahead: float | None = Field(description="Seconds by which its host's clock is before the database's.")
+    release: str = Field(description="Release of the application; empty for old workers that do not report it.")
+    trackers: list[str] | None = Field(description="RPC trackers that it may use; null: any.")
+    clock_ahead: float | None = Field(description="Seconds by which its host's clock is ahead of the database's.")
     started_at: datetime
     last_seen_at: datetime
 
@@ -331,8 +333,8 @@ class Worker(BaseModel):
 class Workers(BaseModel):
     workers: list[Worker] = Field(description="Longest-serving first.")
     warnings: list[Notice] = Field(
-        description="workers_differ: not all living workers are of this server's release. clock_differs: hosts' clocks "
-        "are off."
+        description="workers_differ: some live workers run another release than this server. clock_differs: "
+        "host clocks differ from the database's."
     )
     next_page_token: str | None = Field(description="Null on the last page.")
 
@@ -342,14 +344,14 @@ class Device(BaseModel):
     name: str
     kind: Literal["cpu", "gpu"]
     threads: int
-    workers: int = Field(description="Living workers that measure on it.")
+    workers: int = Field(description="Live workers that measure on it.")
 
 
 class QuarantinedDevice(BaseModel):
     """A device behind an RPC tracker that failed a job, and is not measured on for a while."""
 
     id: str = Field(description="tracker/key/host:port")
-    job: str | None = Field(description="The last job that it failed; null when that is somebody else's.")
+    job: str | None = Field(description="The last job that it failed; null if it has another owner.")
     reason: str
     since: datetime
     until: datetime
@@ -361,16 +363,14 @@ class Devices(BaseModel):
 
 
 class Targets(BaseModel):
-    targets: list[str] = Field(
-        description="What can be asked for: 'native', and what the living workers' own CPUs and GPUs are."
-    )
-    kinds: list[str] = Field(description="Any TVM target of these kinds is taken as well.")
+    targets: list[str] = Field(description="Suggested targets: 'native' and those of the live workers' CPUs and GPUs.")
+    kinds: list[str] = Field(description="Any TVM target of these kinds is accepted as well.")
 
 
 class Engine(BaseModel):
     name: str
-    toolchains: list[str] = Field(description="Engine, TVM and LLVM versions that living workers run.")
-    workers: int = Field(description="Living workers that run it.")
+    toolchains: list[str] = Field(description="Engine, TVM and LLVM versions that live workers run.")
+    workers: int = Field(description="Live workers that run it.")
 
 
 class Engines(BaseModel):
@@ -397,7 +397,9 @@ class Timing(BaseModel):
     min: float
     max: float
     std: float
-    ci_low: float | None = Field(description="Bounds of a 95 % confidence interval of the median; null of few samples.")
+    ci_low: float | None = Field(
+        description="Bounds of a 95 % confidence interval of the median; null with few samples."
+    )
     ci_high: float | None
     samples: list[float]
 
@@ -411,20 +413,20 @@ class OutputError(BaseModel):
     rtol: float
     passed: bool
     top1: float | None = Field(
-        description="Share of rows whose largest element is at the reference's place; null of what is no classifier's."
+        description="Share of rows whose largest element is at the reference's index; null if not a classifier."
     )
-    least_top1: float | None = Field(description="The share that was asked for.")
-    not_finite: int = Field(description="Elements that are NaN or infinite where the reference's are not.")
+    least_top1: float | None = Field(description="The required share.")
+    not_finite: int = Field(description="Elements that are NaN or infinite where the reference is finite.")
     not_compared: bool = Field(
-        description="Whether the reference has no finite number there, on any input, so that nothing was compared."
+        description="True if the reference has no finite number there on any input, so nothing was compared."
     )
 
 
 class Verification(BaseModel):
     passed: bool
-    precision: str = Field(description="What the build computes with, which decides the tolerances.")
+    precision: str = Field(description="Precision of the build, which decides the tolerances.")
     seeds: list[int]
-    inputs: dict[str, str] = Field(description="Kind of values that each input was given: image, ids, mask, …")
+    inputs: dict[str, str] = Field(description="Kind of values used for each input: image, ids, mask, …")
     outputs: list[OutputError]
 
 
@@ -433,7 +435,7 @@ class FailedTask(BaseModel):
 
     position: int
     name: str
-    failures: dict[str, int] = Field(description="What went wrong, to count of trials.")
+    failures: dict[str, int] = Field(description="Failed trials by kind of failure.")
     hint: str
 
 
@@ -444,13 +446,13 @@ class Contender(BaseModel):
     tuner: str | None
     engine: str
     precision: str
-    rewritten: bool = Field(description="Whether the network was rewritten for compilers before it was built.")
-    records: int = Field(description="Tuning records that it was built with.")
-    trials: int = Field(description="Trials of this job that searched for it.")
+    rewritten: bool = Field(description="Whether the network was rewritten before it was built.")
+    records: int = Field(description="Number of tuning records used.")
+    trials: int = Field(description="Trials of this job spent on it.")
     seconds_tuned: float
-    seconds: float | None = Field(description="Median of a run in the benchmark; null of a build that was not in it.")
+    seconds: float | None = Field(description="Median of a run in the benchmark; null if it was not benchmarked.")
     verified: bool
-    verdict: str = Field(description="Why it was left, or that it won.")
+    verdict: str = Field(description="Why it was rejected, or that it won.")
 
 
 class Conditions(BaseModel):
@@ -458,12 +460,12 @@ class Conditions(BaseModel):
 
     device: str
     threads: int
-    governor: str | None = Field(description="The kernel's frequency governor; null where it does not tell.")
+    governor: str | None = Field(description="The kernel's frequency governor; null if unknown.")
     megahertz: tuple[float, float] | None = Field(description="Lowest and highest clock of the cores seen.")
-    load: float | None = Field(description="Runnable programs beside the service's, mean over the benchmark.")
+    load: float | None = Field(description="Mean number of other runnable processes during the benchmark.")
     drift: float | None = Field(description="Change of a calibration loop's time: 0.03 is 3 %.")
-    attempts: int = Field(description="Benchmarks made until one was quiet enough.")
-    noisy: bool = Field(description="Even the quietest was not: the comparison holds, the milliseconds are rough.")
+    attempts: int = Field(description="Number of benchmarks run until one was quiet enough.")
+    noisy: bool = Field(description="True if all were noisy: the comparison holds, the milliseconds are rough.")
     reasons: list[str] = Field(description="What was noisy.")
 
 
@@ -474,32 +476,30 @@ class Report(BaseModel):
     verifications: dict[Variant, Verification]
     published: Variant
     speedup_over_untuned: float
-    speedup_over_reference: float | None = Field(description="Null where the reference cannot run: behind RPC.")
+    speedup_over_reference: float | None = Field(description="Null if the reference cannot run (RPC).")
     summary: str
     engines: dict[Variant, str] = Field(description="Toolchain of each compiled variant.")
     failed_tasks: list[FailedTask]
-    choice: list[str] = Field(description="Why this engine and tuner: a sentence for each that was considered.")
+    choice: list[str] = Field(description="Why this engine and tuner were chosen: a sentence for each candidate.")
     compared_with: str = Field(description="What the reference is: ONNX Runtime, or an IRModule's unscheduled build.")
-    precision: str = Field(description="What the published variant computes with.")
+    precision: str = Field(description="Precision of the published variant.")
     portfolio: list[Contender] = Field(
-        description="Every build that raced: those of the benchmark, the fastest first, then the others."
+        description="Every build that competed: benchmarked builds, fastest first, then the others."
     )
-    conditions: Conditions | None = Field(description="Null where nothing was measured on the service's own machine.")
+    conditions: Conditions | None = Field(description="Null if nothing was measured on the worker itself.")
 
 
 class LoginLink(BaseModel):
-    url: str = Field(description="To be opened in a browser, once.")
+    url: str = Field(description="Open it in a browser; it works once.")
     expires_at: datetime
 
 
 class Quota(BaseModel):
     """Null is no limit."""
 
-    running_jobs: int | None = Field(description="Most jobs at work at a time; more wait in the queue.")
-    queued_jobs: int | None = Field(description="Most jobs in the queue; more are refused.")
-    stored_bytes: int | None = Field(
-        description="Most bytes of the models that the owner uploaded and the artifacts of the owner's jobs."
-    )
+    running_jobs: int | None = Field(description="Maximum number of running jobs; more wait in the queue.")
+    queued_jobs: int | None = Field(description="Maximum number of queued jobs; more are refused.")
+    stored_bytes: int | None = Field(description="Maximum total size of the owner's models and artifacts.")
 
 
 class Token(BaseModel):
@@ -510,13 +510,13 @@ class Token(BaseModel):
     quota: Quota
     created_at: datetime
     expires_at: datetime | None = Field(description="Null: never.")
-    last_used_at: datetime | None = Field(description="To the minute; null when it never was.")
+    last_used_at: datetime | None = Field(description="Rounded to the minute; null: never.")
     revoked_at: datetime | None
     active: bool = Field(description="Neither revoked nor expired.")
 
 
 class NewToken(Token):
-    token: str = Field(description="The token's text. Nobody can ask for it again: only its digest is stored.")
+    token: str = Field(description="The token itself, shown only once: the server stores its digest.")
 
 
 class TokenPage(BaseModel):
@@ -535,8 +535,8 @@ class Usage(BaseModel):
 class Caller(BaseModel):
     """What the token, or the browser's session, that made the request may do."""
 
-    owner: str = Field(description="Whose jobs and models it makes and sees.")
+    owner: str = Field(description="Owner of the jobs and models that it creates and sees.")
     scopes: list[Scope]
     quota: Quota
     usage: Usage
-    token: Token | None = Field(description="Null for the service's own token.")
+    token: Token | None = Field(description="Null for the server's own token.")

@@ -49,7 +49,7 @@ class OutputError:
     top1: float | None = None
     """Share of rows whose largest element is at the reference's place; None where that says nothing."""
     not_finite: int = 0
-    """Elements that are NaN or infinite where the reference's are not."""
+    """Elements that are NaN or infinite where the reference is finite."""
     least_top1: float | None = None
     """The share of ``top1`` that was asked for; None where any will do."""
     not_compared: bool = False
@@ -62,7 +62,7 @@ class Verification:
     seeds: tuple[int, ...]
     outputs: tuple[OutputError, ...]
     precision: str = "f32"
-    """What the build computes with, which decides the tolerances."""
+    """Precision of the build, which decides the tolerances."""
     inputs: dict[str, str] = field(default_factory=dict)
     """Kind of values that each input was given: ``image``, ``ids``, ``mask``, ``bytes``, ``uniform``…"""
 
@@ -100,13 +100,13 @@ class Contender:
     rewritten: bool = False
     records: int = 0
     trials: int = 0
-    """Trials of this job that searched for it."""
+    """Trials of this job spent on it."""
     seconds_tuned: float = 0.0
     seconds: float | None = None
     """Median seconds per run in the benchmark, as in ``timings``; None of a build that was not in it."""
     verified: bool = False
     verdict: str = ""
-    """Why it was left, or that it won."""
+    """Why it was rejected, or that it won."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +124,7 @@ class Conditions:
     drift: float | None = None
     """Largest change of the calibration kernel's time, 0.03 is 3 %."""
     attempts: int = 1
-    """Benchmarks made until one was quiet enough."""
+    """Number of benchmarks run until one was quiet enough."""
     noisy: bool = False
     """Even the quietest attempt was: the comparison round by round holds, the milliseconds are rough."""
     reasons: tuple[str, ...] = ()

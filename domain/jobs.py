@@ -237,7 +237,7 @@ class Job:
     request: JobRequest
     state: JobState
     stage: Stage | None
-    """The stage at work, or the last one reached."""
+    """The current stage, or the last one reached."""
     failure: Failure | None
     placement: Placement | None
     lease: Lease | None

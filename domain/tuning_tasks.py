@@ -26,7 +26,7 @@ class ExtractedTask:
     description: str
     """For people: ``conv2d 1×3×224×224 ∗ 64×3×7×7 /2``."""
     weight: int
-    """How often the model runs it."""
+    """How often one run of the model executes it."""
     flop: float
     """Floating-point operations of one run."""
     space_size: int

@@ -26,5 +26,5 @@ class Delivery:
     """None once it was delivered or given up."""
     delivered_at: datetime | None
     last_status: int | None
-    """HTTP status of the last answer."""
+    """HTTP status of the last response."""
     last_error: str | None

@@ -240,7 +240,7 @@ class Trial:
 
 
 def trials_of_job(session: Session, job_id: str) -> list[Trial]:
-    """In the order in which they were stored."""
+    """In the order of storage."""
     query = select(*_COLUMNS).where(RecordRow.job_id == job_id).order_by(RecordRow.id)
     return [_trial(*row) for row in session.execute(query)]
 

@@ -82,7 +82,7 @@ class Database:
                 yield from _migrating_postgresql(connection)
 
     def ping(self) -> None:
-        """Raises SQLAlchemyError where the database does not answer."""
+        """Raises SQLAlchemyError where the database does not respond."""
         with self.reading() as session:
             session.execute(select(1))
 

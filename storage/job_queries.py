@@ -29,7 +29,7 @@ class JobFilter(TypedDict, total=False):
     """As it was asked for, or as a worker resolved it, with its thread count or without."""
     tuner: Tuner | None
     created_after: datetime | None
-    """Then or later."""
+    """At this time or later."""
     created_before: datetime | None
     text: str | None
     """Part of the model's name, the group or a label's value, or the beginning of the id."""

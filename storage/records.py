@@ -57,7 +57,7 @@ def add_unknown(session: Session, records: Sequence[Record]) -> int:
 
 
 def of_job(session: Session, job_id: str, workload_key: str | None = None) -> list[Record]:
-    """In the order in which they were stored."""
+    """In the order of storage."""
     query = select(RecordRow).where(RecordRow.job_id == job_id).order_by(RecordRow.id)
     if workload_key is not None:
         query = query.where(RecordRow.workload_digest == digest_of(workload_key))

@@ -230,7 +230,7 @@ class ArtifactRow(Base):
     precision: Mapped[str] = mapped_column(String(16))
     bundle_format: Mapped[str] = mapped_column(String(16), server_default="shared")
     verified: Mapped[bool] = mapped_column(server_default=true())
-    """False for what was built for a machine that nobody could run it on."""
+    """False if it was built for a machine on which it could not be run."""
     report: Mapped[dict[str, Any]]
     published_median: Mapped[float | None]
     """Seconds, of the variant that was published; null where nothing could be timed."""
@@ -377,7 +377,7 @@ class BrowserSessionRow(Base):
     secret_digest: Mapped[str] = mapped_column(DIGEST, primary_key=True)
     is_link: Mapped[bool]
     token_id: Mapped[str | None] = mapped_column(ForeignKey("tokens.id", ondelete="CASCADE"))
-    """Null for the service's own token."""
+    """Null for the server's own token."""
     created_at: Mapped[datetime]
     expires_at: Mapped[datetime] = mapped_column(index=True)
 

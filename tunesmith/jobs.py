@@ -33,7 +33,7 @@ class Job:
 
     @property
     def stage(self) -> str | None:
-        """The stage at work, or the last one reached."""
+        """The current stage, or the last one reached."""
         stage = self.data["stage"]
         return None if stage is None else str(stage)
 
@@ -134,5 +134,5 @@ class Job:
         return errors.NotFound(
             f"job {self.id} has {verb} and published nothing",
             code=errors.ARTIFACT_NOT_FOUND,
-            hint=f"See why: tunesmith status {self.id}.",
+            hint=f"To see the reason: tunesmith status {self.id}.",
         )

@@ -75,9 +75,9 @@ class JobFilters(TypedDict, total=False):
     created_before: datetime | None
     """With their time zones."""
     text: str | None
-    """Part of the model's name, the group or a label's value, or the beginning of the job's id."""
+    """Part of the model name, the group or a label's value, or a prefix of the job's id."""
     owner: str | None
-    """For admins: whose; all by default."""
+    """Admins: only objects of this owner; default all."""
 
 
 def draft(model: str | None, options: Options) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def _budget(given: dict[str, Any]) -> dict[str, float]:
         return limits
     if limits:
         raise errors.InvalidInput(
-            f"both budget and {' and '.join(limits)} are given", code="invalid_budget", hint="Give one of them."
+            f"both budget and {' and '.join(limits)} are given", code="invalid_budget", hint="Set one of them."
         )
     found = budget_of(given.pop("budget"))
     said = {"trials": found.trials, "seconds": found.seconds}

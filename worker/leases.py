@@ -147,7 +147,7 @@ class Keeper(ABC):
             try:
                 self._look()
             except SQLAlchemyError:
-                _log.warning("job %s: the database does not answer", self.job_id, exc_info=True)
+                _log.warning("job %s: the database does not respond", self.job_id, exc_info=True)
             with self._lock:
                 if time.monotonic() - self._renewed > self._settings.lease_seconds:
                     (self._overdue if self._may_come_back else self._lost).set()

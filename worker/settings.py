@@ -22,7 +22,7 @@ class WorkerSettings(Settings):
     )
     broker_url: str | None = Field(
         default=None,
-        description="URL of a Redis or Valkey server that carries messages; by default the one that `serve` starts.",
+        description="URL of the message broker (Redis or Valkey); by default the one that `serve` starts.",
     )
     broker_visibility_seconds: float = Field(
         default=dispatch.VISIBILITY_SECONDS,
@@ -38,7 +38,7 @@ class WorkerSettings(Settings):
         description="RPC trackers that a worker may use, HOST:PORT with commas between; by default any.",
     )
     worker_alive_seconds: float = Field(
-        default=60.0, gt=0, description="Seconds since its last sign of life after which a worker counts as gone."
+        default=60.0, gt=0, description="Seconds without a heartbeat after which a worker counts as dead."
     )
     lease_seconds: float = Field(
         default=30.0, gt=0, description="Seconds after which a job whose worker fell silent goes to another worker."

@@ -12,9 +12,9 @@ from api import problems
 from api.transport.credentials import COOKIE
 
 _JSON = "application/json"
-_TAGGED = {"type": "string", "description": "Changes when the answer does; send it as If-None-Match."}
+_TAGGED = {"type": "string", "description": "Changes with the content; send it as If-None-Match."}
 _NOT_MODIFIED = {
-    "description": "If-None-Match names the answer as it is now.",
+    "description": "The content still matches If-None-Match.",
     "headers": {"ETag": {"schema": _TAGGED}},
 }
 _IF_NONE_MATCH = {
@@ -22,7 +22,7 @@ _IF_NONE_MATCH = {
     "in": "header",
     "required": False,
     "schema": {"type": "string"},
-    "description": "ETag of an earlier answer; 304 without a body says that it still holds.",
+    "description": "ETag of an earlier response; the answer is 304 without a body while the content is the same.",
 }
 _UNTOLD = "Successful Response"
 _RETRY_AFTER = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds to wait."}}
@@ -69,7 +69,7 @@ def _completed(schema: dict[str, Any]) -> dict[str, Any]:
         "type": "apiKey",
         "in": "cookie",
         "name": COOKIE,
-        "description": "A browser's, from a login link; unsafe requests must come from the service's own pages.",
+        "description": "Session cookie, set by a login link; unsafe requests must come from the service's own pages.",
     }
     for method, _, operation in operations(schema):
         _complete(method, operation)
@@ -123,61 +123,61 @@ def _drop_validation(responses: dict[str, Any]) -> None:
 
 
 DESCRIPTION = """\
-Upload a model, ask for it to be tuned, watch the job, download the bundle.
+Upload a model, create a tuning job, watch it, download the bundle.
 
-Every request but `/healthz` and `/readyz` carries `Authorization: Bearer TOKEN`. Times are UTC in ISO 8601,
+Every request except `/healthz` and `/readyz` needs `Authorization: Bearer TOKEN`. Times are UTC in ISO 8601,
 durations and latencies seconds, sizes bytes.
 
-**Errors** are problem documents (RFC 9457) with a stable `code`, a `detail` for people and mostly a `hint`;
-`docs/reference/errors.md` lists the codes. What belongs to somebody else does not exist for you: 404.
+**Errors** are problem documents (RFC 9457) with a stable `code`, a `detail` for people and usually a `hint`;
+`docs/reference/errors.md` lists the codes. Objects of other owners are reported as not found (404).
 
-**Listings** come in pages: pass `next_page_token` of one page as `page_token` of the next, with the same filters.
-What is added meanwhile moves nothing to another page.
+**Lists** are paginated: pass `next_page_token` of one page as `page_token` of the next, with the same filters.
+Objects created meanwhile do not shift entries between pages.
 
-**Repeating** is safe: `GET`, `PUT` and `DELETE` by nature, `POST` with an `Idempotency-Key`. The same key with the
-same request gets the same answer for seven days; with another request it is refused (`idempotency_mismatch`). A
-request that failed leaves its key unused. `POST /v1/models:operator` and `POST /v1/jobs/{job_id}:cancel` need none:
-doing them twice is doing them once. Tokens and login links take none, because their secrets are told once.
+**Retries** are safe: `GET`, `PUT` and `DELETE` by nature, `POST` with an `Idempotency-Key`. The same key with the
+same request returns the same response for seven days; with a different request it fails (`idempotency_mismatch`). A
+failed request leaves its key unused. `POST /v1/models:operator` and `POST /v1/jobs/{job_id}:cancel` need no key:
+they are idempotent. Requests for tokens and login links accept no key, because their secrets are shown only once.
 
-**Conditional requests**: JSON answers to `GET` carry an `ETag`; send it as `If-None-Match` to get 304 while nothing
-has changed. Bundles never change: their ETag is their sha256, and `Range` and `If-Range` work. `HEAD` answers
+**Conditional requests**: JSON responses to `GET` have an `ETag`; send it as `If-None-Match` to get 304 while nothing
+has changed. Bundles never change: their ETag is their sha256, and `Range` and `If-Range` work. `HEAD` works
 wherever `GET` does.
 
-**Limits**: JSON bodies may have 1 MiB; models as much as the server accepts (2 GiB unless it says otherwise),
-record files 1 GiB. Who asks too often gets 429 with `Retry-After`."""
+**Limits**: JSON bodies may have up to 1 MiB, models up to `TUNESMITH_MAX_MODEL_BYTES` (default 2 GiB),
+record files up to 1 GiB. Too many requests get 429 with `Retry-After`."""
 
 TAGS = [
     {"name": "models", "description": "Networks, uploaded as ONNX or as IRModules, and single operators."},
-    {"name": "jobs", "description": "Tuning requests and their whole life."},
-    {"name": "webhooks", "description": "What your server was told of a job's end."},
-    {"name": "artifacts", "description": "Published bundles, and the best one."},
-    {"name": "records", "description": "Every trial's outcome: searched, exported, imported."},
-    {"name": "fleet", "description": "Who works here, on what."},
+    {"name": "jobs", "description": "Tuning jobs: create, follow, cancel, retry."},
+    {"name": "webhooks", "description": "Messages sent to your server when a job ends."},
+    {"name": "artifacts", "description": "Published bundles, and the best one for a model."},
+    {"name": "records", "description": "Results of trials: query, export, import."},
+    {"name": "fleet", "description": "Workers, devices, targets and engines."},
     {"name": "access", "description": "Tokens and browser logins."},
-    {"name": "health", "description": "Whether the service lives, is ready, and how it is."},
+    {"name": "health", "description": "Liveness, readiness and metrics."},
 ]
 
 PARAMETERS = {
     "artifact": "The artifact's id, or the sha256 digest of its bytes.",
     "job_id": "The job's id.",
     "model": "The model's id, or the sha256 digest of its bytes.",
-    "owner": "For admins: whose; all by default.",
-    "state": "The state that the jobs are in.",
+    "owner": "Admins: only objects of this owner; default all.",
+    "state": "Only jobs in this state.",
     "token_id": "The token's id.",
     "name": "The group's name.",
-    "tuner": "The tuner whose records are meant.",
-    "device": "Key of the device, as /v1/devices names it.",
-    "toolchain": "Engine, TVM and LLVM version, as /v1/engines names them.",
-    "precision": "What the build computes with inside.",
-    "job": "Id of the job that measured them.",
-    "format": "json: a page; native: all of them, as TVM's own tools read and write them.",
+    "tuner": "The tuner that made the records.",
+    "device": "Device key, as in /v1/devices.",
+    "toolchain": "Engine, TVM and LLVM version, as in /v1/engines.",
+    "precision": "Numeric precision of the build.",
+    "job": "Id of the job that measured the records.",
+    "format": "json: one page; native: all records, in the format of TVM's own tools.",
 }
 """Of parameters whose routes say nothing, because their names mean the same everywhere."""
 
 SUCCESSES = {
-    "200": "As asked.",
-    "201": "It was made.",
-    "202": "It is taken on; what comes of it is to be seen later.",
+    "200": "Success.",
+    "201": "Created.",
+    "202": "Accepted; the work continues in the background.",
 }
 
 EXAMPLES: dict[str, list[dict[str, Any]]] = {

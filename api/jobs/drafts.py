@@ -28,7 +28,7 @@ _Label = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 def _number(value: Any) -> Any:
     if isinstance(value, bool):
-        raise ValueError("this is neither true nor false")
+        raise ValueError("must be true or false")
     return value
 
 
@@ -103,9 +103,9 @@ class JobDraft(job_draft.JobDraft):
 def _of_model(model: BaseModel) -> JobDraft:
     draft: JobDraft = _typed(JobDraft, model, said=_plain(model.model_dump(exclude_unset=True)))
     if draft.like is None and draft.model is None:
-        raise ValueError("give a model, or like: a job to take it from")
+        raise ValueError("set model, or like (a job whose model is used)")
     if draft.like is None and draft.rpc and not (draft.rpc.tracker and draft.rpc.key):
-        raise ValueError("rpc needs both a tracker and a key")
+        raise ValueError("rpc needs both tracker and key")
     return draft
 
 
@@ -159,8 +159,8 @@ def check_text(value: Any) -> Any:
 
 def _check_one(text: str) -> None:
     if "\0" in text:
-        raise ValueError("text must not hold NUL characters")
+        raise ValueError("text must not contain NUL characters")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError("text must be Unicode; it holds half of a surrogate pair") from None
+        raise ValueError("text must be valid Unicode; it contains an unpaired surrogate") from None

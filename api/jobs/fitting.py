@@ -38,7 +38,7 @@ def check(request: JobRequest, *, tuner_options: Collection[str], measure: Colle
         what = "a budget" if budget else "measure options"
         raise errors.InvalidOption(
             f"runner 'none' measures nothing, so {what} would have no effect",
-            hint="Leave them out to build with the records there are, or use runner 'local' or 'rpc'.",
+            hint="Remove them to build with stored records, or use runner 'local' or 'rpc'.",
         )
 
 
@@ -47,13 +47,13 @@ def _check_precision(request: JobRequest) -> None:
     if request.accuracy != AccuracyGate():
         if precision is Precision.F32:
             raise errors.InvalidOption(
-                "accuracy would have no effect: f32 is what other precisions are measured by",
-                hint="Leave it out, or use precision 'auto'.",
+                "accuracy would have no effect: the limits apply to precisions other than f32",
+                hint="Remove it, or use precision 'auto'.",
             )
         if request.runner is RunnerKind.NONE:
             raise errors.InvalidOption(
                 "accuracy would have no effect: runner 'none' compares nothing",
-                hint="Leave it out, or use runner 'local' or 'rpc'.",
+                hint="Remove it, or use runner 'local' or 'rpc'.",
             )
     names = precision.tuners
     if request.tuner is not Tuner.AUTO and request.tuner not in names:
@@ -64,7 +64,7 @@ def _check_precision(request: JobRequest) -> None:
         )
     if Tuner.METASCHEDULE not in names and targets.kind_of(request.target) == "cuda":
         raise errors.UnsupportedTarget(
-            f"{precision} is for CPUs here, not for cuda", hint="Use precision 'f32', 'fp16' or 'auto'."
+            f"precision {precision} is supported on CPUs, not on cuda", hint="Use precision 'f32', 'fp16' or 'auto'."
         )
 
 
@@ -81,20 +81,20 @@ def for_module(request: JobRequest, *, tuner_options: Collection[str]) -> JobReq
     """
     if request.tuner not in (Tuner.AUTO, Tuner.METASCHEDULE):
         raise errors.InvalidOption(
-            f"{request.tuner} takes ONNX models, not IRModules", hint="Use tuner 'metaschedule' or 'auto'."
+            f"{request.tuner} tunes ONNX models, not IRModules", hint="Use tuner 'metaschedule' or 'auto'."
         )
     if request.precision is not Precision.F32:
         raise errors.InvalidOption(
-            f"precision {str(request.precision)!r} would have no effect: a tensor function has dtypes of its own",
-            hint="Leave it out, or write the function in float16.",
+            f"precision {str(request.precision)!r} would have no effect: the dtypes of a tensor function are fixed",
+            hint="Remove it, or write the function in float16.",
         )
     if request.tuner_options.layout is not None:
         raise errors.InvalidOption(
-            "layout would have no effect: a tensor function has a layout of its own", hint="Leave it out."
+            "layout would have no effect: the layout of a tensor function is fixed", hint="Remove it."
         )
     if "rewrite" in tuner_options and request.tuner_options.rewrite:
         raise errors.InvalidOption(
-            "rewrite would have no effect: tensor functions are tuned as they are", hint="Leave it out."
+            "rewrite would have no effect: tensor functions are not rewritten", hint="Remove it."
         )
     return replace(request, tuner=Tuner.METASCHEDULE, tuner_options=replace(request.tuner_options, rewrite=False))
 
@@ -105,8 +105,8 @@ def _check_tuner(request: JobRequest, given: Collection[str]) -> None:
         fitting = _ONLY.get(name, tuple(Tuner))
         if tuner is not Tuner.AUTO and tuner not in fitting:
             raise errors.InvalidOption(
-                f"{tuner} has no option {name}",
-                hint=f"Leave it out, or use tuner {' or '.join(map(repr, map(str, fitting)))}.",
+                f"tuner {tuner} does not support option {name}",
+                hint=f"Remove it, or use tuner {' or '.join(map(repr, map(str, fitting)))}.",
                 details={"option": name, "tuners": [str(one) for one in fitting]},
             )
     search = request.tuner_options.search
@@ -115,7 +115,7 @@ def _check_tuner(request: JobRequest, given: Collection[str]) -> None:
         if taught and not (taught == ["transfer"] and not request.tuner_options.transfer):
             raise errors.InvalidOption(
                 f"search {search!r} has no cost model, so {taught[0]} would have no effect",
-                hint=f"Leave it out, or use search {_LEARNING!r}.",
+                hint=f"Remove it, or use search {_LEARNING!r}.",
                 details={"option": taught[0]},
             )
 
@@ -125,26 +125,22 @@ def _check_target(request: JobRequest, given: Collection[str]) -> None:
         return
     if "rewrite" in given and request.tuner_options.rewrite:
         raise errors.InvalidOption(
-            "rewrite would have no effect: networks are rewritten for the vectors of CPUs",
-            hint="Leave it out for cuda targets.",
+            "rewrite would have no effect: only networks for CPU targets are rewritten",
+            hint="Remove it for cuda targets.",
         )
     if request.tuner in (Tuner.AUTOTVM, Tuner.ANSOR):
         raise errors.UnsupportedTarget(
-            f"{request.tuner} compiles for llvm here, not for cuda", hint="Use tuner 'metaschedule' or 'auto'."
+            f"{request.tuner} compiles for llvm targets, not for cuda", hint="Use tuner 'metaschedule' or 'auto'."
         )
     if request.measure.enable_cpu_cache_flush:
-        raise errors.InvalidOption(
-            "enable_cpu_cache_flush has no effect on a GPU", hint="Leave it out for cuda targets."
-        )
+        raise errors.InvalidOption("enable_cpu_cache_flush has no effect on a GPU", hint="Remove it for cuda targets.")
 
 
 def _check_rpc(request: JobRequest) -> None:
     if request.runner is RunnerKind.RPC:
         placing.check_tracker(request)
     elif request.rpc is not None:
-        raise errors.InvalidOption(
-            f"a tracker was named, but runner {str(request.runner)!r} asks none", hint="Use runner 'rpc'."
-        )
+        raise errors.InvalidOption(f"rpc has no effect with runner {str(request.runner)!r}", hint="Use runner 'rpc'.")
     if request.rpc is not None:
         _check_tracker(request.rpc)
 
@@ -154,18 +150,20 @@ def _check_device(request: JobRequest) -> None:
         return
     if request.runner is not RunnerKind.NONE:
         raise errors.InvalidOption(
-            f"device names whose records to build with, but runner {str(request.runner)!r} measures on its own",
-            hint="Leave it out, or use runner 'none'.",
+            f"device has no effect with runner {str(request.runner)!r}: it names the records to build with",
+            hint="Remove it, or use runner 'none'.",
         )
     recorded = Device.recorded(request.device, request.threads or 0).threads
     if request.threads not in (None, recorded):
         raise errors.InvalidOption(
-            f"device {request.device[:80]!r} is one of {recorded} threads, not {request.threads}",
-            hint="Leave threads out, or name the device with that thread count.",
+            f"device {request.device[:80]!r} was measured with {recorded} threads, not {request.threads}",
+            hint="Remove threads, or use the device key with that thread count.",
         )
 
 
 def _check_tracker(rpc: RpcOptions) -> None:
     match = _TRACKER.fullmatch(rpc.tracker)
     if match is None or not 0 < int(match["port"]) < 2**16:
-        raise errors.InvalidOption(f"{rpc.tracker[:80]!r} is no tracker", hint="A tracker is HOST:PORT: boards:9190.")
+        raise errors.InvalidOption(
+            f"{rpc.tracker[:80]!r} is not a tracker address", hint="Write HOST:PORT, such as boards:9190."
+        )

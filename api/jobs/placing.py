@@ -40,7 +40,7 @@ def waits_for(job: Job, living: Sequence[Worker], held: Collection[str]) -> str 
     if job.state is not JobState.QUEUED:
         return None
     if job.id in held:
-        return "an end of another job: as many as its token may run do so"
+        return "another job to finish (the token's running-job limit)"
     return lacked(job.request, living)
 
 

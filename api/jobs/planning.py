@@ -152,7 +152,7 @@ def _failure(error: errors.TunesmithError) -> schemas.Failure:
 
 def _notes(missing: str | None, place: Place | None, surveys: Sequence[Survey]) -> list[str]:
     if place is None:
-        return [f"The job would wait for {missing}. What is covered cannot be told."]
+        return [f"The job would wait for {missing}. Which tasks are covered is unknown."]
     notes = []
     for survey in surveys:
         theirs = place.toolchains.get(survey.engine)
@@ -160,8 +160,8 @@ def _notes(missing: str | None, place: Place | None, surveys: Sequence[Survey]) 
             notes.append(f"Worker {place.worker.id} does not run the {survey.engine} engine.")
         elif survey.toolchain and survey.toolchain != theirs:
             notes.append(
-                f"The {survey.engine} engine here is {survey.toolchain.identity}, the worker's is {theirs.identity}: "
-                "its tasks may differ."
+                f"The server's {survey.engine} engine is {survey.toolchain.identity}, the worker's {theirs.identity}: "
+                "their tasks may differ."
             )
     return notes
 
@@ -240,7 +240,7 @@ class Surveyor:
                 for tuner in tuners:
                     self._extract(asking, survey, tuner, tuned)
         except Canceled:
-            raise errors.Unavailable("the server stops") from None
+            raise errors.Unavailable("the server is shutting down") from None
         except _CALLERS as error:
             survey.failure = error
             survey.imports = False if isinstance(error, errors.InvalidRequest) else survey.imports
@@ -305,7 +305,7 @@ class Surveyor:
     @contextmanager
     def _slot(self) -> Iterator[None]:
         if not self._services.plan_slots.acquire(blocking=False):
-            raise errors.PlannerBusy("this server is making as many plans as it may")
+            raise errors.PlannerBusy("this server has no free slot for another plan")
         try:
             yield
         finally:

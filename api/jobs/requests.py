@@ -81,7 +81,7 @@ def _budget(draft: BudgetDraft | None, settings: ApiSettings) -> Budget:
     if draft is None:
         return Budget(seconds=settings.default_budget_seconds)
     if draft.trials is not None and draft.trials > _MOST_TRIALS:
-        raise errors.InvalidBudget(f"a budget of {draft.trials} trials is more than the {_MOST_TRIALS} allowed")
+        raise errors.InvalidBudget(f"a budget of {draft.trials} trials exceeds the limit of {_MOST_TRIALS}")
     return Budget(trials=draft.trials, seconds=draft.seconds)
 
 

@@ -41,7 +41,7 @@ def parse(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
         name, _, sizes = text.rpartition(":")
         numbers = sizes.split(",") if sizes else []
         if not name or not all(number.isascii() and number.isdigit() for number in numbers):
-            raise errors.ShapeMismatch(f"{text[:80]!r} is no shape", hint="Write NAME:1,3,224,224.")
+            raise errors.ShapeMismatch(f"{text[:80]!r} is not a valid shape", hint="Write NAME:1,3,224,224.")
         found[name] = tuple(int(number[:10]) for number in numbers)
     return found
 
@@ -81,7 +81,7 @@ def _check_symbols(inputs: Mapping[str, TensorSpec], shapes: Mapping[str, Sequen
             if size != known:
                 raise errors.ShapeMismatch(
                     f"dimension {symbol!r} is {known} in input {other!r} and {size} in {name!r}",
-                    hint="The model says that they are one: give both the same size.",
+                    hint="Both dimensions have the same name in the model: give them the same size.",
                     details={"symbol": symbol, "inputs": {other: known, name: size}},
                 )
 
@@ -95,7 +95,7 @@ def _check_size(facts: ModelFacts, shapes: Mapping[str, Sequence[int]]) -> None:
         largest = max(sizes, key=sizes.__getitem__)
         raise errors.ShapeMismatch(
             f"the inputs have {sum(sizes.values())} elements, {largest!r} alone {sizes[largest]}; "
-            f"{_MOST_ELEMENTS} are taken",
+            f"the limit is {_MOST_ELEMENTS}",
             details={"elements": sizes, "limit": _MOST_ELEMENTS},
         )
 
@@ -105,8 +105,8 @@ def _required(missing: list[dict[str, object]], inputs: Mapping[str, TensorSpec]
     shown = " and ".join(f"{name!r} {_shown(inputs[name])}" for name in names)
     example = " ".join(f"--input-shape {name}:{_example(inputs[name])}" for name in names)
     return errors.ShapeRequired(
-        f"the model leaves dimensions open: {shown}",
-        hint=f"Give every dimension a value, in this form: {example}",
+        f"the model has dimensions without a fixed size: {shown}",
+        hint=f"Give every dimension a value, for example: {example}",
         details={"dimensions": missing},
     )
 

@@ -125,7 +125,7 @@ class EventHub:
                     yield KEEPALIVE_COMMENT
 
     def wake(self) -> None:
-        """Let all watchers see that the server is stopping. In their event loop."""
+        """Let all watchers see that the server is shutting down. In their event loop."""
         for feed in self._feeds.values():
             feed.wake()
         self._due.set()
@@ -172,7 +172,7 @@ class EventHub:
             except Exception as error:
                 # Whatever it is, watchers must not wait for a task that is gone.
                 is_known = isinstance(error, SQLAlchemyError)
-                logger.warning("events cannot be read, trying again: %s", error, exc_info=not is_known)
+                logger.warning("cannot read events; retrying: %s", error, exc_info=not is_known)
                 pause = _PAUSE_AFTER_TROUBLE
             await _wait(self._due, pause)
 

@@ -22,7 +22,7 @@ def tuner(text: str) -> Tuner:
     if text not in known:
         names = ", ".join(known)
         raise errors.UnknownTuner(
-            f"records are of one of the tuners {names}, not {text[:80]!r}", hint=f"Name one of {names}."
+            f"no records of tuner {text[:80]!r}; the tuners are {names}", hint=f"Use one of {names}."
         )
     return Tuner(text)
 
@@ -31,10 +31,10 @@ def native(services: Services) -> str:
     """The target of the living workers' own CPUs. Raises InvalidRequest where they have none in common."""
     found = {worker.native_target.identity for worker in _living(services)}
     if len(found) != 1:
-        which = "they have several" if found else "there are none"
+        which = "the live workers have several targets" if found else "no worker is alive"
         raise errors.InvalidRequest(
-            f"'native' is the target of the living workers, and {which}",
-            hint="Name the target; GET /v1/targets lists those of the workers.",
+            f"'native' is ambiguous: {which}",
+            hint="Set the target; GET /v1/targets lists the workers' targets.",
         )
     return found.pop()
 
@@ -56,7 +56,7 @@ def of_import(
     if cores:
         named = int(cores.rpartition("=")[2])
         if threads not in (None, named):
-            raise errors.InvalidOption(f"the target names {named} threads and 'threads' {threads}")
+            raise errors.InvalidOption(f"the target has {named} threads, but threads is {threads}")
         threads = named
     text = targets.check_text(text) if text else None
     needs_worker = not device or not toolchain or text == targets.NATIVE
@@ -81,9 +81,9 @@ def _only_worker(services: Services, chosen: Tuner) -> Worker:
     }
     if len(kinds) != 1:
         known = sorted({worker.device.key for worker in able})
-        which = "several kinds of workers do" if able else "none does"
+        which = "several different workers run" if able else "no live worker runs"
         raise errors.InvalidRequest(
-            f"name device and toolchain: they cannot be told from the living workers with {chosen.engine}, as {which}",
+            f"set device and toolchain: {which} the {chosen.engine} engine",
             hint="See GET /v1/devices and GET /v1/engines.",
             details={"devices": known, "toolchains": sorted({_toolchain_of(one, chosen).identity for one in able})},
         )
@@ -104,7 +104,7 @@ def _device_of(worker: Worker | None, text: str | None) -> Device:
     assert worker is not None  # noqa: S101 - as above
     if text is not None and targets.kind_of(text) == "cuda":
         if not worker.accelerators:
-            raise errors.InvalidRequest("name the device: no living worker has a GPU", hint="See GET /v1/devices.")
+            raise errors.InvalidRequest("set the device: no live worker has a GPU", hint="See GET /v1/devices.")
         return worker.accelerators[0]
     return worker.device
 
@@ -118,7 +118,7 @@ def _toolchain(text: str, chosen: Tuner) -> Toolchain:
     match = _TOOLCHAIN.fullmatch(text)
     if match is None or match["engine"] != chosen.engine:
         raise errors.InvalidOption(
-            f"{text[:80]!r} is no toolchain of {chosen.value}",
-            hint=f"Write {chosen.engine}/tvm-VERSION/llvm-VERSION; GET /v1/engines lists those of the workers.",
+            f"{text[:80]!r} is not a toolchain of {chosen.value}",
+            hint=f"Write {chosen.engine}/tvm-VERSION/llvm-VERSION; GET /v1/engines lists the workers' toolchains.",
         )
     return Toolchain(**match.groupdict())

@@ -107,7 +107,9 @@ def _take_workloads(database: Database, file: BinaryIO, report: Imported) -> lis
                 definitions.setdefault(*found)
                 keys.append(found[0])
         if len(keys) > _MOST_WORKLOADS:
-            raise errors.InvalidRequest(f"more than {_MOST_WORKLOADS} workloads", hint="Import them in parts.")
+            raise errors.InvalidRequest(
+                f"more than {_MOST_WORKLOADS} workloads", hint="Split the file and import the parts."
+            )
         with database.transaction() as session:
             workloads.add_missing(session, definitions, tuner=Tuner.METASCHEDULE)
     return keys

@@ -27,15 +27,16 @@ from storage import artifacts, deletion, owners, workers
 router = APIRouter(prefix="/v1", tags=["artifacts"])
 
 _Target = Annotated[
-    str | None, Query(max_length=1000, description="'native', or a TVM target; without a thread count any will do.")
+    str | None,
+    Query(max_length=1000, description="'native', or a TVM target; a target without a thread count matches any."),
 ]
 _Device = Annotated[str | None, Query(max_length=500, description="Device key.")]
 _PUBLISHED = [each.value for each in Precision if each is not Precision.AUTO]
 
 _BYTES: dict[int | str, dict[str, Any]] = {
     200: {"description": "The bundle, a tar file.", "content": {"application/x-tar": {}}},
-    206: {"description": "The part that the Range header names.", "content": {"application/x-tar": {}}},
-    304: {"description": "The If-None-Match header names this very bundle."},
+    206: {"description": "The range that the Range header requests.", "content": {"application/x-tar": {}}},
+    304: {"description": "The bundle matches If-None-Match."},
 }
 
 
@@ -114,8 +115,8 @@ def remove(services: ServicesDep, principal: Submitter, artifact: str) -> schema
             return schemas.Deletion(id=artifacts.get(session, artifact).id, gone=True)
         if not owners.jobs_of(session, [found.job_id], principal):
             raise errors.Forbidden(
-                f"artifact {found.id} was published by a job of somebody else",
-                hint="Its owner or an admin deletes it; you may delete the model, which is yours as well.",
+                f"artifact {found.id} was published by another owner's job",
+                hint="Ask its owner or an admin to delete it. You may delete the model, which you own too.",
             )
         deletion.delete_artifact(session, found, now=datetime.now(UTC))
     return schemas.Deletion(id=found.id, gone=True)
@@ -129,21 +130,19 @@ def best(
     target: _Target = None,
     device: _Device = None,
     toolchain: Annotated[
-        str | None, Query(max_length=200, description="One, or its beginning: relay, relay/tvm-0.19.0.")
+        str | None, Query(max_length=200, description="A toolchain or a prefix of one: relay, relay/tvm-0.19.0.")
     ] = None,
     precision: Annotated[
         str,
         Query(
             max_length=100,
-            description="f32 unless a narrower one is asked for; auto: the fastest of any.",
+            description="Default f32; auto: the fastest of any precision.",
             json_schema_extra={"enum": list(Precision)},
         ),
     ] = Precision.F32,
     input_shape: Annotated[
         list[str] | None,
-        Query(
-            max_length=256, description="NAME:1,3,224,224; repeatable. Inputs that are not named may have any shape."
-        ),
+        Query(max_length=256, description="NAME:1,3,224,224; repeatable. Other inputs may have any shape."),
     ] = None,
 ) -> schemas.Best:
     """The verified bundle of this model, target and precision with the smallest median latency."""
@@ -177,8 +176,8 @@ def _target(session: Session, text: str) -> str:
         return checked + threads
     natives = sorted({worker.native_target.text for worker in workers.known(session)})
     if len(natives) != 1:
-        what = f"several things here: {', '.join(natives)}" if natives else "nothing before a worker has started"
-        raise errors.UnknownTarget(f"'native' means {what}", hint="Name the target.", details={"near_matches": natives})
+        what = f"is ambiguous: {', '.join(natives)}" if natives else "is unknown until a worker has started"
+        raise errors.UnknownTarget(f"target 'native' {what}", hint="Set the target.", details={"near_matches": natives})
     return natives[0] + threads
 
 
@@ -189,7 +188,7 @@ def _why(found: Artifact, target: str | None, device: str | None) -> str:
     )
     made_for = " ".join(f"{name}:{','.join(map(str, shape))}" for name, shape in sorted(found.input_shapes.items()))
     return (
-        f"Of this model's verified {found.precision} artifacts{scope} it has the smallest median: {median:.3f} ms "
+        f"The smallest median of this model's verified {found.precision} artifacts{scope}: {median:.3f} ms "
         f"({found.report.published} on {found.device_key}{', for ' if made_for else ''}{made_for})."
     )
 
@@ -217,7 +216,9 @@ def respond(request: Request, file: BinaryIO, *, digest: str, size: int, file_na
     if part == ():
         file.close()
         raise HTTPException(
-            416, f"the artifact has {size} bytes", headers={"Content-Range": f"bytes */{size}", "ETag": etag}
+            416,
+            f"the requested range is outside the artifact's {size} bytes",
+            headers={"Content-Range": f"bytes */{size}", "ETag": etag},
         )
     first, last = part or (0, size - 1)
     headers["Content-Length"] = str(last - first + 1)

@@ -1,4 +1,4 @@
-"""Who works here, on what."""
+"""Workers, devices, targets and engines."""
 
 from __future__ import annotations
 

@@ -27,7 +27,9 @@ _Name = Annotated[str, Path(max_length=100, pattern=job_draft.GROUP_NAME)]
 def listing(
     services: ServicesDep,
     principal: Reader,
-    owner: Annotated[str | None, Query(max_length=100, description="For admins: whose; all by default.")] = None,
+    owner: Annotated[
+        str | None, Query(max_length=100, description="Admins: only objects of this owner; default all.")
+    ] = None,
     limit: LimitParam = 50,
     page_token: PageTokenParam = None,
 ) -> schemas.GroupPage:
@@ -50,7 +52,7 @@ def cancel(
     services: ServicesDep,
     principal: Submitter,
     name: _Name,
-    owner: Annotated[str | None, Query(max_length=100, description="For admins: whose; one's own by default.")] = None,
+    owner: Annotated[str | None, Query(max_length=100, description="Admins: the owner; default the caller.")] = None,
 ) -> schemas.Group:
     """Cancel every job of the group that has not ended, as ``POST /v1/jobs/{id}:cancel`` does."""
     whose = owners.whose(principal, owner or principal.owner) or principal.owner

@@ -48,7 +48,7 @@ def _database(services: Services) -> None:
     try:
         services.database.ping()
     except SQLAlchemyError as error:
-        raise errors.Unavailable("the database does not answer") from error
+        raise errors.Unavailable("the database does not respond") from error
 
 
 def _broker(services: Services) -> None:
@@ -56,7 +56,7 @@ def _broker(services: Services) -> None:
         services.publisher.check()
     except errors.BrokerUnavailable as error:
         # Its message may name hosts, and this answer is for everyone.
-        raise errors.BrokerUnavailable("the broker does not answer") from error
+        raise errors.BrokerUnavailable("the broker does not respond") from error
 
 
 def _blobs(services: Services) -> None:
@@ -66,7 +66,7 @@ def _blobs(services: Services) -> None:
 
 def _running(services: Services) -> None:
     if services.stopping.is_set():
-        raise errors.Unavailable("the server is stopping")
+        raise errors.Unavailable("the server is shutting down")
 
 
 _CHECKS: dict[str, Callable[[Services], None]] = {

@@ -46,9 +46,9 @@ _JobDep = Annotated[Job, Depends(_job)]
 def _place(
     services: ServicesDep,
     job: _JobDep,
-    last_event_id: Annotated[int | None, Header(ge=0, le=_LAST_ID, description="Go on after this event.")] = None,
+    last_event_id: Annotated[int | None, Header(ge=0, le=_LAST_ID, description="Continue after this event.")] = None,
     after: Annotated[
-        int, Query(ge=0, le=_LAST_ID, description="The same for a first request, which browsers cannot add headers to.")
+        int, Query(ge=0, le=_LAST_ID, description="The same as a parameter: browsers cannot send the header at first.")
     ] = 0,
 ) -> int | None:
     """The event after which to go on; None where nothing will ever follow it."""
@@ -68,10 +68,10 @@ def _place(
     response_class=StreamingResponse,
     responses={
         200: {
-            "description": "The events, and a comment now and then while there are none.",
+            "description": "The events; comments keep an idle stream open.",
             "content": {"text/event-stream": {"itemSchema": _EVENT}},
         },
-        204: {"description": "The job has ended, and there is nothing after that event: a browser stops asking."},
+        204: {"description": "The job has ended and there are no further events; a browser stops reconnecting."},
         **problems.responses(404),
     },
 )
@@ -98,11 +98,14 @@ async def _counted(services: Services, following: AsyncGenerator[bytes, None]) -
     response_class=PlainTextResponse,
     responses={
         200: {
-            "description": "What the engines printed; empty before one has started. "
-            "Of a worker on another host the last 256 KiB, some seconds late.",
+            "description": "Output of the engines; empty before one has started. "
+            "For a worker on another host, the last 256 KiB, a few seconds late.",
             "content": {"text/plain": {"schema": {"type": "string"}}},
             "headers": {
-                LOG_OFFSET_HEADER: {"description": "Where to go on reading.", "schema": {"type": "integer"}},
+                LOG_OFFSET_HEADER: {
+                    "description": "Offset at which to continue reading.",
+                    "schema": {"type": "integer"},
+                },
             },
         },
         **problems.responses(404),
@@ -111,7 +114,7 @@ async def _counted(services: Services, following: AsyncGenerator[bytes, None]) -
 def log(
     services: ServicesDep,
     job: _JobDep,
-    offset: Annotated[int | None, Query(ge=0, description="First byte wanted; by default the last 64 KiB.")] = None,
+    offset: Annotated[int | None, Query(ge=0, description="Offset of the first byte; default the last 64 KiB.")] = None,
 ) -> Response:
     """The engine log: its end, or at most 1 MiB from an offset."""
     start, content = read_log(services, job.id, offset)
@@ -125,7 +128,7 @@ def log(
     response_class=PlainTextResponse,
     responses={
         200: {
-            "description": "One line a trial, in the tuner's own format (AutoTVM: JSON).",
+            "description": "One line per trial, in the tuner's own format (AutoTVM: JSON).",
             "content": {"text/plain": {"schema": {"type": "string"}}},
         },
         **problems.responses(404),
@@ -146,12 +149,12 @@ def native_records(services: ServicesDep, job: _JobDep) -> Response:
 def report(services: ServicesDep, job: _JobDep) -> schemas.Report:
     """The comparison of reference, untuned and tuned that the job ended with."""
     if not job.state.is_final:
-        raise errors.JobNotFinished(f"job {job.id} is still {job.state}: it has no report yet")
+        raise errors.JobNotFinished(f"job {job.id} is {job.state} and has no report yet")
     with services.database.reading() as session:
         artifact = artifacts.of_job(session, job.id)
     if artifact is None or job.state is not JobState.SUCCEEDED:
         raise errors.ArtifactNotFound(
-            f"job {job.id} has {job.state} and published nothing", hint=f"See why: tunesmith status {job.id}."
+            f"job {job.id} has {job.state} and published nothing", hint=f"To see the reason: tunesmith status {job.id}."
         )
     return views.made(schemas.Report, artifact.report)
 

@@ -114,7 +114,7 @@ def listing(services: ServicesDep, principal: Reader, wanted: Annotated[JobQuery
     response_class=Response,
     responses={
         200: {
-            "description": "The job as it is.",
+            "description": "The job.",
             "content": {"application/json": {"schema": {"$ref": "#/components/schemas/JobDetail"}}},
             "model": schemas.JobDetail,
         },
@@ -221,7 +221,7 @@ def retry(services: ServicesDep, principal: Submitter, job_id: str, idempotency_
 def _again(session: Session, old: Job, principal: Principal, now: datetime) -> str:
     """The new job's id. Raises JobNotFinished and JobAlreadyFinished."""
     if not old.state.is_final:
-        raise errors.JobNotFinished(f"job {old.id} is still {old.state}")
+        raise errors.JobNotFinished(f"job {old.id} is {old.state}")
     if old.state is JobState.SUCCEEDED:
         raise errors.JobAlreadyFinished(
             f"job {old.id} has succeeded", hint="Create a new job to tune the same model further."
@@ -248,7 +248,7 @@ def _ring(services: Services, job: Job) -> None:
     try:
         services.publisher.ring()
     except errors.BrokerUnavailable as error:
-        logger.warning("job %s waits until a worker looks: %s", job.id, error.message)
+        logger.warning("job %s: no message sent; a worker finds the job at its next poll: %s", job.id, error.message)
 
 
 def parse_label(text: str) -> tuple[str, str]:
@@ -265,7 +265,7 @@ def _in_utc(value: datetime) -> datetime:
     try:
         return value.astimezone(UTC)
     except OverflowError:
-        raise ValueError("this time does not exist in UTC") from None
+        raise ValueError("not a valid time in UTC") from None
 
 
 _Instant = Annotated[AwareDatetime, AfterValidator(_in_utc)]
@@ -274,7 +274,9 @@ _Instant = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 class JobQuery(Listed):
     """Everything that is given must hold."""
 
-    owner: str | None = Field(default=None, max_length=100, description="For admins: whose; all by default.")
+    owner: str | None = Field(
+        default=None, max_length=100, description="Admins: only objects of this owner; default all."
+    )
     state: JobState | None = None
     model: str | None = Field(default=None, max_length=200, description="Id or digest.")
     label: str | None = Field(default=None, max_length=500, description="NAME=VALUE.", examples=["team=vision"])
@@ -282,14 +284,14 @@ class JobQuery(Listed):
     target: str | None = Field(
         default=None,
         max_length=1000,
-        description="As it was asked for, or as a worker resolved it; without a thread count any will do.",
+        description="The target as requested or as resolved by a worker; without a thread count it matches any.",
         examples=["llvm -mcpu=znver3"],
     )
-    tuner: Tuner | None = Field(default=None, description="As it was asked for.")
-    created_after: _Instant | None = Field(default=None, description="Then or later.", examples=[_AT])
+    tuner: Tuner | None = Field(default=None, description="As requested.")
+    created_after: _Instant | None = Field(default=None, description="At this time or later.", examples=[_AT])
     created_before: _Instant | None = Field(default=None, description="Earlier.", examples=[_AT])
     text: str | None = Field(
         default=None,
         max_length=200,
-        description="Part of the model's name, the group or a label's value, or the beginning of the job's id.",
+        description="Part of the model name, the group or a label's value, or a prefix of the job's id.",
     )

@@ -79,8 +79,8 @@ def _follow(request: Request, services: Services, code: str) -> Response:
     if secret is None:
         count_failure(services, request)
         raise errors.Unauthorized(
-            "the login link was used before, or is older than ten minutes",
-            hint="Make a new one: tunesmith login, or POST /v1/login-links.",
+            "the login link was already used, or is older than ten minutes",
+            hint="Create a new link: tunesmith login, or POST /v1/login-links.",
         )
     response = RedirectResponse("/", status_code=303)
     response.set_cookie(

@@ -22,7 +22,9 @@ router = APIRouter(prefix="/v1/models", tags=["models"])
 
 _Name = Annotated[
     str,
-    Query(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$", description="For people; need not be unique."),
+    Query(
+        min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$", description="Display name; need not be unique."
+    ),
 ]
 _Format = Annotated[
     ModelFormat,
@@ -47,7 +49,7 @@ _BODY = {
     response_model=schemas.Model,
     openapi_extra=_BODY,
     responses={
-        200: {"model": schemas.Model, "description": "You have this model; it keeps the name it has."},
+        200: {"model": schemas.Model, "description": "You already have this model; its name is unchanged."},
         **problems.responses(413, 422, 503),
     },
 )
@@ -64,7 +66,7 @@ async def upload(
     announced = body_limit.announced(request.headers)
     if announced > limit:
         raise errors.BlobTooLarge(
-            f"the model has {announced} bytes; {limit} are accepted", details={"limit_bytes": limit}
+            f"the model has {announced} bytes; the limit is {limit}", details={"limit_bytes": limit}
         )
     if announced:
         await anyio.to_thread.run_sync(keeping.check_announced, services, principal, announced)
@@ -81,9 +83,7 @@ async def upload(
 def listing(
     services: ServicesDep,
     principal: Reader,
-    name: Annotated[
-        str | None, Query(max_length=200, description="Part of the name; case makes no difference.")
-    ] = None,
+    name: Annotated[str | None, Query(max_length=200, description="Part of the name; case-insensitive.")] = None,
     limit: LimitParam = 50,
     page_token: PageTokenParam = None,
 ) -> schemas.ModelPage:

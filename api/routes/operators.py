@@ -34,7 +34,7 @@ class OperatorDraft(Draft):
     attributes: dict[Annotated[str, Field(max_length=100)], StrictInt | _Sizes] = Field(
         default_factory=dict,
         max_length=8,
-        description="strides, padding, dilation and groups of convolutions: one number, or one an axis.",
+        description="strides, padding, dilation and groups of convolutions: one number, or one per axis.",
     )
     name: str | None = Field(default=None, min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")
 
@@ -45,7 +45,7 @@ class OperatorDraft(Draft):
     status_code=201,
     response_model=schemas.Model,
     responses={
-        200: {"model": schemas.Model, "description": "This operator is known; the model keeps the name it has."},
+        200: {"model": schemas.Model, "description": "This operator already exists; its name is unchanged."},
         **problems.responses(413, 422, 503),
     },
 )

@@ -34,13 +34,13 @@ _IN_MEMORY_BYTES = 4 * 1024 * 1024
 LINES, ARCHIVE = "application/x-ndjson", "application/x-tar"
 
 _Text = Annotated[str | None, Query(max_length=1000)]
-_Key = Annotated[str | None, Query(max_length=100_000, description="A workload key, exactly.")]
+_Key = Annotated[str | None, Query(max_length=100_000, description="Exact workload key.")]
 _Target = Annotated[
     str | None,
     Query(
         max_length=1000,
         description="'llvm -mcpu=znver3', or with its thread count: 'llvm -mcpu=znver3 -num-cores=2'; "
-        "'native' is that of the living workers.",
+        "'native' is the target of the live workers.",
     ),
 ]
 _Tuner = Annotated[
@@ -55,19 +55,19 @@ class Record(BaseModel):
     toolchain: str
     tuner: str
     schedule: str = Field(description="The native line.")
-    latencies: list[float] = Field(description="Seconds, one a repeat; empty when the trial failed.")
-    latency: float | None = Field(description="Their mean, which ranks.")
+    latencies: list[float] = Field(description="Seconds, one per repeat; empty when the trial failed.")
+    latency: float | None = Field(description="Mean of the latencies, used for ranking.")
     error: str | None
     error_message: str | None
     trial_number: int
     job: str | None = Field(
-        description="The job that measured it, null when that is somebody else's; 'imported:…' of what was brought in."
+        description="The job that measured it; null if it has another owner; 'imported:…' for imported records."
     )
     finished_at: datetime
 
 
 class RecordPage(BaseModel):
-    records: list[Record] = Field(description="In the order in which they were stored.")
+    records: list[Record] = Field(description="In the order of storage.")
     next_page_token: str | None = Field(description="Null on the last page.")
 
 
@@ -87,11 +87,11 @@ class Place(BaseModel):
 class Imported(BaseModel):
     imported: int
     known_already: int = Field(
-        description="Schedules that the store had for the same workload, target, device and toolchain."
+        description="Schedules already stored for the same workload, target, device and toolchain."
     )
     refused_count: int
-    refused: list[Refusal] = Field(description="The first hundred.")
-    places: list[Place] = Field(description="What the lines that were taken are records of.")
+    refused: list[Refusal] = Field(description="The first 100.")
+    places: list[Place] = Field(description="Tuner, target, device and toolchain of the imported records.")
 
 
 @router.get(
@@ -100,7 +100,7 @@ class Imported(BaseModel):
     response_model=RecordPage,
     responses={
         200: {
-            "description": "A page as JSON; with format=native all of them, as TVM reads them: JSON lines, "
+            "description": "One page as JSON; with format=native all records, as TVM reads them: JSON lines, "
             "for metaschedule a tar of database_workload.json and database_tuning_record.json.",
             "content": {
                 LINES: {"schema": {"type": "string"}},
@@ -119,7 +119,7 @@ def listing(
     toolchain: _Text = None,
     workload: _Key = None,
     job: _Text = None,
-    valid_only: Annotated[bool, Query(description="Leave failed trials out.")] = False,
+    valid_only: Annotated[bool, Query(description="Omit failed trials.")] = False,
     format: Literal["json", "native"] = "json",  # noqa: A002 - the parameter's name in the API
     limit: LimitParam = 50,
     page_token: PageTokenParam = None,
@@ -148,7 +148,7 @@ def listing(
 
 def _native(services: Services, chosen: Tuner | None, wanted: RecordFilter) -> StreamingResponse:
     if chosen is None:
-        raise errors.InvalidRequest("the native form is that of one tuner", hint="Name it: tuner=autotvm.")
+        raise errors.InvalidRequest("format=native needs a tuner", hint="Set the tuner, for example tuner=autotvm.")
     packed = chosen is Tuner.METASCHEDULE
     write = record_files.database_tar if packed else record_files.lines
     name = f"{chosen.value}.{'tar' if packed else 'json'}"
@@ -178,7 +178,9 @@ async def take(
     principal: Submitter,
     tuner: _Tuner,
     target: _Target = None,
-    threads: Annotated[int | None, Query(ge=1, le=1024, description="Of lines whose target names none.")] = None,
+    threads: Annotated[
+        int | None, Query(ge=1, le=1024, description="For lines whose target has no thread count.")
+    ] = None,
     device: _Text = None,
     toolchain: _Text = None,
     idempotency_key: KeyHeader = None,
@@ -230,7 +232,7 @@ async def _receive(stream: AsyncIterator[bytes], file: IO[bytes], limiter: anyio
     async for chunk in stream:
         size += len(chunk)
         if size > MOST_BYTES:
-            raise errors.BlobTooLarge(f"more than {MOST_BYTES} bytes", hint="Import the file in parts.")
+            raise errors.BlobTooLarge(f"more than {MOST_BYTES} bytes", hint="Split the file and import the parts.")
         digest.update(chunk)
         await anyio.to_thread.run_sync(file.write, chunk, limiter=limiter)
     return digest.hexdigest()

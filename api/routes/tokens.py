@@ -36,18 +36,22 @@ class QuotaDraft(Draft):
 
 class TokenDraft(Draft):
     name: str = Field(
-        min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$", description="What it is for; for people."
+        min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$", description="Description for people."
     )
-    owner: _Owner | None = Field(default=None, description="Whose jobs and models it makes; null: the caller's.")
+    owner: _Owner | None = Field(
+        default=None, description="Owner of the jobs and models that it creates; null: the caller."
+    )
     scopes: list[Scope] = Field(
         default=[Scope.READ, Scope.SUBMIT],
         min_length=1,
         max_length=len(Scope),
-        description="read: look at one's own models, jobs and artifacts, and the fleet. submit: upload, tune, cancel, "
-        "import records. admin: see everyone's, and make tokens. None includes another.",
+        description="read: see your own models, jobs and artifacts, and the fleet. submit: upload, tune, cancel, "
+        "import records. admin: see the objects of all owners, and create tokens. No scope includes another.",
     )
     expires_in_seconds: int | None = Field(default=None, ge=1, le=_MOST_SECONDS)
-    expires_at: AwareDatetime | None = Field(default=None, description="This or expires_in_seconds; neither: never.")
+    expires_at: AwareDatetime | None = Field(
+        default=None, description="Set this or expires_in_seconds; with neither, the token does not expire."
+    )
     quota: QuotaDraft = Field(default_factory=QuotaDraft)
 
 
@@ -129,14 +133,14 @@ def revoke(services: ServicesDep, _principal: Admin, token_id: str) -> schemas.T
 
 def _expiry(draft: TokenDraft, now: datetime) -> datetime | None:
     if draft.expires_at is not None and draft.expires_in_seconds is not None:
-        raise errors.InvalidRequest("expires_at and expires_in_seconds say the same thing", hint="Give one of them.")
+        raise errors.InvalidRequest("expires_at and expires_in_seconds exclude each other", hint="Set one of them.")
     if draft.expires_in_seconds is not None:
         return now + timedelta(seconds=draft.expires_in_seconds)
     latest = now + timedelta(seconds=_MOST_SECONDS)
     if draft.expires_at is not None and not now < draft.expires_at < latest:
         raise errors.InvalidRequest(
             f"expires_at {draft.expires_at.isoformat()} is not within the next hundred years",
-            hint="Leave it out for a token that does not expire.",
+            hint="Omit it for a token that does not expire.",
         )
     return draft.expires_at
 

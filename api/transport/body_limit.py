@@ -47,7 +47,7 @@ def announced(headers: Headers) -> int:
 
 
 def _too_large() -> HTTPException:
-    return HTTPException(413, f"the request body is larger than {MOST_BYTES} bytes")
+    return HTTPException(413, f"the request body exceeds {MOST_BYTES} bytes")
 
 
 class PlainAddresses(Layer):
@@ -55,7 +55,7 @@ class PlainAddresses(Layer):
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if "\0" in scope["path"] or b"%00" in scope["query_string"]:
-            error = HTTPException(400, "the address holds a NUL character")
+            error = HTTPException(400, "the URL contains a NUL character")
             await problems.http_error(Request(scope), error)(scope, receive, send)
             return
         await self._app(scope, receive, send)

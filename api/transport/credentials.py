@@ -104,7 +104,7 @@ def _refuse_guessing(services: Services, request: Request) -> None:
 
 def _raise_if(seconds: float) -> None:
     if seconds:
-        raise rate_limit.exceeded(seconds, "failed attempts to log in")
+        raise rate_limit.exceeded(seconds, "failed logins")
 
 
 def own_token(services: Services) -> str:
@@ -130,7 +130,7 @@ def principal_of_session(services: Services, secret: str) -> Principal:
     with services.database.reading() as session:
         found = browser_sessions.find(session, secret, own_token=own, now=now)
         if found is None:
-            raise errors.Unauthorized("the session has ended", hint="Follow a new login link.")
+            raise errors.Unauthorized("the session has ended", hint="Open a new login link: tunesmith login.")
         token_id, expires_at = found
         token = tokens.get(session, token_id) if token_id else None
     principal = _used(services, token) if token else LOCAL
@@ -177,7 +177,7 @@ def refuse_other_sites(request: Request, *, required: bool) -> None:
         same = not required
     if not same:
         raise errors.Forbidden(
-            "a browser may change something only from this service's own pages",
+            "a browser may send this request only from this service's own pages",
             hint="Programs send 'Authorization: Bearer TOKEN' instead of a cookie.",
         )
 
@@ -195,6 +195,6 @@ def _refuse_other_names(request: Request, own_name: str) -> None:
         ipaddress.ip_address(name)
     except ValueError:
         raise errors.Forbidden(
-            f"with TUNESMITH_OPEN, this service does not answer to the name {name[:100]!r}",
-            hint="Use its IP address or its host's own name; a proxy sends one of them as the Host.",
+            f"while TUNESMITH_OPEN is set, this service does not accept the host name {name[:100]!r}",
+            hint="Use its IP address or its own host name; a proxy must send one of them as Host.",
         ) from None

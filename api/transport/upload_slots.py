@@ -43,7 +43,7 @@ class UploadSlots:
 
 def _too_many(most: int) -> errors.RateLimited:
     return errors.RateLimited(
-        f"you have {most} uploads under way, as many as one owner may have at once",
-        hint="Wait until one of them is done; send them one after another.",
+        f"you have {most} uploads in progress, the limit for one owner",
+        hint="Wait until one finishes, or upload files one at a time.",
         details={"retry_after_seconds": _RETRY_AFTER_SECONDS},
     )

@@ -72,7 +72,7 @@ def jobs(
     label: Annotated[str | None, typer.Option(metavar="NAME=VALUE", help="Only jobs with this label.")] = None,
     target: Annotated[str | None, typer.Option(help="As it was asked for, or as a worker resolved it.")] = None,
     tuner: Annotated[
-        str | None, typer.Option(help="As it was asked for.", autocompletion=options.among(job_draft.TUNERS))
+        str | None, typer.Option(help="As requested.", autocompletion=options.among(job_draft.TUNERS))
     ] = None,
     text: Annotated[str | None, typer.Option(help="Part of the model's name, the group or a label's value.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Most jobs to list.")] = 50,

@@ -41,7 +41,7 @@ def export(
     toolchain: _Toolchain = None,
     workload: Annotated[str | None, typer.Option(help="One workload's key.")] = None,
     job: Annotated[str | None, typer.Option(help="What one job measured.")] = None,
-    valid_only: Annotated[bool, typer.Option("--valid-only", help="Leave failed trials out.")] = False,
+    valid_only: Annotated[bool, typer.Option("--valid-only", help="Omit failed trials.")] = False,
     as_json: options.Json = False,
 ) -> None:
     """Write records as TVM's own readers take them."""
@@ -68,7 +68,7 @@ def take(
     target: Annotated[
         str | None, typer.Option(help="Refuse lines of any other target; native is the worker's.")
     ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Of lines whose target names none.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="For lines whose target has no thread count.")] = None,
     device: Annotated[
         str | None, typer.Option(help="Key of the device that measured them; by default the only living worker's.")
     ] = None,

@@ -36,7 +36,7 @@ def register(root: typer.Typer) -> None:
 
 @app.command(epilog=_CREATE_EPILOG)
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is for; for people.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Description for people.")],
     owner: Annotated[
         str | None, typer.Option(help="Whose jobs and models it makes and sees.  [default: your own]")
     ] = None,
@@ -51,7 +51,7 @@ def create(
         int | None, typer.Option(metavar="N", help="Most jobs at work at a time; more wait.")
     ] = None,
     queued_jobs: Annotated[
-        int | None, typer.Option(metavar="N", help="Most jobs in the queue; more are refused.")
+        int | None, typer.Option(metavar="N", help="Maximum number of queued jobs; more are refused.")
     ] = None,
     stored: Annotated[
         str | None, typer.Option(metavar="BYTES", help="Most bytes of the owner's models and artifacts: 500M, 2G.")

@@ -32,7 +32,7 @@ def check(url: str) -> list[Finding]:
             hint = (
                 "Is it started, does TUNESMITH_BROKER_URL name its host, port and password, and may this host reach it?"
             )
-            return [findings.fail(CHECK, "broker_unavailable", f"the broker does not answer: {error}", hint)]
+            return [findings.fail(CHECK, "broker_unavailable", f"the broker does not respond: {error}", hint)]
 
 
 def connect(url: str) -> redis.Redis:

@@ -158,7 +158,7 @@ class Search:
             self._share()
             self.progress.report()
         except SQLAlchemyError:
-            _log.warning("job %s: the database does not answer", self._work.job.id, exc_info=True)
+            _log.warning("job %s: the database does not respond", self._work.job.id, exc_info=True)
         return False
 
     def _share(self) -> None:

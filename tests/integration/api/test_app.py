@@ -50,14 +50,14 @@ def test_without_a_token_everyone_may_come_in(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "detail"),
     [
-        (b"{}", "give a model, or like: a job to take it from"),
-        (b'{"model": ', "the body is no JSON: Expecting value at character 10"),
+        (b"{}", "set model, or like (a job whose model is used)"),
+        (b'{"model": ', "the body is not valid JSON: Expecting value at character 10"),
         (b"", "the body is missing"),
-        (b'{"model": "m-1", "modle": 1}', "there is no 'modle' in this request"),
-        (b'{"model": "m-1", "measure": {"nmber": 1}}', "there is no 'measure.nmber' in this request"),
-        (b'{"model": "m-1", "group": "a b"}', "group has characters that cannot stand there; it must match ^["),
+        (b'{"model": "m-1", "modle": 1}', "unknown field 'modle'"),
+        (b'{"model": "m-1", "measure": {"nmber": 1}}', "unknown field 'measure.nmber'"),
+        (b'{"model": "m-1", "group": "a b"}', "group contains invalid characters; it must match ^["),
         (b'{"model": "m-1", "priority": 10}', "priority: this should be less than or equal to 9"),
-        (b'{"model": "m-\\u0000"}', "text must not hold NUL characters"),
+        (b'{"model": "m-\\u0000"}', "text must not contain NUL characters"),
     ],
 )
 def test_a_wrong_body_is_told_in_words(lasting: TestClient, body: bytes, detail: str) -> None:

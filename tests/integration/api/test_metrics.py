@@ -131,12 +131,12 @@ def test_readiness_names_what_is_missing(client: TestClient, service: Service, m
     service.publisher.down = True
     problem = client.get("/readyz")
     assert (problem.status_code, problem.json()["code"]) == (503, "not_ready")
-    assert problem.json()["details"]["checks"] == {**everything, "broker": "the broker does not answer"}
+    assert problem.json()["details"]["checks"] == {**everything, "broker": "the broker does not respond"}
     (service.home / "blobs" / "incoming").rmdir()
     checks = client.get("/readyz").json()["details"]["checks"]
     assert checks == {
         **everything,
-        "broker": "the broker does not answer",
+        "broker": "the broker does not respond",
         "blobs": "models and artifacts cannot be written: No such file or directory",
     }
     assert client.get("/healthz").json()["status"] == "ok"
@@ -144,4 +144,6 @@ def test_readiness_names_what_is_missing(client: TestClient, service: Service, m
 
 def test_a_server_that_stops_takes_no_more(client: TestClient, service: Service) -> None:
     service.app.state.services.stopping.set()
-    assert client.get("/readyz", headers=AUTHORIZED).json()["details"]["checks"]["server"] == "the server is stopping"
+    assert (
+        client.get("/readyz", headers=AUTHORIZED).json()["details"]["checks"]["server"] == "the server is shutting down"
+    )

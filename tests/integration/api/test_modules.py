@@ -42,12 +42,12 @@ def test_auto_has_only_metaschedule_to_choose(client: TestClient, module: str, t
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"tuner": "autotvm"}, "takes ONNX models"),
-        ({"tuner": "ansor"}, "takes ONNX models"),
-        ({"precision": "fp16"}, "dtypes of its own"),
-        ({"tuner_options": {"layout": "NHWC"}}, "a layout of its own"),
-        ({"tuner_options": {"rewrite": True}}, "tuned as they are"),
-        ({"tuner_options": {"search": "ga"}}, "metaschedule has no option search"),
+        ({"tuner": "autotvm"}, "tunes ONNX models"),
+        ({"tuner": "ansor"}, "tunes ONNX models"),
+        ({"precision": "fp16"}, "the dtypes of a tensor function are fixed"),
+        ({"tuner_options": {"layout": "NHWC"}}, "the layout of a tensor function is fixed"),
+        ({"tuner_options": {"rewrite": True}}, "are not rewritten"),
+        ({"tuner_options": {"search": "ga"}}, "tuner metaschedule does not support option search"),
     ],
 )
 def test_what_would_have_no_effect_is_refused(

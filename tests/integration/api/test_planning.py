@@ -146,7 +146,7 @@ def test_without_a_worker_a_plan_tells_what_imports(client: TestClient, model: s
     assert (found["possible"], found["worker"], found["device_key"]) == (True, None, None)
     assert [engine["imports"] for engine in found["engines"]] == [True, True]
     assert [engine["tuners"] for engine in found["engines"]] == [[], []]
-    assert found["notes"][0].startswith("The job would wait for a worker: none is alive.")
+    assert found["notes"][0].startswith("The job would wait for a worker; no worker is alive.")
 
 
 def test_a_gpus_job_is_planned_for_a_worker_that_has_one(client: TestClient, service: Service, model: str) -> None:

@@ -48,7 +48,7 @@ def test_a_job_that_its_quota_holds_says_so(service: Service, client: TestClient
     lease = worker.begin(first)
     assert lease
     told = client.get(f"/v1/jobs/{second}", headers=headers).json()["waits_for"]
-    assert "as many as its token may run" in told
+    assert "the token's running-job limit" in told
     listed = client.get("/v1/jobs?state=queued", headers=headers).json()["jobs"]
     assert [job["waits_for"] for job in listed] == [told]
     worker.finish(first, lease)

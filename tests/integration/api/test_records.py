@@ -124,7 +124,7 @@ def test_a_line_without_target_restriction_keeps_its_own(client: TestClient, wor
 def test_device_and_toolchain_can_be_named_where_no_worker_lives(client: TestClient) -> None:
     answer = client.post("/v1/records?tuner=autotvm", content=AUTOTVM[0])
     assert problem(answer) == (400, "invalid_request")
-    assert "name device and toolchain" in answer.json()["detail"]
+    assert "set device and toolchain" in answer.json()["detail"]
     report = send(client, AUTOTVM, **NAMED)
     assert report["places"] == [
         {"target": SKYLAKE["target"], "device_key": "a device/t2", "toolchain": NAMED["toolchain"], "records": 4}

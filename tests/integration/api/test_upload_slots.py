@@ -93,7 +93,7 @@ def test_slow_uploads_of_one_owner_leave_room_for_others(service: Service, slow:
                 refused = http.request(*request, content=b"bytes", headers=again)
                 assert (refused.status_code, refused.json()["code"]) == (429, "rate_limited")
                 assert int(refused.headers["Retry-After"]) > 0
-                assert "one after another" in refused.json()["hint"]
+                assert "one at a time" in refused.json()["hint"]
             assert http.put("/v1/models", content=b"bytes", headers=ben).status_code == 201
         until(lambda: len(service.app.state.services.uploads) == 0)
         assert http.put("/v1/models", content=b"others", headers=again).status_code == 201

@@ -121,7 +121,7 @@ def test_a_login_link_opens_the_dashboard_once(service: Service) -> None:
     assert "Signed in as local" in browser.get("/").text
     again = TestClient(service.app, headers=_HTML).get(made)
     assert (again.status_code, "not signed in" in again.text) == (401, True)
-    assert "The login link was used before" in again.text
+    assert "The login link was already used" in again.text
     assert browser.post("/logout", headers={"Sec-Fetch-Site": "same-origin"}).status_code == 401
     assert "not signed in" in browser.get("/").text
 
@@ -133,7 +133,7 @@ def test_a_dead_login_link_says_that_one_is_signed_in_already(service: Service) 
     for dead in (made, "/login?code=xx"):
         page = browser.get(dead)
         assert (page.status_code, "not signed in" in page.text) == (401, False)
-        assert "The login link was used before, or is older than ten minutes." in page.text
+        assert "The login link was already used, or is older than ten minutes." in page.text
         assert "signed in already, as local" in page.text
         assert '<a class="button" href="/">To the jobs</a>' in page.text
 

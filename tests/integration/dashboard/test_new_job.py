@@ -132,7 +132,7 @@ def test_a_request_that_changed_is_planned_again(client: TestClient, service: Se
 @pytest.mark.parametrize(
     ("changes", "anchor", "told", "code"),
     [
-        ({"axis:x:2": ""}, "dimension-1", "leaves dimensions open", "shape_required"),
+        ({"axis:x:2": ""}, "dimension-1", "without a fixed size", "shape_required"),
         ({"axis:x:2": "eight"}, "dimension-1", "this is no whole number", "invalid_request"),
         ({"symbol:batch": "0"}, "dimension-0", "cannot be 0", "shape_mismatch"),
         ({"target": "other", "target_text": "lvm"}, "field-target", "unknown target 'lvm'", "unknown_target"),

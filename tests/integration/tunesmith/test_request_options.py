@@ -249,4 +249,4 @@ def test_a_folder_is_made_where_a_slash_says_so(
 def test_a_refusal_by_the_document_speaks_of_the_command(capsys: pytest.CaptureFixture[str], onnx: Path) -> None:
     status, _, err = run(capsys, "tune", onnx, "--no-wait", "--group", "a b")
     assert (status, err.splitlines()[-1]) == (5, "hint: See tunesmith tune --help.")
-    assert "error[invalid_request]: group has characters that cannot stand there" in err
+    assert "error[invalid_request]: group contains invalid characters" in err

@@ -78,7 +78,7 @@ def test_groups_are_listed_and_canceled(capsys: Capture, onnx: Path) -> None:
     assert run(capsys, "cancel", "--group", "nightly")[1].strip() == "nightly has 2 canceled"
     assert parsed(capsys, "status", other)["state"] == "queued"
     status, _, err = run(capsys, "cancel", "--group", "nosuch")
-    assert (status, "hint: List them: tunesmith groups" in err) == (5, True)
+    assert (status, "hint: List the groups: tunesmith groups" in err) == (5, True)
     assert (run(capsys, "cancel")[0], run(capsys, "cancel", other, "--group", "nightly")[0]) == (2, 2)
     status, _, err = run(capsys, "jobs", "--state", "done")
     assert (status, err.startswith("error[")) == (5, True)

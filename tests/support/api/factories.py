@@ -57,7 +57,7 @@ class FakePublisher:
     def check(self) -> None:
         check_outside("the broker")
         if self.down:
-            raise errors.BrokerUnavailable("the broker does not answer")
+            raise errors.BrokerUnavailable("the broker does not respond")
 
 
 def inspect(path: Path, model_format: ModelFormat) -> ModelFacts:

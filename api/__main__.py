@@ -13,20 +13,20 @@ import uvicorn
 from fastapi import FastAPI
 
 from api.app import create_app
-from api.publishing import CeleryPublisher
+from api.jobs.publishing import CeleryPublisher
 from api.settings import ApiSettings
-from configuration import homes
-from configuration.refusing import refuse
-from domain import errors, logs, tracing
+from domain import errors
 from domain.models import ModelFormat
+from process import homes, logs, tracing
+from process.refusing import refuse
 from storage import blob_stores
 from storage.database import Database, migrate
 from storage.settings import StorageSettings
-from tuner import operators
-from tuner.cage import limits, probing
-from tuner.extraction import InstalledPlanner
-from tuner.inspection import Inspector
-from tuner.settings import TunerSettings
+from tuner.host.extraction import InstalledPlanner
+from tuner.host.inspection import Inspector
+from tuner.host.settings import TunerSettings
+from tuner.sandbox import limits, probing
+from tuner.search import operators
 
 _log = logging.getLogger("api")
 

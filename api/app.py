@@ -9,41 +9,37 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
-from api import auth, problems
-from api.dashboard import pages
+from api import auth, pages, problems
+from api.artifacts import routes as artifacts
 from api.documentation import openapi
-from api.live.events import EventHub
-from api.live.recent import Recent
-from api.metrics import CountRequests, Metrics
-from api.publishing import Publisher
-from api.routes import (
-    artifacts,
-    fleet,
-    groups,
-    health,
-    job_outputs,
-    jobs,
-    login,
-    metrics,
-    models,
-    operators,
-    records,
-    tokens,
-    webhooks,
-)
+from api.fleet import routes as fleet
+from api.jobs import group_routes, output_routes
+from api.jobs import routes as jobs
+from api.jobs.events import EventHub
+from api.jobs.publishing import Publisher
+from api.middleware.body_limit import BodyLimit, PlainAddresses
+from api.middleware.conditional import ConditionalAnswers, HeadAsGet
+from api.middleware.credentials import Credentials
+from api.middleware.rate_limit import Buckets, RateLimit
+from api.middleware.request_ids import RequestIds, TraceRequests
+from api.middleware.upload_slots import UploadSlots
+from api.models import operator_routes
+from api.models import routes as models
+from api.monitoring import health
+from api.monitoring import routes as metrics
+from api.monitoring.metrics import CountRequests, Metrics
+from api.records import routes as records
+from api.response_cache import Recent
 from api.services import Inspect, MakeOperator, Services
 from api.settings import ApiSettings
-from api.transport.body_limit import BodyLimit, PlainAddresses
-from api.transport.conditional import ConditionalAnswers, HeadAsGet
-from api.transport.credentials import Credentials
-from api.transport.rate_limit import Buckets, RateLimit
-from api.transport.request_ids import RequestIds, TraceRequests
-from api.transport.upload_slots import UploadSlots
+from api.tokens import login
+from api.tokens import routes as tokens
+from api.webhooks import routes as webhooks
 from domain import release
 from domain.blobs import BlobStore
 from domain.tokens import Scope
 from storage.database import Database
-from tuner.extraction import Planner
+from tuner.host.extraction import Planner
 
 _MOST_STATUSES = 200
 _ALWAYS = problems.responses(400, 401, 403, 429, 500, 503)
@@ -123,7 +119,18 @@ def _include_routes(app: FastAPI, settings: ApiSettings) -> None:
         responses=problems.responses(500) if settings.metrics_open else _ALWAYS,
     )
     app.include_router(login.router)
-    for part in (models, operators, jobs, groups, webhooks, job_outputs, artifacts, records, fleet, tokens):
+    for part in (
+        models,
+        operator_routes,
+        jobs,
+        group_routes,
+        webhooks,
+        output_routes,
+        artifacts,
+        records,
+        fleet,
+        tokens,
+    ):
         app.include_router(part.router, dependencies=[auth.any_principal()], responses=_ALWAYS)
 
 

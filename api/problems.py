@@ -18,9 +18,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
-from domain import errors, logs
+from domain import errors
 from domain.errors import TunesmithError
-from storage import soundness
+from process import logs
+from storage import integrity
 
 logger = logging.getLogger(__name__)
 
@@ -160,7 +161,7 @@ def _methods(request: Request) -> Iterator[str]:
 
 def of_database(error: Exception) -> errors.DatabaseUnavailable | errors.DatabaseDamaged | None:
     """Without the driver's words, which name hosts; None of what is neither, but a mistake of ours."""
-    if soundness.is_damaged(error):
+    if integrity.is_damaged(error):
         return errors.DatabaseDamaged("the database is corrupt, or was made by another release")
     away = isinstance(error, OperationalError | PoolTimeout)
     return errors.DatabaseUnavailable("the database does not respond") if away else None

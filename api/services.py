@@ -10,18 +10,18 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from api.live.events import EventHub
-from api.live.recent import Recent, Status
-from api.metrics import Metrics
-from api.publishing import Publisher
+from api.jobs.events import EventHub
+from api.jobs.publishing import Publisher
+from api.middleware.rate_limit import Buckets
+from api.middleware.upload_slots import UploadSlots
+from api.monitoring.metrics import Metrics
+from api.response_cache import Recent, Status
 from api.settings import ApiSettings
-from api.transport.rate_limit import Buckets
-from api.transport.upload_slots import UploadSlots
 from domain.blobs import BlobStore
 from domain.models import ModelFacts, ModelFormat
 from storage.database import Database
-from tuner.extraction import Planner
-from tuner.operators import CheckedOperator
+from tuner.host.extraction import Planner
+from tuner.search.operators import CheckedOperator
 
 Inspect = Callable[[Path, ModelFormat], ModelFacts]
 """Reads an uploaded file. Raises InvalidModel, or an EngineError when it cannot be read at all here."""

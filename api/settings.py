@@ -6,9 +6,10 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from configuration.settings import Settings
-from domain import destinations, logs, tracing
-from domain.logs import LogFormat, LogLevel
+from domain import destinations
+from process import logs, tracing
+from process.logs import LogFormat, LogLevel
+from process.settings import Settings
 
 
 class ApiSettings(Settings):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tuner import catalogue, environments
-from tuner.inspection import Inspector
-from tuner.session import EngineSession
+from tuner.host import catalogue, environments
+from tuner.host.inspection import Inspector
+from tuner.host.session import EngineSession
 
 PREPARE_SECONDS = 300.0
 BUILD_SECONDS = 1800.0

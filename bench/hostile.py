@@ -26,7 +26,7 @@ import psutil
 from bench import hosting, note, show
 from tests.support.hostile import corpus, mutations
 from tests.support.hostile.reader import Reader
-from tuner import catalogue, environments
+from tuner.host import catalogue, environments
 from tunesmith import connection
 
 _UPLOADERS = 2

@@ -22,10 +22,11 @@ from typing import Any
 from bench import engines, hosting, note, show, zoo
 from domain import errors
 from domain.artifacts import Timing, Variant
-from tuner import catalogue, conditions, environments, hostinfo, timing, verification
-from tuner.catalogue import EngineSpec
-from tuner.session import EngineSession
-from tuner.timing import Timed
+from tuner.host import catalogue, environments, hardware
+from tuner.host.catalogue import EngineSpec
+from tuner.host.session import EngineSession
+from tuner.results import conditions, timing, verification
+from tuner.results.timing import Timed
 from tunesmith import errors as client_errors
 from tunesmith.client import Client
 
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
             row = measure(model, bundles(folder, name), pythons, folder / name, threads=options.threads)
             measured.append(row)
             note(f"{name}: {row}")
-    device = hostinfo.device(options.threads)
+    device = hardware.device(options.threads)
     report = {
         "device": device.key, "threads": options.threads, "seconds": options.seconds, "tuner": options.tuner,
         "models": measured, **summary(measured),
@@ -182,7 +183,7 @@ class _Measurement:
             self._add_tuned(precision, bundle, job)
         timings, seen = conditions.until_quiet(
             lambda watch: timing.interleave(self._timed, seconds=_BENCHMARK_SECONDS, between=watch.look),
-            hostinfo.device(self._threads),
+            hardware.device(self._threads),
         )
         return self._report(timings) | {"noisy": seen.noisy, "reasons": seen.reasons, "load": seen.load}
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import engines, show, zoo
-from tuner import verification
+from tuner.results import verification
 
 _KINDS = (
     ("depthwise", "depthwise convolution"), ("conv2d_transpose", "transposed convolution"), ("conv", "convolution"),

@@ -37,7 +37,7 @@ from storage import jobs, models, records, stages, workers
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
 from tests.support.servers import processes
-from tuner.catalogue import ROOT
+from tuner.host.catalogue import ROOT
 from worker import broker, clock
 
 _SPEC = TensorSpec(name="x", dtype="float32", shape=(1, 3, 8, 8))

@@ -31,7 +31,7 @@ from typing import Any
 import psutil
 
 from bench import hosting, note, service_load, show
-from tuner import catalogue, environments
+from tuner.host import catalogue, environments
 from tunesmith.client import Client
 from tunesmith.jobs import Job
 

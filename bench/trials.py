@@ -25,10 +25,10 @@ from typing import Any, Self
 
 from bench import engines, note, show, zoo
 from domain.jobs import MeasureOptions
-from tuner import catalogue, environments, hostinfo
-from tuner.catalogue import ROOT, EngineSpec
-from tuner.planning import ROUND_TRIALS
-from tuner.session import EngineSession
+from tuner.host import catalogue, environments, hardware
+from tuner.host.catalogue import ROOT, EngineSpec
+from tuner.host.session import EngineSession
+from tuner.search.planning import ROUND_TRIALS
 
 Json = dict[str, Any]
 ENGINES = {"autotvm": "relay", "ansor": "relay", "metaschedule": "relax"}
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
                     side.tune(task, options.trials)
         latencies = compare(setting, tasks, stock, ours, _TIMED)
     report = {
-        "device": hostinfo.device(setting.threads).key,
+        "device": hardware.device(setting.threads).key,
         "target": setting.target,
         "threads": setting.threads,
         "load_before": before,

@@ -29,7 +29,8 @@ from bench import engines, show
 from domain import errors
 from domain.artifacts import Variant
 from domain.ports import Engine
-from tuner import catalogue, environments, verification
+from tuner.host import catalogue, environments
+from tuner.results import verification
 
 _ROOT = Path(__file__).parents[1]
 _REQUIREMENTS = _ROOT / "requirements"

@@ -6,8 +6,8 @@ import sys
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from configuration.refusing import refuse
 from domain import errors
+from process.refusing import refuse
 from storage import blob_stores, blobs_s3
 from storage.settings import StorageSettings
 

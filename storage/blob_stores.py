@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NoReturn
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from configuration.homes import making
 from domain import errors
 from domain.blobs import BlobStore
+from process.homes import making
 from storage.blob_cache import BlobCache
 from storage.blobs import LocalBlobStore
 from storage.settings import StorageSettings

@@ -26,9 +26,9 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, Oper
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
-from configuration.homes import making
 from domain import errors
-from storage import codec, soundness
+from process.homes import making
+from storage import codec, integrity
 from storage.migrations import running
 
 DEFAULT_TIMEOUT = 30.0
@@ -105,7 +105,7 @@ def migrate(database: Database) -> None:
     """
     with told(), database.migrating() as connection:
         running.upgrade(connection)
-        soundness.read_each_table(connection)
+        integrity.read_each_table(connection)
 
 
 @contextmanager
@@ -116,7 +116,7 @@ def told() -> Iterator[None]:
     except (OperationalError, PoolTimeout) as error:
         raise unavailable(error) from error
     except DatabaseError as error:
-        if soundness.is_damaged(error):
+        if integrity.is_damaged(error):
             raise unavailable(error) from error
         raise
 
@@ -124,7 +124,7 @@ def told() -> Iterator[None]:
 def unavailable(error: SQLAlchemyError | sqlite3.Error) -> errors.DatabaseUnavailable | errors.DatabaseDamaged:
     """What the driver said, in one line; it names hosts and users, never a password."""
     reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
-    kind = errors.DatabaseDamaged if soundness.is_damaged(error) else errors.DatabaseUnavailable
+    kind = errors.DatabaseDamaged if integrity.is_damaged(error) else errors.DatabaseUnavailable
     return kind(f"the database cannot be used: {reason}")
 
 

@@ -19,9 +19,10 @@ from typing import Any, Unpack
 from sqlalchemy import ColumnElement, and_, select, update
 from sqlalchemy.orm import Session
 
-from domain import errors, ids, tracing
+from domain import errors, ids
 from domain.jobs import FINAL_STATES, EventKind, Failure, Job, JobRequest, JobState, Lease, Placement, Stage
 from domain.tokens import LOCAL_OWNER
+from process import tracing
 from storage import codec, events, job_queries, paging, quotas, shared_rounds, statements, webhooks
 from storage.job_queries import JobFilter
 from storage.tables import JobLabelRow, JobRow, ModelRow

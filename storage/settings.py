@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, SecretStr
 from sqlalchemy import URL
 
-from configuration.settings import Settings
+from process.settings import Settings
 
 
 def _absolute(path: Path) -> Path:

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from domain import errors, logs
+from domain import errors
+from process import logs
 from tests.support.servers import postgresql, proxy, redis, s3
 from tests.support.servers.processes import Missing
 from tests.support.storage.buckets import Bucket

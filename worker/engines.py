@@ -17,12 +17,12 @@ from domain.models import ModelFormat
 from domain.ports import Engine, OnEvent
 from storage import blob_stores
 from storage.settings import StorageSettings
-from tuner import catalogue, environments, hostinfo
-from tuner.cage import limits
 from tuner.engines.protocol import plugins
-from tuner.inspection import Inspector, Prepared
-from tuner.session import EngineSession
-from tuner.settings import TunerSettings
+from tuner.host import catalogue, environments, hardware
+from tuner.host.inspection import Inspector, Prepared
+from tuner.host.session import EngineSession
+from tuner.host.settings import TunerSettings
+from tuner.sandbox import limits
 from worker import observing, paths
 
 REFERENCE = "reference"
@@ -233,5 +233,5 @@ def _key(name: str, home: Path) -> str:
     packages = python.parent.parent / "lib"
     changed = [path.stat().st_mtime_ns for path in [python, *sorted(packages.glob("*/site-packages"))] if path.exists()]
     code = catalogue.ROOT / "tuner" / "engines" / name / "__main__.py"
-    facts = [str(python), os.environ.get(plugins.VARIABLE), *changed, code.stat().st_mtime_ns, hostinfo.device().key]
+    facts = [str(python), os.environ.get(plugins.VARIABLE), *changed, code.stat().st_mtime_ns, hardware.device().key]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from domain import errors
 from domain.blobs import BlobStore
-from storage import blob_owners, browser_sessions, chores, events, garbage, idempotency, job_logs
+from storage import blob_owners, browser_sessions, events, garbage, idempotency, job_logs, periodic_tasks
 from storage.database import Database
 from storage.garbage import Collected
 from worker import paths
@@ -81,7 +81,7 @@ def _collect(database: Database, blobs: BlobStore, settings: WorkerSettings, *, 
 
 def _takes(database: Database, chore: str, now: datetime, *, at_once: bool = True) -> bool:
     with database.transaction() as session:
-        return chores.take(session, chore, every=_EVERY, now=now, at_once=at_once)
+        return periodic_tasks.take(session, chore, every=_EVERY, now=now, at_once=at_once)
 
 
 def _in_batches(database: Database, forget: Callable[..., int], before: datetime) -> None:

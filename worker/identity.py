@@ -6,7 +6,7 @@ import os
 import socket
 
 from domain.workers import Worker
-from tuner import strays
+from tuner.host import orphans
 
 
 def own_id() -> str:
@@ -20,7 +20,7 @@ def hostname() -> str:
 
 def is_here(worker: Worker) -> bool:
     """Whether it is a process of this host, and of the container that this process is in."""
-    return worker.hostname == hostname() and worker.id.endswith(f".{strays.namespace()}")
+    return worker.hostname == hostname() and worker.id.endswith(f".{orphans.namespace()}")
 
 
 def is_dead(worker: Worker) -> bool:
@@ -31,4 +31,4 @@ def is_dead(worker: Worker) -> bool:
 
 
 def _start(pid: int) -> str:
-    return f"{strays.start_time(pid)}.{strays.namespace()}"
+    return f"{orphans.start_time(pid)}.{orphans.namespace()}"

@@ -11,7 +11,7 @@ from typing import Self
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from domain import logs
+from process import logs
 from storage import job_logs
 from storage.database import Database
 from storage.job_logs import Tail

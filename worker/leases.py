@@ -16,9 +16,10 @@ from typing import ClassVar, Self
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from domain import errors, logs
+from domain import errors
 from domain.jobs import Job, JobState, Lease
 from domain.shared_rounds import SharedRound
+from process import logs
 from storage import jobs, shared_rounds
 from storage.database import Database
 from worker import clock

@@ -10,16 +10,16 @@ import time
 
 import celery.signals
 
-from configuration import homes
-from configuration.refusing import refuse
-from domain import errors, logs, tracing
+from domain import errors
+from process import homes, logs, tracing
+from process.refusing import refuse
 from storage import blob_stores
 from storage.database import Database, migrate, told
 from storage.settings import StorageSettings
-from tuner.cage import probing
-from tuner.settings import TunerSettings
+from tuner.host.settings import TunerSettings
+from tuner.sandbox import probing
 from worker import app as worker_app
-from worker import broker, metrics, reaper
+from worker import broker, metrics, periodic
 from worker.engines import InstalledEngines
 from worker.runtime import Runtime
 from worker.settings import WorkerSettings
@@ -51,7 +51,7 @@ def main() -> int:
     except errors.TunesmithError as error:
         return refuse(error)
     app = worker_app.create(url, runtime)
-    threads = reaper.start(runtime)
+    threads = periodic.start(runtime)
     threading.Thread(target=_leave_in_time, args=[runtime.shutdown], name="leave in time", daemon=True).start()
     _log.info("worker %s", runtime.id)
     _log.info("%s", probing.probe().told())

@@ -7,9 +7,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from domain import errors, logs, tracing
+from domain import errors
 from domain.jobs import Job, Stage
 from domain.shared_rounds import SharedRound
+from process import logs, tracing
 from storage import job_queries
 from storage.database import Database
 from worker import metrics

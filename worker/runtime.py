@@ -14,24 +14,25 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from domain import capabilities, errors, logs, release
+from domain import capabilities, errors, release
 from domain.blobs import BlobStore
 from domain.jobs import Job, JobRequest, JobState
 from domain.targets import Device, Target
 from domain.workers import Worker
+from process import logs
 from storage import job_queries, jobs, queue, shared_rounds, workers
 from storage.database import Database
 from storage.migrations import running
-from tuner import devicelock, hostinfo
-from tuner.session import sweep
+from tuner.host import devicelock, hardware
+from tuner.host.session import sweep
 from worker import clock, engines, identity, observing, paths
 from worker.engines import COMPILERS, REFERENCE, EngineSource
 from worker.job_logs import LogKeeper
 from worker.leases import LeaseKeeper
 from worker.pipeline import placing
-from worker.pipeline.helping import Helper
+from worker.pipeline.context import CallHelp
 from worker.pipeline.running import Pipeline
-from worker.pipeline.work import CallHelp
+from worker.pipeline.search.helping import Helper
 from worker.settings import WorkerSettings
 
 _log = logging.getLogger(__name__)
@@ -242,7 +243,7 @@ class Runtime:
     @cached_property
     def accelerators(self) -> tuple[Device, ...]:
         """GPUs that this worker measures on; with any, it takes nothing but CUDA jobs."""
-        return () if self.settings.takes == "cpu" else hostinfo.accelerators()
+        return () if self.settings.takes == "cpu" else hardware.accelerators()
 
     def announce(self) -> Worker:
         """What the fleet is told. Raises ConfigurationError when it is to take CUDA jobs and has no GPU."""
@@ -265,7 +266,7 @@ class Runtime:
     def describe(self) -> Worker:
         """This worker as the fleet sees it; starts its engines the first time it is asked on a machine."""
         found = self._hellos()
-        device = hostinfo.device()
+        device = hardware.device()
         text = placing.native_text(found[0]) if found else "llvm"
         return Worker(
             id=self.id,

@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from configuration.settings import Settings
-from domain import capabilities, destinations, dispatch, logs, tracing
-from domain.logs import LogFormat, LogLevel
+from domain import capabilities, destinations, dispatch
+from process import logs, tracing
+from process.logs import LogFormat, LogLevel
+from process.settings import Settings
 
 
 def _absolute(path: Path) -> Path:

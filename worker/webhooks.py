@@ -18,13 +18,14 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from domain import destinations, errors, release, signatures
+from domain import destinations, errors, release
 from domain.jobs import Failure, Job
 from domain.webhooks import Delivery
+from process import signatures
 from storage import artifacts, codec, jobs, models, webhooks
 from storage.database import Database
 from worker import clock
-from worker.posting import Answer, Poster, Unreachable
+from worker.http_client import Answer, Poster, Unreachable
 
 _log = logging.getLogger(__name__)
 

@@ -1,1 +1,1 @@
-"""The dashboard: pages for people, rendered on the server, that show what the REST routes answer."""
+"""What the pages for people share: templates, static files, formats of numbers, error pages."""

@@ -15,8 +15,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 
 from api.dashboard import rendering
-from api.transport import Layer
-from api.transport.credentials import COOKIE, LOGIN_PATH
+from api.middleware import Layer
+from api.middleware.credentials import COOKIE, LOGIN_PATH
 from domain.errors import TunesmithError
 
 Handler = Callable[[Request, Exception], Response | Awaitable[Response]]

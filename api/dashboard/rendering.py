@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from api.dashboard import assets, formats
-from api.transport.credentials import COOKIE
+from api.middleware.credentials import COOKIE
 from domain import release
 from domain.tokens import Principal
 
@@ -44,7 +44,7 @@ _FILTERS = {
 
 def _environment() -> Environment:
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        loader=FileSystemLoader(sorted(Path(__file__).parents[1].glob("*/templates"))),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from api import problems
-from api.transport.credentials import COOKIE
+from api.middleware.credentials import COOKIE
 
 _JSON = "application/json"
 _TAGGED = {"type": "string", "description": "Changes with the content; send it as If-None-Match."}

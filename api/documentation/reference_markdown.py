@@ -11,7 +11,7 @@ from typing import Any
 from api.app import create_app
 from api.documentation import reference
 from api.documentation.reference import Field, Operation, Reference, Shape
-from api.publishing import CeleryPublisher
+from api.jobs.publishing import CeleryPublisher
 from api.settings import ApiSettings
 from storage.blobs import LocalBlobStore
 from storage.database import Database

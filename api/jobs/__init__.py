@@ -1,1 +1,1 @@
-"""What a request for a job says, what of it fits together, and what it becomes."""
+"""Jobs: what a request says and whether it fits together, plans, routes, events and pages."""

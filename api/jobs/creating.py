@@ -16,12 +16,13 @@ from api.jobs import drafts, fitting
 from api.jobs.drafts import JobDraft
 from api.jobs.requests import job_request
 from api.settings import ApiSettings
-from domain import destinations, signatures, targets
+from domain import destinations, targets
 from domain.destinations import AllowedHosts
 from domain.jobs import AccuracyGate, Job, JobRequest, MeasureOptions, Precision, RunnerKind, TunerOptions
 from domain.models import Model, ModelFormat
 from domain.tokens import Principal
 from domain.webhooks import Webhook
+from process import signatures
 from storage import idempotency, jobs, models, owners, webhooks
 from tunesmith.job_draft import WebhookDraft
 

@@ -24,8 +24,8 @@ from domain.records import Place as RecordPlace
 from domain.targets import Toolchain
 from domain.tuning_tasks import Coverage, ExtractedTask, TuningTask, key_of
 from storage import records, tuning_tasks, workers, workloads
-from tuner import planning, precisions
-from tuner.extraction import Build, Planner, Questions, questions
+from tuner.host.extraction import Build, Planner, Questions, questions
+from tuner.search import planning, precisions
 
 
 def make(services: Services, request: JobRequest, model: Model) -> schemas.Plan:

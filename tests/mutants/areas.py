@@ -39,7 +39,7 @@ AREAS = {
         tests=("unit/storage/test_quotas.py", "unit/storage/test_queue.py", "integration/api/test_quotas.py"),
     ),
     "scopes": Area(
-        modules=("api/transport/credentials.py", "domain/tokens.py"),
+        modules=("api/middleware/credentials.py", "domain/tokens.py"),
         tests=(
             "integration/api/test_access.py",
             "integration/api/test_login.py",
@@ -50,7 +50,7 @@ AREAS = {
         ),
     ),
     "timing": Area(
-        modules=("tuner/timing.py",),
+        modules=("tuner/results/timing.py",),
         tests=(
             "unit/tuner/test_timing.py",
             "unit/tuner/test_benchmark.py",
@@ -58,11 +58,11 @@ AREAS = {
         ),
     ),
     "verification": Area(
-        modules=("tuner/verification.py", "tuner/engines/reference/comparing.py"),
+        modules=("tuner/results/verification.py", "tuner/engines/onnx/comparing.py"),
         tests=(
             "unit/tuner/test_verification.py",
             "integration/worker/test_precisions.py",
-            "contract/tuner/engines/reference/test_arrays.py",
+            "contract/tuner/engines/onnx/test_arrays.py",
             "contract/tuner/engines/test_host_side.py",
         ),
     ),

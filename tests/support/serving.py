@@ -14,7 +14,7 @@ import httpx
 
 from tests.support.servers import processes
 from tests.support.tuner.engines.fixtures import home as engines_home
-from tuner import catalogue, environments
+from tuner.host import catalogue, environments
 
 PYTHON = os.environ.get("TUNESMITH_APP_PYTHON") or sys.executable
 """The service's own environment, where ./run made it: one that lacks what only the tests brought along fails there."""

@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings
 
 from api.settings import ApiSettings
 from storage.settings import StorageSettings
-from tuner.settings import TunerSettings
+from tuner.host.settings import TunerSettings
 from worker.settings import WorkerSettings
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "reference" / "settings.md").read_text()

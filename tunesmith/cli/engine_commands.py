@@ -32,7 +32,7 @@ Examples:
 def install(names: _Names = None) -> None:
     """Make what is missing; quick when nothing is."""
     with local.translated():
-        from tuner import environments
+        from tuner.host import environments
 
         said: list[str] = []
 
@@ -51,7 +51,7 @@ def listing(as_json: options.Json = False) -> None:
     """List the engines and where they are."""
     with local.translated():
         from domain.errors import EngineNotInstalled
-        from tuner import environments
+        from tuner.host import environments
 
         found = []
         for spec in _specs(None):
@@ -73,7 +73,7 @@ def doctor(names: _Names = None, as_json: options.Json = False) -> None:
     import dataclasses
 
     with local.translated():
-        from tuner import environments
+        from tuner.host import environments
 
         found = [environments.doctor(spec, connection.home()) for spec in _specs(names)]
     if as_json:
@@ -95,6 +95,6 @@ def doctor(names: _Names = None, as_json: options.Json = False) -> None:
 
 
 def _specs(names: list[str] | None) -> list[Any]:
-    from tuner import catalogue
+    from tuner.host import catalogue
 
     return [catalogue.get(name) for name in names or sorted(catalogue.ENGINES)]

@@ -13,7 +13,7 @@ from tunesmith import connection, errors
 
 if TYPE_CHECKING:
     from domain.ports import Engine
-    from tuner.manifest import Manifest
+    from tuner.results.manifest import Manifest
 
 _SAME_MACHINE = {"x86_64": ("x86_64", "amd64"), "aarch64": ("aarch64", "arm64")}
 """How triples write the machines that Linux names so."""
@@ -108,9 +108,9 @@ def run_bundle(
     _check_files([bundle, inputs], outputs)
     with translated(), tempfile.TemporaryDirectory(prefix="tunesmith-run-") as scratch:
         from domain.errors import EngineRequestFailed
-        from tuner import bundle as bundles
-        from tuner import catalogue, environments, failures
-        from tuner.session import EngineSession, Limits
+        from tuner.host import catalogue, environments, failures
+        from tuner.host.session import EngineSession, Limits
+        from tuner.results import bundle as bundles
 
         _check_npz(inputs)
         folder = Path(scratch).absolute()
@@ -150,7 +150,7 @@ def _filled(folder: Path, manifest: Manifest, fill: str) -> str | None:
 
 
 def _timed(engine: Engine, params: dict[str, Any], repeat: int, number: int | None) -> tuple[int, list[float]]:
-    from tuner import timing
+    from tuner.results import timing
 
     if not repeat:
         return number or 1, []
@@ -158,13 +158,14 @@ def _timed(engine: Engine, params: dict[str, Any], repeat: int, number: int | No
 
 
 def _published(folder: Path, manifest: Manifest) -> Published | None:
-    from tuner import bundle, hostinfo
+    from tuner.host import hardware
+    from tuner.results import bundle
 
     key, threads = manifest.device_key, manifest.threads
     if key.startswith("cuda/"):
-        same = key in {device.key for device in hostinfo.accelerators(threads)}
+        same = key in {device.key for device in hardware.accelerators(threads)}
     else:
-        same = key == hostinfo.device(threads).key and threads <= hostinfo.usable_cores()
+        same = key == hardware.device(threads).key and threads <= hardware.usable_cores()
     return published(folder / bundle.EVIDENCE, device_key=key, threads=threads, same_device=same)
 
 

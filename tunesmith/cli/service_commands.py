@@ -97,7 +97,7 @@ def serve(
     ] = None,
 ) -> int:
     """Start broker, API and worker; Ctrl-C stops them."""
-    main = _server_part("worker.supervisor").main
+    main = _server_part("serve.supervisor").main
     given_host = host or os.environ.get("TUNESMITH_HOST") or "127.0.0.1"
     given_port = _port_of_environment() if port is None else port
     api_settings = _server_part("api.settings").ApiSettings
@@ -143,7 +143,7 @@ def doctor(
     It reads the same settings as the API and the workers.
     """
     with local.translated():
-        from worker.doctor import examining
+        from serve.doctor import examining
 
         _known(checks or [], examining.CHECKS)
         found = []

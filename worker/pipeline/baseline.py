@@ -11,11 +11,12 @@ from domain import errors
 from domain.artifacts import Variant, Verification
 from domain.jobs import Precision
 from storage import codec
-from tuner import benchmark, precisions, timing, verification
-from tuner.timing import Timed
+from tuner.results import benchmark, timing, verification
+from tuner.results.timing import Timed
+from tuner.search import precisions
 from worker.engines import REFERENCE
-from worker.pipeline import builds, measuring, placing, recovery, referring, verifying
-from worker.pipeline.work import EXPECTED, INPUTS, KINDS, Outcome, Work
+from worker.pipeline import builds, measuring, placing, recovery, references, verifying
+from worker.pipeline.context import EXPECTED, INPUTS, KINDS, Outcome, Work
 
 _TIME_SECONDS = 600.0
 _RUNS = {"number": 3, "repeat": 5}
@@ -26,7 +27,7 @@ _CLEARLY = 0.8
 
 def run(work: Work) -> Outcome:
     """Raises EngineError, VerificationFailed, UnsupportedTarget when this CPU cannot run code for the target."""
-    plain = referring.make(work) if work.measures else []
+    plain = references.make(work) if work.measures else []
     made = _references(work) if work.measures else _Made()
     builds = _Builds(work, made)
     right = builds.make()
@@ -71,7 +72,7 @@ def _references(work: Work) -> _Made:
         model=work.prepared,
         seeds=verification.seeds_for(work.request.precision),
     )
-    expected = referring.run(work, seeded.paths)
+    expected = references.run(work, seeded.paths)
     return _Made(inputs=_relative(work, seeded.paths), expected=_relative(work, expected), kinds=seeded.kinds)
 
 
@@ -119,7 +120,7 @@ class _Builds:
 
     def _is_right(self, name: str, found: Verification) -> bool:
         """Raises VerificationFailed when there is nothing that any build could be compared with."""
-        reference = referring.name(self._work)
+        reference = references.name(self._work)
         self.verifications[name] = found
         if found.outputs and not found.proves:
             raise benchmark.nothing_compared(found, reference)
@@ -160,7 +161,7 @@ def _time(work: Work, names: Sequence[str], made: _Made) -> dict[str, float]:
     inputs = work.folder / made.inputs[0]
     timed = {}
     if work.reference_shares_device:
-        timed[REFERENCE] = referring.timed(work, inputs)
+        timed[REFERENCE] = references.timed(work, inputs)
     for name in names:
         engine, folder = work.engines.get(name, role=Variant.UNTUNED), work.folder / builds.untuned_folder(name)
         timed[name] = timing.compiled(Variant.UNTUNED, engine, folder, inputs, place=work.place)

@@ -9,11 +9,12 @@ from domain import errors
 from domain.artifacts import Conditions, Contender, FailedTask, Report, Timing, Variant
 from domain.jobs import RunnerKind, Stage
 from storage import codec
-from tuner import benchmark, conditions, precisions, timing
-from tuner.conditions import Watch
-from tuner.timing import Timed
-from worker.pipeline import builds, measuring, recovery, referring, tuning, verifying
-from worker.pipeline.work import INPUTS, Outcome, Work
+from tuner.results import benchmark, conditions, timing
+from tuner.results.conditions import Watch
+from tuner.results.timing import Timed
+from tuner.search import precisions
+from worker.pipeline import builds, measuring, recovery, references, tuning, verifying
+from worker.pipeline.context import INPUTS, Outcome, Work
 
 
 def run(work: Work) -> Outcome:
@@ -36,7 +37,7 @@ def _measured(work: Work) -> Report:
     inputs = work.arrays(INPUTS)[0]
     timed: list[Timed[Variant]] = []
     if work.reference_shares_device:
-        timed.append(referring.timed(work, inputs))
+        timed.append(references.timed(work, inputs))
     for variant in builds.compiled(work):
         # One that did not run at all has nothing to be timed.
         if verifications[variant].outputs:
@@ -47,7 +48,7 @@ def _measured(work: Work) -> Report:
     return benchmark.judge(
         timings,
         verifications,
-        reference=referring.name(work),
+        reference=references.name(work),
         conditions=seen,
         has_records=tuned is not None and tuned.records > 0,
     )

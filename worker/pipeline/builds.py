@@ -15,9 +15,9 @@ from domain.artifacts import Variant
 from domain.jobs import Precision, Stage, Tuner
 from domain.ports import Engine
 from worker.engines import replace_folder
-from worker.pipeline import arms
-from worker.pipeline.arms import Arm
-from worker.pipeline.work import COMPILE_SECONDS, TUNED, UNTUNED, Work
+from worker.pipeline.context import COMPILE_SECONDS, TUNED, UNTUNED, Work
+from worker.pipeline.search import strategies
+from worker.pipeline.search.strategies import Arm
 
 REWRITTEN = "rewritten"
 """The rewritten network without any record."""
@@ -58,7 +58,7 @@ class Build:
     def view(self, work: Work) -> Work:
         """The job as it is when this is its only build."""
         tuner = Tuner(self.tuner) if self.tuner else _any_tuner(self.engine)
-        return arms.view(work, Arm(tuner=tuner, layout=self.layout, precision=Precision(self.precision)))
+        return strategies.view(work, Arm(tuner=tuner, layout=self.layout, precision=Precision(self.precision)))
 
     def params(self, work: Work) -> dict[str, Any]:
         """As the engines' methods take them."""

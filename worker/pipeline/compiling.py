@@ -12,12 +12,13 @@ from domain import errors
 from domain.jobs import Stage, Tuner
 from domain.records import Record
 from storage import records
-from tuner import precisions, racing
-from worker.pipeline import arms, builds, covering, recovery
-from worker.pipeline.arms import Arm
+from tuner.search import precisions, racing
+from worker.pipeline import builds, recovery, reuse
 from worker.pipeline.builds import REWRITTEN, Build
-from worker.pipeline.covering import record_identity
-from worker.pipeline.work import COMPILE_SECONDS, UNTUNED, Outcome, Work
+from worker.pipeline.context import COMPILE_SECONDS, UNTUNED, Outcome, Work
+from worker.pipeline.reuse import record_identity
+from worker.pipeline.search import strategies
+from worker.pipeline.search.strategies import Arm
 
 CANDIDATES = 128
 """Records a tuning task from which the engine chooses: the fastest operator is not always the best in its network."""
@@ -51,7 +52,7 @@ def candidate_records(work: Work, build: Build) -> list[Record]:
     if build.tuner is None:
         return []
     view = build.view(work)
-    keys = [task.workload_key for task in covering.known(view) or ()]
+    keys = [task.workload_key for task in reuse.known(view) or ()]
     with work.database.reading() as session:
         found = records.top_of_many(session, keys, **record_identity(view), tuner=build.tuner, top=CANDIDATES)
     return [record for key in keys for record in found.get(key, ())]
@@ -59,9 +60,9 @@ def candidate_records(work: Work, build: Build) -> list[Record]:
 
 def _plan(work: Work) -> list[Build]:
     """The most promising first: of every arm that anybody has records for, and of the rewritten network."""
-    led = [arms.load(arm) for arm in work.outcomes[Stage.TUNE]["arms"]]
+    led = [strategies.load(arm) for arm in work.outcomes[Stage.TUNE]["arms"]]
     tried = {arm.name: told for arm, told in zip(led, work.outcomes[Stage.TUNE]["arms"], strict=True)}
-    known = [*led, *(arm for arm in arms.of_job(work) if arm.name not in tried)] if work.measures else led
+    known = [*led, *(arm for arm in strategies.of_job(work) if arm.name not in tried)] if work.measures else led
     found: dict[tuple[str, ...], Build] = {}
     for arm in known:
         build, lines = _of_arm(work, arm, tried.get(arm.name))
@@ -85,7 +86,7 @@ def _promise(build: Build) -> tuple[bool, float]:
 
 def _of_arm(work: Work, arm: Arm, told: dict[str, Any] | None) -> tuple[Build, list[str]]:
     """The build with the arm's best records, and these; ``told``: what the search of the arm came to, if it had one."""
-    view = arms.view(work, arm)
+    view = strategies.view(work, arm)
     build = Build(
         name=arm.name,
         engine=arm.tuner.engine,
@@ -93,7 +94,7 @@ def _of_arm(work: Work, arm: Arm, told: dict[str, Any] | None) -> tuple[Build, l
         layout=arm.layout,
         precision=view.build_params(arm.tuner)["precision"],
         rewritten=work.rewrites,
-        estimate=told["estimate"] if told else arms.estimate(view, covering.known(view) or [], {}),
+        estimate=told["estimate"] if told else strategies.estimate(view, reuse.known(view) or [], {}),
         trials=told["trials"] if told else 0,
         seconds_tuned=told["seconds"] if told else 0.0,
     )
@@ -106,7 +107,7 @@ def _without_records(work: Work) -> list[Build]:
         return []
     usual = str(precisions.first(work.request))
     found = []
-    for precision in arms.considered(work):
+    for precision in strategies.considered(work):
         name = REWRITTEN if work.rewrites else UNTUNED
         if precision != usual or work.rewrites:
             found.append(

@@ -12,11 +12,12 @@ from typing import Any
 
 from domain import errors, models
 from domain.jobs import Precision
-from tuner import precisions, verification
-from tuner.inspection import Rewritten
+from tuner.host.inspection import Rewritten
+from tuner.results import verification
+from tuner.search import precisions
 from worker.engines import REFERENCE
 from worker.pipeline import recovery
-from worker.pipeline.work import CHECK_SECONDS, Outcome, Work
+from worker.pipeline.context import CHECK_SECONDS, Outcome, Work
 
 _QUANTIZE_SECONDS = 1800.0
 _CALIBRATION = "calibration"

@@ -7,8 +7,8 @@ from contextlib import ExitStack, contextmanager
 
 from domain import errors
 from domain.jobs import RunnerKind
-from tuner import devicelock
-from worker.pipeline.work import Work
+from tuner.host import devicelock
+from worker.pipeline.context import Work
 
 _SILENT_SECONDS = 2.0
 _SLACK_SECONDS = 120.0

@@ -12,9 +12,9 @@ from domain.jobs import JobRequest, Placement, Stage, Tuner
 from domain.placing import Host
 from domain.targets import Device, Target, Toolchain, kind_of
 from storage import jobs
-from tuner import hostinfo
+from tuner.host import hardware
 from worker.engines import EnginePool
-from worker.pipeline.work import Work
+from worker.pipeline.context import Work
 
 Hello = Mapping[str, Any]
 
@@ -58,8 +58,8 @@ def _host(request: JobRequest, hellos: Sequence[Hello]) -> Host:
     """This host; its GPUs are looked for where the request needs one."""
     return Host(
         native=native_text(hellos[0]),
-        cpu=hostinfo.device(),
-        accelerators=hostinfo.accelerators() if kind_of(request.target) == "cuda" else (),
+        cpu=hardware.device(),
+        accelerators=hardware.accelerators() if kind_of(request.target) == "cuda" else (),
         foreign_cpus=foreign_cpus(hellos),
     )
 

@@ -15,10 +15,11 @@ from domain import errors
 from domain.jobs import Tuner
 from domain.tuning_tasks import ExtractedTask
 from storage import jobs, records, tuning_tasks
-from tuner import racing
-from worker.pipeline import arms, covering, placing, recovery
-from worker.pipeline.arms import Arm
-from worker.pipeline.work import Outcome, Work
+from tuner.search import racing
+from worker.pipeline import placing, recovery, reuse
+from worker.pipeline.context import Outcome, Work
+from worker.pipeline.search import strategies
+from worker.pipeline.search.strategies import Arm
 
 TOLD = (
     "tuner", "tasks", "covered", "trials_planned", "trials_on_record", "passed_over", "elsewhere",
@@ -35,7 +36,7 @@ def run(work: Work) -> Outcome:
     leader = scouted.arms[0].tuner
     if leader is not work.tuner:
         work = placing.lead(work, leader)
-        extracted = covering.tasks_of(work)
+        extracted = reuse.tasks_of(work)
     racing = {arm.tuner.engine for arm in scouted.arms}
     for name in work.toolchains:
         if name not in racing:
@@ -55,7 +56,7 @@ def _extract(work: Work) -> tuple[Work, list[ExtractedTask], list[str]]:
     for tuner in tuners:
         led = placing.lead(work, tuner)
         try:
-            extracted = covering.tasks_of(led)
+            extracted = reuse.tasks_of(led)
         except errors.TunesmithError as error:
             recovery.forgive(work, error)
             if len(tuners) == 1:
@@ -75,12 +76,12 @@ def _extract(work: Work) -> tuple[Work, list[ExtractedTask], list[str]]:
 
 
 def _plan(session: Session, work: Work, extracted: Sequence[ExtractedTask]) -> dict[str, Any]:
-    identity = covering.record_identity(work)
+    identity = reuse.record_identity(work)
     keys = [task.workload_key for task in extracted]
-    planned, seconds = covering.allot(session, work, extracted)
+    planned, seconds = reuse.allot(session, work, extracted)
     tuning_tasks.save_plan(session, work.job.id, planned)
     trials = sum(task.trials_planned for task in planned)
-    done, beside = records.count_of_job(session, work.job.id), covering.trials_beside(session, work, keys)
+    done, beside = records.count_of_job(session, work.job.id), reuse.trials_beside(session, work, keys)
     jobs.set_progress(session, work.job.id, work.lease, trials_done=done, trials_planned=trials + beside)
     open_keys = [task.extracted.workload_key for task in planned if task.trials_planned]
     return {
@@ -89,7 +90,7 @@ def _plan(session: Session, work: Work, extracted: Sequence[ExtractedTask]) -> d
         "trials_planned": trials,
         "trials_on_record": sum(records.counts_of_many(session, keys, **identity).values()),
         "passed_over": records.passed_over(session, keys, **identity),
-        "elsewhere": covering.elsewhere(session, work, open_keys),
+        "elsewhere": reuse.elsewhere(session, work, open_keys),
         "budget_seconds": seconds,
         "estimated_seconds": _estimate(session, work, trials, seconds),
     }
@@ -100,7 +101,7 @@ def _estimate(session: Session, work: Work, trials: int, seconds: float | None) 
     known = records.seconds_a_trial(
         session,
         device_key=work.device.key,
-        toolchain=covering.record_identity(work)["toolchain"],
+        toolchain=reuse.record_identity(work)["toolchain"],
         tuner=str(work.tuner),
     )
     needed = trials * (known or records.SECONDS_A_TRIAL)
@@ -117,14 +118,14 @@ class _Scouted:
 
 def _scout(work: Work) -> _Scouted:
     """Raises LeaseLost."""
-    known = arms.of_job(work)
+    known = strategies.of_job(work)
     if len(known) == 1:
         return _Scouted(arms=known, choice=[])
     if not work.measures:
         return _most_records(work)
     covered = _covered(work)
     # What is known of f32 says nothing of a narrower precision.
-    if covered is not None and all(_is_covered(arms.view(work, arm)) for arm in known if arm.precision):
+    if covered is not None and all(_is_covered(strategies.view(work, arm)) for arm in known if arm.precision):
         said = f"{covered} leads: earlier searches cover all that it would search."
         return _Scouted(arms=[Arm(tuner=covered)], choice=[said] if len(placing.usable(work)) > 1 else [])
     return _affordable(work, known)
@@ -142,20 +143,20 @@ def _affordable(work: Work, known: Sequence[Arm]) -> _Scouted:
         return _Scouted(arms=raced, choice=[f"The budget is raced for by {names}."])
     said = f"{work.tuner} leads: no other engine is clearly faster untuned, and the budget is too small to try more."
     # Where no tuner finds anything to tune, which was told already, none leads for a reason.
-    return _Scouted(arms=raced, choice=[said] if others and covering.known(work) else [])
+    return _Scouted(arms=raced, choice=[said] if others and reuse.known(work) else [])
 
 
 def _covered(work: Work) -> Tuner | None:
     """A tuner whose tasks others have searched as hard as this budget would; of several the preferred one."""
-    return next((tuner for tuner in placing.usable(work) if _is_covered(arms.view(work, Arm(tuner=tuner)))), None)
+    return next((tuner for tuner in placing.usable(work) if _is_covered(strategies.view(work, Arm(tuner=tuner)))), None)
 
 
 def _is_covered(led: Work) -> bool:
-    extracted = covering.known(led)
+    extracted = reuse.known(led)
     if not extracted:
         return False
     with led.database.reading() as session:
-        planned, _ = covering.allot(session, led, extracted)
+        planned, _ = reuse.allot(session, led, extracted)
     return any(task.best_latency for task in planned) and not any(task.trials_planned for task in planned)
 
 
@@ -165,12 +166,12 @@ def _most_records(work: Work) -> _Scouted:
     for tuner in placing.usable(work):
         led = placing.lead(work, tuner)
         try:
-            keys = [task.workload_key for task in covering.tasks_of(led)]
+            keys = [task.workload_key for task in reuse.tasks_of(led)]
         except errors.TunesmithError as error:
             recovery.forgive(work, error)
             continue
         with work.database.reading() as session:
-            found[tuner] = len(records.best_of_many(session, keys, **covering.record_identity(led)))
+            found[tuner] = len(records.best_of_many(session, keys, **reuse.record_identity(led)))
     best = max(found, key=lambda tuner: found[tuner], default=work.tuner)
     said = [f"{tuner} has records for {count} tasks." for tuner, count in found.items()]
     return _Scouted(arms=[Arm(tuner=best)], choice=said if len(placing.usable(work)) > 1 else [])

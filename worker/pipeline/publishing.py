@@ -12,11 +12,11 @@ from domain.artifacts import Artifact, Report, Variant
 from domain.jobs import JobState, Stage
 from domain.targets import Toolchain
 from storage import artifacts, codec, jobs
-from tuner import bundle
-from tuner.bundle import Manifest
+from tuner.results import bundle
+from tuner.results.bundle import Manifest
 from worker import clock
 from worker.pipeline import builds
-from worker.pipeline.work import Outcome, Work
+from worker.pipeline.context import Outcome, Work
 
 _CHUNK_BYTES = 1024 * 1024
 _CREATED_BY = f"tunesmith {release.VERSION}"

@@ -21,7 +21,7 @@ from domain import errors
 from domain.jobs import Stage
 from domain.ports import Canceled
 from worker.leases import CancelAsked, Keeper, LeaseLost, ShuttingDown, Stopped
-from worker.pipeline.work import Work
+from worker.pipeline.context import Work
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
 """Between two tries to use a blob store that cannot be used."""

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from domain import errors, logs
+from domain import errors
 from domain.blobs import BlobStore
 from domain.jobs import EventKind, Failure, Job, JobState, RunnerKind, Stage, Tuner
 from domain.ports import OnEvent
+from process import logs
 from storage import events, jobs, models, records, stages, workers
 from storage.database import Database
 from worker import clock, metrics, observing, paths
@@ -28,8 +29,8 @@ from worker.pipeline import (
     tuning,
     verifying,
 )
+from worker.pipeline.context import CallHelp, Outcome, Work
 from worker.pipeline.recovery import Ending, Recovery
-from worker.pipeline.work import CallHelp, Outcome, Work
 from worker.settings import WorkerSettings
 
 _log = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """Stage ``tune``: the search of the strategy that leads, or of several that share the budget slice by slice.
 
-``tuner.racing`` says whose the next slice is. What each has found is in the record store, and how much it has spent is
-told by the job's records, so an attempt that begins again goes on with the same race and measures nothing twice.
+``tuner.search.racing`` decides which strategy gets the next slice. What each has found is in the record store, and how
+much it has spent follows from the job's records, so a new attempt continues the same race and measures nothing twice.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from domain.jobs import Stage
 from domain.records import TrialError
 from domain.tuning_tasks import Coverage, Effort, ExtractedTask, TuningTask
 from storage import jobs, records, tuning_tasks
-from tuner import planning, racing
-from tuner.racing import Slice
-from worker.pipeline import arms, covering, recovery, sharing
-from worker.pipeline.arms import Arm
-from worker.pipeline.progress import Progress
-from worker.pipeline.searching import Search
-from worker.pipeline.work import Outcome, Work
+from tuner.search import planning, racing
+from tuner.search.racing import Slice
+from worker.pipeline import recovery, reuse
+from worker.pipeline.context import Outcome, Work
+from worker.pipeline.search import leading, strategies
+from worker.pipeline.search.progress import Progress
+from worker.pipeline.search.rounds import Search
+from worker.pipeline.search.strategies import Arm
 
 _DROPPED = "engines refused what was left for it to search, or died of it"
 _EXHAUSTED = "nothing is left for it to search"
@@ -71,7 +72,9 @@ class _Entry:
     def reckon(self) -> None:
         # The untuned build is not in a narrower precision: the default trial of an operator is no part of it then.
         same = self.search is not None and self.arm.precision is None
-        self.estimate = arms.estimate(self.work, self.extracted, self.search.defaults if self.search and same else {})
+        self.estimate = strategies.estimate(
+            self.work, self.extracted, self.search.defaults if self.search and same else {}
+        )
 
     def dump(self) -> dict[str, Any]:
         told = {"trials": self.trials, "seconds": self.seconds, "estimate": self.estimate, "verdict": self.verdict}
@@ -94,7 +97,7 @@ class _Contest:
         self._work = work
         self._budget = work.request.budget
         self._limit = _limit(work, raced)
-        self._entries = {arm.name: _Entry(arm=arm, work=arms.view(work, arm)) for arm in raced}
+        self._entries = {arm.name: _Entry(arm=arm, work=strategies.view(work, arm)) for arm in raced}
         self._race = racing.Race(list(self._entries), impression=racing.impression(self._budget))
         self._failure: errors.TunesmithError | None = None
         self._seconds = Progress(work).seconds_before
@@ -115,7 +118,7 @@ class _Contest:
             spent = records.of_job(session, self._work.job.id)
         self._trials = len(spent)
         for entry in self._entries.values():
-            known = covering.known(entry.work)
+            known = reuse.known(entry.work)
             own = {task.workload_key for task in known or ()}
             entry.trials = sum(record.key.workload_key in own for record in spent)
             if known and entry.trials:
@@ -146,7 +149,7 @@ class _Contest:
     def _enter(self, entry: _Entry) -> bool:
         """Whether the arm has anything to search. Raises EngineError."""
         if not entry.extracted:
-            entry.extracted = covering.tasks_of(entry.work)
+            entry.extracted = reuse.tasks_of(entry.work)
             self._begin(entry)
         keys = {task.workload_key for task in entry.extracted}
         for other in self._entries.values():
@@ -186,11 +189,11 @@ class _Contest:
 
     def _take_up(self, entry: _Entry) -> float | None:
         """Make the arm the leading one, with a plan for what is left; returns the seconds of its tasks' shares."""
-        arms.lead(self._work, entry.arm)
+        strategies.lead(self._work, entry.arm)
         work = entry.work
         with work.database.transaction() as session:
             work.keeper.require(jobs.holds(session, work.job.id, work.lease))
-            planned, seconds = covering.allot(session, work, entry.extracted)
+            planned, seconds = reuse.allot(session, work, entry.extracted)
             tuning_tasks.save_plan(session, work.job.id, planned)
         return seconds
 
@@ -267,14 +270,14 @@ def _why_ended(entry: _Entry) -> str:
 
 def run(work: Work) -> Outcome:
     """Raises NoValidTrial when every task that was tried failed, and EngineError when engines keep crashing."""
-    sharing.take_over(work)
-    raced = [arms.load(arm) for arm in work.outcomes[Stage.PLAN]["arms"]]
+    leading.take_over(work)
+    raced = [strategies.load(arm) for arm in work.outcomes[Stage.PLAN]["arms"]]
     ended = _race(work, raced) if len(raced) > 1 else _alone(work, raced[0])
     # A search that found nothing covers nothing: whoever does what the failure's hint says shall be served.
     outcome = _conclude(ended.work, ended.search, ended.ended_by)
     _keep_efforts(ended)
     told: dict[str, Any] = {"tuner": str(ended.work.tuner), "arms": [entry.dump() for entry in ended.entries]}
-    helpers = sharing.settle(work)
+    helpers = leading.settle(work)
     if helpers:
         told["helpers"] = helpers
     return {**outcome, **told, "choice": _choice(ended) if len(raced) > 1 else []}
@@ -320,7 +323,7 @@ def _keep_efforts(ended: _Ended) -> None:
     extracted = [task.extracted for task in tasks]
     with work.database.transaction() as session:
         work.keeper.require(jobs.holds(session, work.job.id, work.lease))
-        known = covering.coverage(session, work, extracted)
+        known = reuse.coverage(session, work, extracted)
         now = {task.extracted.workload_key: _searched(search, task, known) for task in tasks}
         spent = {task.extracted.workload_key: _spent(search, task, known) for task in tasks}
         options = work.request.tuner_options

@@ -21,13 +21,15 @@ from domain.jobs import Precision, Stage
 from domain.ports import Engine
 from domain.records import Record, TrialError
 from storage import codec, records
-from tuner import benchmark, failures, precisions, timing, verification
+from tuner.host import failures
 from tuner.native import lines
-from tuner.timing import Timed
+from tuner.results import benchmark, timing, verification
+from tuner.results.timing import Timed
+from tuner.search import precisions
 from worker.engines import REFERENCE
-from worker.pipeline import builds, compiling, measuring, recovery, referring
+from worker.pipeline import builds, compiling, measuring, recovery, references
 from worker.pipeline.builds import Build
-from worker.pipeline.work import COMPILE_SECONDS, EXPECTED, INPUTS, KINDS, Outcome, Work
+from worker.pipeline.context import COMPILE_SECONDS, EXPECTED, INPUTS, KINDS, Outcome, Work
 
 _ROUNDS = 8
 _SAMPLES = 2
@@ -224,7 +226,7 @@ def _timed(work: Work, made: Sequence[Build]) -> list[Timed[str]]:
     untuned = builds.engine(work, Variant.UNTUNED), builds.folder(work, Variant.UNTUNED)
     timed: list[Timed[str]] = [timing.compiled(untuned_name(work), *untuned, inputs, place=work.place)]
     if work.reference_shares_device:
-        reference = referring.timed(work, inputs)
+        reference = references.timed(work, inputs)
         timed.append(Timed(name=str(reference.name), engine=reference.engine, params=reference.params))
     for build in made:
         engine = work.engines.get(build.engine, role=build.folder)

@@ -15,8 +15,8 @@ from storage import models as stored
 from tests.support import models
 from tests.support.api.factories import AUTHORIZED, Service, make_service
 from tests.support.api.scripted import ScriptedWorker
-from tuner.extraction import InstalledPlanner, questions
-from tuner.settings import TunerSettings
+from tuner.host.extraction import InstalledPlanner, questions
+from tuner.host.settings import TunerSettings
 from tunesmith import connection
 
 pytestmark = pytest.mark.engine

@@ -8,7 +8,7 @@ import pytest
 
 from bench import trials
 from bench.stock import serving
-from tuner import catalogue
+from tuner.host import catalogue
 
 
 class Engine:

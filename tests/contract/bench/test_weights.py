@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.tuner.engines.fixtures import home
-from tuner import catalogue, environments
+from tuner.host import catalogue, environments
 
 ROOT = Path(__file__).parents[3]
 

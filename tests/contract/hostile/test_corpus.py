@@ -12,8 +12,8 @@ from tests.support.hostile import corpus
 from tests.support.hostile.fates import REFUSED, Hostile
 from tests.support.hostile.reader import Reader
 from tests.support.tuner.engines.fixtures import home
-from tuner import catalogue, environments
-from tuner.inspection import Inspector
+from tuner.host import catalogue, environments
+from tuner.host.inspection import Inspector
 
 pytestmark = [pytest.mark.engine, pytest.mark.smoke]
 

@@ -6,8 +6,8 @@ import gc
 import time
 from pathlib import Path
 
-from tuner import strays
-from tuner.session import EngineSession
+from tuner.host import orphans
+from tuner.host.session import EngineSession
 
 
 def pid_of(engine: EngineSession) -> int:
@@ -17,7 +17,7 @@ def pid_of(engine: EngineSession) -> int:
 def gone(pids: list[int], within: float = 5.0) -> bool:
     deadline = time.monotonic() + within
     while time.monotonic() < deadline:
-        if not any(strays.start_time(pid) for pid in pids):
+        if not any(orphans.start_time(pid) for pid in pids):
             return True
         time.sleep(0.02)
     return False

@@ -12,8 +12,8 @@ import pytest
 
 from domain import errors
 from domain.ports import Canceled
-from tuner import devicelock
-from tuner.catalogue import ROOT
+from tuner.host import devicelock
+from tuner.host.catalogue import ROOT
 
 pytestmark = pytest.mark.smoke
 

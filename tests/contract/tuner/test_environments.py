@@ -14,8 +14,8 @@ import pytest
 
 from domain import errors
 from tests.support.tuner.fixtures import MISBEHAVING
-from tuner import catalogue, environments
-from tuner.catalogue import EngineSpec
+from tuner.host import catalogue, environments
+from tuner.host.catalogue import EngineSpec
 
 VARIABLE = "TUNESMITH_ENGINE_TINY_PYTHON"
 

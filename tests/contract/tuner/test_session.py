@@ -15,9 +15,9 @@ import pytest
 from domain import errors
 from tests.contract.tuner.engine_processes import gone, open_descriptors, pid_of
 from tests.support.tuner.fixtures import MISBEHAVING, Start
-from tuner.catalogue import ROOT
 from tuner.engines.protocol import messages
-from tuner.session import Canceled, EngineSession, Limits
+from tuner.host.catalogue import ROOT
+from tuner.host.session import Canceled, EngineSession, Limits
 
 pytestmark = pytest.mark.smoke
 

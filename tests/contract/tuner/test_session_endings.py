@@ -18,16 +18,16 @@ import pytest
 from domain import errors
 from tests.contract.tuner.engine_processes import gone, open_descriptors, pid_of
 from tests.support.tuner.fixtures import Start
-from tuner import strays
-from tuner.catalogue import ROOT
-from tuner.session import EngineSession, sweep
+from tuner.host import orphans
+from tuner.host.catalogue import ROOT
+from tuner.host.session import EngineSession, sweep
 
 
 @pytest.mark.parametrize("how", ["close", "kill"])
 def test_everything_an_engine_started_ends_with_it(engine: EngineSession, how: str) -> None:
     answer = engine.request("have_children", {}, timeout=10)
     pids = [answer["engine"], *answer["pids"]]
-    assert all(strays.start_time(pid) for pid in pids)
+    assert all(orphans.start_time(pid) for pid in pids)
     getattr(engine, how)()
     assert gone(pids)
 
@@ -58,7 +58,7 @@ HOST = """
 import sys, time
 from pathlib import Path
 from tests.support.tuner.fixtures import MISBEHAVING
-from tuner.session import EngineSession
+from tuner.host.session import EngineSession
 home = Path(sys.argv[1])
 session = EngineSession.start(MISBEHAVING, Path(sys.executable), log_path=home / "log", home=home)
 answer = session.request("have_children", {}, timeout=10)
@@ -74,7 +74,7 @@ def test_a_killed_host_takes_its_engine_along(tmp_path: Path, state: str) -> Non
     engine, of_group, deaf, escaped = killed_host(tmp_path, state)
     assert gone([engine, of_group, deaf])
     # Only the one that left its group is for the next start to find.
-    assert strays.start_time(escaped)
+    assert orphans.start_time(escaped)
     assert sweep(tmp_path) == [escaped]
     assert gone([escaped])
     assert sweep(tmp_path) == []
@@ -123,7 +123,7 @@ def test_a_forged_note_names_no_other_folder_or_process(tmp_path: Path, monkeypa
     owner = {"pid": 1, "start_time": -1}
     (tmp_path / "tunesmith-engine-").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    for number, mark in enumerate(("OF_OTHERS=1", f"{strays.VARIABLE}={'0' * 32}", f"{strays.VARIABLE}=/../mine")):
+    for number, mark in enumerate(("OF_OTHERS=1", f"{orphans.VARIABLE}={'0' * 32}", f"{orphans.VARIABLE}=/../mine")):
         forged = {"mark": mark, "owner": owner, "folder": str(mine)}
         (notes / f"relay-{number}.json").write_text(json.dumps(forged))
     with subprocess.Popen(["sleep", "60"]) as other:
@@ -153,7 +153,7 @@ def test_a_session_of_another_host_or_container_is_left_alone(
         if where == "host":
             elsewhere.setattr(socket, "gethostname", lambda: "another")
         else:
-            elsewhere.setattr(strays, "namespace", lambda: "1")
+            elsewhere.setattr(orphans, "namespace", lambda: "1")
         engine = start(home=tmp_path)
     (note,) = (tmp_path / "run" / "engines").glob("*.json")
     entry = json.loads(note.read_text())

@@ -15,14 +15,15 @@ from domain.models import TensorSpec
 from tests.support import models
 from tests.support.tuner.engines.fixtures import NOTHING_TUNED, home, start
 from tests.support.tunesmith.commands import parsed, run
-from tuner import bundle, hostinfo, manifest, timing
-from tuner.timing import Timed
+from tuner.host import hardware
+from tuner.results import bundle, manifest, timing
+from tuner.results.timing import Timed
 from tunesmith.cli import arrays
 
 pytestmark = pytest.mark.engine
 
 IMAGE = TensorSpec(name="image", dtype="float32", shape=(1, 3, 16, 16))
-HERE = hostinfo.device(1)
+HERE = hardware.device(1)
 NAMES = ["cat", "dog", "fish", "bird", "tree"]
 Capture = pytest.CaptureFixture[str]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tuner import environments
-from tuner.session import EngineSession
-from tuner.settings import TunerSettings
+from tuner.host import environments
+from tuner.host.session import EngineSession
+from tuner.host.settings import TunerSettings
 from worker.engines import InstalledEngines, Surroundings
 
 Hidden = Callable[[], tuple[str, ...]]

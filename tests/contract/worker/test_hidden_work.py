@@ -12,15 +12,15 @@ from domain.models import ModelFormat
 from domain.ports import Engine
 from tests.contract.worker.test_real_engines import _engines
 from tests.support import models
-from tuner.cage import limits, probing
-from tuner.extraction import InstalledPlanner
-from tuner.inspection import Inspector
-from tuner.settings import TunerSettings
+from tuner.host.extraction import InstalledPlanner
+from tuner.host.inspection import Inspector
+from tuner.host.settings import TunerSettings
+from tuner.sandbox import limits, probing
 from worker.engines import InstalledEngines, Surroundings
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures(_engines.__name__)]
 
-_NO_NAMESPACES = "from tuner.cage import entering, namespaces; namespaces._unshare = lambda flags: False; entering"
+_NO_NAMESPACES = "from tuner.sandbox import entering, namespaces; namespaces._unshare = lambda flags: False; entering"
 
 
 @pytest.fixture(params=["as this host cages", "without namespaces"], autouse=True)

@@ -17,8 +17,8 @@ from storage import artifacts, records
 from tests.contract.worker.test_real_engines import _engines
 from tests.support import models
 from tests.support.worker.fixtures import Bench
+from tuner.host.settings import TunerSettings
 from tuner.native import autotvm
-from tuner.settings import TunerSettings
 from worker.engines import Heard, InstalledEngines, Surroundings
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures(_engines.__name__)]

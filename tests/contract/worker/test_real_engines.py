@@ -15,8 +15,8 @@ from domain.jobs import AccuracyGate, Job, JobState, Precision, RunnerKind, Tune
 from storage import artifacts
 from tests.support import models
 from tests.support.worker.fixtures import Bench
-from tuner import catalogue, environments, hostinfo
-from tuner.settings import TunerSettings
+from tuner.host import catalogue, environments, hardware
+from tuner.host.settings import TunerSettings
 from worker.engines import InstalledEngines
 
 pytestmark = pytest.mark.engine
@@ -73,7 +73,7 @@ def test_an_output_of_which_nothing_can_be_proven_is_named(bench: Bench) -> None
     assert "Output y was not compared: ONNX Runtime computes no finite number there." in found.report.summary
 
 
-@pytest.mark.skipif("avx512vnni" not in hostinfo.device().key, reason="this processor has no AVX512-VNNI")
+@pytest.mark.skipif("avx512vnni" not in hardware.device().key, reason="this processor has no AVX512-VNNI")
 def test_int8_is_verified_on_inputs_that_found_no_scales(bench: Bench) -> None:
     _, found = run(bench, tuner=Tuner.AUTOTVM, precision=Precision.INT8)
     assert (found.precision, found.report.precision) == ("int8", "int8")

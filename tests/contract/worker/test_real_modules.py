@@ -16,9 +16,9 @@ from domain.jobs import BundleFormat, Job, JobState, RunnerKind, Tuner
 from domain.models import ModelFormat
 from storage import artifacts, models
 from tests.support.worker.fixtures import Bench
-from tuner import catalogue, environments
-from tuner.inspection import Inspector
-from tuner.settings import TunerSettings
+from tuner.host import catalogue, environments
+from tuner.host.inspection import Inspector
+from tuner.host.settings import TunerSettings
 from worker import clock
 from worker.engines import InstalledEngines
 

@@ -13,8 +13,8 @@ from domain.jobs import JobState, Tuner
 from storage import artifacts
 from tests.support import models
 from tests.support.worker.fixtures import Bench
-from tuner import catalogue, environments
-from tuner.settings import TunerSettings
+from tuner.host import catalogue, environments
+from tuner.host.settings import TunerSettings
 from worker.engines import InstalledEngines
 
 pytestmark = pytest.mark.engine

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.live.events import EventHub
+from api.jobs.events import EventHub
 from domain.jobs import EventKind
 from storage import events, jobs
 from tests.support.api.factories import Service, make_service

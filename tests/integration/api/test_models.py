@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from api import keeping
-from api.transport.credentials import LOCAL
+from api.middleware.credentials import LOCAL
+from api.models import uploading
 from domain import errors
 from domain.models import ModelFacts, ModelFormat
 from storage import models
@@ -72,12 +72,12 @@ def test_an_upload_that_is_rejected_takes_nothing_from_another_of_the_same_bytes
     services = service.app.state.services
 
     def reject_the_first(path: Path, model_format: ModelFormat) -> ModelFacts:
-        model, _ = keeping.keep(services, LOCAL, "other", [path.read_bytes()], model_format)
+        model, _ = uploading.keep(services, LOCAL, "other", [path.read_bytes()], model_format)
         raise errors.InvalidModel(f"the same bytes became model {model.id} meanwhile")
 
     rejecting = dataclasses.replace(services, inspect=reject_the_first)
     with pytest.raises(errors.InvalidModel):
-        keeping.keep(rejecting, LOCAL, "net", [b"some bytes"])
+        uploading.keep(rejecting, LOCAL, "net", [b"some bytes"])
     with service.database.reading() as session:
         digests = [model.digest for model in models.page(session, limit=10)[0]]
     assert [service.blobs.path(digest).read_bytes() for digest in digests] == [b"some bytes"]

@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 from pydantic import SecretStr
 
-from api.transport.rate_limit import Buckets, address
+from api.middleware.rate_limit import Buckets, address
 from tests.support.api import callers
 from tests.support.api.factories import AUTHORIZED, Service, make_service
 

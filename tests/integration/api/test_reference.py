@@ -6,8 +6,8 @@ import re
 
 from fastapi.testclient import TestClient
 
-from api.dashboard.docs import marked
 from api.documentation import openapi, reference, reference_markdown
+from api.documentation.page import marked
 from tests.support.api.factories import Service
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from fastapi.testclient import TestClient
 
-from domain import logs
-from domain.logs import LogFormat, LogLevel
+from process import logs
+from process.logs import LogFormat, LogLevel
 from tests.support.api.factories import Service
 
 

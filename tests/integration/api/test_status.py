@@ -7,7 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import event
 
-from api.live.recent import Recent
+from api.response_cache import Recent
 from tests.support.api.factories import Service
 from tests.support.api.scripted import ScriptedWorker
 

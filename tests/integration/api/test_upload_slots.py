@@ -11,7 +11,7 @@ import anyio
 import httpx
 import pytest
 
-from api.transport.upload_slots import UploadSlots
+from api.middleware.upload_slots import UploadSlots
 from domain import errors
 from tests.integration.api.test_rough_clients import connected
 from tests.support.api import callers

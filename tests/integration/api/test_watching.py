@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from api.live import events as live_events
+from api.jobs import events as live_events
 from domain.jobs import EventKind
 from storage import events, jobs
 from tests.support.api.factories import TOKEN, Service
@@ -115,7 +115,7 @@ def test_a_browser_is_told_when_nothing_more_will_come(client: TestClient, servi
 
 
 def test_silence_is_filled(service: Service, client: TestClient, job: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api.live.events._COMMENT_SECONDS", 0.05)
+    monkeypatch.setattr("api.jobs.events._COMMENT_SECONDS", 0.05)
     with serving(service) as url, contextlib.closing(connect(url, job)) as watcher:
         received = b""
         while received.count(b": ping\n\n") < 3:

@@ -9,7 +9,7 @@ from html import unescape
 import pytest
 from fastapi.testclient import TestClient
 
-from api.dashboard import compare
+from api.jobs.pages import compare
 from domain.artifacts import Timing
 from tests.integration.dashboard.test_models_page import jobs_in, rows
 from tests.support.api.factories import Service

@@ -6,7 +6,7 @@ import itertools
 import pytest
 from fastapi.testclient import TestClient
 
-from api.dashboard.crowd import Crowd
+from api.jobs.pages.crowd import Crowd
 
 
 def looks(browsers: int, *, seconds: float) -> list[float]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from api.dashboard.job_curves import Plot
+from api.jobs.pages.convergence import Plot
 from domain.artifacts import Variant
 from domain.tuning_tasks import ExtractedTask, TuningTask
 from storage import artifacts, convergence, records, tuning_tasks

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from fastapi.testclient import TestClient
 
-from api.dashboard import devices
-from api.dashboard.devices import DeviceNames
+from api.fleet import device_names
+from api.fleet.device_names import DeviceNames
 from domain.targets import Device
 from tests.support.api.factories import Service
 from tests.support.dashboard.stories import DEVICE
@@ -43,9 +43,9 @@ def test_those_called_the_same_are_told_apart() -> None:
 
 def test_names_are_those_of_the_fleet(varied: tuple[Service, Various]) -> None:
     with varied[0].database.reading() as session:
-        assert devices.names(session)(DEVICE.key) == f"{DEVICE.name}, 2 threads"
-        assert devices.names(session)(_ZEN.key) == "amd-epyc, 2 threads"
-        assert devices.names(session, _ZEN)(_ZEN.key) == "AMD EPYC, 2 threads"
+        assert device_names.names(session)(DEVICE.key) == f"{DEVICE.name}, 2 threads"
+        assert device_names.names(session)(_ZEN.key) == "amd-epyc, 2 threads"
+        assert device_names.names(session, _ZEN)(_ZEN.key) == "AMD EPYC, 2 threads"
 
 
 def test_every_page_says_the_same(looking: TestClient, various: Various) -> None:

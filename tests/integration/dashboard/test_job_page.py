@@ -21,7 +21,7 @@ from tests.support.dashboard.networks import CLASSIFIER, MOBILENET, RESNET
 from tests.support.dashboard.pages import Page, counted_queries
 from tests.support.dashboard.seeding import Seeded, Seeder
 from tests.support.dashboard.visitors import visitor
-from tuner import benchmark
+from tuner.results import benchmark
 
 _HTMX = {"HX-Request": "true"}
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from api.dashboard import job_fields
 from api.jobs import drafts
+from api.jobs.pages import form_fields
 from domain import errors
 from domain.jobs import Budget
 from domain.tokens import Quota, Scope
@@ -19,7 +19,7 @@ from tests.support.api.factories import TOOLCHAINS, Service
 from tests.support.api.scripted import DEVICE, ScriptedWorker
 from tests.support.dashboard.variety import GPU
 from tests.support.dashboard.visitors import visitor
-from tuner import racing
+from tuner.search import racing
 
 BOTH = tuple(TOOLCHAINS.values())
 
@@ -177,7 +177,7 @@ def test_every_option_of_the_api_has_a_field() -> None:
 
     whole = drafts.ADAPTER.json_schema()
     placed = {"model", "like", "target", "input_shapes", "tuner", "precision"}
-    fields = {field.name for field in (*job_fields.ADVANCED, *job_fields.BUDGET_LIMITS)}
+    fields = {field.name for field in (*form_fields.ADVANCED, *form_fields.BUDGET_LIMITS)}
     assert names(whole) - placed <= fields
 
 

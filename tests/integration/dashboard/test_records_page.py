@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from fastapi.testclient import TestClient
 
-from api.dashboard.records import RecordOverview
+from api.records.page import RecordOverview
 from storage import counts, records
 from storage.database import Database
 from tests.integration.dashboard.test_models_page import jobs_in, rows

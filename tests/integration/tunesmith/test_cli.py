@@ -15,7 +15,7 @@ from domain.jobs import Failure
 from tests.support.api.factories import Service
 from tests.support.api.scripted import ScriptedWorker
 from tests.support.tunesmith.commands import parsed, run
-from tuner.catalogue import ENGINES
+from tuner.host.catalogue import ENGINES
 from tunesmith.client import Client
 
 ROOT = Path(__file__).parents[3]

@@ -15,7 +15,7 @@ from domain.targets import Device
 from storage import shared_rounds, workers
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.scripted import HELLO, RELAX
-from tuner import hostinfo
+from tuner.host import hardware
 from worker import clock
 from worker import engines as worker_engines
 from worker.runtime import Runtime
@@ -26,7 +26,7 @@ ENGINES: dict[str, Any] = {"reference": HELLO, "relay": {**HELLO, "foreign_cpus"
 
 @pytest.fixture(autouse=True)
 def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hostinfo, "accelerators", lambda: ())
+    monkeypatch.setattr(hardware, "accelerators", lambda: ())
 
 
 def come(bench: Bench, monkeypatch: pytest.MonkeyPatch, *engines: str, **options: Any) -> Runtime:
@@ -51,7 +51,7 @@ def claimed(runtime: Runtime) -> str | None:
 def test_a_worker_with_a_gpu_takes_cuda_jobs_alone(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, gpus: tuple[Device, ...], takes: str, gets_gpus: bool
 ) -> None:
-    monkeypatch.setattr(hostinfo, "accelerators", lambda: gpus)
+    monkeypatch.setattr(hardware, "accelerators", lambda: gpus)
     other, cuda = bench.job(), bench.job(target="cuda -arch=sm_90")
     worker = come(bench, monkeypatch, *ENGINES, takes=takes)
     assert [claimed(worker), claimed(worker)] == [cuda if gets_gpus else other, None]
@@ -63,7 +63,7 @@ def test_a_worker_that_is_to_take_cuda_jobs_without_a_gpu_does_not_start(bench: 
 
 
 def test_a_worker_announces_what_it_has(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hostinfo, "accelerators", lambda: (GPU,))
+    monkeypatch.setattr(hardware, "accelerators", lambda: (GPU,))
     runtime = come(bench, monkeypatch, *ENGINES, rpc_trackers="boards:9190, lab:9190")
     with bench.database.reading() as session:
         (announced,) = workers.known(session)

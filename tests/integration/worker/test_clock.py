@@ -10,7 +10,7 @@ import pytest
 from domain.jobs import JobState
 from storage import jobs, statements, workers
 from tests.support.worker.fixtures import Bench
-from worker import clock, reaper
+from worker import clock, periodic
 from worker.clock import Clock
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -160,7 +160,7 @@ def test_a_host_whose_clock_is_an_hour_ahead_steals_no_lease(bench: Bench, fast:
 
 def test_how_far_a_clock_is_off_is_told(bench: Bench, fast: Clock) -> None:
     runtime = bench.runtime()
-    reaper.beat(runtime)
+    periodic.beat(runtime)
     with bench.database.reading() as session:
         (told,) = workers.known(session)
     assert told.clock_ahead == pytest.approx(3600, abs=5)

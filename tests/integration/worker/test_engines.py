@@ -13,7 +13,8 @@ from domain.targets import Device
 from storage import workers
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.scripted import HELLO, RELAX
-from tuner import hostinfo, racing
+from tuner.host import hardware
+from tuner.search import racing
 from worker import clock
 
 BOTH = {"relay": HELLO, "relax": RELAX, "reference": HELLO}
@@ -210,7 +211,7 @@ def test_the_trackers_queue_is_no_tuning_time(bench: Bench) -> None:
 def test_what_cannot_be_run_where_it_is_asked_for(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, request_: dict[str, Any], code: str, word: str
 ) -> None:
-    monkeypatch.setattr(hostinfo, "accelerators", lambda threads=None: ())
+    monkeypatch.setattr(hardware, "accelerators", lambda threads=None: ())
     bench.script.hellos = BOTH
     job = bench.get(run(bench, **request_))
     assert job.failure is not None
@@ -245,7 +246,7 @@ def test_cuda_runs_on_the_gpu_that_has_the_architecture(bench: Bench, monkeypatc
         Device(key="cuda/nvidia-t4/sm_75", name="NVIDIA T4", threads=2),
         Device(key="cuda/nvidia-h200/sm_90", name="NVIDIA H200", threads=2),
     )
-    monkeypatch.setattr(hostinfo, "accelerators", lambda threads=None: gpus)
+    monkeypatch.setattr(hardware, "accelerators", lambda threads=None: gpus)
     bench.script.hellos = BOTH
     job_id = run(bench, target="cuda -arch=sm_90")
     placement = bench.get(job_id).placement

@@ -17,8 +17,8 @@ from domain.records import Record
 from storage import convergence, records
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.scripted import HELLO, RELAX, ScriptedEngine
-from tuner import bundle
-from worker.pipeline import progress
+from tuner.results import bundle
+from worker.pipeline.search import progress
 
 
 def test_a_job_ends_with_a_published_bundle(bench: Bench) -> None:

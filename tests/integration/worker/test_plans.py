@@ -18,8 +18,8 @@ from storage import models, workers
 from tests.support.api.factories import AUTHORIZED, make_service
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.scripted import HELLO
-from tuner import hostinfo
-from tuner.inspection import Prepared, Rewritten
+from tuner.host import hardware
+from tuner.host.inspection import Prepared, Rewritten
 from worker import clock
 from worker.engines import Surroundings
 from worker.pipeline import placing
@@ -50,7 +50,7 @@ class BenchPlanner:
 def client(bench: Bench) -> Iterator[TestClient]:
     """Of an API over the bench's database, which knows one living worker like the bench's own."""
     service = make_service(bench.home, planner=BenchPlanner(bench))
-    now, device = clock.now(), hostinfo.device()
+    now, device = clock.now(), hardware.device()
     worker = Worker(
         id="host:1:1",
         hostname="host",

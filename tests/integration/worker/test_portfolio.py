@@ -13,7 +13,8 @@ from domain.artifacts import Report, Variant
 from domain.jobs import RunnerKind, Tuner, TunerOptions
 from tests.support.worker.fixtures import Bench, Killed
 from tests.support.worker.scripted import HELLO, ScriptedEngine
-from tuner import bundle, racing
+from tuner.results import bundle
+from tuner.search import racing
 from worker.pipeline import verifying
 
 

@@ -11,7 +11,8 @@ from domain import errors
 from domain.jobs import AccuracyGate, JobState, Precision
 from tests.integration.worker.test_engines import run
 from tests.support.worker.fixtures import Bench
-from tuner import racing, verification
+from tuner.results import verification
+from tuner.search import racing
 
 VNNI = {"relay": ["f32", "bf16", "int8"]}
 

@@ -12,7 +12,7 @@ from domain.artifacts import Variant
 from domain.jobs import JobState, Stage, Tuner
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.scripted import HELLO, RELAX
-from tuner import racing
+from tuner.search import racing
 
 CRASH = errors.EngineCrashed("relay engine: it was ended by SIGSEGV")
 REFUSAL = errors.EngineRequestFailed("bad_request", "no schedule is known for this operator")

@@ -17,7 +17,7 @@ from storage.tables import JobRow
 from tests.support.servers.processes import wait_until
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.scripted import HELLO
-from worker import clock, engines, identity, reaper
+from worker import clock, engines, identity, periodic
 from worker.runtime import Runtime
 
 
@@ -35,7 +35,7 @@ def test_an_idle_worker_looks_by_itself(bench: Bench, monkeypatch: pytest.Monkey
     """Whatever became of the bell that was rung for the job."""
     monkeypatch.setattr(engines, "ask_hello", lambda *_: HELLO)
     runtime = bench.runtime(look_seconds=0.02)
-    threads = reaper.start(runtime)
+    threads = periodic.start(runtime)
     try:
         first = bench.job(content=b"one")
         wait_until(lambda: bench.get(first).state is JobState.SUCCEEDED, seconds=30, what="the first job ends")
@@ -51,7 +51,7 @@ def test_workers_not_seen_for_long_are_forgotten(bench: Bench) -> None:
     runtime = bench.runtime(forget_worker_seconds=60)
     old = _worker(runtime, "elsewhere:9:1.1", seen=timedelta(seconds=61))
     new = _worker(runtime, "elsewhere:10:1.1", seen=timedelta(seconds=59))
-    reaper.beat(runtime)
+    periodic.beat(runtime)
     with bench.database.reading() as session:
         assert {worker.id for worker in workers.known(session)} == {new.id, runtime.id}
     assert old.id != new.id
@@ -66,10 +66,10 @@ def test_what_nobody_needs_any_more_is_removed(bench: Bench) -> None:
     runtime = bench.runtime()
     cut_off = bench.home / "blobs" / "incoming" / "cut off"
     cut_off.write_bytes(b"half of a model")
-    reaper.tidy(runtime)
+    periodic.tidy(runtime)
     assert cut_off.exists(), "somebody may still be sending it"
     os.utime(cut_off, (0, 0))
-    reaper.tidy(runtime)
+    periodic.tidy(runtime)
     assert not cut_off.exists()
     with bench.database.transaction() as session:
         assert idempotency.forget(session, made_before=now) == 1

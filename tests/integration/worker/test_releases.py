@@ -16,7 +16,7 @@ from storage.database import migrate
 from storage.tables import JobRow
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.scripted import HELLO
-from worker import engines, reaper
+from worker import engines, periodic
 from worker.runtime import Runtime
 
 
@@ -52,7 +52,7 @@ def test_a_job_that_asks_for_what_a_worker_does_not_know_is_left_to_others(bench
     job_id, plain = bench.job(), bench.job()
     ask_for(bench, job_id, **more)
     worker = bench.runtime()
-    reaper.beat(worker)
+    periodic.beat(worker)
     worker.look()
     with bench.database.reading() as session:
         row = session.get(JobRow, job_id)
@@ -69,7 +69,7 @@ def test_a_job_of_an_older_release_is_run(bench: Bench) -> None:
         oldest = {name: row.request[name] for name in ("model_digest", "budget")}
         session.execute(update(JobRow).where(JobRow.id == job_id).values(request=oldest))
     worker = bench.runtime()
-    reaper.beat(worker)
+    periodic.beat(worker)
     worker.look()
     assert bench.get(job_id).state is JobState.SUCCEEDED
 
@@ -87,17 +87,17 @@ def test_a_worker_under_which_the_database_is_migrated_takes_nothing_more_and_en
     monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
     job_id, worker = bench.job(), bench.runtime()
     worker.clean_up()
-    reaper.beat(worker)
+    periodic.beat(worker)
     assert sent == []
     migrate_further(bench)
     worker.look()
     assert (bench.get(job_id).state, bench.get(job_id).attempts) == (JobState.QUEUED, 0)
-    reaper.beat(worker)
+    periodic.beat(worker)
     assert sent == [(os.getpid(), signal.SIGTERM)]
 
 
 def test_a_worker_tells_its_release(bench: Bench) -> None:
     worker: Runtime = bench.runtime()
-    reaper.beat(worker)
+    periodic.beat(worker)
     with bench.database.reading() as session:
         assert [one.release for one in workers.known(session)] == [release.VERSION]

@@ -16,7 +16,7 @@ from tests.support.waiting import until
 from tests.support.worker.fixtures import Bench, Killed
 from worker import clock
 from worker.pipeline import running
-from worker.pipeline.work import Outcome, Work
+from worker.pipeline.context import Outcome, Work
 
 Step = Callable[[Work], Outcome]
 

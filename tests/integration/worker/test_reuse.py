@@ -16,7 +16,7 @@ from domain.jobs import JobState, MeasureOptions, RpcOptions, RunnerKind, Stage,
 from storage import jobs
 from tests.support.waiting import until
 from tests.support.worker.fixtures import Bench, Killed
-from tuner.allocation import Allocator
+from tuner.search.allocation import Allocator
 from worker import clock
 
 BOARD = RpcOptions(tracker="board:9190", key="rasp4b")

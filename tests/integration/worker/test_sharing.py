@@ -19,8 +19,8 @@ from domain.shared_rounds import RoundState
 from storage import shared_rounds, workers
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.team import LEADER, Team, by_worker, check_whole, states
-from tuner import devicelock
-from worker.pipeline import helping, sharing
+from tuner.host import devicelock
+from worker.pipeline.search import helping, leading
 
 
 def test_helpers_share_the_trials_of_a_job(bench: Bench, team: Callable[[int], Team]) -> None:
@@ -67,7 +67,7 @@ def test_workers_that_cannot_help_are_not_asked(
 def test_whoever_finds_a_round_gone_looks_at_once_what_became_of_it(
     withdrawn: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rounds = sharing.Sharing(MagicMock())
+    rounds = leading.Sharing(MagicMock())
     rounds._out = {7: MagicMock(id=7, state=RoundState.OPEN)}
     monkeypatch.setattr(shared_rounds, "withdraw", lambda *_: [7] if withdrawn else [])
     assert rounds.withdraw(everything=False) is withdrawn

@@ -17,9 +17,9 @@ from domain.shared_rounds import RoundState
 from storage import shared_rounds, workers
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.team import LEADER, Team, by_worker, check_whole, gathered, states
-from tuner import devicelock
+from tuner.host import devicelock
 from worker import clock
-from worker.pipeline import helping, searching
+from worker.pipeline.search import helping, rounds
 
 pytestmark = pytest.mark.alone
 
@@ -118,7 +118,7 @@ def test_what_a_leader_waits_for_a_helper_in_a_queue_is_no_tuning_time(
     bench: Bench, team: Callable[[int], Team], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crew, clock = team(1), Clock()
-    monkeypatch.setattr(searching, "time", clock)
+    monkeypatch.setattr(rounds, "time", clock)
     bench.script.queue_seconds = 1e6
 
     def queue(_: int) -> None:

@@ -22,7 +22,7 @@ from tests.support.worker.scripted import ScriptedEngine
 from tests.support.worker.team import LEADER, Team, by_worker, check_whole, states
 from worker import clock
 from worker.pipeline import running
-from worker.pipeline.work import Outcome, Work
+from worker.pipeline.context import Outcome, Work
 
 
 def test_a_helper_that_is_killed_loses_its_round_and_no_trial(bench: Bench, team: Callable[[int], Team]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from domain import logs, tracing
+from process import logs, tracing
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.spans import is_child, trace_of
 from tests.support.worker.team import check_whole, gathered

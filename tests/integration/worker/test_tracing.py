@@ -12,8 +12,9 @@ from fastapi.testclient import TestClient
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from domain import errors, tracing
-from domain.otel import OpenTelemetryTracer
+from domain import errors
+from process import tracing
+from process.otel import OpenTelemetryTracer
 from storage import job_queries, jobs
 from tests.support.api.factories import AUTHORIZED, Service, make_service
 from tests.support.worker.spans import is_child, trace_of
@@ -103,17 +104,17 @@ def test_nothing_is_imported_or_recorded_until_it_is_asked_for() -> None:
         "from domain import tracing\n"
         "with tracing.span('x') as span: span.set(a=1); span.rename('y'); span.fail('z')\n"
         "assert tracing.traceparent() is None\n"
-        "print([name for name in sys.modules if name.startswith(('opentelemetry', 'domain.otel'))])"
+        "print([name for name in sys.modules if name.startswith(('opentelemetry', 'process.otel'))])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     # Where they are installed FastAPI looks for the API package by itself, and redis for the SDK's metrics.
-    assert "domain.otel" not in done.stdout
+    assert "process.otel" not in done.stdout
     assert "opentelemetry.sdk.trace" not in done.stdout
     assert "exporter" not in done.stdout
 
 
 def test_where_it_is_asked_for_and_not_installed_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith(("opentelemetry", "domain.otel"))]:
+    for name in [name for name in sys.modules if name.startswith(("opentelemetry", "process.otel"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     tracing.set_up("tests", wanted=False)

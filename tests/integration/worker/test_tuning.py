@@ -11,8 +11,9 @@ from domain import errors
 from domain.jobs import JobState, TunerOptions
 from domain.records import TrialError
 from tests.support.worker.fixtures import Bench, Killed
-from tuner import devicelock, hostinfo
-from worker.pipeline import measuring, progress, searching, tuning
+from tuner.host import devicelock, hardware
+from worker.pipeline import measuring, tuning
+from worker.pipeline.search import progress, rounds
 
 
 class Clock:
@@ -32,7 +33,7 @@ class Clock:
 def trial_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each trial takes an eighth of a second, and nothing else takes any time."""
     clock = Clock()
-    monkeypatch.setattr(searching, "time", clock)
+    monkeypatch.setattr(rounds, "time", clock)
     bench.script.seconds_per_trial, bench.script.sleep = 0.125, clock.sleep
 
 
@@ -170,7 +171,7 @@ def test_a_small_space_is_searched_once(bench: Bench) -> None:
 def test_a_device_in_use_is_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "_SILENT_SECONDS", 0.05)
     job_id = bench.job(trials=8)
-    key = hostinfo.device().key.rpartition("/")[0]
+    key = hardware.device().key.rpartition("/")[0]
     done = threading.Thread(target=bench.runtime().run_job, args=[job_id])
     with devicelock.hold(key, timeout=1):
         done.start()

@@ -14,10 +14,10 @@ from storage import job_queries, jobs
 from storage.tables import JobRow
 from tests.support.worker.fixtures import Bench, Killed
 from tests.support.worker.scripted import HELLO
-from tuner import hostinfo
+from tuner.host import hardware
 from worker import clock, engines
 from worker.pipeline import running
-from worker.pipeline.work import Outcome, Work
+from worker.pipeline.context import Outcome, Work
 from worker.runtime import Runtime
 
 CUDA = "cuda -arch=sm_90"
@@ -25,7 +25,7 @@ CUDA = "cuda -arch=sm_90"
 
 @pytest.fixture
 def helper(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Runtime:
-    monkeypatch.setattr(hostinfo, "accelerators", lambda *_: ())
+    monkeypatch.setattr(hardware, "accelerators", lambda *_: ())
     monkeypatch.setattr(engines, "ask_hello", lambda name, *_: None if name == "relax" else HELLO)
     runtime = bench.runtime()
     runtime.announce()

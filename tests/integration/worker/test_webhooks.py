@@ -23,9 +23,9 @@ from storage import jobs, webhooks
 from tests.support.waiting import until
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.receivers import Received, Receiver, dripping, receiving
-from worker import clock, reaper
+from worker import clock, periodic
 from worker import webhooks as sending
-from worker.posting import Poster
+from worker.http_client import Poster
 from worker.webhooks import PAUSES, Couriers
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "how-to" / "webhooks.md"
@@ -291,7 +291,7 @@ _COURIER = """
 import sys
 from domain.destinations import AllowedHosts
 from storage.database import Database
-from worker.posting import Poster
+from worker.http_client import Poster
 from worker.webhooks import Couriers
 couriers = Couriers(database=Database(sys.argv[1]), poster=Poster(allowed=AllowedHosts.parse("127.0.0.1")))
 couriers.send(couriers._take())
@@ -357,7 +357,7 @@ def test_a_worker_sends_beside_its_job(bench: Bench, receiver: Receiver) -> None
     runtime = bench.runtime(look_seconds=0.02, heartbeat_seconds=60, webhook_hosts="127.0.0.1")
     runtime.id = "host:12:1"
     job_id = ended(bench, receiver.url)
-    threads = reaper.start(runtime)
+    threads = periodic.start(runtime)
     until(lambda: delivery(bench, job_id).delivered_at is not None)
     runtime.shutdown.set()
     for thread in threads:

@@ -24,9 +24,9 @@ from tests.support.storage.empty import put_empty_database
 from tests.support.storage.sessions import WatchedBlobStore, WatchedDatabase, check_outside
 from tests.support.tuner.fakes import FakeEngine
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.extraction import Planner
-from tuner.inspection import Prepared, Rewritten
-from tuner.operators import CheckedOperator
+from tuner.host.extraction import Planner
+from tuner.host.inspection import Prepared, Rewritten
+from tuner.search.operators import CheckedOperator
 
 TOKEN = "a-token"
 TOOLCHAINS = {

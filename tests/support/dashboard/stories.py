@@ -25,8 +25,8 @@ from storage import artifacts, events, jobs, records, stages, tuning_tasks
 from storage.blobs import LocalBlobStore
 from storage.tables import digest_of
 from tests.support.dashboard.networks import Network, Operator
-from tuner import benchmark, bundle, timing
-from tuner.manifest import Manifest
+from tuner.results import benchmark, bundle, timing
+from tuner.results.manifest import Manifest
 
 WORKER = "bench-01:4711:1"
 TARGET = Target(text="llvm -mcpu=znver3", threads=2)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.hostile.reader import Reader
 from tests.support.tuner.engines.fixtures import home
-from tuner import catalogue, environments
+from tuner.host import catalogue, environments
 
 
 @pytest.fixture(scope="session")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from domain import errors
-from tuner import catalogue
-from tuner.inspection import Inspector
-from tuner.session import EngineSession
+from tuner.host import catalogue
+from tuner.host.inspection import Inspector
+from tuner.host.session import EngineSession
 
 ENDED = "reader_ended"
 TYPED = ("invalid_model", "unsupported_operators", "unsupported_dtype", "shape_required", "run_failed")

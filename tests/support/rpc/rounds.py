@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.rpc.boards import Rack
-from tuner.session import EngineSession
+from tuner.host.session import EngineSession
 
 MEASURE = {"number": 1, "repeat": 1, "min_repeat_ms": 1, "timeout": 20.0}
 LASTING = {**MEASURE, "repeat": 3, "min_repeat_ms": 100}

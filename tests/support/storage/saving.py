@@ -19,10 +19,10 @@ from domain.tuning_tasks import Effort
 from storage import (
     artifacts,
     blob_owners,
-    chores,
     idempotency,
     job_logs,
     jobs,
+    periodic_tasks,
     records,
     shared_rounds,
     stages,
@@ -62,7 +62,7 @@ def fill(session: Session) -> None:
     assert led.lease is not None
     shared_rounds.open_round(session, led.id, led.lease.attempt, offer(), now=NOW)
     workers.beat(session, worker())
-    chores.take(session, "garbage", every=timedelta(days=1), now=NOW)
+    periodic_tasks.take(session, "garbage", every=timedelta(days=1), now=NOW)
     blob_owners.own_identity(session, now=NOW)
     idempotency.Request(key_digest="3" * 64, fingerprint="fingerprint").remember(session, job_id, now=NOW)
     _fill_access(session, job_id)

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from tests.support.topology import scripted_engine, witness
-from tuner import catalogue, environments, strays
+from tuner.host import catalogue, environments, orphans
 
 MARK = "TUNESMITH_TEST_TOPOLOGY"
 
@@ -46,7 +46,7 @@ def write(folder: Path, kind: Engines, *, mark: str, witnesses: Path, trial_seco
 
 def alive(mark: str) -> list[int]:
     """Engine processes of a topology, and whatever they started."""
-    return list(strays.marked({f"{MARK}={mark}"}))
+    return list(orphans.marked({f"{MARK}={mark}"}))
 
 
 def _interpreter(name: str) -> Path:

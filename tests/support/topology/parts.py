@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support.servers import processes
-from tuner.catalogue import ROOT
+from tuner.host.catalogue import ROOT
 
 _RESTART_SECONDS = 0.5
 

@@ -29,7 +29,7 @@ from tests.support.servers.s3 import S3
 from tests.support.topology import clocks, disks, engines, witness
 from tests.support.topology.engines import Engines
 from tests.support.topology.parts import Part
-from tuner.catalogue import ROOT
+from tuner.host.catalogue import ROOT
 
 PYTHON = os.environ.get("TUNESMITH_APP_PYTHON") or sys.executable
 """The service's own environment, where ./run made it."""

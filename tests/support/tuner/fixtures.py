@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tuner.catalogue import EngineSpec
-from tuner.session import EngineSession
+from tuner.host.catalogue import EngineSpec
+from tuner.host.session import EngineSession
 
 MISBEHAVING = EngineSpec(
     name="misbehaving",

@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from domain import tracing
 from domain.artifacts import Artifact, Report
 from domain.jobs import Budget, EventKind, Failure, Job, JobEvent, JobRequest, Stage
 from domain.models import ModelFacts
-from domain.otel import OpenTelemetryTracer
 from domain.records import Record
 from domain.tokens import LOCAL_OWNER
 from domain.tuning_tasks import TuningTask
+from process import tracing
+from process.otel import OpenTelemetryTracer
 from storage import artifacts, events, jobs, models, queue, records, stages, tuning_tasks
 from storage.blobs import LocalBlobStore
 from storage.database import Database
 from tests.support.storage.empty import put_empty_database
 from tests.support.worker.scripted import SPEC, Script
 from tests.support.worker.team import Team, gathered
-from tuner import conditions, timing
+from tuner.results import conditions, timing
 from worker import clock
 from worker.runtime import Runtime
 from worker.settings import WorkerSettings

@@ -13,7 +13,7 @@ from domain import errors
 from domain.models import TensorSpec
 from domain.ports import Canceled, Engine, OnEvent
 from storage.tables import digest_of
-from tuner.inspection import Prepared
+from tuner.host.inspection import Prepared
 from worker.engines import Surroundings
 
 HELLO: dict[str, Any] = {

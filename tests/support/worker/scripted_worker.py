@@ -12,7 +12,7 @@ from storage.blobs import LocalBlobStore
 from storage.database import Database
 from tests.support.worker.scripted import HELLO, Script
 from worker import app as worker_app
-from worker import engines, reaper
+from worker import engines, periodic
 from worker.runtime import Runtime
 from worker.settings import WorkerSettings
 
@@ -35,7 +35,7 @@ def main() -> None:
     runtime.clean_up()
     runtime.announce()
     app = worker_app.create(url, runtime)
-    reaper.start(runtime)
+    periodic.start(runtime)
     worker_app.run(app, runtime)
 
 

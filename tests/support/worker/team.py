@@ -16,9 +16,9 @@ from domain.workers import Worker
 from storage import workers
 from storage.tables import SharedRoundRow
 from tests.support.worker.scripted import HELLO
-from tuner import devicelock
+from tuner.host import devicelock
 from worker import clock, engines
-from worker.pipeline import helping, sharing
+from worker.pipeline.search import helping, leading
 from worker.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ class Team:
 def gathered(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Team]]:
     """Makes teams of so many helpers, and ends them with the block."""
     monkeypatch.setattr(engines, "ask_hello", lambda name, *_: None if name == "relax" else HELLO)
-    monkeypatch.setattr(sharing, "_LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(sharing, "_TEND_SECONDS", 0.01)
+    monkeypatch.setattr(leading, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(leading, "_TEND_SECONDS", 0.01)
     monkeypatch.setattr(helping, "_PATIENCE_SECONDS", 0.5)
 
     # Every thread is a host of its own.

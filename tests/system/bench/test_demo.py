@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import serving
-from tuner import catalogue
+from tuner.host import catalogue
 
 
 @pytest.mark.engine

@@ -18,7 +18,7 @@ from tests.support.servers import processes, s3
 from tests.support.servers.redis import Redis
 from tests.support.servers.s3 import S3
 from tests.system.deployment import composing
-from tuner import catalogue, environments
+from tuner.host import catalogue, environments
 
 pytestmark = pytest.mark.engine
 SERVICES = composing.services()

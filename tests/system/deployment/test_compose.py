@@ -12,11 +12,11 @@ import pytest
 import yaml
 
 from api.settings import ApiSettings
-from configuration.settings import Settings, variable
 from domain import release
+from process.settings import Settings, variable
 from storage.settings import StorageSettings
 from tests.system.deployment import composing
-from tuner.settings import TunerSettings
+from tuner.host.settings import TunerSettings
 from worker import main as worker_main
 from worker.settings import WorkerSettings
 

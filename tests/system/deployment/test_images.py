@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
+from serve.doctor import messages
+from serve.doctor.findings import State
 from tests.support.servers import processes, s3
 from tests.support.servers.s3 import S3
 from tests.system.deployment import composing
 from worker import broker
-from worker.doctor import messages
-from worker.doctor.findings import State
 
 SERVICES = composing.services()
 OURS = ["api", "worker-cpu", "worker-gpu"]

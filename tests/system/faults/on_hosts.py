@@ -10,7 +10,7 @@ from tests.support.topology.parts import Part
 from tests.support.topology.running import Topology
 from tests.system.faults.scene import Scene
 from tests.system.faults.trying import Fault, NotHere
-from tuner.catalogue import ROOT
+from tuner.host.catalogue import ROOT
 
 SMALL = "host-2"
 """The host with a small disk."""

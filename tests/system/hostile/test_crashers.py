@@ -16,8 +16,8 @@ from tests.support import models, serving
 from tests.support.hostile import crashers
 from tests.support.hostile.fates import FATAL, Hostile
 from tests.support.tuner.engines.fixtures import home
-from tuner import catalogue, environments
-from tuner.inspection import Inspector
+from tuner.host import catalogue, environments
+from tuner.host.inspection import Inspector
 
 pytestmark = pytest.mark.engine
 

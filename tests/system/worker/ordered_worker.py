@@ -16,7 +16,7 @@ from storage import jobs
 from storage.database import Database
 from tests.support.worker.scripted import HELLO, RELAX
 from worker import app as worker_app
-from worker import clock, reaper
+from worker import clock, periodic
 from worker import engines as worker_engines
 from worker.runtime import Runtime
 from worker.settings import WorkerSettings
@@ -43,7 +43,7 @@ def main() -> None:
         settings=WorkerSettings(home=home, takes="cpu", look_seconds=seconds),
     )
     runtime.announce()
-    reaper.start(runtime)
+    periodic.start(runtime)
     worker_app.run(worker_app.create(url, runtime), runtime)
 
 

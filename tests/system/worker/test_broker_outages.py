@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from api.publishing import CeleryPublisher
+from api.jobs.publishing import CeleryPublisher
 from domain import errors
 from domain.jobs import JobState
 from storage.tables import JobRow

@@ -23,7 +23,7 @@ from storage import records
 from storage.database import Database
 from tests.support import models, serving
 from tests.support.worker.receivers import receiving
-from tuner import strays
+from tuner.host import orphans
 from tunesmith.cli import arrays
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
@@ -98,7 +98,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         served.process.send_signal(signal.SIGTERM)
         assert served.process.wait(20) == 0
         assert time.monotonic() - started < 12
-        assert not [pid for pid in left if strays.start_time(pid) is not None]
+        assert not [pid for pid in left if orphans.start_time(pid) is not None]
         assert not (home / "server.json").exists()
 
 
@@ -169,7 +169,7 @@ def test_a_killed_worker_costs_no_trial(served: Served) -> None:
     engines = [pid for pid in _descendants(served.process.pid) if "tuner.engines" in _command(pid)]
     assert engines
     dead = served.kill("worker")
-    _await(lambda: not any(strays.start_time(pid) for pid in engines), 10)
+    _await(lambda: not any(orphans.start_time(pid) for pid in engines), 10)
     assert served.child("worker") != dead
     journal: dict[str, dict[str, Any]] = {}
 
@@ -262,7 +262,7 @@ def test_a_killed_service_leaves_nothing_and_its_successor_goes_on(tmp_path: Pat
         first.wait(job_id, lambda job: job["stage"] == "tune" and job["trials_done"] >= 3)
         left = _descendants(first.process.pid)
         first.process.kill()
-        _await(lambda: not [pid for pid in left if strays.start_time(pid) is not None], 15)
+        _await(lambda: not [pid for pid in left if orphans.start_time(pid) is not None], 15)
     with _serve(tmp_path) as second:
         job = second.finish(job_id)
     assert job["trials_done"] == job["trials_planned"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from redis import Redis as Client
 
-from api.publishing import CeleryPublisher
+from api.jobs.publishing import CeleryPublisher
 from domain import dispatch
 from domain.jobs import JobState, Tuner
 from tests.support.servers import processes, redis

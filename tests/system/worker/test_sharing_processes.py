@@ -18,7 +18,7 @@ from domain.jobs import EventKind, Job, JobState
 from storage import events, jobs, records
 from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
-from tuner.planning import ROUND_TRIALS
+from tuner.search.planning import ROUND_TRIALS
 
 pytestmark = pytest.mark.engine
 

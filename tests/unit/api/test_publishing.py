@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from api.publishing import CeleryPublisher
+from api.jobs.publishing import CeleryPublisher
 from domain import dispatch, errors
 from tests.support.api.factories import FakePublisher
 

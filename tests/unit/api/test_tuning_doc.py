@@ -11,7 +11,7 @@ import pytest
 
 from domain import targets
 from domain.jobs import Budget, BundleFormat, JobRequest, Precision, RpcOptions, RunnerKind, Tuner, TunerOptions
-from tuner import operators
+from tuner.search import operators
 from tunesmith import job_draft
 from tunesmith.job_draft import AccuracyDraft, BudgetDraft, JobDraft, MeasureDraft, RpcDraft, TunerDraft
 

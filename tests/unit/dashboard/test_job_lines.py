@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from api import schemas
-from api.dashboard.job_lines import TaskLine, task_lines
+from api.jobs.pages.job_tables import TaskLine, task_lines
 
 
 def test_all_measured() -> None:

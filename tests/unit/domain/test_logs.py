@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from domain import logs
-from domain.logs import LogFormat, LogLevel
+from process import logs
+from process.logs import LogFormat, LogLevel
 
 _log = logging.getLogger("tunesmith.example")
 

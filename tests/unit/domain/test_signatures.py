@@ -4,7 +4,8 @@ import base64
 
 import pytest
 
-from domain import errors, signatures
+from domain import errors
+from process import signatures
 
 
 def test_a_message_is_signed_as_the_specification_shows() -> None:

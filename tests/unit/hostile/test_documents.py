@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[3]
 
 def reasons() -> dict[str, str]:
     """Read, not imported: the package needs onnx."""
-    source = (ROOT / "tuner/engines/reference/vetting.py").read_text()
+    source = (ROOT / "tuner/engines/onnx/vetting.py").read_text()
     assigned = {
         target.id: statement.value
         for statement in ast.parse(source).body

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from domain import errors
 from domain.jobs import Budget, Job, JobRequest, JobState
 from domain.models import Model
-from storage import artifacts, blob_owners, chores, deletion, garbage, jobs, models, owners, quotas, statements
+from storage import artifacts, blob_owners, deletion, garbage, jobs, models, owners, periodic_tasks, quotas, statements
 from storage.database import Database
 from storage.deletion import Prospect
 from tests.support.storage.factories import DIGEST, FACTS, NOW, add_model, artifact
@@ -186,7 +186,7 @@ def test_one_of_many_takes_a_chore(database: Database) -> None:
 
     def take() -> None:
         with database.transaction() as session:
-            taken.append(chores.take(session, "gc", every=DAY, now=NOW))
+            taken.append(periodic_tasks.take(session, "gc", every=DAY, now=NOW))
 
     threads = [threading.Thread(target=take) for _ in range(6)]
     for thread in threads:
@@ -195,13 +195,16 @@ def test_one_of_many_takes_a_chore(database: Database) -> None:
         thread.join()
     assert sorted(taken) == [False] * 5 + [True]
     with database.transaction() as session:
-        assert not chores.take(session, "gc", every=DAY, now=NOW + DAY / 2)
-        assert chores.take(session, "other", every=DAY, now=NOW + DAY / 2)
-        assert chores.take(session, "gc", every=DAY, now=NOW + DAY)
+        assert not periodic_tasks.take(session, "gc", every=DAY, now=NOW + DAY / 2)
+        assert periodic_tasks.take(session, "other", every=DAY, now=NOW + DAY / 2)
+        assert periodic_tasks.take(session, "gc", every=DAY, now=NOW + DAY)
 
 
 def test_a_chore_may_wait_before_its_first_time(session: Session) -> None:
-    due = [chores.take(session, "gc", every=DAY, now=NOW + DAY * days, at_once=False) for days in (0, 0.9, 1, 1.5, 2)]
+    due = [
+        periodic_tasks.take(session, "gc", every=DAY, now=NOW + DAY * days, at_once=False)
+        for days in (0, 0.9, 1, 1.5, 2)
+    ]
     assert due == [False, False, True, False, True]
 
 

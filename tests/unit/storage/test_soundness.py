@@ -11,7 +11,7 @@ from sqlalchemy import make_url, text
 from sqlalchemy.exc import DatabaseError, IntegrityError, OperationalError
 
 from domain import errors
-from storage import soundness
+from storage import integrity
 from storage.database import Database, migrate
 
 LONG = 600.0
@@ -36,30 +36,30 @@ def torn(path: Path, table: str) -> None:
 
 
 def test_a_table_that_is_gone_is_damage(database: Database) -> None:
-    assert soundness.is_damaged(raised(database, "SELECT * FROM no_such_thing"))
+    assert integrity.is_damaged(raised(database, "SELECT * FROM no_such_thing"))
 
 
 def test_a_column_that_is_gone_is_damage(database: Database) -> None:
     for statement in ("SELECT no_such_thing FROM jobs", "INSERT INTO jobs (no_such_thing) VALUES (1)"):
-        assert soundness.is_damaged(raised(database, statement)), statement
+        assert integrity.is_damaged(raised(database, statement)), statement
 
 
 def test_our_own_mistakes_are_none(database: Database) -> None:
     for statement in ("SELEC", "INSERT INTO jobs (id) VALUES (NULL)"):
-        assert not soundness.is_damaged(raised(database, statement)), statement
+        assert not integrity.is_damaged(raised(database, statement)), statement
 
 
 @pytest.mark.parametrize("state", ["XX001", "XX002"])
 def test_corruption_that_postgresql_tells_of(postgresql_database: Database, state: str) -> None:
     found = raised(postgresql_database, f"DO $$ BEGIN RAISE EXCEPTION 'bad page' USING ERRCODE = '{state}'; END $$")
-    assert soundness.is_damaged(found)
+    assert integrity.is_damaged(found)
 
 
 @pytest.mark.parametrize(
     "error", [OperationalError("SELECT", {}, Exception("away")), IntegrityError("", {}, Exception())]
 )
 def test_what_is_no_damage(error: Exception) -> None:
-    assert not soundness.is_damaged(error)
+    assert not integrity.is_damaged(error)
 
 
 @pytest.mark.parametrize("table", ["records", "alembic_version"])
@@ -84,24 +84,24 @@ def test_a_start_tells_of_a_table_that_is_torn(sqlite_database: Database) -> Non
 
 def test_pages_that_no_start_reads_are_looked_through(sqlite_database: Database) -> None:
     path = Path(str(sqlite_database.url.database))
-    soundness.look_through(sqlite_database.url, seconds=LONG)
+    integrity.look_through(sqlite_database.url, seconds=LONG)
     with sqlite3.connect(path) as connection:
         (index,) = connection.execute("SELECT name FROM sqlite_master WHERE type = 'index' AND sql > ''").fetchone()
     connection.close()
     torn(path, index)
     with pytest.raises(errors.DatabaseDamaged):
-        soundness.look_through(sqlite_database.url, seconds=LONG)
+        integrity.look_through(sqlite_database.url, seconds=LONG)
 
 
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     (tmp_path / "db").write_text("what somebody wrote over it, longer than SQLite's header\n" * 9)
     with pytest.raises(errors.DatabaseDamaged, match="not a database"):
-        soundness.look_through(make_url(f"sqlite:///{tmp_path / 'db'}"), seconds=LONG)
+        integrity.look_through(make_url(f"sqlite:///{tmp_path / 'db'}"), seconds=LONG)
 
 
 def test_one_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(errors.DatabaseUnavailable):
-        soundness.look_through(make_url(f"sqlite:///{tmp_path / 'db'}"), seconds=LONG)
+        integrity.look_through(make_url(f"sqlite:///{tmp_path / 'db'}"), seconds=LONG)
 
 
 def test_looking_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,11 +129,11 @@ def test_looking_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
                 self.function()
 
     monkeypatch.setattr(threading, "Timer", AtOnce)
-    soundness.look_through(make_url(f"sqlite:///{path}"), seconds=LONG)
+    integrity.look_through(make_url(f"sqlite:///{path}"), seconds=LONG)
 
 
 @pytest.mark.parametrize(
     "url", ["postgresql+psycopg://nobody@127.0.0.1:1/none", "sqlite:///file:memory?mode=memory&uri=true"]
 )
 def test_others_are_left_alone(url: str) -> None:
-    soundness.look_through(make_url(url), seconds=LONG)
+    integrity.look_through(make_url(url), seconds=LONG)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.tuning_tasks import ExtractedTask, TuningTask
-from tuner.allocation import Allocator, Round
+from tuner.search.allocation import Allocator, Round
 
 RECORDED = Path(__file__).parent / "recorded" / "ppocr_cls_znver3.json"
 

@@ -8,8 +8,8 @@ import pytest
 
 from domain import errors
 from domain.artifacts import Conditions, OutputError, Timing, Variant, Verification
-from tuner.benchmark import judge, wins
-from tuner.timing import of_samples
+from tuner.results.benchmark import judge, wins
+from tuner.results.timing import of_samples
 
 Json = dict[str, Any]
 

@@ -17,9 +17,10 @@ import pytest
 from domain import errors
 from domain.artifacts import Conditions, Contender, FailedTask, OutputError, Report, Variant, Verification
 from domain.models import TensorSpec
-from tuner import bundle, bundle_texts, catalogue
-from tuner.bundle import Manifest
-from tuner.timing import of_samples
+from tuner.host import catalogue
+from tuner.results import bundle, bundle_texts
+from tuner.results.bundle import Manifest
+from tuner.results.timing import of_samples
 
 MANIFEST = Manifest(
     model_digest="ab" * 32,

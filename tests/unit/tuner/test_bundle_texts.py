@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from tests.unit.tuner.test_bundle import MANIFEST, REPORT
-from tuner import bundle_texts
+from tuner.results import bundle_texts
 
 
 @pytest.mark.parametrize(

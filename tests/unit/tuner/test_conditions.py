@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from domain.artifacts import Timing
 from domain.targets import Device
-from tuner import conditions
-from tuner.conditions import Watch, until_quiet
-from tuner.timing import of_samples
+from tuner.results import conditions
+from tuner.results.conditions import Watch, until_quiet
+from tuner.results.timing import of_samples
 
 DEVICE = Device(key="x86_64/some/avx2/t1", name="Some CPU", threads=1)
 

@@ -12,8 +12,8 @@ from domain.ports import Canceled
 from tests.support import models
 from tests.support.tuner.fakes import FakeEngine
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.extraction import Build, InstalledPlanner, Questions, questions
-from tuner.settings import TunerSettings
+from tuner.host.extraction import Build, InstalledPlanner, Questions, questions
+from tuner.host.settings import TunerSettings
 from tunesmith import connection
 
 

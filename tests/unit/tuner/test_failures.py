@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner import failures
+from tuner.host import failures
 
 ROOT = Path(__file__).parents[3]
 OWN = {

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner import hostinfo
+from tuner.host import hardware
 
 INTEL = """\
 processor\t: 0
@@ -58,23 +58,23 @@ CPU revision\t: 1
     ids=["intel", "amd", "graviton", "nothing", "garbage"],
 )
 def test_a_device_is_known_by_its_processor(cpuinfo: str, machine: str, key: str, name: str) -> None:
-    device = hostinfo.describe(cpuinfo, machine=machine, threads=4)
+    device = hardware.describe(cpuinfo, machine=machine, threads=4)
     assert (device.key, device.name, device.threads) == (key, name, 4)
 
 
 def test_each_fact_that_changes_the_fastest_code_changes_the_key() -> None:
     variants = [AMD, AMD.replace(" fma", ""), AMD.replace("model\t\t: 1", "model\t\t: 17"), AMD.replace("7B13", "7B14")]
-    keys = {hostinfo.describe(text, machine="x86_64", threads=threads).key for text in variants for threads in (1, 2)}
+    keys = {hardware.describe(text, machine="x86_64", threads=threads).key for text in variants for threads in (1, 2)}
     assert len(keys) == 8
     same = AMD.replace("flags\t\t: fpu", "flags\t\t: md_clear fpu") + "microcode\t: 0x5\n"
-    assert hostinfo.describe(same, machine="x86_64", threads=1).key in keys
+    assert hardware.describe(same, machine="x86_64", threads=1).key in keys
 
 
 def test_this_host_has_a_device() -> None:
-    device = hostinfo.device()
-    assert device == hostinfo.device()
+    device = hardware.device()
+    assert device == hardware.device()
     assert 1 <= device.threads <= len(os.sched_getaffinity(0))
-    assert hostinfo.device(1).key != hostinfo.device(2).key
+    assert hardware.device(1).key != hardware.device(2).key
 
 
 @pytest.mark.parametrize(("quota", "cores"), [("max 100000", None), ("150000 100000", 1), ("1000 100000", 1)])
@@ -84,7 +84,7 @@ def test_a_cgroup_2_quota_cuts_the_cores(tmp_path: Path, quota: str, cores: int 
     (tmp_path / "service" / "cpu.max").write_text(quota + "\n")
     (tmp_path / "service" / "engine" / "cpu.max").write_text("max 100000\n")
     expected = cores or len(os.sched_getaffinity(0))
-    assert hostinfo.usable_cores(tmp_path, tmp_path / "membership") == expected
+    assert hardware.usable_cores(tmp_path, tmp_path / "membership") == expected
 
 
 @pytest.mark.parametrize(("quota", "cores"), [("-1", None), ("100000", 1)])
@@ -94,11 +94,11 @@ def test_a_cgroup_1_quota_cuts_the_cores(tmp_path: Path, quota: str, cores: int 
     (tmp_path / "cpu" / "box" / "cpu.cfs_quota_us").write_text(quota + "\n")
     (tmp_path / "cpu" / "box" / "cpu.cfs_period_us").write_text("100000\n")
     expected = cores or len(os.sched_getaffinity(0))
-    assert hostinfo.usable_cores(tmp_path, tmp_path / "membership") == expected
+    assert hardware.usable_cores(tmp_path, tmp_path / "membership") == expected
 
 
 def test_gpus_are_known_by_name_and_compute_capability() -> None:
-    found = hostinfo.gpus("NVIDIA H200, 9.0\nTesla T4, 7.5\nNVIDIA Old, \n\n", threads=4)
+    found = hardware.gpus("NVIDIA H200, 9.0\nTesla T4, 7.5\nNVIDIA Old, \n\n", threads=4)
     assert [gpu.key for gpu in found] == ["cuda/nvidia-h200/sm_90", "cuda/tesla-t4/sm_75", "cuda/nvidia-old/unknown"]
     assert [gpu.name for gpu in found] == ["NVIDIA H200", "Tesla T4", "NVIDIA Old"]
     assert {gpu.threads for gpu in found} == {4}
@@ -111,12 +111,12 @@ def test_a_host_without_the_tool_is_asked_for_its_driver(
 ) -> None:
     (tmp_path / "0000:01:00.0").mkdir()
     (tmp_path / "0000:01:00.0" / "information").write_text("Model: \t\t NVIDIA H200\nIRQ:   \t\t 42\n")
-    monkeypatch.setattr(hostinfo, "_NVIDIA", tmp_path)
-    monkeypatch.setattr(hostinfo.shutil, "which", lambda _: "/bin/false" if broken else None)
-    assert [gpu.key for gpu in hostinfo.accelerators()] == ["cuda/nvidia-h200/unknown"]
+    monkeypatch.setattr(hardware, "_NVIDIA", tmp_path)
+    monkeypatch.setattr(hardware.shutil, "which", lambda _: "/bin/false" if broken else None)
+    assert [gpu.key for gpu in hardware.accelerators()] == ["cuda/nvidia-h200/unknown"]
 
 
 def test_a_host_without_gpus_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hostinfo, "_NVIDIA", tmp_path)
-    monkeypatch.setattr(hostinfo.shutil, "which", lambda _: None)
-    assert hostinfo.accelerators() == ()
+    monkeypatch.setattr(hardware, "_NVIDIA", tmp_path)
+    monkeypatch.setattr(hardware.shutil, "which", lambda _: None)
+    assert hardware.accelerators() == ()

@@ -10,9 +10,9 @@ import pytest
 from domain import errors
 from tests.support.tuner.fakes import FakeEngine
 from tests.support.tuner.fixtures import MISBEHAVING
-from tuner import failures
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.inspection import Inspector
+from tuner.host import failures
+from tuner.host.inspection import Inspector
 
 
 @pytest.mark.parametrize(("code", "kind"), sorted(failures.CODES.items()))
@@ -54,7 +54,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, failure: Exception) -> None:
     engine = FakeEngine({"inspect": answer})
     monkeypatch.setattr(FakeEngine, "__enter__", lambda self: self, raising=False)
     monkeypatch.setattr(FakeEngine, "__exit__", lambda self, *_: None, raising=False)
-    monkeypatch.setattr("tuner.inspection.EngineSession.start", lambda *_, **__: engine)
+    monkeypatch.setattr("tuner.host.inspection.EngineSession.start", lambda *_, **__: engine)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from domain import errors
-from tuner import catalogue, environments, operators
-from tuner.inspection import Inspector
-from tuner.operators import OperatorSpec
+from tuner.host import catalogue, environments
+from tuner.host.inspection import Inspector
+from tuner.search import operators
+from tuner.search.operators import OperatorSpec
 from tunesmith import connection, operator_spec
 
 VALID: list[tuple[str, dict[str, list[int]], dict[str, Any], tuple[int, ...]]] = [

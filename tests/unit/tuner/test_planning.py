@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from domain.jobs import Budget
 from domain.tuning_tasks import Coverage, Effort, ExtractedTask
-from tuner import planning
-from tuner.planning import ROUND_TRIALS, TRIALS_PER_TASK
+from tuner.search import planning
+from tuner.search.planning import ROUND_TRIALS, TRIALS_PER_TASK
 
 
 def task(

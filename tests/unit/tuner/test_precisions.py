@@ -6,7 +6,7 @@ import pytest
 
 from domain.artifacts import OutputError, Variant, Verification
 from domain.jobs import AccuracyGate, Budget, JobRequest, Precision, RunnerKind, Tuner
-from tuner import precisions
+from tuner.search import precisions
 
 F32, BF16, FP16, INT8 = Precision.F32, Precision.BF16, Precision.FP16, Precision.INT8
 

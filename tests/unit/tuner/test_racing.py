@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.jobs import Budget
-from tuner import racing
-from tuner.racing import Operator, Race
+from tuner.search import racing
+from tuner.search.racing import Operator, Race
 
 RECORDED = Path(__file__).parent / "recorded" / "ppocr_cls_znver3.json"
 Curve = Callable[[float], float]

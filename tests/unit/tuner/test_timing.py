@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from domain.artifacts import Timing, Variant
 from domain.ports import Canceled, OnEvent
 from tests.support.tuner.fakes import FakeEngine
-from tuner.timing import ROUNDS, SAMPLES_PER_ROUND, Timed, alone, interleave, of_samples, percentile
+from tuner.results.timing import ROUNDS, SAMPLES_PER_ROUND, Timed, alone, interleave, of_samples, percentile
 
 Json = dict[str, Any]
 

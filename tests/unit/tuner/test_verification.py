@@ -12,8 +12,8 @@ from domain.jobs import AccuracyGate, Precision
 from domain.models import TensorSpec
 from domain.ports import OnEvent
 from tests.support.tuner.fakes import FakeEngine
-from tuner import verification
 from tuner.engines.protocol.serving import EngineFailure
+from tuner.results import verification
 
 Json = dict[str, Any]
 INPUTS = (TensorSpec(name="x", dtype="float32", shape=(1, 3)),)

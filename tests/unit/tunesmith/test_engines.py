@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.tunesmith.commands import run
-from tuner import environments
-from tuner.catalogue import EngineSpec
+from tuner.host import environments
+from tuner.host.catalogue import EngineSpec
 
 
 @pytest.mark.parametrize(("said", "told"), [([], ""), (["making it"], "workers that run already see this once")])

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.tunesmith.commands import run
 from tests.unit.tuner.test_bundle import MANIFEST, REPORT
-from tuner import bundle
+from tuner.results import bundle
 from tunesmith.cli.local import Published, published, told
 
 HERE = {"device_key": "x86_64/acme/avx2/t2", "threads": 2, "same_device": True}

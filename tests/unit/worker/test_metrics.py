@@ -12,7 +12,8 @@ import prometheus_client
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from domain import errors, logs
+from domain import errors
+from process import logs
 from worker import metrics, observing
 from worker.settings import WorkerSettings
 

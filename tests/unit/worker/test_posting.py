@@ -14,8 +14,8 @@ import pytest
 from domain import errors
 from domain.destinations import Address, AllowedHosts
 from tests.support.worker.receivers import dripping, receiving
-from worker import posting
-from worker.posting import Poster, Unreachable
+from worker import http_client
+from worker.http_client import Poster, Unreachable
 
 CERTIFICATE = Path(__file__).with_name("hooks_example.pem")
 LOCAL = AllowedHosts.parse("127.0.0.1")
@@ -87,7 +87,7 @@ def test_the_address_that_was_checked_is_the_one_that_is_called(monkeypatch: pyt
 
 
 def test_names_are_looked_up() -> None:
-    assert ip_address("127.0.0.1") in posting.look_up("localhost", 80)
+    assert ip_address("127.0.0.1") in http_client.look_up("localhost", 80)
     with pytest.raises(Unreachable, match="does not resolve"):
         Poster(allowed=AllowedHosts()).post("http://nothing.invalid/", b"", HEADERS)
 

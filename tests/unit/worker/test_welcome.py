@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
+from serve import supervisor
 from tests.support.api.factories import TOKEN, make_service
 from tests.support.api.live import serving
-from worker import supervisor
 
 
 @pytest.mark.parametrize("settings", [{}, {"open": True}])

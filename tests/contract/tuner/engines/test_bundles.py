@@ -11,8 +11,9 @@ import pytest
 from domain.models import TensorSpec
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin, home
-from tuner import bundle, catalogue, environments, manifest
-from tuner.session import EngineSession
+from tuner.host import catalogue, environments
+from tuner.host.session import EngineSession
+from tuner.results import bundle, manifest
 
 pytestmark = pytest.mark.engine
 

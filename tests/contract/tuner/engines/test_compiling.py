@@ -9,7 +9,7 @@ import pytest
 from tests.support import models
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import Twin
-from tuner.session import EngineSession
+from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
 

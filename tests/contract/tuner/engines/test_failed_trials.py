@@ -14,8 +14,8 @@ from domain.jobs import Tuner
 from tests.contract.tuner.engines.test_native_records import in_plain_tvm
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import start
-from tuner.catalogue import ROOT
-from tuner.session import EngineSession
+from tuner.host.catalogue import ROOT
+from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
 

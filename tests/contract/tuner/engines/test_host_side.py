@@ -13,10 +13,11 @@ from domain.artifacts import Variant
 from domain.models import TensorSpec
 from tests.support import models
 from tests.support.tuner.engines.fixtures import Twin, home
-from tuner import benchmark, bundle, catalogue, environments, timing, verification
-from tuner.bundle import Manifest
-from tuner.inspection import Inspector
-from tuner.session import EngineSession
+from tuner.host import catalogue, environments
+from tuner.host.inspection import Inspector
+from tuner.host.session import EngineSession
+from tuner.results import benchmark, bundle, timing, verification
+from tuner.results.bundle import Manifest
 
 pytestmark = pytest.mark.engine
 

@@ -22,10 +22,10 @@ from storage.record_pages import RecordFilter
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import home
 from tests.unit.tuner.native.test_formats import ANSOR, AUTOTVM, LINES
-from tuner import catalogue, environments
+from tuner.host import catalogue, environments
+from tuner.host.session import EngineSession
 from tuner.native import ansor, autotvm, metaschedule
 from tuner.native.importing import Origin
-from tuner.session import EngineSession
 
 pytestmark = pytest.mark.engine
 

@@ -12,7 +12,7 @@ from tests.support import models
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import Twin, start
 from tuner.engines.protocol import plugins
-from tuner.session import EngineSession
+from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
 

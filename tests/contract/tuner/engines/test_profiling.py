@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.tuner.engines.fixtures import Twin
-from tuner.session import EngineSession
+from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
 

@@ -11,7 +11,7 @@ from domain import errors
 from tests.support.rpc.boards import Rack, rack
 from tests.support.rpc.rounds import content, fresh, lose_one
 from tests.support.tuner.engines.fixtures import Twin, home
-from tuner import catalogue, environments
+from tuner.host import catalogue, environments
 
 pytestmark = pytest.mark.engine
 

@@ -15,7 +15,7 @@ from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.asking import MEASURE, Trials, tune
 from tests.support.tuner.engines.fixtures import Twin, start
 from tests.support.tuner.engines.relax import networks
-from tuner.session import EngineSession
+from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
 

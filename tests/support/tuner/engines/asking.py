@@ -12,8 +12,8 @@ import pytest
 
 from domain import errors
 from tests.support.tuner.engines.fixtures import home
-from tuner import catalogue, environments
-from tuner.session import EngineSession
+from tuner.host import catalogue, environments
+from tuner.host.session import EngineSession
 
 MEASURE = {"number": 1, "repeat": 1, "min_repeat_ms": 1, "timeout": 20.0, "n_parallel": 2}
 

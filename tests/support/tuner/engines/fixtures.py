@@ -12,8 +12,8 @@ import pytest
 
 from domain.artifacts import Report, Variant
 from tests.support import models
-from tuner import catalogue, environments
-from tuner.session import EngineSession
+from tuner.host import catalogue, environments
+from tuner.host.session import EngineSession
 
 Call = Callable[..., dict[str, Any]]
 NOTHING_TUNED = Report(

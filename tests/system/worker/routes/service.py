@@ -27,11 +27,12 @@ from storage.blobs import LocalBlobStore
 from storage.database import Database, migrate
 from tests.support.api.factories import AUTHORIZED, TOKEN, FakePublisher
 from tests.support.worker.fixtures import OneJob
-from tuner import catalogue, environments, operators
-from tuner.extraction import InstalledPlanner
-from tuner.inspection import Inspector
-from tuner.session import EngineSession
-from tuner.settings import TunerSettings
+from tuner.host import catalogue, environments
+from tuner.host.extraction import InstalledPlanner
+from tuner.host.inspection import Inspector
+from tuner.host.session import EngineSession
+from tuner.host.settings import TunerSettings
+from tuner.search import operators
 from worker import clock
 from worker.engines import Heard, InstalledEngines, Surroundings
 from worker.settings import WorkerSettings

@@ -13,8 +13,8 @@ from tests.support import models
 from tests.support.rpc.boards import KEY, Rack, rack
 from tests.support.tuner.engines.relax import networks
 from tests.system.worker.routes.service import Service
-from tuner import catalogue, environments
-from tuner.session import EngineSession
+from tuner.host import catalogue, environments
+from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
 

@@ -27,14 +27,16 @@ from tests.support.models import _floats, _node
 from tests.support.rpc.boards import KEY, rack
 from tests.support.worker.fixtures import OneJob
 from tests.system.worker.routes.service import Service
-from tuner import catalogue, devicelock, environments, racing
-from tuner.session import EngineSession
-from tuner.settings import TunerSettings
+from tuner.host import catalogue, devicelock, environments
+from tuner.host.session import EngineSession
+from tuner.host.settings import TunerSettings
+from tuner.search import racing
 from worker import clock
 from worker.engines import InstalledEngines
-from worker.pipeline import builds, helping
+from worker.pipeline import builds
 from worker.pipeline.builds import Build
-from worker.pipeline.work import Work
+from worker.pipeline.context import Work
+from worker.pipeline.search import helping
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 

@@ -14,7 +14,7 @@ from tests.support import models
 from tests.support.tuner.engines.relax import networks
 from tests.support.worker.fixtures import Killed
 from tests.system.worker.routes.service import Service, kill, serving
-from tuner.session import EngineSession
+from tuner.host.session import EngineSession
 from tunesmith.cli import local
 
 pytestmark = pytest.mark.engine

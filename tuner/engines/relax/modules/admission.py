@@ -13,7 +13,7 @@ from typing import Any
 from tuner.engines.protocol.serving import EngineFailure
 
 MOST_BYTES = 16 * 1024**2
-"""``api.keeping`` has the same limit."""
+"""``api.models.uploading`` has the same limit."""
 _MOST_NODES = 400_000
 HINT = (
     "Save one unscheduled tensor function with tvm.ir.save_json of TVM 0.27; docs/how-to/irmodules.md says what it may "

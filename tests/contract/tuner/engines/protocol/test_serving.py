@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from tuner.catalogue import ROOT
+from tuner.host.catalogue import ROOT
 
 SESSION = Path(__file__).parents[4] / "unit/tuner/engines/protocol/transcripts/session.txt"
 

@@ -11,7 +11,7 @@ import pytest
 
 from domain import errors
 from tests.support.tuner.engines.fixtures import start
-from tuner.session import EngineSession
+from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
 

@@ -15,10 +15,10 @@ from domain import errors
 from domain.models import ModelFormat, TensorSpec
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import home, start
-from tuner import catalogue, environments
-from tuner.inspection import Inspector
-from tuner.session import EngineSession
-from tuner.settings import TunerSettings
+from tuner.host import catalogue, environments
+from tuner.host.inspection import Inspector
+from tuner.host.session import EngineSession
+from tuner.host.settings import TunerSettings
 
 pytestmark = pytest.mark.engine
 

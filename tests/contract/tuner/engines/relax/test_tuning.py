@@ -13,8 +13,8 @@ from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.asking import Trials, tune
 from tests.support.tuner.engines.fixtures import Twin
 from tests.support.tuner.engines.relax import networks
-from tuner.catalogue import ROOT
-from tuner.session import EngineSession
+from tuner.host.catalogue import ROOT
+from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
 

@@ -16,7 +16,7 @@ from tests.support import models
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.asking import Trials
 from tests.support.tuner.engines.fixtures import start
-from tuner.session import EngineSession
+from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
 

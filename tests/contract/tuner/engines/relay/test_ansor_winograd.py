@@ -9,7 +9,7 @@ import pytest
 from tests.contract.tuner.engines.relay.test_searching import inside
 from tests.support import models
 from tests.support.tuner.engines import asking
-from tuner.session import EngineSession
+from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
 

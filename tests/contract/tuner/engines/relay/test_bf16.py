@@ -10,13 +10,13 @@ import pytest
 
 from tests.contract.tuner.engines.relay.test_searching import inside_all
 from tests.support.tuner.engines import asking
-from tuner import hostinfo
-from tuner.session import EngineSession
+from tuner.host import hardware
+from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
 
 has_instructions = pytest.mark.skipif(
-    "avx512bf16" not in hostinfo.device().key, reason="this processor has no AVX512-BF16"
+    "avx512bf16" not in hardware.device().key, reason="this processor has no AVX512-BF16"
 )
 OPERATORS = """
 import numpy as np

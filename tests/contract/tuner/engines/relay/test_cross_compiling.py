@@ -12,8 +12,8 @@ import pytest
 from tests.contract.tuner.engines.relay import bare_runtime
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import home
-from tuner import catalogue, environments
-from tuner.session import EngineSession
+from tuner.host import catalogue, environments
+from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
 

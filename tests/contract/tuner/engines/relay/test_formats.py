@@ -12,7 +12,7 @@ import pytest
 from domain import errors
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import home, start
-from tuner.session import EngineSession
+from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.tuner.engines import asking
-from tuner.session import EngineSession
+from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
 

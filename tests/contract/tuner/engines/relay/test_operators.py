@@ -10,7 +10,7 @@ import pytest
 
 from tests.support import models
 from tests.support.tuner.engines import asking
-from tuner.session import EngineSession
+from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
 

@@ -14,9 +14,9 @@ from tests.contract.tuner.engines.test_plugins import EXAMPLE, agrees_with_numpy
 from tests.support import models
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import home, start
-from tuner import catalogue, environments
 from tuner.engines.protocol import plugins
-from tuner.session import EngineSession
+from tuner.host import catalogue, environments
+from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
 

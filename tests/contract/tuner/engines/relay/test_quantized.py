@@ -10,13 +10,13 @@ import pytest
 
 from tests.support import models
 from tests.support.tuner.engines import asking
-from tuner import hostinfo
-from tuner.session import EngineSession
+from tuner.host import hardware
+from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
 
 has_instructions = pytest.mark.skipif(
-    "avx512vnni" not in hostinfo.device().key, reason="this processor has no AVX512-VNNI"
+    "avx512vnni" not in hardware.device().key, reason="this processor has no AVX512-VNNI"
 )
 SERVER = "llvm -mcpu=cascadelake"
 """Has VNNI, whatever this machine has."""

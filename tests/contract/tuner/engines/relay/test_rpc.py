@@ -19,8 +19,8 @@ from tests.support.rpc.rounds import LASTING, MEASURE, fresh, tune
 from tests.support.servers.processes import free_port
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import home, start
-from tuner import catalogue, environments
-from tuner.session import EngineSession
+from tuner.host import catalogue, environments
+from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
 

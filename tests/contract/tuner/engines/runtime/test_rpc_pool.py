@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.rpc.scripted_sessions import GOOD, OTHER_RELEASE, WRONG_ANSWER, WRONG_DEVICE
-from tuner.catalogue import ROOT
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.runtime import processes
 from tuner.engines.runtime.rpc_pool import Answer, Call, Fleet
 from tuner.engines.runtime.trials import Runner
+from tuner.host.catalogue import ROOT
 
 _REQUEST = 4
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tuner.catalogue import ROOT
 from tuner.engines.relax.modules import admission
+from tuner.host.catalogue import ROOT
 
 
 def test_the_list_of_intrinsics_is_whole() -> None:

@@ -1,0 +1,1 @@
+"""Workers, devices, targets and engines."""

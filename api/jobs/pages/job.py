@@ -1,0 +1,226 @@
+"""The page of one job, what its plots are drawn from, and what may be done with it."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
+from sqlalchemy.orm import Session
+
+from api import auth, schemas
+from api.artifacts import routes as published
+from api.dashboard import rendering
+from api.jobs import output_routes, routes
+from api.jobs.pages import convergence
+from api.jobs.pages.convergence import Convergence, Plot
+from api.jobs.pages.job_tables import StageLine, TaskLine, TimingRow, stage_lines, task_lines, timing_rows
+from api.response_cache import Recent
+from api.services import Services, ServicesDep
+from api.webhooks import routes as hooks
+from domain import errors
+from domain.artifacts import Artifact
+from domain.blobs import BlobStore
+from domain.jobs import EventKind, Job, JobEvent
+from domain.tokens import Principal, Scope
+from domain.webhooks import Delivery
+from storage import artifacts, owners, webhooks
+from tuner.results import bundle
+
+router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False)
+
+_LOG_LINES = 60
+_SEE_OTHER = 303
+_NOT_KEPT = {"Cache-Control": "no-store"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobView:
+    job: schemas.JobDetail
+    stages: list[StageLine]
+    tasks: list[TaskLine]
+    notes: list[str]
+    found: Convergence
+    plot: Plot
+    artifact: Artifact | None
+    comparison: list[TimingRow]
+    files: list[BundledFile]
+    webhook: str | None
+    """Whom the job tells of its end."""
+    deliveries: list[Delivery]
+    log: str
+    last_event: int
+    """Covered by all of the page: a watcher goes on behind it."""
+    may_change: bool
+
+
+def _recent(request: Request) -> Recent[Convergence]:
+    recent: Recent[Convergence] = request.app.state.recent_curves
+    return recent
+
+
+RecentDep = Annotated[Recent[Convergence], Depends(_recent)]
+
+
+@router.get("")
+def page(request: Request, services: ServicesDep, principal: auth.Reader, recent: RecentDep, job_id: str) -> Response:
+    """For htmx and our own script the parts alone that change while a job runs."""
+
+    def rendered(template: str) -> str:
+        return rendering.text(request, template, view=look(services, principal, recent, job_id))
+
+    if not rendering.is_fragment(request):
+        return HTMLResponse(rendered("job.html"), headers=_NOT_KEPT)
+    # Once for all who look at the same moment.
+    parts: Recent[str] = request.app.state.recent_parts
+    key = (job_id, routes.glance(services, principal, job_id), Scope.SUBMIT in principal.scopes)
+    return HTMLResponse(parts.get(key, lambda: rendered("job_live.html")), headers=_NOT_KEPT)
+
+
+@router.get("/curve.json")
+def curve(services: ServicesDep, principal: auth.Reader, recent: RecentDep, job_id: str) -> JSONResponse:
+    """Points of the plots so far."""
+    with services.database.reading() as session:
+        found = _curve(recent, session, owners.job(session, job_id, principal))
+    return JSONResponse(convergence.as_json(found), headers=_NOT_KEPT)
+
+
+def _curve(recent: Recent[Convergence], session: Session, job: Job) -> Convergence:
+    return recent.get((job.id, job.state, job.stage), partial(convergence.read, session, job))
+
+
+@router.post("/cancel")
+def cancel(services: ServicesDep, principal: auth.Submitter, job_id: str) -> RedirectResponse:
+    routes.cancel(services, principal, job_id)
+    return RedirectResponse(f"/jobs/{job_id}", status_code=_SEE_OTHER)
+
+
+@router.post("/retry")
+def retry(services: ServicesDep, principal: auth.Submitter, job_id: str) -> RedirectResponse:
+    """Leads to the new job."""
+    made = routes.retry(services, principal, job_id)
+    return RedirectResponse(f"/jobs/{made.id}", status_code=_SEE_OTHER)
+
+
+@router.post("/resend")
+def resend(services: ServicesDep, principal: auth.Submitter, job_id: str) -> RedirectResponse:
+    hooks.resend(services, principal, job_id)
+    return RedirectResponse(f"/jobs/{job_id}", status_code=_SEE_OTHER)
+
+
+@router.post("/delete-bundle")
+def delete_bundle(services: ServicesDep, principal: auth.Submitter, job_id: str) -> RedirectResponse:
+    """Also of a job whose bundle somebody has deleted meanwhile. Raises ArtifactNotFound where it published none."""
+    job = routes.one(services, principal, job_id)
+    if job.artifact_id is None:
+        raise errors.ArtifactNotFound(f"job {job.id} has published nothing", hint="Only what was published can go.")
+    published.remove(services, principal, job.artifact_id)
+    return RedirectResponse(f"/jobs/{job.id}#deleted", status_code=_SEE_OTHER)
+
+
+def look(services: Services, principal: Principal, recent: Recent[Convergence], job_id: str) -> JobView:
+    """Raises JobNotFound."""
+    status = routes.status(services, principal, job_id)
+    job = status.detail
+    with services.database.reading() as session:
+        found = _curve(recent, session, owners.job(session, job_id, principal))
+        artifact = artifacts.of_job(session, job_id) if job.artifact_id else None
+        webhook, deliveries = webhooks.of_job(session, job_id), webhooks.deliveries(session, job_id)
+    return JobView(
+        job=job,
+        stages=stage_lines(job, found.events),
+        tasks=task_lines(
+            job.tasks,
+            {task.extracted.position: task.extracted.alternatives for task in found.estimator.tasks},
+            defaults=found.estimator.defaults,
+            best=found.curve.best,
+        ),
+        notes=_notes(found.events, artifact.report.choice if artifact else job.choice),
+        found=found,
+        plot=Plot(found.curve.estimate),
+        artifact=artifact,
+        comparison=timing_rows(artifact.report) if artifact else [],
+        files=contents(services.blobs, artifact.digest) if artifact and not artifact.deleted_at else [],
+        webhook=webhook.url if webhook else None,
+        deliveries=deliveries,
+        log=_log(services, job_id),
+        last_event=min(status.last_event, found.last_event),
+        may_change=Scope.SUBMIT in principal.scopes,
+    )
+
+
+def _notes(told: Sequence[JobEvent], choice: Sequence[str]) -> list[str]:
+    """But for those that a reason for the choice says in full."""
+    notes = [event.data["message"] for event in told if event.kind is EventKind.NOTE]
+    return [note for note in notes if not any(note.rstrip(".") in reason for reason in choice)]
+
+
+def _log(services: Services, job_id: str) -> str:
+    _, content = output_routes.read_log(services, job_id, None)
+    return "\n".join(content.decode(errors="replace").splitlines()[-_LOG_LINES:])
+
+
+_MOST_FILES = 50
+_MOST_MANIFEST_BYTES = 1024 * 1024
+
+_MEANINGS = {
+    bundle.LIBRARY: "the compiled network",
+    bundle.OBJECTS: "object files, to be linked elsewhere",
+    bundle.ARCHIVE: "a static library whose functions register themselves",
+    "mod.json": "the graph, or the virtual machine's code",
+    "mod.params": "the weights",
+    bundle.MANIFEST: "what it is for, and every file's sha256",
+    bundle.EVIDENCE: "benchmark samples, errors, and what was compared",
+    bundle.RECORDS: "the winning records, in the tuner's own form",
+    bundle.README: "how to run it",
+    bundle.EXAMPLE: "a program that does",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BundledFile:
+    name: str
+    size: int
+    """Bytes."""
+    sha256: str | None
+    """As the manifest has it; None of the manifest itself."""
+    meaning: str
+
+
+def contents(blobs: BlobStore, digest: str) -> list[BundledFile]:
+    """Empty when the bytes are gone or no bundle. Reads the tar's headers and the manifest, whatever the size."""
+    try:
+        with blobs.open(digest) as file, tarfile.open(fileobj=file, mode="r:") as archive:
+            members = [member for member in archive if member.isfile()][:_MOST_FILES]
+            digests = _digests(archive, members)
+    except (
+        errors.BlobNotFound,
+        errors.BlobDamaged,
+        errors.BlobStoreUnavailable,
+        tarfile.TarError,
+        OSError,
+        ValueError,
+    ):
+        return []
+    return [
+        BundledFile(
+            name=member.name, size=member.size, sha256=digests.get(member.name), meaning=_MEANINGS.get(member.name, "")
+        )
+        for member in members
+    ]
+
+
+def _digests(archive: tarfile.TarFile, members: list[tarfile.TarInfo]) -> dict[str, str]:
+    manifest = next((member for member in members if member.name == bundle.MANIFEST), None)
+    content = archive.extractfile(manifest) if manifest else None
+    if content is None:
+        return {}
+    with content:
+        told: Any = json.loads(content.read(_MOST_MANIFEST_BYTES))
+    files = told.get("files", {})
+    return {str(name): str(digest) for name, digest in files.items()}

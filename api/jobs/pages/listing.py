@@ -1,0 +1,145 @@
+"""The page of all jobs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import HTMLResponse
+from pydantic import BaseModel, BeforeValidator, Field
+
+from api import auth
+from api.dashboard import rendering
+from api.jobs import placing
+from api.jobs.pages.crowd import Crowd
+from api.jobs.routes import living_workers, parse_label
+from api.services import Services, ServicesDep
+from domain.jobs import Job, JobState
+from domain.tokens import Principal
+from storage import jobs, model_overviews, owners, quotas
+from storage.model_overviews import Gain, ModelName
+
+router = APIRouter(include_in_schema=False)
+
+_PAGE = 50
+_UNCHANGED = 204
+LEAST_PAUSE = 4.0
+"""Seconds after which a browser looks again while something is at work."""
+_IDLE_PAUSE = 20.0
+
+_Given = BeforeValidator(lambda value: value or None)
+"""A field that a form sends empty was not filled in."""
+_Text = Annotated[Annotated[str, Field(max_length=200)] | None, _Given]
+
+
+class Filter(BaseModel):
+    """What the address says after its question mark."""
+
+    text: _Text = None
+    state: Annotated[JobState | None, _Given] = None
+    model: _Text = None
+    label: Annotated[Annotated[str, Field(max_length=500)] | None, _Given] = None
+    group: _Text = None
+    page_token: Annotated[Annotated[str, Field(max_length=500)] | None, _Given] = None
+    seen: _Text = None
+    """What the browser shows already."""
+
+    @property
+    def has_details(self) -> bool:
+        return bool(self.model or self.label or self.group)
+
+    @property
+    def is_set(self) -> bool:
+        return bool(self.text or self.state or self.has_details)
+
+    def address(self, **changes: str | None) -> str:
+        """Of the page with this filter, and ``changes``."""
+        given = self.model_dump(mode="json", exclude={"seen", "page_token"}, exclude_none=True) | changes
+        query = urlencode({name: value for name, value in given.items() if value})
+        return f"/?{query}" if query else "/"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    job: Job
+    model: ModelName
+    gain: Gain | None
+    waits_for: str | None
+
+    @property
+    def share(self) -> float | None:
+        """Of the planned trials, done; None before there is a plan."""
+        planned = self.job.trials_planned
+        return self.job.trials_done / planned if planned else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    lines: list[Line]
+    following: str | None
+    digest: str
+    """Of all that a browser shows of it but ages."""
+
+    @property
+    def is_lively(self) -> bool:
+        return any(not line.job.state.is_final for line in self.lines)
+
+
+@router.get("/")
+def listing(
+    request: Request, services: ServicesDep, principal: auth.Reader, wanted: Annotated[Filter, Query()]
+) -> Response:
+    """The whole page; of it, for htmx, the list alone, and nothing at all when the browser shows it already."""
+    found = find(services, principal, wanted)
+    crowd: Crowd = request.app.state.crowd
+    pause = crowd.came() if wanted.seen else LEAST_PAUSE
+    if wanted.seen == found.digest:
+        return Response(status_code=_UNCHANGED)
+    return _page(request, wanted, found, max(pause, LEAST_PAUSE if found.is_lively else _IDLE_PAUSE))
+
+
+def _page(request: Request, wanted: Filter, found: Listing, pause: float) -> HTMLResponse:
+    template = "jobs_list.html" if rendering.is_fragment(request) else "jobs.html"
+    return rendering.page(request, template, filter=wanted, found=found, states=list(JobState), pause=round(pause))
+
+
+def find(services: Services, principal: Principal, wanted: Filter) -> Listing:
+    """Raises ModelNotFound, InvalidRequest for a label without a value, InvalidPageToken."""
+    with services.database.reading() as session:
+        found, following = jobs.page(
+            session,
+            owner=owners.visible(principal),
+            state=wanted.state,
+            model_digest=owners.model(session, wanted.model, principal).digest if wanted.model else None,
+            label=parse_label(wanted.label) if wanted.label else None,
+            group=wanted.group,
+            text=wanted.text,
+            limit=_PAGE,
+            page_token=wanted.page_token,
+        )
+        names = model_overviews.model_names(session, [job.request.model_digest for job in found])
+        gains = model_overviews.gains(session, [job.artifact_id for job in found if job.artifact_id])
+        living = living_workers(services, session)
+        held = quotas.held(session, [job.id for job in found])
+    lines = [
+        Line(
+            job=job,
+            model=names[job.request.model_digest],
+            gain=gains.get(job.artifact_id or ""),
+            waits_for=placing.waits_for(job, living, held),
+        )
+        for job in found
+    ]
+    return Listing(lines=lines, following=following, digest=_digest(lines, following))
+
+
+def _digest(lines: Sequence[Line], following: str | None) -> str:
+    shown = [
+        (line.job.id, line.job.state, line.job.stage, line.job.trials_done, line.job.trials_planned, line.waits_for)
+        for line in lines
+    ]
+    return hashlib.sha256(repr((shown, following)).encode()).hexdigest()[:16]

@@ -1,0 +1,471 @@
+"""The form for a new job: model and options, then the plan of what it would do, then the queue."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+from urllib.parse import parse_qsl
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from pydantic import ValidationError
+
+from api import schemas
+from api.auth import Reader, Submitter
+from api.dashboard import rendering
+from api.dashboard.formats import number
+from api.fleet import routes as fleet
+from api.jobs import drafts
+from api.jobs import routes as jobs
+from api.jobs.drafts import JobDraft
+from api.jobs.pages import form_fields, open_dimensions
+from api.jobs.pages.open_dimensions import OpenDimension
+from api.models import routes as models
+from api.services import Services, ServicesDep
+from domain import errors
+from domain.jobs import AccuracyGate, BundleFormat, MeasureOptions, RpcOptions, RunnerKind, TunerOptions
+from domain.targets import GPU_ARCHITECTURES, NATIVE
+from domain.tokens import Principal, Scope
+
+router = APIRouter(include_in_schema=False)
+
+_MODELS_OFFERED = 100
+
+
+@dataclass(kw_only=True)
+class Filled:
+    """The form as it is shown: what is in it, and what is wrong with that."""
+
+    values: dict[str, str]
+    model: schemas.Model | None
+    dimensions: list[OpenDimension]
+    faults: list[Fault] = field(default_factory=list)
+    status: int = 200
+
+    def value(self, name: str) -> str:
+        return self.values.get(name, "")
+
+    def faults_of(self, name: str) -> list[Fault]:
+        return [fault for fault in self.faults if fault.field == name]
+
+    def anchor(self, name: str) -> str:
+        """Id of the element where the fault of a field is told."""
+        places = [dimension.field for dimension in self.dimensions]
+        return f"dimension-{places.index(name)}" if name in places else f"field-{name}"
+
+    def blame(self, error: errors.TunesmithError) -> None:
+        self.faults.append(fault_of(error, self.values, self.dimensions))
+        self.status = error.status
+
+    @property
+    def is_advanced(self) -> bool:
+        """Whether something that is folded away must be seen."""
+        names = {one.name for one in form_fields.ADVANCED}
+        return any(self.value(name) for name in names) or any(fault.field in names for fault in self.faults)
+
+
+@router.get("/jobs/new")
+def elsewhere(request: Request) -> RedirectResponse:
+    query = f"?{request.url.query}" if request.url.query else ""
+    return RedirectResponse(f"/new{query}", status_code=307)
+
+
+@router.get("/new")
+def form(request: Request, services: ServicesDep, principal: Reader) -> HTMLResponse:
+    """Filled in with what the query names; ``like`` is a job whose request is filled in first."""
+    given = {name: value for name, value in request.query_params.items() if value}
+    return _page(request, services, principal, _begun(services, principal, given))
+
+
+@router.post("/new/plan")
+def plan(request: Request, services: ServicesDep, principal: Submitter, submitted: SubmittedDep) -> HTMLResponse:
+    filled = _filled(services, principal, submitted)
+    draft = _draft(filled)
+    return _planned(request, services, principal, filled, draft)
+
+
+@router.post("/new")
+def queue(request: Request, services: ServicesDep, principal: Submitter, submitted: SubmittedDep) -> Response:
+    """Of a request that is not the one whose plan was seen, the plan is shown first."""
+    filled = _filled(services, principal, submitted)
+    draft = _draft(filled)
+    if draft is None or submitted.get("planned") != fingerprint(draft):
+        return _planned(request, services, principal, filled, draft, changed=draft is not None)
+    try:
+        job = jobs.create(services, principal, draft, submitted.get("key") or None)
+    except errors.TunesmithError as error:
+        filled.blame(error)
+        return _page(request, services, principal, filled)
+    return RedirectResponse(f"/jobs/{job.id}", status_code=303)
+
+
+def _begun(services: Services, principal: Principal, given: dict[str, str]) -> Filled:
+    like: schemas.Job | None = None
+    faults: list[errors.TunesmithError] = []
+    if "like" in given:
+        try:
+            like = jobs.one(services, principal, given["like"])
+        except errors.JobNotFound as error:
+            faults.append(error)
+    filled = _filled(services, principal, {"model": like.model} | given if like else given)
+    usual = {dimension.field: dimension.usual for dimension in filled.dimensions}
+    usual_priority = services.settings.default_priority
+    asked = values_of(like, filled.dimensions, usual_priority=usual_priority) if like else {}
+    filled.values = {**FILLED_IN, **usual, **asked, **filled.values}
+    for missing in faults:
+        filled.blame(missing)
+    return filled
+
+
+def _filled(services: Services, principal: Principal, values: dict[str, str]) -> Filled:
+    model, missing = None, None
+    if values.get("model"):
+        try:
+            model = models.one(services, principal, values["model"])
+        except errors.ModelNotFound as error:
+            missing = error
+    dimensions = open_dimensions.find(model.inputs) if model else []
+    filled = Filled(values=dict(values), model=model, dimensions=dimensions)
+    if model:
+        filled.values["model"] = model.id
+    if missing:
+        filled.blame(missing)
+    return filled
+
+
+def _draft(filled: Filled) -> JobDraft | None:
+    """None, with the faults told, of what is no request yet."""
+    if filled.model is None:
+        if not filled.faults:
+            filled.blame(errors.ModelNotFound("no model is chosen", hint="Choose one, or upload one."))
+        return None
+    try:
+        return draft(filled.values, filled.model, filled.dimensions)
+    except FaultyForm as error:
+        filled.faults += error.faults
+        filled.status = errors.InvalidRequest.status
+        return None
+
+
+def _planned(
+    request: Request,
+    services: Services,
+    principal: Principal,
+    filled: Filled,
+    draft: JobDraft | None,
+    *,
+    changed: bool = False,
+) -> HTMLResponse:
+    made, unavailable = None, None
+    if draft is not None:
+        try:
+            made = jobs.plan(services, principal, draft)
+        except (errors.Unavailable, errors.EngineError) as error:
+            unavailable = error
+        except errors.TunesmithError as error:
+            filled.blame(error)
+            draft = None
+    ticket = {"planned": fingerprint(draft), "key": secrets.token_urlsafe(16)} if draft else None
+    return _page(
+        request, services, principal, filled, plan=made, unavailable=unavailable, ticket=ticket, changed=changed
+    )
+
+
+def _page(
+    request: Request,
+    services: Services,
+    principal: Principal,
+    filled: Filled,
+    *,
+    plan: schemas.Plan | None = None,
+    unavailable: errors.TunesmithError | None = None,
+    ticket: dict[str, str] | None = None,
+    changed: bool = False,
+) -> HTMLResponse:
+    """``ticket``: what a request that may be queued is known by; None of one that may not."""
+    offered = models.listing(services, principal, limit=_MODELS_OFFERED).models
+    if filled.model and all(model.id != filled.model.id for model in offered):
+        offered.insert(0, filled.model)
+    return rendering.page(
+        request,
+        "new_job.html",
+        status=filled.status,
+        form=filled,
+        offered=offered,
+        targets=_targets(services, principal, filled),
+        fields=form_fields,
+        other_target=OTHER_TARGET,
+        may_submit=Scope.SUBMIT in principal.scopes,
+        most_bytes=services.settings.max_model_bytes,
+        plan=plan,
+        minutes=_minutes(plan),
+        unavailable=unavailable,
+        ticket=ticket,
+        changed=changed,
+    )
+
+
+def _targets(services: Services, principal: Principal, filled: Filled) -> dict[str, Any]:
+    """What the fleet offers; a target of somebody's own is written beside it."""
+    living = [worker for worker in fleet.list_workers(services, principal).workers if worker.alive]
+    gpus = [gpu for worker in living for gpu in worker.accelerators]
+    known = [*fleet.list_targets(services, principal).targets, *sorted(filter(None, map(_cuda_target, gpus)))]
+    chosen = filled.value("target")
+    if chosen and chosen not in (*known, OTHER_TARGET):
+        filled.values |= {"target": OTHER_TARGET, "target_text": chosen}
+    devices = [gpu.name for gpu in gpus] + [worker.device for worker in living if not worker.accelerators]
+    return {"known": list(dict.fromkeys(known)), "devices": sorted(set(devices)), "workers": len(living)}
+
+
+def _cuda_target(gpu: schemas.Accelerator) -> str | None:
+    """None of a GPU whose compute capability only its driver tells; keys end in it."""
+    architecture = gpu.key.rpartition("/")[2]
+    return f"cuda -arch={architecture}" if architecture in GPU_ARCHITECTURES else None
+
+
+def _minutes(plan: schemas.Plan | None) -> tuple[float, float] | None:
+    """The least and the most that any of the tuners would take."""
+    found = [tuner.minutes for engine in plan.engines for tuner in engine.tuners] if plan else []
+    return (min(found), max(found)) if found else None
+
+
+_MOST_FIELDS = 1000
+
+
+async def _fields(request: Request) -> dict[str, str]:
+    body = await request.body()
+    try:
+        pairs = parse_qsl(body.decode(), keep_blank_values=True, strict_parsing=bool(body), max_num_fields=_MOST_FIELDS)
+        fields = dict(pairs)
+        drafts.check_text(fields)
+    except ValueError:
+        raise errors.InvalidRequest("the body is not that of a form, or its text holds NUL characters") from None
+    return fields
+
+
+SubmittedDep = Annotated[dict[str, str], Depends(_fields)]
+"""By name, of several of one name the last. Raises InvalidRequest."""
+
+
+OTHER_TARGET = "other"
+FILLED_IN = {"target": NATIVE, "tuner": "auto", "precision": "f32", "budget": "600"}
+"""What the form begins with."""
+
+_FIELD_OF: dict[type[errors.TunesmithError], str] = {
+    errors.ModelNotFound: "model",
+    errors.InvalidModel: "model",
+    errors.UnsupportedOperators: "model",
+    errors.UnknownTarget: "target",
+    errors.UnsupportedTarget: "target",
+    errors.UnknownTuner: "tuner",
+    errors.UnknownPrecision: "precision",
+    errors.UnknownRunner: "runner",
+    errors.InvalidBudget: "budget",
+}
+
+_PLAINER = {
+    "int_parsing": "this is no whole number",
+    "int_from_float": "this is no whole number",
+    "int_type": "this is no whole number",
+    "float_parsing": "this is no number",
+    "float_type": "this is no number",
+}
+"""In place of what pydantic says of these kinds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    field: str | None
+    """None of what no single field is to blame for."""
+    code: str
+    message: str
+    hint: str | None = None
+
+    @property
+    def sentence(self) -> str:
+        return self.message[:1].upper() + self.message[1:]
+
+
+class FaultyForm(Exception):
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        super().__init__("; ".join(fault.message for fault in faults))
+        self.faults = list(faults)
+
+
+def draft(values: Mapping[str, str], model: schemas.Model, dimensions: Sequence[OpenDimension]) -> JobDraft:
+    """Raises FaultyForm."""
+    document, faults = _document(values, model, dimensions)
+    try:
+        made = drafts.ADAPTER.validate_python(document)
+    except ValidationError as error:
+        faults += [_fault(entry, dimensions) for entry in error.errors()]
+    if faults:
+        raise FaultyForm(faults)
+    return made
+
+
+def fingerprint(request: JobDraft) -> str:
+    """By which a request is known to be the one that a plan was made for."""
+    return hashlib.sha256(json.dumps(drafts.whole(request), sort_keys=True).encode()).hexdigest()
+
+
+def fault_of(error: errors.TunesmithError, values: Mapping[str, str], dimensions: Sequence[OpenDimension]) -> Fault:
+    """The error beside the field that it speaks of, as far as that can be told."""
+    field = next((name for kind, name in _FIELD_OF.items() if isinstance(error, kind)), None)
+    hint = error.hint
+    if isinstance(error, errors.ShapeRequired | errors.ShapeMismatch):
+        field = _dimension_of(error, values, dimensions)
+        hint = "Give every open dimension a size." if isinstance(error, errors.ShapeRequired) else hint
+    elif isinstance(error, errors.InvalidOption):
+        field = _option_of(error)
+    return Fault(field=field, code=error.code, message=error.message, hint=hint)
+
+
+def values_of(job: schemas.Job, dimensions: Sequence[OpenDimension], *, usual_priority: int) -> dict[str, str]:
+    """What to fill in for the same request again; what it left at its default stays empty."""
+    asked = {
+        "model": job.model,
+        "target": job.target,
+        "tuner": job.tuner.value,
+        "precision": job.precision.value,
+        "threads": _text(job.threads),
+        "runner": _changed(job.runner, RunnerKind.LOCAL),
+        "device": _text(job.device),
+        "bundle_format": _changed(job.bundle_format, BundleFormat.SHARED),
+        "priority": _changed(_text(job.priority), _text(usual_priority)),
+        "group": _text(job.group),
+        "labels": "\n".join(f"{name}={value}" for name, value in job.labels.items()),
+        **_budget_of(job.budget),
+        **_differing("measure", job.measure, MeasureOptions()),
+        **_differing("tuner_options", job.tuner_options, TunerOptions()),
+        **_differing("accuracy", job.accuracy.model_dump(), AccuracyGate()),
+        **open_dimensions.values(dimensions, job.input_shapes),
+    }
+    if job.rpc is not None:
+        asked |= {"rpc.tracker": job.rpc.tracker, "rpc.key": job.rpc.key}
+        asked["rpc.session_timeout"] = _changed(_text(job.rpc.session_timeout), _text(RpcOptions.session_timeout))
+    return {name: value for name, value in asked.items() if value}
+
+
+def _document(
+    values: Mapping[str, str], model: schemas.Model, dimensions: Sequence[OpenDimension]
+) -> tuple[dict[str, Any], list[Fault]]:
+    given = {name: value.strip() for name, value in values.items()}
+    document: dict[str, Any] = {
+        "model": model.id,
+        "target": given.get("target_text", "") if given.get("target") == OTHER_TARGET else given.get("target", NATIVE),
+        "input_shapes": open_dimensions.shapes(model.inputs, dimensions, given),
+    }
+    labels, faults = _labels(given.get("labels", ""))
+    if labels:
+        document["labels"] = labels
+    for name in ("tuner", "precision", *_advanced(given), *_limits(given)):
+        if given.get(name):
+            _put(document, name, _typed(name, given[name]))
+    if given.get("webhook.url") and not given.get("webhook.secret"):
+        hint = "whsec_ and the base64 of 24 to 64 random bytes."
+        message = "a webhook needs a secret of yours"
+        faults.append(Fault(field="webhook.secret", code=errors.InvalidRequest.code, message=message, hint=hint))
+    budget = given.get("budget", "")
+    if budget and given.get("runner") != RunnerKind.NONE:
+        document.setdefault("budget", {} if budget == form_fields.CUSTOM else {"seconds": number(budget)})
+    return document, faults
+
+
+def _typed(name: str, text: str) -> str | int | float | bool:
+    """As JSON has it; what is no number stays text, for the API to refuse."""
+    if name in form_fields.SWITCHES:
+        return {"true": True, "false": False}.get(text, text)
+    return number(text) if name in form_fields.NUMBERS else text
+
+
+def _advanced(given: Mapping[str, str]) -> list[str]:
+    runner = given.get("runner") or RunnerKind.LOCAL
+    return [field.name for field in form_fields.ADVANCED if field.kind != "lines" and field.runner in (None, runner)]
+
+
+def _limits(given: Mapping[str, str]) -> list[str]:
+    custom = given.get("budget") == form_fields.CUSTOM
+    return [limit.name for limit in form_fields.BUDGET_LIMITS] if custom else []
+
+
+def _put(document: dict[str, Any], name: str, value: object) -> None:
+    *groups, last = name.split(".")
+    for group in groups:
+        document = document.setdefault(group, {})
+    document[last] = value
+
+
+def _labels(text: str) -> tuple[dict[str, str], list[Fault]]:
+    found: dict[str, str] = {}
+    faults = []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        name, equals, value = line.partition("=")
+        if not (name.strip() and equals and value.strip()):
+            message = f"{line[:80]!r} is no label"
+            faults.append(Fault(field="labels", code=errors.InvalidRequest.code, message=message, hint="NAME=VALUE"))
+        found[name.strip()] = value.strip()
+    return found, faults
+
+
+def _fault(entry: Any, dimensions: Sequence[OpenDimension]) -> Fault:
+    location = [str(part) for part in entry["loc"]]
+    name = ".".join(location[:2])
+    known = {field.name for field in (*form_fields.ADVANCED, *form_fields.BUDGET_LIMITS)}
+    field: str | None = name if name in known else location[0]
+    if location[0] == "input_shapes":
+        place = (location[1], int(location[2])) if len(location) > 2 and location[2].isdigit() else None
+        field = next((dimension.field for dimension in dimensions if place in dimension.places), "input_shapes")
+    message = _PLAINER.get(entry["type"]) or str(entry["msg"])
+    return Fault(field=field, code=errors.InvalidRequest.code, message=f"{_label(field, dimensions)}: {message}")
+
+
+def _label(name: str | None, dimensions: Sequence[OpenDimension]) -> str:
+    labels = {field.name: field.label for field in (*form_fields.ADVANCED, *form_fields.BUDGET_LIMITS)}
+    labels |= {dimension.field: dimension.label for dimension in dimensions}
+    return labels.get(str(name)) or str(name).replace("_", " ").capitalize()
+
+
+def _dimension_of(
+    error: errors.ShapeRequired | errors.ShapeMismatch, values: Mapping[str, str], dimensions: Sequence[OpenDimension]
+) -> str:
+    """The first that is empty, or the first of the input that is wrong."""
+    if isinstance(error, errors.ShapeRequired):
+        blamed = [dimension for dimension in dimensions if not values.get(dimension.field, "").strip()]
+    else:
+        name = error.details.get("input")
+        blamed = [dimension for dimension in dimensions if any(place[0] == name for place in dimension.places)]
+    return blamed[0].field if blamed else "input_shapes"
+
+
+def _option_of(error: errors.InvalidOption) -> str | None:
+    option = error.details.get("option")
+    names = {field.name.rpartition(".")[2]: field.name for field in form_fields.ADVANCED} | {"precision": "precision"}
+    return names.get(str(option))
+
+
+def _budget_of(budget: schemas.Budget) -> dict[str, str]:
+    preset = _text(budget.seconds)
+    if budget.trials is None and preset in {choice.value for choice in form_fields.BUDGETS}:
+        return {"budget": preset}
+    return {"budget": form_fields.CUSTOM, "budget.seconds": preset, "budget.trials": _text(budget.trials)}
+
+
+def _differing(group: str, given: Mapping[str, Any], defaults: object) -> dict[str, str]:
+    return {f"{group}.{name}": _text(value) for name, value in given.items() if value != getattr(defaults, name, None)}
+
+
+def _changed(value: str, default: str) -> str:
+    return "" if value == default else value
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.12g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,297 @@
+"""Creating, listing, reading, canceling and retrying jobs."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from pydantic import AfterValidator, AwareDatetime, Field
+from sqlalchemy.orm import Session
+
+from api import problems, schemas, views
+from api.auth import KeyHeader, Reader, Submitter
+from api.jobs import creating, planning
+from api.jobs.drafts import JobBody
+from api.jobs.requests import job_request
+from api.paging import Listed
+from api.response_cache import Status
+from api.services import Services, ServicesDep
+from domain import errors
+from domain.jobs import Job, JobState, Stage, Tuner
+from domain.tokens import Principal
+from domain.workers import Worker
+from storage import (
+    events,
+    idempotency,
+    job_queries,
+    jobs,
+    models,
+    owners,
+    quotas,
+    records,
+    stages,
+    statements,
+    tuning_tasks,
+    webhooks,
+    workers,
+)
+from storage.job_queries import Glance
+
+logger = logging.getLogger(__name__)
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+
+@router.post(
+    "",
+    operation_id="create_job",
+    status_code=202,
+    response_model=schemas.CreatedJob,
+    responses=problems.responses(404, 413, 422),
+)
+def create(
+    services: ServicesDep, principal: Submitter, draft: JobBody, idempotency_key: KeyHeader = None
+) -> schemas.CreatedJob:
+    """Ask for a model to be tuned; the job waits for a worker."""
+    with services.database.transaction() as session:
+        now = statements.now(session)
+        made = creating.create(session, draft, principal, services.settings, key=idempotency_key, now=now)
+        view = views.created(_view(services, session, made.job, now), made.webhook, shows_secret=made.shows_secret)
+    if made.is_new:
+        _ring(services, made.job)
+    return view
+
+
+@router.post(
+    ":plan", operation_id="plan_job", response_model=schemas.Plan, responses=problems.responses(404, 413, 422, 503)
+)
+def plan(services: ServicesDep, principal: Submitter, draft: JobBody) -> schemas.Plan:
+    """What a job for this request would do and cost, told by the engines of this server; queues nothing.
+
+    The first plan of a model takes as long as importing it and finding its tasks, which the job then need not do again.
+    """
+    creating.asked_for(draft, services.settings)
+    with services.database.reading() as session:
+        whole, model = creating.complete(session, draft, principal)
+    return planning.make(services, job_request(whole, model, services.settings), model)
+
+
+@router.get("", operation_id="list_jobs", response_model=schemas.JobPage, responses=problems.responses(404))
+def listing(services: ServicesDep, principal: Reader, wanted: Annotated[JobQuery, Query()]) -> schemas.JobPage:
+    """The jobs, newest first."""
+    with services.database.reading() as session:
+        found, following = jobs.page(
+            session,
+            owner=owners.whose(principal, wanted.owner),
+            state=wanted.state,
+            model_digest=owners.model(session, wanted.model, principal).digest if wanted.model else None,
+            label=parse_label(wanted.label) if wanted.label else None,
+            text=wanted.text,
+            group=wanted.group,
+            target=" ".join(wanted.target.split()) if wanted.target else None,
+            tuner=wanted.tuner,
+            created_after=wanted.created_after,
+            created_before=wanted.created_before,
+            limit=wanted.limit,
+            page_token=wanted.page_token,
+        )
+        of = {digest: models.get(session, digest) for digest in {job.request.model_digest for job in found}}
+        now = statements.now(session)
+        living = living_workers(services, session)
+        held = quotas.held(session, [job.id for job in found])
+    return schemas.JobPage(
+        jobs=[views.job(job, of[job.request.model_digest], now=now, living=living, held=held) for job in found],
+        next_page_token=following,
+    )
+
+
+@router.get(
+    "/{job_id}",
+    operation_id="get_job",
+    # What it answers is rendered once for all who ask at the same time.
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The job.",
+            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/JobDetail"}}},
+            "model": schemas.JobDetail,
+        },
+        **problems.responses(404),
+    },
+)
+def answer(services: ServicesDep, principal: Reader, job_id: str) -> Response:
+    """One job: its state and stage, and within a second its tuning tasks, times and failures so far."""
+    return Response(status(services, principal, job_id).body, media_type="application/json")
+
+
+def one(services: Services, principal: Principal, job_id: str) -> schemas.JobDetail:
+    """What ``GET /v1/jobs/{job_id}`` answers. Raises JobNotFound."""
+    return status(services, principal, job_id).detail
+
+
+def glance(services: Services, principal: Principal, job_id: str) -> Glance:
+    """Raises JobNotFound, also of a job that is another owner's."""
+    with services.database.reading() as session:
+        found = job_queries.glance(session, job_id)
+    if not principal.sees_all and found.owner != principal.owner:
+        raise errors.JobNotFound(f"there is no job {job_id[:80]!r}")
+    return found
+
+
+def status(services: Services, principal: Principal, job_id: str) -> Status:
+    seen = glance(services, principal, job_id)
+    read = partial(_read_status, services, job_id)
+    # What a queued job waits for depends on the workers, not on the job.
+    return read() if seen.state is JobState.QUEUED else services.statuses.get((job_id, seen), read)
+
+
+def _read_status(services: Services, job_id: str) -> Status:
+    with services.database.reading() as session:
+        return Status(_detail(services, session, job_id), last_event=events.newest(session, job_id))
+
+
+def _detail(services: Services, session: Session, job_id: str) -> schemas.JobDetail:
+    base = _view(services, session, jobs.get(session, job_id), statements.now(session))
+    finished = stages.timeline(session, job_id)
+    tasks = tuning_tasks.of_job(session, job_id)
+    failures = records.failures_of_job(session, job_id)
+    outcomes = {stage.stage: stage.outcome for stage in finished}
+    return schemas.JobDetail(
+        **base.model_dump(),
+        planned=views.planned(outcomes.get(Stage.PLAN)),
+        choice=[
+            text
+            for stage in (Stage.IMPORT, Stage.BASELINE, Stage.PLAN)
+            for text in outcomes.get(stage, {}).get("choice", [])
+        ],
+        timeline=[
+            schemas.StageTime(
+                stage=stage.stage,
+                attempt=stage.attempt,
+                seconds=stage.seconds,
+                started_at=stage.started_at,
+                finished_at=stage.finished_at,
+            )
+            for stage in finished
+        ],
+        tasks=[views.task(task) for task in tasks],
+        failures={error.value: count for error, count in failures.items()},
+    )
+
+
+@router.post(
+    "/{job_id}:cancel",
+    operation_id="cancel_job",
+    status_code=202,
+    response_model=schemas.Job,
+    responses=problems.responses(404, 409),
+)
+def cancel(services: ServicesDep, principal: Submitter, job_id: str) -> schemas.Job:
+    """A queued job ends at once; a running one is canceling until its worker has stopped."""
+    with services.database.transaction() as session:
+        now = statements.now(session)
+        owners.job(session, job_id, principal)
+        job = jobs.request_cancel(session, job_id, now=now)
+        return _view(services, session, job, now)
+
+
+@router.post(
+    "/{job_id}:retry",
+    operation_id="retry_job",
+    status_code=202,
+    response_model=schemas.Job,
+    responses=problems.responses(404, 409, 422),
+)
+def retry(services: ServicesDep, principal: Submitter, job_id: str, idempotency_key: KeyHeader = None) -> schemas.Job:
+    """Ask again, as a new job, for what failed or was canceled; no finished trial is paid for twice."""
+    request = idempotency.Request.of(idempotency_key, principal.owner, "retry", job_id)
+    with services.database.transaction() as session:
+        now = statements.now(session)
+        old = owners.job(session, job_id, principal)
+        new_id, is_new = idempotency.once(session, request, lambda: _again(session, old, principal, now), now=now)
+        job = jobs.get(session, new_id)
+        view = _view(services, session, job, now)
+    if is_new:
+        _ring(services, job)
+    return view
+
+
+def _again(session: Session, old: Job, principal: Principal, now: datetime) -> str:
+    """The new job's id. Raises JobNotFinished and JobAlreadyFinished."""
+    if not old.state.is_final:
+        raise errors.JobNotFinished(f"job {old.id} is {old.state}")
+    if old.state is JobState.SUCCEEDED:
+        raise errors.JobAlreadyFinished(
+            f"job {old.id} has succeeded", hint="Create a new job to tune the same model further."
+        )
+    job = jobs.create(session, old.request, now=now, owner=old.owner, token_id=principal.token_id)
+    webhook = webhooks.of_job(session, old.id)
+    if webhook:
+        webhooks.attach(session, job.id, webhook)
+    return job.id
+
+
+def _view(services: Services, session: Session, job: Job, now: datetime) -> schemas.Job:
+    model = models.get(session, job.request.model_digest)
+    living, held = living_workers(services, session), quotas.held(session, [job.id])
+    return views.job(job, model, now=now, living=living, held=held)
+
+
+def living_workers(services: Services, session: Session) -> list[Worker]:
+    return workers.living(session, within_seconds=services.settings.worker_alive_seconds)
+
+
+def _ring(services: Services, job: Job) -> None:
+    """After the commit. The job is safe by then: idle workers look for it even if they hear nothing."""
+    try:
+        services.publisher.ring()
+    except errors.BrokerUnavailable as error:
+        logger.warning("job %s: no message sent; a worker finds the job at its next poll: %s", job.id, error.message)
+
+
+def parse_label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise errors.InvalidRequest(f"label {text[:80]!r} is not of the form NAME=VALUE")
+    return name, value
+
+
+_AT = "2026-01-31T12:00:00Z"
+
+
+def _in_utc(value: datetime) -> datetime:
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("not a valid time in UTC") from None
+
+
+_Instant = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+
+
+class JobQuery(Listed):
+    """Everything that is given must hold."""
+
+    owner: str | None = Field(
+        default=None, max_length=100, description="Admins: only objects of this owner; default all."
+    )
+    state: JobState | None = None
+    model: str | None = Field(default=None, max_length=200, description="Id or digest.")
+    label: str | None = Field(default=None, max_length=500, description="NAME=VALUE.", examples=["team=vision"])
+    group: str | None = Field(default=None, max_length=200, description="The group that the jobs were created in.")
+    target: str | None = Field(
+        default=None,
+        max_length=1000,
+        description="The target as requested or as resolved by a worker; without a thread count it matches any.",
+        examples=["llvm -mcpu=znver3"],
+    )
+    tuner: Tuner | None = Field(default=None, description="As requested.")
+    created_after: _Instant | None = Field(default=None, description="At this time or later.", examples=[_AT])
+    created_before: _Instant | None = Field(default=None, description="Earlier.", examples=[_AT])
+    text: str | None = Field(
+        default=None,
+        max_length=200,
+        description="Part of the model name, the group or a label's value, or a prefix of the job's id.",
+    )

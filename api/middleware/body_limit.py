@@ -1,0 +1,61 @@
+"""Refuse requests before anything of them is read: those that are too large, or that name no address."""
+
+from __future__ import annotations
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
+
+from api import problems
+from api.middleware import Layer
+
+MOST_BYTES = 1024 * 1024
+_MOST_DIGITS = 18
+_UPLOADS = ("/v1/records",)
+"""Paths whose POST streams too."""
+
+
+class BodyLimit(Layer):
+    """For everything but uploads, which count for themselves while they stream."""
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "PUT" or scope["path"] in _UPLOADS:
+            await self._app(scope, receive, send)
+            return
+        if announced(Headers(scope=scope)) > MOST_BYTES:
+            response = problems.http_error(Request(scope), _too_large())
+            await response(scope, receive, send)
+            return
+        left = MOST_BYTES
+
+        async def counted() -> Message:
+            nonlocal left
+            message = await receive()
+            left -= len(message.get("body", b""))
+            if left < 0:
+                raise _too_large()
+            return message
+
+        await self._app(scope, counted, send)
+
+
+def announced(headers: Headers) -> int:
+    """Content-Length; 0 for what is no number. Of one that is very long the beginning, which is too much as well."""
+    text = headers.get("content-length", "")[:_MOST_DIGITS]
+    return int(text) if text.isascii() and text.isdecimal() else 0
+
+
+def _too_large() -> HTTPException:
+    return HTTPException(413, f"the request body exceeds {MOST_BYTES} bytes")
+
+
+class PlainAddresses(Layer):
+    """Refuses a NUL: no name has one, and PostgreSQL takes none, so it would fail further inside."""
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+            error = HTTPException(400, "the URL contains a NUL character")
+            await problems.http_error(Request(scope), error)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)

@@ -1,0 +1,1 @@
+"""Uploaded networks: upload, routes, page; and models of one operator."""

@@ -1,0 +1,135 @@
+"""Uploading and reading models."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+from typing import Annotated
+
+import anyio
+from fastapi import APIRouter, Query, Request, Response
+
+from api import problems, schemas, views
+from api.auth import Reader, Submitter
+from api.middleware import body_limit
+from api.models import uploading
+from api.paging import LimitParam, PageTokenParam
+from api.services import ServicesDep
+from domain import errors
+from domain.models import ModelFormat
+from storage import deletion, models, owners
+
+router = APIRouter(prefix="/v1/models", tags=["models"])
+
+_Name = Annotated[
+    str,
+    Query(
+        min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$", description="Display name; need not be unique."
+    ),
+]
+_Format = Annotated[
+    ModelFormat,
+    Query(
+        alias="format",
+        description="onnx, or irmodule: one unscheduled tensor function as tvm.ir.save_json of TVM 0.27 writes it.",
+    ),
+]
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "description": "The bytes of one .onnx file, or the text of one IRModule.",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+@router.put(
+    "",
+    operation_id="upload_model",
+    status_code=201,
+    response_model=schemas.Model,
+    openapi_extra=_BODY,
+    responses={
+        200: {"model": schemas.Model, "description": "You already have this model; its name is unchanged."},
+        **problems.responses(413, 422, 503),
+    },
+)
+async def upload(
+    request: Request,
+    response: Response,
+    services: ServicesDep,
+    principal: Submitter,
+    name: _Name = "model",
+    model_format: _Format = ModelFormat.ONNX,
+) -> schemas.Model:
+    """Upload a model: its bytes are the raw request body, received in constant memory."""
+    limit = uploading.limit(services, model_format)
+    announced = body_limit.announced(request.headers)
+    if announced > limit:
+        raise errors.BlobTooLarge(
+            f"the model has {announced} bytes; the limit is {limit}", details={"limit_bytes": limit}
+        )
+    if announced:
+        await anyio.to_thread.run_sync(uploading.check_announced, services, principal, announced)
+    stream = request.stream()
+    async with services.uploads.one(principal.owner) as limiter:
+        model, created = await anyio.to_thread.run_sync(
+            lambda: uploading.keep(services, principal, name, _chunks(stream), model_format), limiter=limiter
+        )
+    response.status_code = 201 if created else 200
+    return views.model(model)
+
+
+@router.get("", operation_id="list_models", response_model=schemas.ModelPage)
+def listing(
+    services: ServicesDep,
+    principal: Reader,
+    name: Annotated[str | None, Query(max_length=200, description="Part of the name; case-insensitive.")] = None,
+    limit: LimitParam = 50,
+    page_token: PageTokenParam = None,
+) -> schemas.ModelPage:
+    """The uploaded models, newest first."""
+    with services.database.reading() as session:
+        found, following = models.page(
+            session, owner=owners.visible(principal), name=name, limit=limit, page_token=page_token
+        )
+    return schemas.ModelPage(models=[views.model(model) for model in found], next_page_token=following)
+
+
+@router.get("/{model}", operation_id="get_model", response_model=schemas.Model, responses=problems.responses(404, 410))
+def one(services: ServicesDep, principal: Reader, model: str) -> schemas.Model:
+    """One model, by id or digest."""
+    with services.database.reading() as session:
+        return views.model(owners.model(session, model, principal))
+
+
+@router.delete(
+    "/{model}",
+    operation_id="delete_model",
+    response_model=schemas.Deletion,
+    responses=problems.responses(404, 409),
+)
+def remove(services: ServicesDep, principal: Submitter, model: str) -> schemas.Deletion:
+    """Delete a model and its artifacts; jobs and records of it are kept.
+
+    Where others have uploaded the same bytes, it is only no longer yours. An admin deletes it for everyone. Refused
+    while jobs of it have not ended. The bytes are removed some time later; whoever asks for them gets 410.
+    """
+    with services.database.transaction() as session:
+        try:
+            found = owners.model(session, model, principal)
+        except errors.ModelDeleted:
+            return schemas.Deletion(id=models.get(session, model).id, gone=True)
+        owner = owners.visible(principal)
+        gone = deletion.delete_model(session, found, owner=owner, now=datetime.now(UTC))
+    return schemas.Deletion(id=found.id, gone=gone)
+
+
+def _chunks(stream: AsyncIterator[bytes]) -> Iterator[bytes]:
+    """The event loop's stream, read from a worker thread one chunk at a time."""
+    while (chunk := anyio.from_thread.run(_following, stream)) is not None:
+        yield chunk
+
+
+async def _following(stream: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(stream, None)

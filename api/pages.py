@@ -1,0 +1,32 @@
+"""All pages, put into the application."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from api.dashboard import assets, error_pages
+from api.dashboard.error_pages import SecurityHeaders
+from api.documentation import page as docs
+from api.fleet import page as fleet
+from api.jobs.pages import compare, job, listing, new_job
+from api.jobs.pages.convergence import Convergence
+from api.jobs.pages.crowd import Crowd
+from api.models import page as models
+from api.records import page as records
+from api.response_cache import Recent
+
+_MOST_JOBS = 100
+
+
+def install(app: FastAPI) -> None:
+    """After the problem documents, which error pages are made of."""
+    app.add_middleware(SecurityHeaders)
+    app.state.record_overview = records.RecordOverview()
+    app.state.crowd = Crowd(least=listing.LEAST_PAUSE)
+    seconds = app.state.services.settings.status_seconds
+    app.state.recent_curves = Recent[Convergence](most=_MOST_JOBS, seconds=seconds)
+    app.state.recent_parts = Recent[str](most=_MOST_JOBS, seconds=seconds)
+    app.include_router(assets.router)
+    for page in (new_job, listing, job, models, compare, records, fleet, docs):
+        app.include_router(page.router)
+    error_pages.install(app)

@@ -1,0 +1,188 @@
+"""The page of the records: what has been measured where, and the best of each workload."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import HTMLResponse
+from pydantic import BaseModel, Field
+
+from api.auth import Reader
+from api.dashboard import rendering
+from api.fleet import device_names
+from api.services import ServicesDep
+from storage import record_pages
+from storage.database import Database
+from storage.record_pages import PlaceKey, PlaceSummary, WorkloadSummary
+
+logger = logging.getLogger(__name__)
+
+router = APIRouter(include_in_schema=False)
+
+_PAGE = 25
+_LEAST_SECONDS = 10.0
+_TIMES_AS_LONG = 60
+"""An answer is kept this many times as long as counting it took: counting costs under 2 % of one core."""
+_Text = Annotated[str, Field(max_length=1000)]
+
+
+class Filter(BaseModel):
+    """What the address says after its question mark; empty is any."""
+
+    text: Annotated[str, Field(max_length=200)] = ""
+    tuner: _Text = ""
+    target: _Text = ""
+    device: _Text = ""
+    toolchain: _Text = ""
+    page: int = Field(default=1, ge=1, le=1_000_000)
+
+    @property
+    def is_set(self) -> bool:
+        return bool(self.text or self.is_placed)
+
+    @property
+    def is_placed(self) -> bool:
+        return bool(self.tuner or self.target or self.device or self.toolchain)
+
+    def address(self, **changes: str | int) -> str:
+        """Of the page with this filter, from its first page on, and ``changes``."""
+        given = self.model_dump(exclude={"page"}) | changes
+        query = urlencode({name: value for name, value in given.items() if value})
+        return f"/records?{query}" if query else "/records"
+
+    def takes(self, summary: WorkloadSummary) -> bool:
+        place = summary.place
+        wanted = (
+            (self.tuner, place.tuner),
+            (self.target, place.target),
+            (self.device, place.device_key),
+            (self.toolchain, place.toolchain),
+        )
+        return all(not want or want == have for want, have in wanted) and self._says(summary)
+
+    def _says(self, summary: WorkloadSummary) -> bool:
+        if not self.text:
+            return True
+        name = summary.facts.name if summary.facts else ""
+        told = f"{summary.title} {name} {summary.workload_key}".casefold()
+        return all(word in told for word in self.text.casefold().split())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overview:
+    workloads: list[WorkloadSummary]
+    """At each place, the most trials first."""
+    places: list[PlaceSummary]
+    at: datetime
+
+    @property
+    def trials(self) -> int:
+        return sum(place.trials for place in self.places)
+
+    @property
+    def failures(self) -> int:
+        return sum(place.failures for place in self.places)
+
+
+class RecordOverview:
+    """Counts in a thread of its own, one at a time, however many ask."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._counting: threading.Thread | None = None
+        self._known: Overview | None = None
+        self._good_until = clock()
+
+    def get(self, database: Database, *, patience: float = 1.0) -> Overview | None:
+        """What was counted last when counting anew takes longer than ``patience`` seconds; None when nothing was."""
+        with self._lock:
+            if self._counting is None and self._clock() >= self._good_until:
+                self._counting = threading.Thread(target=self._count, args=[database], name="records", daemon=True)
+                self._counting.start()
+            counting = self._counting
+        if counting is not None:
+            counting.join(patience)
+        return self._known
+
+    def _count(self, database: Database) -> None:
+        started = self._clock()
+        try:
+            with database.reading() as session:
+                workloads = record_pages.read(session)
+            places = record_pages.by_place(workloads)
+            self._known = Overview(workloads=workloads, places=places, at=datetime.now(UTC))
+            ended = self._clock()
+            self._good_until = ended + max(_LEAST_SECONDS, _TIMES_AS_LONG * (ended - started))
+        except Exception:  # whoever asks next has it counted again
+            logger.exception("the records could not be counted")
+        finally:
+            with self._lock:
+                self._counting = None
+
+
+def _overview(request: Request, services: ServicesDep) -> Overview | None:
+    kept: RecordOverview = request.app.state.record_overview
+    return kept.get(services.database)
+
+
+@router.get("/records")
+def listing(
+    request: Request,
+    services: ServicesDep,
+    _principal: Reader,
+    overview: Annotated[Overview | None, Depends(_overview)],
+    wanted: Annotated[Filter, Query()],
+) -> HTMLResponse:
+    """Of a large store that nobody has counted yet, that it is being counted."""
+    if overview is None:
+        return rendering.page(request, "records_counting.html", address=wanted.address(page=wanted.page))
+    found = (
+        [summary for summary in overview.workloads if wanted.takes(summary)] if wanted.is_set else overview.workloads
+    )
+    start = (wanted.page - 1) * _PAGE
+    with services.database.reading() as session:
+        device_name = device_names.names(session)
+    return rendering.page(
+        request,
+        "records.html",
+        overview=overview,
+        filter=wanted,
+        found=len(found),
+        workloads=found[start : start + _PAGE],
+        pages=-(-len(found) // _PAGE),
+        choices=_choices(overview),
+        export=export,
+        device_name=device_name,
+    )
+
+
+def export(place: PlaceKey) -> str:
+    """Address of all records of a place in their tuner's own form."""
+    names = {
+        "tuner": place.tuner,
+        "target": place.target,
+        "device": place.device_key,
+        "toolchain": place.toolchain,
+        "format": "native",
+    }
+    return "/v1/records?" + urlencode(names)
+
+
+def _choices(overview: Overview) -> dict[str, Sequence[str]]:
+    """What there is of each, by the name of its field."""
+    places = [summary.place for summary in overview.places]
+    return {
+        "tuner": sorted({place.tuner for place in places}),
+        "target": sorted({place.target for place in places}),
+        "device": sorted({place.device_key for place in places}),
+        "toolchain": sorted({place.toolchain for place in places}),
+    }

@@ -1,1 +1,0 @@
-"""How settings are read, the same for every part of the service."""

@@ -1,0 +1,1 @@
+"""What every process of the service sets up before it works: settings, logs, traces, signatures."""

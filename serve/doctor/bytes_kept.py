@@ -1,0 +1,51 @@
+"""The blob store: a probe is put, read and deleted."""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from domain import errors
+from domain.blobs import BlobStore
+from serve.doctor import findings
+from serve.doctor.findings import Finding
+from storage import blob_owners
+from storage.database import Database
+
+CHECK = "blobs"
+_PROBE_BYTES = 64 * 1024
+
+
+def check(store: BlobStore, *, where: str) -> list[Finding]:
+    data = secrets.token_bytes(_PROBE_BYTES)
+    started = time.monotonic()
+    try:
+        store.check()
+        blob = store.put([data])
+        with store.open(blob.digest) as stream:
+            came_back = stream.read()
+        if not store.delete(blob.digest) or came_back != data:
+            message = f"{where} does not give back what was put"
+            hint = "Is it written to by something else, or served by several stores that are not one?"
+            return [findings.fail(CHECK, "blobs_lost", message, hint)]
+    except errors.TunesmithError as error:
+        return [findings.failed(CHECK, error)]
+    took = time.monotonic() - started
+    return [
+        findings.ok(
+            CHECK, f"{where} keeps a probe of {_PROBE_BYTES // 1024} KiB and gives it back ({took * 1e3:.0f} ms)"
+        )
+    ]
+
+
+def ownership(database: Database, store: BlobStore, *, where: str) -> list[Finding]:
+    """Nothing of a database that does not answer or has no tables yet: its own check tells of that."""
+    try:
+        blob_owners.check(database, store)
+    except SQLAlchemyError:
+        return []
+    except errors.TunesmithError as error:
+        return [findings.failed(CHECK, error)]
+    return [findings.ok(CHECK, f"{where} belongs to this database, or to none yet")]

@@ -1,0 +1,107 @@
+"""All checks, one after the other, with the settings that the API and the workers have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from domain import errors
+from serve.doctor import bytes_kept, findings, fleet, host, messages, sql, variables
+from serve.doctor.findings import Finding, State
+from serve.doctor.variables import AllSettings
+from storage import blob_stores
+from storage.database import Database
+from worker import broker
+
+CHECKS = (
+    variables.CHECK,
+    host.HOME,
+    sql.CHECK,
+    messages.CHECK,
+    bytes_kept.CHECK,
+    host.ENGINES,
+    host.CAGE,
+    host.COMPILER,
+    fleet.CHECK,
+)
+
+
+def examine(names: Sequence[str], *, api_fields: list[str]) -> Iterator[Finding]:
+    """Yields as it finds; nothing that is wrong with the service raises."""
+    try:
+        settings = variables.read()
+    except errors.ConfigurationError as error:
+        yield findings.failed(variables.CHECK, error)
+        return
+    chosen = [name for name in CHECKS if name in names] if names else CHECKS
+    for name in chosen:
+        try:
+            yield from _check(name, settings, api_fields)
+        except errors.TunesmithError as error:
+            yield findings.failed(name, error)
+
+
+def own_worker() -> Finding:
+    """The worker of this host alone: what a container's health check asks."""
+    try:
+        settings = variables.read()
+        database = _database(settings)
+    except errors.TunesmithError as error:
+        return findings.failed(fleet.CHECK, error)
+    try:
+        return fleet.own(database, alive_seconds=settings.worker.worker_alive_seconds)
+    finally:
+        database.close()
+
+
+def _check(name: str, settings: AllSettings, api_fields: list[str]) -> list[Finding]:
+    home = settings.storage.home
+    if name == variables.CHECK:
+        return variables.check(api_fields)
+    if name == host.HOME:
+        return host.home(home)
+    if name == host.COMPILER:
+        return host.compiler()
+    if name == host.CAGE:
+        return host.cage()
+    if name == host.ENGINES:
+        return host.engines(home, hello_seconds=settings.tuner.engine_hello_seconds)
+    if name == messages.CHECK:
+        return _broker(settings)
+    if name == bytes_kept.CHECK:
+        return _bytes_kept(settings)
+    return _of_database(name, settings)
+
+
+def _broker(settings: AllSettings) -> list[Finding]:
+    url = settings.worker.broker_url
+    if url is None and not broker.socket_path(settings.storage.home).exists():
+        hint = "./run serve starts one; elsewhere name a Redis or Valkey server in TUNESMITH_BROKER_URL."
+        return [findings.warn(messages.CHECK, "broker_not_started", "the broker of `serve` does not run now", hint)]
+    return messages.check(url or broker.url(settings.storage.home))
+
+
+def _bytes_kept(settings: AllSettings) -> list[Finding]:
+    where = settings.storage.blob_url or str(settings.storage.blobs)
+    store = blob_stores.open_store(settings.storage)
+    found = bytes_kept.check(store, where=where)
+    if any(finding.state is State.FAIL for finding in found):
+        return found
+    database = _database(settings)
+    try:
+        return found + bytes_kept.ownership(database, store, where=where)
+    finally:
+        database.close()
+
+
+def _of_database(name: str, settings: AllSettings) -> list[Finding]:
+    database = _database(settings)
+    try:
+        if name == sql.CHECK:
+            return sql.check(database)
+        return fleet.check(database, alive_seconds=settings.worker.worker_alive_seconds)
+    finally:
+        database.close()
+
+
+def _database(settings: AllSettings) -> Database:
+    return Database(settings.storage.database_url, timeout=settings.storage.database_timeout)

@@ -1,0 +1,75 @@
+"""The workers: who gave a sign of life, and whether this host's does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from domain import release
+from domain.workers import Worker, doubts
+from serve.doctor import findings
+from serve.doctor.findings import Finding
+from storage import database as databases
+from storage import statements, workers
+from storage.database import Database
+from storage.migrations import running
+from worker import identity
+
+CHECK = "workers"
+_SHOWN = 5
+
+
+def check(database: Database, *, alive_seconds: float) -> list[Finding]:
+    try:
+        known, now = _known(database)
+    except SQLAlchemyError as error:
+        return [findings.failed(CHECK, databases.unavailable(error))]
+    if known is None:
+        hint = "tunesmith migrate brings it up to date."
+        return [findings.warn(CHECK, "not_checked", "the database's schema is not that of this release", hint)]
+    return judged(known, now=now, alive_seconds=alive_seconds)
+
+
+def judged(known: Sequence[Worker], *, now: datetime, alive_seconds: float) -> list[Finding]:
+    alive = _alive(known, now=now, alive_seconds=alive_seconds)
+    if not alive:
+        hint = "Start one: tunesmith worker. Jobs wait until then."
+        return [findings.warn(CHECK, "no_worker", "no worker gave a sign of life of late", hint)]
+    busy = sum(worker.current_job is not None for worker in alive)
+    names = ", ".join(sorted({worker.hostname for worker in alive})[:_SHOWN])
+    found = [findings.ok(CHECK, f"{len(alive)} alive, {busy} at work ({names})")]
+    told = doubts(alive, version=release.VERSION)
+    return found + [findings.warn(CHECK, doubt.code, doubt.message, doubt.hint) for doubt in told]
+
+
+def own(database: Database, *, alive_seconds: float) -> Finding:
+    """Whether the worker beside this process lives, on this host and in this container."""
+    try:
+        known, now = _known(database)
+    except SQLAlchemyError as error:
+        return findings.failed(CHECK, databases.unavailable(error))
+    ours = [worker for worker in known or [] if identity.is_here(worker)]
+    alive = _alive(ours, now=now, alive_seconds=alive_seconds)
+    if alive:
+        seconds = min((now - worker.last_seen_at).total_seconds() for worker in alive)
+        return findings.ok(CHECK, f"this host's worker gave a sign of life {max(0.0, seconds):.0f} s ago")
+    message = f"no worker of {identity.hostname()} gave a sign of life within {alive_seconds:g} s"
+    return findings.fail(
+        CHECK, "worker_silent", message, "Its log says what it does; a worker that starts takes a minute."
+    )
+
+
+def _known(database: Database) -> tuple[list[Worker] | None, datetime]:
+    """Those in the list, None where there is no such list, and the time by which they gave signs of life."""
+    with database.reading() as session:
+        now = statements.now(session)
+        if running.current(session.connection()) != running.newest():
+            return None, now
+        return workers.known(session), now
+
+
+def _alive(known: Sequence[Worker], *, now: datetime, alive_seconds: float) -> list[Worker]:
+    oldest = now - timedelta(seconds=alive_seconds)
+    return [worker for worker in known if worker.last_seen_at >= oldest and not identity.is_dead(worker)]

@@ -1,0 +1,109 @@
+"""This host: home folder, compiler, how engines are kept from the rest, and the engines, each started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from process import homes
+from serve.doctor import findings
+from serve.doctor.findings import Finding
+from tuner.host import catalogue, environments
+from tuner.host.environments import EngineHealth
+from tuner.sandbox import probing
+from worker.engines import COMPILERS
+
+HOME, COMPILER, CAGE, ENGINES = "home", "compiler", "cage", "engines"
+_GIB = 1024**3
+_TIGHT_BYTES = 5 * _GIB
+"""An engine environment takes about 600 MB, a large model and its builds as much again."""
+_FULL_BYTES = _GIB // 2
+_COMPILE_SECONDS = 60
+_CAGE_HINT = "docs/explanation/threat-model.md says what takes the place of each, and what a container must allow."
+
+
+def home(folder: Path) -> list[Finding]:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor-") as file:
+            file.write(b"1")
+            file.flush()
+        free = shutil.disk_usage(folder).free
+        open_to_others = homes.wrong_with(folder)
+    except OSError as error:
+        reason = f"{folder} cannot be written: {error.strerror or error}"
+        return [findings.fail(HOME, "home_not_writable", reason, homes.NEEDED)]
+    found = [space(folder, free)]
+    if open_to_others:
+        found.append(findings.warn(HOME, "home_open", open_to_others, homes.HINT))
+    return found
+
+
+def space(folder: Path, free: int) -> Finding:
+    told = f"{folder}: {free / _GIB:.1f} GiB free"
+    hint = (
+        "Remove old logs and environments (docs/how-to/operations.md), or name a folder on another disk in "
+        "TUNESMITH_HOME."
+    )
+    if free < _FULL_BYTES:
+        return findings.fail(HOME, "disk_full", told, hint)
+    return findings.warn(HOME, "disk_low", told, hint) if free < _TIGHT_BYTES else findings.ok(HOME, told)
+
+
+def compiler() -> list[Finding]:
+    """TVM links tuned modules with one; what is said to be one is made to do so."""
+    name = next((name for name in (os.environ.get("CC"), "cc", "gcc") if name and shutil.which(name)), None)
+    if name is None:
+        hint = "Install one (Debian: apt install gcc); an API without a worker needs none."
+        return [
+            findings.warn(COMPILER, "compiler_not_found", "there is no C compiler to link tuned modules with", hint)
+        ]
+    with tempfile.TemporaryDirectory(prefix="tunesmith-doctor-") as folder:
+        source, library = Path(folder) / "probe.c", Path(folder) / "probe.so"
+        source.write_text("#include <math.h>\ndouble probe(double x) { return sqrt(x); }\n")
+        command = [name, "-shared", "-fPIC", "-o", str(library), str(source), "-lm"]
+        try:
+            made = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_SECONDS, check=False)
+        except (OSError, subprocess.SubprocessError) as error:
+            return [_broken(name, str(error))]
+        if made.returncode != 0 or not library.exists():
+            return [_broken(name, made.stderr.strip().partition("\n")[0] or f"exit status {made.returncode}")]
+    return [findings.ok(COMPILER, f"{shutil.which(name)} links a shared library")]
+
+
+def _broken(name: str, reason: str) -> Finding:
+    hint = "Install its headers and linker as well (Debian: apt install gcc libc6-dev)."
+    return findings.fail(COMPILER, "compiler_broken", f"{name} links nothing: {reason}", hint)
+
+
+def cage() -> list[Finding]:
+    strength = probing.probe()
+    if strength.missing:
+        return [findings.warn(CAGE, "cage_weak", strength.told(), _CAGE_HINT)]
+    return [findings.ok(CAGE, strength.told())]
+
+
+def engines(home: Path, *, hello_seconds: float) -> list[Finding]:
+    names = sorted(catalogue.ENGINES)
+    return judged([environments.doctor(catalogue.get(name), home, hello_timeout=hello_seconds) for name in names])
+
+
+def judged(found: Sequence[EngineHealth]) -> list[Finding]:
+    """One of TVM's engines may be missing: then its tuners are not to be had here."""
+    usable = {health.name for health in found if not health.problems}
+    return [_finding(health, one_of_two=bool(usable & set(COMPILERS))) for health in found]
+
+
+def _finding(health: EngineHealth, *, one_of_two: bool) -> Finding:
+    if not health.problems:
+        tools = " ".join(f"{name} {version}" for name, version in health.toolchain.items() if name != "engine")
+        return findings.ok(ENGINES, f"{health.name}: {tools} (starts in {health.start_seconds or 0:.1f} s)")
+    hint = f"tunesmith engines install {health.name}; tunesmith engines doctor tells more."
+    message = f"{health.name}: {health.problems[0]}"
+    if not health.installed and health.name in COMPILERS and one_of_two:
+        return findings.warn(ENGINES, "engine_not_installed", message, hint)
+    return findings.fail(ENGINES, "engine_broken" if health.installed else "engine_not_installed", message, hint)

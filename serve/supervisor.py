@@ -1,0 +1,565 @@
+"""``tunesmith serve``: the whole service on one machine, from one home folder, until a signal ends it.
+
+Starts the broker, migrates the database, starts the API and a worker, starts again what dies, and leaves nothing
+behind. The API listens on a socket that the supervisor holds, so clients wait out its restart instead of failing.
+``Readiness`` is when people are told that all of it works.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import http.client
+import json
+import os
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import TextIO
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from domain import errors
+from process import homes, settings
+from process.refusing import CONFIGURATION_STATUS, refuse
+from storage import blob_stores, integrity, workers
+from storage.database import Database, migrate
+from storage.settings import StorageSettings
+from tuner.host import hardware
+from tuner.host.catalogue import ENGINES, ROOT
+from tuner.host.session import sweep
+from tuner.host.settings import TunerSettings
+from worker import broker, identity
+from worker.settings import WorkerSettings
+
+_PR_SET_PDEATHSIG = 1
+_FIRST_PAUSE = 0.2
+_LONGEST_PAUSE = 30.0
+_HEALTHY_SECONDS = 30.0
+_TAIL_BYTES = 64 * 1024
+_TOLD = re.compile(r"error\[(\w+)\]: (.*)")
+"""As ``process.refusing`` says it."""
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+_BROKER_SECONDS = 30.0
+_STOP_SECONDS = 6.5
+_BROKER_STOP_SECONDS = 2.0
+_LOOK_SECONDS = 0.1
+_LOOK_THROUGH_SECONDS = 2.0
+"""At a start, which a large database must not put off: of that only a part is looked at."""
+_REFUSALS = 5
+"""Of one part in a row: nothing is going to be otherwise the next time."""
+_SECONDS = 5.0
+
+
+@dataclass(kw_only=True)
+class Child:
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    log: Path
+    folder: Path
+    pass_fds: Sequence[int] = ()
+    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    _pause: float = field(default=_FIRST_PAUSE, init=False)
+    _started: float = field(default=0.0, init=False)
+    _next_start: float = field(default=0.0, init=False)
+    _log_start: int = field(default=0, init=False)
+    refusals: int = field(default=0, init=False)
+    """Times in a row that it ended as who is set up wrongly does, and was not long at work before."""
+
+    def start(self) -> None:
+        """Only from the main thread: the child ends with the thread that started it."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        parent = os.getpid()
+
+        def end_with_parent() -> None:
+            if _LIBC is not None:
+                _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+                if os.getppid() != parent:
+                    os.kill(os.getpid(), signal.SIGTERM)
+
+        with self.log.open("ab") as log:
+            self._log_start = log.seek(0, os.SEEK_END)
+            # A session of its own: Ctrl-C in the terminal reaches the supervisor, which ends children in order.
+            self.process = subprocess.Popen(
+                self.command,
+                env=dict(self.environment),
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=tuple(self.pass_fds),
+                start_new_session=True,
+                preexec_fn=end_with_parent,
+            )
+        self._started = time.monotonic()
+
+    def watch(self) -> str | None:
+        """Start the child again, after a pause that grows with every death; returns news for people."""
+        if self.process is None:
+            return self._start_again() if time.monotonic() >= self._next_start else None
+        status = self.process.poll()
+        if status is None:
+            return None
+        if time.monotonic() - self._started > _HEALTHY_SECONDS:
+            self._pause, self.refusals = _FIRST_PAUSE, 0
+        self.refusals = self.refusals + 1 if status == CONFIGURATION_STATUS else 0
+        self._kill_group(self.process.pid)
+        self.process = None
+        return f"the {self.name} ended ({_told(status)}); {self._put_off()} (log: {self.log})"
+
+    def refusal(self) -> errors.ConfigurationError:
+        """Why it would not start the last time, as it said itself."""
+        with contextlib.suppress(OSError), self.log.open("rb") as log:
+            log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            told = [found for line in log if (found := _TOLD.fullmatch(line.decode(errors="replace").strip()))]
+            if told:
+                code, message = told[-1].groups()
+                if code == errors.DatabaseDamaged.code:
+                    return errors.DatabaseDamaged(message)
+                return errors.ConfigurationError(
+                    f"the {self.name} cannot start: {message}", hint=f"Its log: {self.log}"
+                )
+        return errors.ConfigurationError(f"the {self.name} cannot start", hint=f"Its log says why: {self.log}")
+
+    def _start_again(self) -> str | None:
+        try:
+            self.start()
+        except OSError as error:
+            # The host has no process, memory, descriptor or room to spare now: no reason to end the others as well.
+            return f"the {self.name} cannot be started ({error}); {self._put_off()}"
+        return None
+
+    def _put_off(self) -> str:
+        pause = self._pause
+        self._next_start = time.monotonic() + pause
+        self._pause = min(2 * pause, _LONGEST_PAUSE)
+        return f"starting it again in {pause:.1f} s"
+
+    def ask_to_end(self) -> None:
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.send_signal(signal.SIGTERM)
+
+    def end(self, *, by: float) -> None:
+        """Wait until ``by`` (monotonic seconds), then kill it and what it left in its group."""
+        if self.process is None:
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(max(0.0, by - time.monotonic()))
+        self._kill_group(self.process.pid)
+        self.process.wait()
+        self.process = None
+
+    @staticmethod
+    def _kill_group(group: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
+
+
+def _told(status: int) -> str:
+    if status >= 0:
+        return f"exit status {status}"
+    return signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
+
+
+def main(host: str, port: int, home: Path, *, api_settings: Callable[[], object] | None = None) -> int:
+    """Returns the exit status. ``port`` 0 picks a free one; the address stands in ``<home>/server.json``.
+
+    ``api_settings`` reads the API's, whose class this package may not import.
+    """
+    home = home.expanduser().absolute()
+    homes.keep_new_files_private()
+    try:
+        storage = _read_settings(home, api_settings)
+        open_to_others = homes.prepare(home)
+        if open_to_others:
+            _say(f"warning: {open_to_others}\nhint: {homes.HINT}")
+        blob_stores.open_store(storage)
+        with _only_one(home), _listen(host, port) as listener:
+            return _Service(home, listener).run()
+    except errors.TunesmithError as error:
+        return refuse(error)
+
+
+def _read_settings(home: Path, api_settings: Callable[[], object] | None) -> StorageSettings:
+    """All that the parts will read: what is wrong there, they would refuse again and again."""
+    WorkerSettings(home=home)
+    TunerSettings()
+    if api_settings:
+        api_settings()
+    return StorageSettings(home=home)
+
+
+class _Service:
+    def __init__(self, home: Path, listener: socket.socket) -> None:
+        self._home = home
+        self._listener = listener
+        self._address = home / "server.json"
+        self.url = _url(listener)
+        self._stop = threading.Event()
+        self._token = settings.given("TUNESMITH_TOKEN") or _token(home)
+        external = settings.given("TUNESMITH_BROKER_URL")
+        resolved = {"TUNESMITH_TOKEN_FILE", "TUNESMITH_BROKER_URL_FILE"}
+        self._environment = {
+            **{name: value for name, value in os.environ.items() if name not in resolved},
+            "PYTHONPATH": str(ROOT),
+            "PYTHONUNBUFFERED": "1",
+            "TUNESMITH_HOME": str(home),
+            "TUNESMITH_TOKEN": self._token,
+            "TUNESMITH_BROKER_URL": external or broker.url(home),
+        }
+        self._broker = None if external else self._child("broker", broker.command(home))
+        python = sys.executable
+        descriptor = listener.fileno()
+        self._workers = self._make_workers([python, "-m", "worker"])
+        self._children = [
+            self._child("API", [python, "-m", "api", "--fd", str(descriptor)], descriptor),
+            *self._workers,
+        ]
+
+    def run(self) -> int:
+        with _signals(self._stop):
+            try:
+                self._start()
+                _say(f"Tunesmith is ready at {self.url}  (logs: {self._home / 'logs'})")
+                for line in lines(self.url, self._token):
+                    _say(line)
+                self._watch_until(self._stop.is_set)
+            except _Interrupted:
+                pass
+            finally:
+                self._end()
+        return 0
+
+    def _make_workers(self, command: list[str]) -> list[Child]:
+        """One, or two where there is a GPU: who measures on that takes nothing else."""
+        if "TUNESMITH_TAKES" in os.environ or not hardware.accelerators():
+            return [self._child("worker", command)]
+        return [
+            self._child("worker", command, TUNESMITH_TAKES="cpu"),
+            self._child("GPU-worker", command, TUNESMITH_TAKES="cuda"),
+        ]
+
+    def _child(self, name: str, command: list[str], *descriptors: int, **environment: str) -> Child:
+        return Child(
+            name=name,
+            command=command,
+            environment={**self._environment, **environment},
+            log=self._home / "logs" / f"{name.lower()}.log",
+            folder=ROOT,
+            pass_fds=descriptors,
+        )
+
+    def _start(self) -> None:
+        settings = StorageSettings(home=self._home)
+        if self._broker is not None:
+            self._first_start(self._broker)
+            self._await_broker(self._broker)
+        database = Database(settings.database_url, timeout=settings.database_timeout)
+        migrate(database)
+        integrity.look_through(database.url, seconds=_LOOK_THROUGH_SECONDS)
+        for child in self._children:
+            self._first_start(child)
+        # Before it is ready: the socket listens, so whoever comes early waits.
+        _write_private(
+            self._address, json.dumps({"url": self.url, "token": self._token, "pid": os.getpid()}, indent=2) + "\n"
+        )
+        self._await_readiness(database)
+
+    @staticmethod
+    def _first_start(child: Child) -> None:
+        try:
+            child.start()
+        except OSError as error:
+            raise errors.ConfigurationError(
+                f"the {child.name} cannot be started: {error}",
+                hint="The machine has no memory, process, descriptor or disk to spare, or the log cannot be written.",
+            ) from error
+
+    def _await_readiness(self, database: Database) -> None:
+        def pids() -> list[int | None]:
+            return [process.pid if (process := worker.process) else None for worker in self._workers]
+
+        hello = TunerSettings().engine_hello_seconds
+        seconds = WORKER_SECONDS + len(ENGINES) * hello
+        readiness = Readiness(self.url, database, pids, logs=self._home / "logs", worker_seconds=seconds)
+        try:
+            self._watch_until(lambda: readiness.is_over() or self._stop.is_set())
+        finally:
+            readiness.close()
+        if self._stop.is_set():
+            raise _Interrupted
+        readiness.check()
+
+    def _await_broker(self, child: Child) -> None:
+        path = broker.socket_path(self._home)
+        deadline = time.monotonic() + _BROKER_SECONDS
+        while not _answers(path):
+            if self._stop.wait(_LOOK_SECONDS):
+                raise _Interrupted
+            ended = child.process is None or child.process.poll() is not None
+            if ended or time.monotonic() > deadline:
+                raise errors.ConfigurationError(
+                    "the message broker did not start", hint=f"Its log says why: {child.log}"
+                )
+
+    def _watch_until(self, done: Callable[[], bool]) -> None:
+        children = [*([self._broker] if self._broker else []), *self._children]
+        while not done():
+            for child in children:
+                news = child.watch()
+                if news:
+                    _say(news)
+                if child.refusals >= _REFUSALS:
+                    raise child.refusal()
+            self._stop.wait(_LOOK_SECONDS)
+
+    def _end(self) -> None:
+        self._address.unlink(missing_ok=True)
+        deadline = time.monotonic() + _STOP_SECONDS
+        for child in self._children:
+            child.ask_to_end()
+        for child in self._children:
+            child.end(by=deadline)
+        # Last, so that the others can still tell it that they leave.
+        if self._broker is not None:
+            self._broker.ask_to_end()
+            self._broker.end(by=time.monotonic() + _BROKER_STOP_SECONDS)
+            broker.socket_path(self._home).unlink(missing_ok=True)
+        sweep(self._home)
+
+
+class _Interrupted(Exception):
+    """A signal came before the service was ready."""
+
+
+@contextlib.contextmanager
+def _only_one(home: Path) -> Iterator[None]:
+    with (home / "serve.lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise errors.ConfigurationError(
+                f"a service already runs for {home}{_known(home)}",
+                hint="Use it, stop it first, or name another folder in TUNESMITH_HOME.",
+            ) from None
+        yield
+
+
+def _known(home: Path) -> str:
+    try:
+        written = json.loads((home / "server.json").read_text())
+        return f": {written['url']}, pid {written['pid']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+@contextlib.contextmanager
+def _listen(host: str, port: int) -> Iterator[socket.socket]:
+    """Raises ConfigurationError when the address cannot be had."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server((host, port), family=family, backlog=256)
+    except OSError as error:
+        raise errors.ConfigurationError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}",
+            hint="Choose another --port, or 0 for a free one.",
+        ) from error
+    with listener:
+        yield listener
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
+    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+
+
+def _token(home: Path) -> str:
+    """Made once for a home folder, so that clients elsewhere keep theirs over restarts."""
+    path = home / "token"
+    if not path.exists() or not path.read_text().strip():
+        # Empty: what a full disk, or lost power, left of one.
+        _write_private(path, secrets.token_urlsafe(32) + "\n")
+    path.chmod(0o600)
+    return path.read_text().strip()
+
+
+def _write_private(path: Path, text: str) -> None:
+    partial = path.with_name(path.name + ".partial")
+    partial.unlink(missing_ok=True)
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(descriptor)
+    partial.replace(path)
+
+
+def _answers(path: Path) -> bool:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(1)
+        client.connect(str(path))
+        client.sendall(b"PING\r\n")
+        return client.recv(16).startswith(b"+PONG")
+    return False
+
+
+@contextlib.contextmanager
+def _signals(stop: threading.Event) -> Iterator[None]:
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    # Ignored for us by nohup: the service is to outlive its terminal.
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _say(text: str, stream: TextIO = sys.stderr) -> None:
+    # A terminal that is gone takes no news; the service goes on.
+    with contextlib.suppress(OSError):
+        stream.write(text + "\n")
+        stream.flush()
+
+
+def lines(url: str, token: str) -> list[str]:
+    """For people. The link is the service's own token's, and works once."""
+    told = []
+    link = _asked(f"{url}/v1/login-links", token, method="POST").get("url")
+    if link:
+        told.append(f"Dashboard: {link}  (works once, for ten minutes)")
+    if _asked(f"{url}/v1/tokens/self", None):
+        told.append(f"TUNESMITH_OPEN is set: whoever reaches {url} may do everything, without a token.")
+    return told
+
+
+def _asked(url: str, token: str | None, *, method: str = "GET") -> dict[str, str]:
+    """Empty when it was refused or nothing answers: the service runs all the same."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    # No proxy: it would be asked for an address of this machine.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        request = urllib.request.Request(url, headers=headers, method=method)  # noqa: S310 - our own address
+        with opener.open(request, timeout=_SECONDS) as answer:
+            found: dict[str, str] = json.load(answer)
+            return found
+    except (OSError, ValueError):
+        return {}
+
+
+API_SECONDS = 90.0
+WORKER_SECONDS = 60.0
+"""After the API's, beside what engines may take: the first worker on a machine starts each, to hear what it is."""
+_READY_LOOK_SECONDS = 0.1
+_ANSWER_SECONDS = 5.0
+
+
+class Readiness:
+    """Asks in a thread of its own: the main thread has children to watch."""
+
+    def __init__(
+        self,
+        url: str,
+        database: Database,
+        pids: Callable[[], list[int | None]],
+        *,
+        logs: Path,
+        api_seconds: float = API_SECONDS,
+        worker_seconds: float = WORKER_SECONDS,
+    ) -> None:
+        """``pids``: of the workers as they are now, None of one that is about to be started again.
+
+        ``database`` is closed when it is over.
+        """
+        self._url = url
+        self._database = database
+        self._pids = pids
+        self._logs = logs
+        self._seconds = (api_seconds, worker_seconds)
+        self._failure: errors.ConfigurationError | None = None
+        self._over = threading.Event()
+        self._closing = threading.Event()
+        threading.Thread(target=self._find_out, name="readiness", daemon=True).start()
+
+    def is_over(self) -> bool:
+        """Whether it is ready, or is not going to be."""
+        return self._over.is_set()
+
+    def check(self) -> None:
+        """Once it is over. Raises ConfigurationError when the time was up first."""
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self) -> None:
+        """Stop asking, without waiting for an answer that is under way."""
+        self._closing.set()
+
+    def _find_out(self) -> None:
+        try:
+            with contextlib.closing(self._database):
+                self._failure = self._failed()
+        except Exception as error:
+            self._failure = errors.ConfigurationError(f"whether the service is ready cannot be found out: {error}")
+            raise
+        finally:
+            self._over.set()
+
+    def _failed(self) -> errors.ConfigurationError | None:
+        for_api, for_workers = self._seconds
+        if not self._wait(self._answers, for_api):
+            return errors.ConfigurationError(
+                f"the service did not become ready within {for_api:g} s",
+                hint=f"The logs under {self._logs} say why.",
+            )
+        if not self._wait(self._has_workers, for_workers):
+            return errors.ConfigurationError(
+                f"the service did not become ready: no sign of life of its worker within {for_workers:g} s",
+                hint=f"The worker's log under {self._logs} says why.",
+            )
+        return None
+
+    def _wait(self, condition: Callable[[], bool], seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline or self._closing.wait(_READY_LOOK_SECONDS):
+                return False
+        return True
+
+    def _answers(self) -> bool:
+        # No proxy: it would be asked for an address of this machine.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with (
+            contextlib.suppress(OSError, http.client.HTTPException),
+            opener.open(f"{self._url}/readyz", timeout=_ANSWER_SECONDS) as answer,
+        ):
+            return bool(answer.status == 200)
+        return False
+
+    def _has_workers(self) -> bool:
+        wanted = self._pids()
+        try:
+            with self._database.reading() as session:
+                known = workers.known(session)
+        except SQLAlchemyError:
+            return False
+        living = {one.pid for one in known if identity.is_here(one) and not identity.is_dead(one)}
+        return living.issuperset(wanted)

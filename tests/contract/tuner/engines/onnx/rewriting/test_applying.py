@@ -1,0 +1,121 @@
+"""A rewriting may never break a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from domain import errors
+from tests.support import models
+from tests.support.tuner.engines.fixtures import home
+from tests.support.tuner.engines.onnx import inside
+from tuner.host import catalogue, environments
+from tuner.host.inspection import Inspector
+from tuner.host.session import EngineSession
+
+pytestmark = pytest.mark.engine
+
+_PROGRAM = """
+import onnx
+from onnx import numpy_helper
+from pathlib import Path
+from tuner.engines.onnx.rewriting import applying
+from tuner.engines.onnx.rewriting.applying import Pass
+
+def scale(model, lanes):
+    for tensor in model.graph.initializer:
+        if tensor.name == "w3":
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * 1.001, "w3"))
+    return lanes
+
+def break_off(model, lanes):
+    del model.graph.node[-1]
+    return 1
+
+def fail(model, lanes):
+    model.graph.node[0].op_type = "Spoiled"
+    raise RuntimeError("no idea")
+
+def rename(model, lanes):
+    for node in model.graph.node:
+        node.name = f"renamed {node.name}"
+    return len(model.graph.node)
+
+made = {"scale": scale, "break off": break_off, "fail": fail, "nothing": lambda model, lanes: 0}
+told = []
+for passes in (made, {**made, "rename": rename}):
+    out = Path(sys.argv[2]) / f"{len(passes)}.onnx"
+    entries = [Pass(name=name, apply=apply) for name, apply in passes.items()]
+    answer = applying.rewrite(sys.argv[1], 16, str(out), entries)
+    nodes = [node.name.split()[0] for node in onnx.load(out).graph.node] if out.exists() else None
+    told.append({**answer, "nodes": nodes})
+"""
+
+
+@pytest.fixture
+def inspector() -> Inspector:
+    spec = catalogue.get("reference")
+    return Inspector(spec=spec, python=environments.interpreter(spec, home()))
+
+
+def test_what_changes_a_models_outputs_is_undone(prepared: Path, tmp_path: Path) -> None:
+    without, renamed = inside.run(_PROGRAM, prepared, tmp_path)
+    assert (without["applied"], without["nodes"]) == ({}, None)
+    assert set(without["undone"]) == {"scale", "break off", "fail"}
+    assert "scores is off by 0.00" in without["undone"]["scale"]
+    assert without["undone"]["fail"] == "RuntimeError: no idea"
+    assert (renamed["applied"], renamed["undone"]) == ({"rename": len(renamed["nodes"])}, without["undone"])
+    assert set(renamed["nodes"]) == {"renamed"}
+
+
+_TINY = """
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from tuner.engines.onnx.rewriting import applying
+from tuner.engines.onnx.rewriting.applying import Pass
+
+value = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8])
+node = helper.make_node("Mul", ["x", "w"], ["y"])
+weight = numpy_helper.from_array(np.full((1, 8), 1e-5, np.float32), "w")
+graph = helper.make_graph([node], "g", [value("x")], [value("y")], [weight])
+onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), sys.argv[1])
+
+def scale(by):
+    def apply(model, lanes):
+        for tensor in model.graph.initializer:
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(by), tensor.name))
+        return 1
+    return apply
+
+passes = [Pass(name="little", apply=scale(1.01)), Pass(name="much", apply=scale(2))]
+told = applying.rewrite(sys.argv[1], 16, sys.argv[1] + ".rewritten", passes)
+"""
+
+
+def test_what_is_almost_zero_everywhere_may_differ_by_almost_nothing(tmp_path: Path) -> None:
+    told = inside.run(_TINY, tmp_path / "tiny.onnx")
+    assert told["applied"] == {"little": 1}
+    assert "y is off by" in told["undone"]["much"]
+
+
+def test_the_engine_rewrites_what_there_is(reference: EngineSession, tmp_path: Path) -> None:
+    path, out = tmp_path / "model.onnx", tmp_path / "out.onnx"
+    path.write_bytes(models.dense_network())
+    params = {"path": str(path), "lanes": 16, "out_path": str(out)}
+    answer = reference.request("rewrite", params, timeout=60)
+    assert answer == {"applied": {"aligned": 1}, "undone": {}}
+    before, after = (reference.request("inspect", {"path": str(each)}, timeout=60) for each in (path, out))
+    assert (before["inputs"], before["outputs"]) == (after["inputs"], after["outputs"])
+    assert after["parameters"] > before["parameters"]
+    assert reference.request("rewrite", {**params, "lanes": 4}, timeout=60)["applied"] == {}
+    path.write_bytes(models.truncated())
+    with pytest.raises(errors.EngineRequestFailed):
+        reference.request("rewrite", params, timeout=60)
+
+
+def test_a_child_with_limits_rewrites_for_plans(prepared: Path, inspector: Inspector, tmp_path: Path) -> None:
+    rewritten = inspector.rewrite(prepared, 16, tmp_path / "out.onnx")
+    assert (rewritten.path, rewritten.applied, rewritten.undone) == (None, {}, {})
+    assert not (tmp_path / "out.onnx").exists()

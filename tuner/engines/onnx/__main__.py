@@ -1,0 +1,79 @@
+"""``python -m tuner.engines.onnx --event-fd N``: ONNX Runtime as an engine."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import onnxruntime
+
+from tuner.engines.onnx import arrays, comparing, models, operators, preparing, quantizing, sessions
+from tuner.engines.onnx.rewriting import applying
+from tuner.engines.protocol import serving
+from tuner.engines.protocol.messages import Json
+from tuner.engines.runtime import environment
+
+
+def _hello() -> Json:
+    return {
+        "engine": "reference",
+        "toolchain": {"engine": "reference", "onnxruntime": onnxruntime.__version__},
+        "methods": sorted(HANDLERS),
+    }
+
+
+def _make_inputs(params: Json, _: serving.Emitter) -> Json:
+    Path(params["out_dir"]).mkdir(parents=True, exist_ok=True)
+    return arrays.make_files(params["inputs"], params["seeds"], params["out_dir"], params.get("model"))
+
+
+def _run(params: Json, _: serving.Emitter) -> Json:
+    session = sessions.cached(params["path"], params["threads"])
+    inputs = arrays.load(params["inputs"])
+    started = time.perf_counter()
+    outputs = sessions.run(session, inputs)
+    seconds = time.perf_counter() - started
+    arrays.save(params["outputs"], outputs)
+    return {"seconds": seconds}
+
+
+def _time(params: Json, _: serving.Emitter) -> Json:
+    session = sessions.cached(params["path"], params["threads"])
+    inputs = arrays.load(params["inputs"])
+    samples = sessions.sample(session, inputs, number=params["number"], repeat=params["repeat"])
+    environment.settle()
+    return {"samples": samples}
+
+
+def _compare(params: Json, _: serving.Emitter) -> Json:
+    expected, actual = arrays.load(params["expected"]), arrays.load(params["actual"])
+    outputs = comparing.compare(
+        expected,
+        actual,
+        precision=params.get("precision") or "f32",
+        max_rel=params.get("max_rel"),
+        classifiers=comparing.classifier_outputs(params.get("model")),
+    )
+    return {"outputs": outputs}
+
+
+HANDLERS: dict[str, serving.Handler] = {
+    "inspect": lambda params, _: models.inspect(params["path"]),
+    "prepare": lambda params, _: preparing.prepare(
+        params["path"], params.get("input_shapes") or {}, params["out_path"]
+    ),
+    "rewrite": lambda params, _: applying.rewrite(params["path"], params["lanes"], params["out_path"]),
+    "quantize": lambda params, _: quantizing.quantize(params["path"], params["inputs"], params["out_path"]),
+    "make_operator": lambda params, _: operators.make(params),
+    "make_inputs": _make_inputs,
+    "run": _run,
+    "time": _time,
+    "profile": lambda params, _: {
+        "layers": sessions.layers(params["path"], params["inputs"], params["threads"], params["repeat"])
+    },
+    "compare": _compare,
+}
+
+if __name__ == "__main__":
+    sys.exit(serving.serve(HANDLERS, _hello))

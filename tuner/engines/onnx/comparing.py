@@ -1,0 +1,210 @@
+"""Comparing outputs with the reference's, and which of them look like a classifier's.
+
+A classifier gives one number for each class, the largest of which is the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from tuner.engines.onnx import models
+from tuner.engines.onnx.arrays import Arrays
+from tuner.engines.protocol.messages import Json
+from tuner.engines.runtime import importing
+
+TOLERANCES = {
+    "float64": (1e-9, 1e-7),
+    "float32": (1e-5, 5e-4),
+    "float16": (1e-3, 1e-2),
+}
+"""Absolute tolerance, and tolerance relative to the output's largest magnitude; integers and booleans must be equal.
+
+The relative one is about 4000 units in the last place for float32: correct compilations of deep networks were seen
+within 1e-5, wrong ones off by 1e-1 and more.
+"""
+NARROW_TOLERANCES = {"fp16": (1e-3, 2e-2), "bf16": (1e-3, 4e-2), "int8": (1e-3, 1e-1)}
+"""Of floating-point outputs of a network that computes in a narrower type, likewise.
+
+Each rounding of a number with 11 significant bits, of fp16, is off by up to 5e-4 of it; roundings of some hundred
+layers add up like a random walk, to about 5e-3 of the largest output. bf16 has 8 bits, but sums are float32: only
+operands are rounded. Of int8 a rounding is 4e-3 of the largest value in the whole tensor. Wrong results were seen off
+by 1e-1 and more; with int8 the place of the largest element says more.
+"""
+CLASSIFIER_TOLERANCE = 2e-1
+"""Relative, of a classifier's outputs in int8: a softmax makes much of little, and its largest element is looked at."""
+LARGEST = 1e308
+"""Stands for an infinite or undefined error, which JSON cannot carry."""
+
+
+def compare(
+    expected: Arrays,
+    actual: Arrays,
+    *,
+    precision: str = "f32",
+    max_rel: float | None = None,
+    classifiers: Collection[str] = (),
+) -> list[Json]:
+    """One entry for every expected output; a missing or wrong-shaped one fails with the largest error.
+
+    ``precision`` is what ``actual`` was computed with, and decides the tolerances; ``max_rel`` replaces the relative
+    one of floating-point outputs. Of the outputs that ``classifiers`` names, ``rows`` counts the vectors over the last
+    axis longer than one and ``agreed`` those whose largest element is at the expected place; of others both are 0.
+    ``elements`` counts the expected ones and ``finite`` those that are numbers: without any, agreement proves nothing.
+    """
+    return [
+        _compare(
+            name,
+            array,
+            actual.get(name),
+            _tolerances(array, precision, max_rel, name in classifiers),
+            name in classifiers,
+        )
+        for name, array in expected.items()
+    ]
+
+
+def _tolerances(expected: Any, precision: str, max_rel: float | None, classifies: bool) -> tuple[float, float]:
+    dtype = expected.dtype.name
+    if dtype not in TOLERANCES:
+        return 0.0, 0.0
+    atol, rtol = NARROW_TOLERANCES.get(precision, TOLERANCES[dtype])
+    if classifies and precision == "int8":
+        rtol = CLASSIFIER_TOLERANCE
+    return atol, rtol if max_rel is None else max_rel
+
+
+def _compare(name: str, expected: Any, actual: Any, tolerances: tuple[float, float], classifies: bool) -> Json:
+    atol, rtol = tolerances
+    max_abs, scale = _errors(expected, actual)
+    # Beside an output of zeros any rounding is infinitely large.
+    least = max(scale, atol)
+    max_rel = max_abs / least if least > 0 else (0.0 if max_abs == 0 else LARGEST)
+    not_finite = _not_finite(expected, actual)
+    rows, agreed = _agreement(expected, actual) if classifies else (0, 0)
+    return {
+        "output": name,
+        "dtype": expected.dtype.name,
+        "max_abs": max_abs,
+        "max_rel": min(max_rel, LARGEST),
+        "atol": atol,
+        "rtol": rtol,
+        "passed": bool(max_abs <= atol + rtol * scale) and not not_finite,
+        "not_finite": not_finite,
+        "elements": int(expected.size),
+        "finite": int(np.count_nonzero(np.isfinite(_wide(expected)))),
+        "rows": rows,
+        "agreed": agreed,
+    }
+
+
+def _fits(expected: Any, actual: Any) -> bool:
+    return actual is not None and actual.shape == expected.shape and actual.dtype == expected.dtype
+
+
+def _errors(expected: Any, actual: Any) -> tuple[float, float]:
+    """The largest absolute error and the largest finite magnitude in ``expected``."""
+    if not _fits(expected, actual):
+        return LARGEST, 0.0
+    if expected.size == 0:
+        return 0.0, 0.0
+    wide_expected, wide_actual = _wide(expected), _wide(actual)
+    finite = np.isfinite(wide_expected)
+    scale = float(np.abs(wide_expected[finite]).max(initial=0))
+    same_special = np.array_equal(wide_expected[~finite], wide_actual[~finite], equal_nan=True)
+    if not same_special or not np.isfinite(wide_actual[finite]).all():
+        return LARGEST, min(scale, LARGEST)
+    errors = np.abs(wide_actual[finite] - wide_expected[finite])
+    return min(float(errors.max(initial=0)), LARGEST), min(scale, LARGEST)
+
+
+def _not_finite(expected: Any, actual: Any) -> int:
+    """Elements that are NaN or infinite where the expected ones are not."""
+    if not _fits(expected, actual) or expected.dtype.kind not in "fc":
+        return 0
+    return int(np.count_nonzero(np.isfinite(expected) & ~np.isfinite(actual)))
+
+
+def _agreement(expected: Any, actual: Any) -> tuple[int, int]:
+    """Rows over the last axis, and those that agree: of equal largest elements in ``expected`` any place will do."""
+    shape = list(expected.shape)
+    while len(shape) > 2 and shape[-1] == 1:
+        # What a convolution left of a picture.
+        shape.pop()
+    if not shape or expected.size == 0 or shape[-1] < 2:
+        return 0, 0
+    rows = expected.reshape(-1, shape[-1])
+    if not _fits(expected, actual):
+        return len(rows), 0
+    chosen = actual.reshape(rows.shape).argmax(axis=1)
+    return len(rows), int(np.count_nonzero(rows[np.arange(len(rows)), chosen] == rows.max(axis=1)))
+
+
+def _wide(array: Any) -> Any:
+    if array.dtype.kind == "c":
+        return array.astype(np.complex128)
+    # Python integers never wrap around, as differences of int64 and uint64 would.
+    return array.astype(np.float64) if array.dtype.kind in "fb" else array.astype(np.longdouble)
+
+
+_RANKS = (2, 3)
+"""``[N, C]``, and ``[N, T, C]`` of sequences."""
+_PROBABILITIES = ("Softmax", "LogSoftmax")
+_LOGITS = ("Gemm", "MatMul")
+_PASSING = ("Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Dropout")
+_POOLING = ("GlobalAveragePool", "AveragePool", "ReduceMean")
+"""What fully convolutional classifiers end with."""
+_MOST_STEPS = 8
+
+
+def classifier_outputs(path: str | None) -> frozenset[str]:
+    """Names of the outputs of the ONNX file at ``path`` that end in a softmax, or in what one is taken of.
+
+    Empty where nothing can be told: without a file, or for an IRModule. Raises EngineFailure ``invalid_model``.
+    """
+    if not path or Path(path).suffix != ".onnx":
+        return frozenset()
+    return _outputs(path)
+
+
+_outputs = importing.by_file(lambda path: of_graph(models.read(path).graph), kept=4)
+
+
+def of_graph(graph: onnx.GraphProto) -> frozenset[str]:
+    makers = {name: node for node in graph.node for name in node.output}
+    constants = {tensor.name for tensor in graph.initializer}
+    return frozenset(
+        value.name for value in graph.output if _has_classes(value) and _classifies(value.name, makers, constants)
+    )
+
+
+def _has_classes(value: Any) -> bool:
+    shape = models.spec(value)["shape"]
+    if shape[2:] == [1, 1]:
+        # Of a picture one pixel is left.
+        shape = shape[:2]
+    return len(shape) in _RANKS and isinstance(shape[-1], int) and shape[-1] >= 2
+
+
+def _classifies(name: str, makers: dict[str, Any], constants: set[str]) -> bool:
+    for _ in range(_MOST_STEPS):
+        node = makers.get(name)
+        if node is None:
+            return False
+        if node.op_type in _PROBABILITIES or node.op_type in _LOGITS or node.op_type in _POOLING:
+            return True
+        if node.op_type == "Add":
+            # A bias.
+            moving = [given for given in node.input if given not in constants]
+            if len(moving) != 1:
+                return False
+            name = moving[0]
+        elif node.op_type in _PASSING:
+            name = node.input[0]
+        else:
+            return False
+    return False

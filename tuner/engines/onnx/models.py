@@ -1,0 +1,112 @@
+"""Reading an ONNX file, and what its inputs and outputs look like."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from tuner.engines.onnx import vetting
+from tuner.engines.onnx.vetting import refuse, shown
+from tuner.engines.protocol.messages import Json
+from tuner.engines.protocol.serving import EngineFailure
+from tuner.engines.runtime import importing
+
+STANDARD_DOMAINS = ("", "ai.onnx")
+_FLOATING = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE, onnx.TensorProto.BFLOAT16)
+
+
+def read(path: str) -> onnx.ModelProto:
+    """Read and check one self-contained ONNX file. Raises EngineFailure ``invalid_model``."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise EngineFailure("invalid_model", f"cannot read the model: {error.strerror}") from error
+    try:
+        model = onnx.load_model_from_string(content)
+    except DecodeError as error:
+        raise refuse("not_onnx", "this is not an ONNX file, or it is truncated") from error
+    check(model)
+    return model
+
+
+def check(model: onnx.ModelProto) -> None:
+    """Raises EngineFailure ``invalid_model`` for what vetting finds, or with what ``onnx.checker`` says."""
+    if not model.HasField("graph"):
+        raise refuse("not_onnx", "the file holds no graph")
+    vetting.check(model)
+    try:
+        onnx.checker.check_model(model)
+    except (onnx.checker.ValidationError, ValueError) as error:
+        raise refuse("checker", f"onnx.checker: {str(error).strip()[:1500]}") from error
+
+
+def fed_inputs(model: onnx.ModelProto) -> list[Any]:
+    """The inputs that a caller feeds: models before IR version 4 list their weights as inputs as well."""
+    weights = {tensor.name for tensor in model.graph.initializer}
+    weights.update(tensor.values.name for tensor in model.graph.sparse_initializer)
+    return [value for value in model.graph.input if value.name not in weights]
+
+
+def spec(value: Any) -> Json:
+    """``{name, dtype, shape}``; a dynamic dimension is its symbol or None, an unknown rank is ``[None]``.
+
+    Raises EngineFailure ``invalid_model`` for a value that is no tensor.
+    """
+    if value.type.WhichOneof("value") != "tensor_type":
+        raise refuse("dtype", f"{shown(value.name)} is not a tensor; only tensors can be fed and returned")
+    tensor = value.type.tensor_type
+    shape: list[int | str | None] = [None]
+    if tensor.HasField("shape"):
+        shape = [_dimension(dimension) for dimension in tensor.shape.dim]
+    return {"name": value.name, "dtype": dtype_name(tensor.elem_type), "shape": shape}
+
+
+def dtype_name(elem_type: int) -> str:
+    """The numpy name of an ONNX element type; strings are ``object``. Raises EngineFailure ``invalid_model``."""
+    try:
+        return str(onnx.helper.tensor_dtype_to_np_dtype(elem_type).name)
+    except KeyError:
+        raise refuse("dtype", "an input or output has no element type") from None
+
+
+def _dimension(dimension: Any) -> int | str | None:
+    if dimension.HasField("dim_value") and dimension.dim_value > 0:
+        return int(dimension.dim_value)
+    symbol = str(dimension.dim_param)
+    # Paddle writes "?" for every dynamic dimension: that is no name.
+    return symbol if any(map(str.isalnum, symbol)) else None
+
+
+def operator_counts(graph: onnx.GraphProto) -> dict[str, int]:
+    """Operators of ``graph`` and its subgraphs; ``domain::Name`` outside the default domain."""
+    counted = importing.counts(graph, STANDARD_DOMAINS)
+    return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
+
+
+def opset(model: onnx.ModelProto) -> int:
+    return next((int(entry.version) for entry in model.opset_import if entry.domain in STANDARD_DOMAINS), 1)
+
+
+def inspect(path: str) -> Json:
+    """What an upload should know about a model before anything tries to run it."""
+    model = read(path)
+    vetting.check_memory(model)
+    return {
+        "inputs": [spec(value) for value in fed_inputs(model)],
+        "outputs": [spec(value) for value in model.graph.output],
+        "opset": opset(model),
+        "ir_version": int(model.ir_version),
+        "operators": operator_counts(model.graph),
+        "parameters": _parameters(model.graph),
+    }
+
+
+def _parameters(graph: onnx.GraphProto) -> int:
+    """Scalars in initializers and, as Paddle writes its weights, in floating-point ``Constant`` nodes."""
+    constants = [node.attribute[0].t for node in graph.node if node.op_type == "Constant" and node.attribute]
+    weights = [tensor for tensor in constants if tensor.data_type in _FLOATING]
+    return sum(math.prod(tensor.dims) for tensor in [*graph.initializer, *weights])

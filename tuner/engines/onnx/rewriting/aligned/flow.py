@@ -1,0 +1,257 @@
+"""Padding on its way through a network, from the convolutions that make it to whoever cannot read it.
+
+Of a padded tensor it is known which channels are real, and what the others hold; columns of dense layers are channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from tuner.engines.onnx import models
+from tuner.engines.onnx.rewriting import graphs
+from tuner.engines.onnx.rewriting.aligned import worth
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Channels:
+    """Of one axis of a tensor; real ones stay in their order."""
+
+    axis: int
+    is_real: Any
+    """bool [padded]"""
+    fill: Any
+    """float64 [padded]: what a position of padding holds everywhere, whatever the network is fed; 0 at real ones."""
+    origins: frozenset[str]
+    """Outputs of the convolutions and dense layers whose padding this is."""
+
+    @classmethod
+    def at_end(cls, real: int, whole: int, origin: str, *, axis: int = 1) -> Channels:
+        return cls(axis=axis, is_real=np.arange(whole) < real, fill=np.zeros(whole), origins=frozenset([origin]))
+
+    @classmethod
+    def real(cls, count: int) -> Channels:
+        return cls(axis=1, is_real=np.ones(count, dtype=bool), fill=np.zeros(count), origins=frozenset())
+
+    @classmethod
+    def side_by_side(cls, parts: Sequence[Channels]) -> Channels:
+        return cls(
+            axis=1,
+            is_real=np.concatenate([part.is_real for part in parts]),
+            fill=np.concatenate([part.fill for part in parts]),
+            origins=frozenset().union(*(part.origins for part in parts)),
+        )
+
+    @property
+    def whole(self) -> int:
+        return len(self.is_real)
+
+    @property
+    def count(self) -> int:
+        """Of real channels."""
+        return int(self.is_real.sum())
+
+    @property
+    def positions(self) -> Any:
+        """int64 [count]: of real channels, ascending."""
+        return np.flatnonzero(self.is_real)
+
+    @property
+    def are_first(self) -> bool:
+        """Whether all padding comes after the real channels."""
+        return bool(self.is_real[: self.count].all())
+
+    def is_like(self, other: Channels) -> bool:
+        return self.axis == other.axis and np.array_equal(self.is_real, other.is_real)
+
+    def along(self, axis: int) -> Channels:
+        """The same of a tensor of another shape."""
+        return replace(self, axis=axis)
+
+    def holding(self, fill: Any, *others: Channels) -> Channels:
+        """The same channels of another tensor, made of this one and ``others``."""
+        origins = self.origins.union(*(other.origins for other in others))
+        return replace(self, fill=np.where(self.is_real, 0.0, fill), origins=origins)
+
+    def repeated(self, times: int) -> Channels:
+        """Each channel ``times`` times, padding holding 0."""
+        return replace(self, is_real=np.repeat(self.is_real, times), fill=np.zeros(self.whole * times))
+
+    def spread(self, array: Any, axis: int, value: float = 0.0) -> Any:
+        """``array``, whose ``axis`` has the real channels, with ``value`` at the padding."""
+        shape = list(array.shape)
+        shape[axis] = self.whole
+        result = np.full(shape, value, dtype=array.dtype)
+        index: list[Any] = [slice(None)] * array.ndim
+        index[axis] = self.positions
+        result[tuple(index)] = array
+        return result
+
+
+_SLICE_TAKES_INPUTS = 10
+"""The operator set since which ``Slice`` does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """A model as it was, and what is known of it."""
+
+    model: onnx.ModelProto
+    lanes: int
+
+    @cached_property
+    def shapes(self) -> graphs.Shapes:
+        return graphs.shapes(self.model)
+
+    @cached_property
+    def opset(self) -> int:
+        return models.opset(self.model)
+
+    @cached_property
+    def _constants(self) -> dict[str, onnx.TensorProto]:
+        fed = {value.name for value in self.model.graph.input}
+        return {tensor.name: tensor for tensor in self.model.graph.initializer if tensor.name not in fed}
+
+    def is_constant(self, name: str) -> bool:
+        return name in self._constants
+
+    def is_float(self, name: str) -> bool:
+        """Of a constant."""
+        return self._constants[name].data_type in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16)
+
+    def array(self, name: str) -> Any:
+        return numpy_helper.to_array(self._constants[name])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Padded:
+    name: str
+    """Of the tensor with padding."""
+    channels: Channels
+
+
+class Flow:
+    """The network's nodes with padding. Nothing of the model is changed before ``commit``.
+
+    A padded tensor has a name of its own; under the original name it is there without padding, where somebody asks.
+    """
+
+    def __init__(self, network: Network, origins: Iterable[str]) -> None:
+        self.network = network
+        self.origins = frozenset(origins)
+        """Outputs of the convolutions and dense layers that are to be padded."""
+        self.savings = dict.fromkeys(self.origins, 0.0)
+        """Operations' worth of time, by origin."""
+        self._leaders = {origin: origin for origin in self.origins}
+        self._padded: dict[str, Padded] = {}
+        self._plain: set[str] = set()
+        self._nodes: list[onnx.NodeProto] = []
+        self._tensors: dict[str, Callable[[], Any]] = {}
+        self._names = graphs.Names(network.model.graph)
+
+    def padded(self, name: str) -> Padded | None:
+        return self._padded.get(name)
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """Without padding."""
+        return self.network.shapes.get(name)
+
+    def constant(self, stem: str, make: Callable[[], Any]) -> str:
+        """The name of a new constant, which is made when the flow is committed."""
+        name = self._names.new(stem)
+        self._tensors[name] = make
+        return name
+
+    def spread(self, name: str, *spreads: tuple[Channels | None, int]) -> str:
+        """A constant with zeros at the padding of axes; the constant itself where there is none."""
+        wanted = [(channels, axis) for channels, axis in spreads if channels is not None]
+        if not name or not wanted:
+            return name
+
+        def make() -> Any:
+            array = self.network.array(name)
+            for channels, axis in wanted:
+                array = channels.spread(array, axis)
+            return array
+
+        return self.constant(f"{name}_padded", make)
+
+    def emit(self, node: onnx.NodeProto, inputs: list[str], channels: Channels | None, **attributes: Any) -> None:
+        """``node`` with other ``inputs`` and ``attributes``; its first output has these ``channels``."""
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        copy.input[:] = inputs
+        for attribute in [each for each in copy.attribute if each.name in attributes]:
+            copy.attribute.remove(attribute)
+        copy.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
+        if channels is not None:
+            padded = self._names.new(f"{node.output[0]}_padded")
+            copy.output[0] = padded
+            self._padded[node.output[0]] = Padded(name=padded, channels=channels)
+        self._nodes.append(copy)
+
+    def keep(self, node: onnx.NodeProto) -> None:
+        """The node as it was, on tensors without padding."""
+        for name in graphs.read_by(node):
+            self.remove_padding(name)
+        self._nodes.append(node)
+
+    def remove_padding(self, name: str) -> None:
+        """Make sure that the tensor is there as it was."""
+        padded = self._padded.get(name)
+        if padded is None or name in self._plain:
+            return
+        self._plain.add(name)
+        channels = padded.channels
+        if channels.are_first:
+            self._nodes.append(self._slice(padded, name))
+        else:
+            positions = self.constant(f"{name}_channels", lambda: channels.positions.astype(np.int64))
+            self._nodes.append(helper.make_node("Gather", [padded.name, positions], [name], axis=channels.axis))
+        each = worth.SLICED if channels.are_first else worth.TAKEN
+        self.save(channels, -each * float(np.prod(self.network.shapes[name])))
+
+    def _slice(self, padded: Padded, name: str) -> onnx.NodeProto:
+        bounds = {"starts": [0], "ends": [padded.channels.count], "axes": [padded.channels.axis]}
+        if self.network.opset < _SLICE_TAKES_INPUTS:
+            return helper.make_node("Slice", [padded.name], [name], **bounds)
+        inputs = [self.constant(f"{name}_{key}", partial(np.array, value)) for key, value in bounds.items()]
+        return helper.make_node("Slice", [padded.name, *inputs], [name])
+
+    def save(self, channels: Channels | None, operations: float) -> None:
+        """Count time saved by padding (lost, if negative), in equal shares for all that made it."""
+        if channels is not None:
+            for origin in channels.origins:
+                self.savings[origin] += operations / len(channels.origins)
+
+    def join(self, *channels: Channels) -> None:
+        """Of paddings that are of use only together."""
+        origins = [origin for each in channels for origin in each.origins]
+        for origin in origins[1:]:
+            self._leaders[self._leader(origin)] = self._leader(origins[0])
+
+    def _leader(self, origin: str) -> str:
+        while self._leaders[origin] != origin:
+            origin = self._leaders[origin]
+        return origin
+
+    def losing(self) -> frozenset[str]:
+        """Origins of paddings that cost more than they save."""
+        sums: dict[str, float] = {}
+        for origin, saved in self.savings.items():
+            sums[self._leader(origin)] = sums.get(self._leader(origin), 0.0) + saved
+        return frozenset(origin for origin in self.origins if sums[self._leader(origin)] <= 0)
+
+    def commit(self) -> None:
+        """Write the padded network into the model."""
+        graph = self.network.model.graph
+        tensors = [numpy_helper.from_array(make(), name) for name, make in self._tensors.items()]
+        graphs.replace_nodes(graph, self._nodes)
+        graph.initializer.extend(tensors)
+        graphs.drop_unused(graph)

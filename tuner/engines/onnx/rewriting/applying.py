@@ -1,0 +1,102 @@
+"""A model through all rewritings, each of which must leave what it computes as it was."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import onnx
+
+from tuner.engines.onnx import arrays, comparing, models, sessions
+from tuner.engines.onnx.rewriting import graphs, groups, lines, transposed
+from tuner.engines.onnx.rewriting.aligned import padding
+from tuner.engines.protocol.messages import Json
+from tuner.engines.protocol.serving import EngineFailure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pass:
+    name: str
+    """What the engine's answer calls it."""
+    apply: Callable[[onnx.ModelProto, int], int]
+    """Edits a model in place and returns how many places it changed.
+
+    It is given the 32-bit lanes of the target's vectors. The model has static inputs, all its constants are
+    initializers, and it has no ``value_info``; ``graphs.shapes`` knows the shapes. Inputs and outputs keep
+    their names, types and shapes. It must leave subgraphs, and what it does not know, as they are.
+    """
+
+
+PASSES: tuple[Pass, ...] = (
+    Pass(name="lines", apply=lines.apply),
+    Pass(name="groups", apply=groups.apply),
+    Pass(name="transposed", apply=transposed.apply),
+    Pass(name="aligned", apply=padding.apply),
+)  # fmt: skip
+"""First 1-D convolutions, then groups, then transposed convolutions; channels are padded last."""
+
+
+_log = logging.getLogger(__name__)
+_CHECK_SEED = 0
+ROUNDING = 1e-4
+"""Share of an output's largest magnitude by which sums in another order may differ in float32."""
+NEAR_NOTHING = 1e-6
+"""Difference that is none: a sigmoid that is almost 0 everywhere multiplies the rounding of what it is given."""
+
+
+def rewrite(path: str, lanes: int, out_path: str, passes: Sequence[Pass] = PASSES) -> Json:
+    """Write the rewritten model to ``out_path``; with nothing applied no file is written.
+
+    ``undone`` has, for each rewriting that failed, or changed what ONNX Runtime computes on seeded inputs by more than
+    ``ROUNDING``, one sentence. Raises EngineFailure ``invalid_model`` for a file that is none to begin with.
+    """
+    model = models.read(path)
+    original = _Original(model.SerializeToString())
+    graphs.lift_constants(model)
+    del model.graph.value_info[:]
+    applied: dict[str, int] = {}
+    undone: dict[str, str] = {}
+    for each in passes:
+        candidate = onnx.ModelProto()
+        candidate.CopyFrom(model)
+        try:
+            count = each.apply(candidate, lanes)
+            if count:
+                original.require_same(candidate)
+        except Exception as error:  # noqa: BLE001 - a rewriting never breaks a model, whatever goes wrong in it
+            _log.warning("rewriting %s is undone", each.name, exc_info=True)
+            undone[each.name] = f"{type(error).__name__}: {error}"[:500]
+            continue
+        if count:
+            model, applied[each.name] = candidate, count
+    if applied:
+        Path(out_path).write_bytes(model.SerializeToString(deterministic=True))
+    return {"applied": applied, "undone": undone}
+
+
+class _Original:
+    """What the model computes on seeded inputs; it is not run before somebody asks."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    @cached_property
+    def _inputs(self) -> arrays.Arrays:
+        model = onnx.load_model_from_string(self._content)
+        return arrays.make([models.spec(value) for value in models.fed_inputs(model)], _CHECK_SEED, model.graph)
+
+    @cached_property
+    def _expected(self) -> arrays.Arrays:
+        return sessions.run(sessions.open_session(self._content, threads=1), self._inputs)
+
+    def require_same(self, model: onnx.ModelProto) -> None:
+        """Raises EngineFailure for an invalid model, and for one that computes something else."""
+        models.check(model)
+        actual = sessions.run(sessions.open_session(model.SerializeToString(), threads=1), self._inputs)
+        for output in comparing.compare(self._expected, actual):
+            is_close = output["max_rel"] <= ROUNDING or output["max_abs"] <= NEAR_NOTHING
+            if not output["passed"] or (output["dtype"] == "float32" and not is_close):
+                raise EngineFailure("wrong_rewriting", f"{output['output']} is off by {output['max_rel']:.3g}")

@@ -1,0 +1,191 @@
+"""Transposed convolutions as convolutions, whose results are then put in their places.
+
+With stride ``s`` every ``s``-th row and column of the output is a convolution of its own of the input: a phase. All
+``s * s`` of them become one convolution with so many times the channels (Shi et al. 2016, "Is the deconvolution layer
+the same as a convolutional layer?", arXiv:1609.07009), and the result goes from depth to space. What follows,
+elementwise or another transposed convolution without overlap, is done before that: there channels are vectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import onnx
+
+from tuner.engines.onnx.rewriting import graphs
+
+_MOST_WORK = 4
+"""Times as many products may be spent, for zeros: TVM's transposed convolution runs at 7 % of the peak."""
+_MOST_PER_ELEMENT = 64
+"""Products that may be spent, most of them with 0, to spare one element its way from depth to space and back."""
+
+
+def apply(model: onnx.ModelProto, lanes: int) -> int:  # noqa: ARG001 - every pass is given them
+    """Returns how many transposed convolutions were replaced."""
+    return _Packing(model).run()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Packed(graphs.Turned):
+    """A tensor ``[batch, rows * columns * channels, height, width]`` of one that is ``rows`` times as high, and
+    ``columns`` times as wide; phases are the outer part of its channels."""
+
+    rows: int
+    columns: int
+
+    @property
+    def phases(self) -> int:
+        return self.rows * self.columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Axis:
+    """One axis of a transposed convolution, as a convolution of stride 1 that makes all phases."""
+
+    stride: int
+    kernel: int
+    before: int
+    """Padding that the transposed convolution cuts off."""
+    first: int
+    """Offset of the first input that contributes to the first phase."""
+    size: int
+    """Of the convolution's kernel."""
+    pads: tuple[int, int]
+
+    def taps(self) -> list[tuple[int, int, int]]:
+        """``(phase, place in the new kernel, place in the old one)`` of every weight."""
+        found = []
+        for phase in range(self.stride):
+            for place in range(self.size):
+                old = phase + self.before - self.stride * (self.first + place)
+                if 0 <= old < self.kernel:
+                    found.append((phase, place, old))
+        return found
+
+
+def _axis(stride: int, kernel: int, before: int, length: int, output: int) -> _Axis | None:
+    """Output ``y`` is fed by input ``h`` through weight ``k`` where ``y + before == stride * h + k``."""
+    offsets = [
+        (phase + before - old) // stride
+        for phase in range(stride)
+        for old in range(kernel)
+        if (phase + before - old) % stride == 0
+    ]
+    if not offsets or output % stride:
+        return None
+    first, size = min(offsets), max(offsets) - min(offsets) + 1
+    after = output // stride - length + first + size - 1
+    if first > 0 or after < 0:
+        return None
+    return _Axis(stride=stride, kernel=kernel, before=before, first=first, size=size, pads=(-first, after))
+
+
+class _Packing(graphs.Walk[_Packed]):
+    def turned(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> _Packed | None:
+        if len(shape) != 4:
+            return None
+        if node.op_type == "ConvTranspose":
+            return self._transposed(node, shape)
+        if node.op_type in graphs.ELEMENTWISE:
+            return self.elementwise(node, shape)
+        packed = self.forms.get(node.input[0])
+        if packed and node.op_type == "BatchNormalization" and all(name in self.constants for name in node.input[1:]):
+            repeated = [self._repeated(name, packed.phases, axis=0) for name in node.input[1:]]
+            return replace(packed, name=self.emit_like(node, [packed.name, *repeated]))
+        return None
+
+    def restore(self, form: _Packed, name: str) -> None:
+        if form.rows == form.columns:
+            self.emit("DepthToSpace", [form.name], name, blocksize=form.rows, mode="DCR")
+            return
+        batch, channels, height, width = self.shapes[name]
+        inner = (batch, form.rows, form.columns, channels, height // form.rows, width // form.columns)
+        phases = self.reshaped(form.name, inner, self.names.new(f"{name}_phases"))
+        placed = self.emit("Transpose", [phases], self.names.new(f"{name}_placed"), perm=[0, 3, 4, 1, 5, 2])
+        self.reshaped(placed, self.shapes[name], name)
+
+    def _transposed(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> _Packed | None:
+        source = self.shapes.get(node.input[0])
+        if source is None or any(name not in self.constants for name in node.input[1:] if name):
+            return None
+        axes = _axes(node, source, tuple(self.constants[node.input[1]].dims), shape)
+        if axes is None:
+            return None
+        weights, packed = (
+            _phases(self.array(node.input[1]), *axes),
+            _Packed(rows=axes[0].stride, columns=axes[1].stride),
+        )
+        data = node.input[0]
+        before = self.forms.get(data)
+        if before and weights.shape[-2:] == (1, 1) and before.phases * weights[..., 0, 0, 0].size <= _MOST_PER_ELEMENT:
+            data, weights = before.name, _of_each_phase(weights, before)
+            packed = _Packed(rows=before.rows * packed.rows, columns=before.columns * packed.columns)
+        self.need(data)
+        weights = weights.reshape(-1, *weights.shape[-3:])
+        bias = [self._repeated(name, packed.phases, axis=0) for name in node.input[2:] if name]
+        self.count += 1
+        name = self.emit(
+            "Conv",
+            [data, self.constant(node.input[1], weights), *bias],
+            self.names.new(f"{node.output[0]}_turned"),
+            kernel_shape=weights.shape[2:],
+            pads=[axis.pads[side] for side in (0, 1) for axis in axes],
+        )
+        return replace(packed, name=name)
+
+    def operand(self, name: str, shape: tuple[int, ...], form: _Packed) -> str | None:
+        other, constant = self.forms.get(name), self.constants.get(name)
+        if other:
+            same = (other.rows, other.columns) == (form.rows, form.columns) and self.shapes.get(name) == shape
+            return other.name if same else None
+        if constant is None:
+            return None if name else ""
+        dims = (*[1] * (4 - len(constant.dims)), *constant.dims)
+        if all(size == 1 for size in dims):
+            return name
+        return self._repeated(name, form.phases, axis=1, shape=dims) if dims == (1, shape[1], 1, 1) else None
+
+    def _repeated(self, name: str, times: int, *, axis: int, shape: tuple[int, ...] | None = None) -> str:
+        array = self.array(name)
+        return self.constant(name, np.concatenate([array.reshape(shape or array.shape)] * times, axis))
+
+
+def _axes(
+    node: onnx.NodeProto, source: tuple[int, ...], kernel: tuple[int, ...], output: tuple[int, ...]
+) -> tuple[_Axis, _Axis] | None:
+    usual = {"auto_pad": b"NOTSET", "group": 1, "dilations": [1, 1], "output_shape": None}
+    if any((graphs.attribute(node, name) or value) != value for name, value in usual.items()):
+        return None
+    strides = graphs.attribute(node, "strides") or [1, 1]
+    pads = graphs.attribute(node, "pads") or [0] * 4
+    rows, columns = (
+        _axis(strides[at], kernel[2 + at], pads[at], length=source[2 + at], output=output[2 + at]) for at in (0, 1)
+    )
+    if rows is None or columns is None:
+        return None
+    work = rows.stride * rows.size * columns.stride * columns.size
+    return (rows, columns) if work <= _MOST_WORK * kernel[2] * kernel[3] else None
+
+
+def _phases(kernel: Any, rows: _Axis, columns: _Axis) -> Any:
+    """``[rows, columns, outs, ins, height, width]`` of ``[ins, outs, height, width]``."""
+    ins, outs = kernel.shape[:2]
+    weights = np.zeros((rows.stride, columns.stride, outs, ins, rows.size, columns.size), kernel.dtype)
+    for row, above, old_row in rows.taps():
+        for column, left, old_column in columns.taps():
+            weights[row, column, :, :, above, left] = kernel[:, :, old_row, old_column].T
+    return weights
+
+
+def _of_each_phase(weights: Any, packed: _Packed) -> Any:
+    """Weights that do the same to the channels of every phase, and nothing across phases; 1 high and wide."""
+    rows, columns, outs, ins = weights.shape[:4]
+    split = np.zeros(
+        (packed.rows, rows, packed.columns, columns, outs, packed.rows, packed.columns, ins), weights.dtype
+    )
+    for row in range(packed.rows):
+        for column in range(packed.columns):
+            split[row, :, column, :, :, row, column] = weights[..., 0, 0]
+    return split.reshape(-1, packed.phases * ins, 1, 1)

@@ -1,0 +1,124 @@
+"""ONNX Runtime sessions, kept by file and thread count, and their timing."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnxruntime
+
+from tuner.engines.onnx import arrays, models
+from tuner.engines.onnx.arrays import Arrays
+from tuner.engines.protocol.messages import Json
+from tuner.engines.protocol.serving import EngineFailure
+from tuner.engines.runtime import importing
+
+_SEVERITY_ERROR = 3
+_UNKNOWN_OPERATOR = re.compile(r"([\w.-]*):(\w+)\(-?\d+\) is not a registered function/op")
+BASIC = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+ALL = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+
+
+def open_session(
+    model: bytes | str, *, threads: int, level: Any = ALL, optimized: str | None = None, options: Any = None
+) -> Any:
+    """A CPU session on the model's bytes or path. Raises EngineFailure ``invalid_model``, ``unsupported_operators``.
+
+    ``optimized``: file that the model is written to after optimization at ``level``; ``options``: further
+    ``onnxruntime.SessionOptions``.
+    """
+    options = options or onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.graph_optimization_level = level
+    options.log_severity_level = _SEVERITY_ERROR
+    if optimized:
+        options.optimized_model_filepath = optimized
+    try:
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        # Each of its error classes derives from Exception directly, and a bad model can raise any of them.
+        _refuse_unknown(str(error), model)
+        raise EngineFailure("invalid_model", f"ONNX Runtime cannot load the model: {str(error)[:1500]}") from error
+
+
+def _refuse_unknown(said: str, model: bytes | str) -> None:
+    """Raises EngineFailure ``unsupported_operators`` when that is what ONNX Runtime ``said``."""
+    found = _UNKNOWN_OPERATOR.search(said)
+    if found is None:
+        return
+    domain, operator = found.groups()
+    name = f"{domain}::{operator}" if domain else operator
+    proto = onnx.load_model_from_string(model if isinstance(model, bytes) else Path(model).read_bytes())
+    count = models.operator_counts(proto.graph).get(name, 1)
+    message = f"the reference, ONNX Runtime, does not know: {name} ({count}×)"
+    raise EngineFailure("unsupported_operators", message, details={"operators": {name: count}})
+
+
+cached = importing.by_file(lambda path, threads: open_session(path, threads=threads), kept=8)
+"""``cached(path, threads)``: raises as ``open_session``."""
+
+
+def run(session: Any, inputs: Arrays) -> Arrays:
+    """All outputs by name. Raises EngineFailure ``invalid_inputs`` or ``run_failed``."""
+    check_inputs(session, inputs)
+    names = [output.name for output in session.get_outputs()]
+    try:
+        return dict(zip(names, session.run(names, inputs), strict=True))
+    except Exception as error:
+        raise EngineFailure("run_failed", f"ONNX Runtime cannot run the model: {str(error)[:1500]}") from error
+
+
+def check_inputs(session: Any, inputs: Arrays) -> None:
+    expected = {entry.name for entry in session.get_inputs()}
+    if expected != set(inputs):
+        message = f"the model takes {', '.join(sorted(expected))}; the file holds {', '.join(sorted(inputs))}"
+        raise EngineFailure("invalid_inputs", message)
+
+
+def sample(session: Any, inputs: Arrays, *, number: int, repeat: int) -> list[float]:
+    """Seconds per run, one value per repeat, each the mean over ``number`` runs; one run before warms up."""
+    run(session, inputs)
+    samples = []
+    for _ in range(repeat):
+        started = time.perf_counter()
+        for _ in range(number):
+            session.run(None, inputs)
+        samples.append((time.perf_counter() - started) / number)
+    return samples
+
+
+_KERNEL = "_kernel_time"
+
+
+def layers(path: str, inputs: str, threads: int, repeat: int) -> list[Json]:
+    """In the order of execution, after ONNX Runtime's own fusions; each one's least seconds over ``repeat`` runs.
+
+    Raises EngineFailure ``invalid_model`` and ``invalid_inputs``.
+    """
+    fed = arrays.load(inputs)
+    with tempfile.TemporaryDirectory(prefix="tunesmith-profile-") as folder:
+        options = onnxruntime.SessionOptions()
+        options.enable_profiling = True
+        options.profile_file_prefix = str(Path(folder) / "profile")
+        session = open_session(path, threads=threads, options=options)
+        for _ in range(repeat + 1):
+            run(session, fed)
+        events = json.loads(Path(session.end_profiling()).read_text())
+    found: dict[str, Json] = {}
+    for event in events:
+        if event.get("cat") != "Node" or not event["name"].endswith(_KERNEL):
+            continue
+        name = event["name"].removesuffix(_KERNEL)
+        seconds = event["dur"] * 1e-6
+        shapes = json.dumps(event["args"].get("input_type_shape", []))
+        layer = found.setdefault(
+            name, {"name": name, "operator": event["args"]["op_name"], "shapes": shapes, "seconds": seconds}
+        )
+        layer["seconds"] = min(layer["seconds"], seconds)
+    return list(found.values())

@@ -1,0 +1,41 @@
+"""The engines that this release ships."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from domain import errors
+
+ROOT = Path(__file__).resolve().parents[2]
+"""The folder that holds our packages: an engine's working directory and its ``PYTHONPATH``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSpec:
+    name: str
+    module: str
+    """Run as ``python -m MODULE --event-fd N``."""
+    requirements: Path
+    """Hash-pinned; its digest names the environment."""
+    python: str = "3.11"
+
+
+def _shipped(name: str) -> EngineSpec:
+    return EngineSpec(
+        name=name,
+        module=f"tuner.engines.{name}",
+        requirements=ROOT / "tuner" / "engines" / name / "requirements.txt",
+    )
+
+
+ENGINES = {name: _shipped(name) for name in ("relay", "relax", "reference")}
+
+
+def get(name: str) -> EngineSpec:
+    """Raises EngineNotInstalled when this release has no engine of that name."""
+    if name not in ENGINES:
+        raise errors.EngineNotInstalled(
+            f"there is no engine {name!r}", hint=f"The engines are {' and '.join(sorted(ENGINES))}."
+        )
+    return ENGINES[name]

@@ -1,0 +1,186 @@
+"""Asking an engine, before there is a job, whether it takes a model and which tuning tasks it finds there."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from domain import errors
+from domain.jobs import Precision, Tuner, TunerOptions
+from domain.models import ModelFormat
+from domain.ports import Engine
+from domain.targets import Target
+from domain.tuning_tasks import ExtractedTask
+from tuner.host import catalogue, environments, failures
+from tuner.host.inspection import Inspector, Prepared, Rewritten
+from tuner.host.session import EngineSession, Limits
+from tuner.host.settings import TunerSettings
+
+_FILE_BYTES = 4 * 1024**3
+
+Canceled = Callable[[], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extraction:
+    """What one tuner found in a model."""
+
+    tasks: tuple[ExtractedTask, ...]
+    definitions: dict[str, str] = field(default_factory=dict)
+    """Workload key to the workload in its tuner's native form, where the key alone does not rebuild it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """What the tuning tasks of a prepared model depend on."""
+
+    model: Path
+    target: str
+    threads: int
+    precision: Precision
+    rewrite: bool
+    """Whether the engine may compute otherwise than operator by operator."""
+    options: TunerOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What an engine says of a model that it imports."""
+
+    operators: dict[str, int]
+    """By count."""
+    lanes: int | None
+    """32-bit lanes of the target's vectors; None without any."""
+
+
+class Planner(Protocol):
+    """The engines of a machine, as making a plan needs them."""
+
+    def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path) -> Prepared:
+        """Write ``model`` with static shapes; the suffix of ``out`` tells its format.
+
+        Raises EngineNotInstalled, InvalidModel, ShapeRequired, ShapeMismatch.
+        """
+        ...
+
+    def rewrite(self, prepared: Path, lanes: int, out: Path) -> Rewritten:
+        """Write a prepared model for vectors of so many 32-bit lanes. Raises as ``prepare``."""
+        ...
+
+    def start(self, name: str, canceled: Canceled) -> Engine:
+        """A fresh engine. Raises EngineNotInstalled, EngineStartFailed, Canceled."""
+        ...
+
+    @property
+    def seconds(self) -> float:
+        """What all requests to one engine may take together."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstalledPlanner:
+    """Engines as processes with limits, from the environments under a home folder."""
+
+    home: Path
+    settings: TunerSettings
+    hidden: tuple[str, ...] = ()
+    """What engines do not see, but for the model that they are asked about."""
+
+    @property
+    def seconds(self) -> float:
+        return self.settings.plan_seconds
+
+    def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path) -> Prepared:
+        return self._inspector(out).prepare(model, shapes, out)
+
+    def rewrite(self, prepared: Path, lanes: int, out: Path) -> Rewritten:
+        return self._inspector(prepared).rewrite(prepared, lanes, out)
+
+    def _inspector(self, model: Path) -> Inspector:
+        return Inspector.installed(ModelFormat.of(model), self.home, self.settings, hidden=self.hidden)
+
+    def start(self, name: str, canceled: Canceled) -> Engine:
+        spec = catalogue.get(name)
+        log = self.home / "logs" / "plans.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        return EngineSession.start(
+            spec,
+            environments.interpreter(spec, self.home),
+            log_path=log,
+            hello_timeout=self.settings.engine_hello_seconds,
+            silence_timeout=self.settings.engine_silence_seconds,
+            home=self.home,
+            limits=Limits(
+                memory_bytes=self.settings.plan_memory_mb * 1024**2,
+                # A process counts the CPU time of all its threads.
+                cpu_seconds=int(self.settings.plan_seconds * 8),
+                file_bytes=_FILE_BYTES,
+                offline=True,
+                hidden=self.hidden,
+            ),
+            canceled=canceled,
+        )
+
+
+class Questions:
+    """Asks one running engine, within one limit of time. Errors that are the caller's are raised as the caller's."""
+
+    def __init__(self, engine: Engine, *, seconds: float, canceled: Canceled) -> None:
+        self._engine = engine
+        self._deadline = time.monotonic() + seconds
+        self._canceled = canceled
+
+    @property
+    def hello(self) -> dict[str, Any]:
+        return self._engine.hello
+
+    def check(self, model: Path, target: Target | None = None) -> Checked:
+        """Raises UnsupportedOperators, InvalidModel, EngineError, Canceled."""
+        place = {} if target is None else {"target": target.text, "threads": target.threads}
+        answer = self._ask("check", {"model": str(model), **place})
+        return Checked(operators=dict(answer["operators"]), lanes=answer.get("lanes"))
+
+    def extract(self, build: Build, tuner: Tuner) -> Extraction:
+        """Raises UnknownTarget, UnsupportedTarget, InvalidOption and as ``check``."""
+        with tempfile.TemporaryDirectory(prefix="tunesmith-plan-") as folder:
+            answer = self._ask("extract", {**params(build, tuner), "out_dir": folder})
+            tasks = tuple(ExtractedTask(**task) for task in answer["tasks"])
+            definitions = {
+                task.workload_key: (Path(folder) / task.definition).read_text() for task in tasks if task.definition
+            }
+        return Extraction(tasks=tasks, definitions=definitions)
+
+    def _ask(self, method: str, given: dict[str, Any]) -> dict[str, Any]:
+        left = max(1.0, self._deadline - time.monotonic())
+        try:
+            return self._engine.request(method, given, timeout=left, canceled=self._canceled)
+        except errors.EngineRequestFailed as error:
+            raise failures.explain(error) from error
+
+
+@contextmanager
+def questions(planner: Planner, name: str, canceled: Canceled) -> Iterator[Questions]:
+    """An engine to ask, ended afterwards. Raises as ``Planner.start``."""
+    engine = planner.start(name, canceled)
+    try:
+        yield Questions(engine, seconds=planner.seconds, canceled=canceled)
+    finally:
+        engine.close()
+
+
+def params(build: Build, tuner: Tuner) -> dict[str, Any]:
+    """A build's parameters as the engines' methods take them."""
+    return {
+        "model": str(build.model),
+        "target": build.target,
+        "threads": build.threads,
+        "precision": build.precision.value,
+        "rewrite": build.rewrite,
+        "tuner": tuner.value,
+        "options": asdict(build.options),
+    }

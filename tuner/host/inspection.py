@@ -1,0 +1,188 @@
+"""Reading an uploaded model, which may be anything, in a child process with limits.
+
+ONNX Runtime was seen to crash while loading bad files and to allocate 40 GB for a model of 179 bytes.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from domain import errors, models
+from domain.models import ModelFacts, ModelFormat, TensorSpec
+from domain.ports import Engine
+from tuner.host import catalogue, environments, failures
+from tuner.host.catalogue import EngineSpec
+from tuner.host.session import EngineSession, Limits
+from tuner.host.settings import TunerSettings
+
+_FILE_SHARE = 1024**3
+"""Room for a prepared model beyond the size of the given one, in bytes: folding constants can make it grow."""
+
+_COPIES = 6
+"""Of a model in memory at once, while it is read, checked, optimized and written."""
+
+_CHECKS = {
+    ModelFormat.ONNX: "Check that onnx.checker accepts it and that ONNX Runtime loads it",
+    ModelFormat.IRMODULE: "Check that tvm.ir.load_json of TVM 0.27 reads it",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A model with static shapes and folded constants, as the engines take it."""
+
+    path: Path
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    operators: dict[str, int]
+    folded: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rewritten:
+    """A prepared model of the same function that compilers make more of."""
+
+    path: Path | None
+    """None where nothing could be rewritten."""
+    applied: dict[str, int]
+    """How many places each rewriting changed."""
+    undone: dict[str, str]
+    """Why a rewriting was given up."""
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any], path: Path) -> Rewritten:
+        applied = {str(name): int(count) for name, count in answer["applied"].items()}
+        return cls(path=path if applied else None, applied=applied, undone=dict(answer["undone"]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspector:
+    """Reads models of one format with the engine that reads them; each call has a process of its own."""
+
+    format: ModelFormat = ModelFormat.ONNX
+    spec: EngineSpec
+    python: Path
+    memory_bytes: int = 4 * 1024**3
+    """Of address space, besides room for some copies of the model itself."""
+    seconds: float = 60.0
+    """For one call, on the wall clock; as much again of CPU time on each core."""
+    log_path: Path | None = None
+    home: Path | None = None
+    hidden: tuple[str, ...] = ()
+    """What the process does not see, beside what no engine sees, but for the files that it is asked about."""
+
+    @classmethod
+    def installed(
+        cls,
+        model_format: ModelFormat,
+        home: Path,
+        settings: TunerSettings,
+        *,
+        log_path: Path | None = None,
+        hidden: tuple[str, ...] = (),
+    ) -> Inspector:
+        """With the engine under a home folder, as it is installed now. Raises EngineNotInstalled."""
+        spec = catalogue.get(model_format.reader)
+        return cls(
+            format=model_format,
+            spec=spec,
+            python=environments.interpreter(spec, home),
+            memory_bytes=settings.inspect_memory_mb * 1024**2,
+            seconds=settings.inspect_seconds,
+            log_path=log_path,
+            home=home,
+            hidden=hidden,
+        )
+
+    def inspect(self, path: Path) -> ModelFacts:
+        """Raises EngineStartFailed; InvalidModel also when reading crashes, hangs or needs more memory than allowed."""
+        return _facts(self._ask(path, "inspect", {"path": str(path.absolute())}), self.format)
+
+    def prepare(self, path: Path, input_shapes: Mapping[str, Sequence[int]], out_path: Path) -> Prepared:
+        """Write the model with these shapes. Raises ShapeRequired, ShapeMismatch, and as ``inspect``."""
+        shapes = {name: list(shape) for name, shape in input_shapes.items()}
+        params = {"path": str(path.absolute()), "input_shapes": shapes, "out_path": str(out_path.absolute())}
+        answer = self._ask(path, "prepare", params)
+        return Prepared(
+            path=out_path,
+            inputs=models.tensor_specs(answer["inputs"]),
+            outputs=models.tensor_specs(answer["outputs"]),
+            operators=dict(answer["operators"]),
+            folded=bool(answer["folded"]),
+        )
+
+    def rewrite(self, path: Path, lanes: int, out_path: Path) -> Rewritten:
+        """Write a prepared model for vectors of so many lanes. Raises as ``inspect``."""
+        params = {"path": str(path.absolute()), "lanes": lanes, "out_path": str(out_path.absolute())}
+        return Rewritten.of(self._ask(path, "rewrite", params), out_path)
+
+    def make_operator(self, params: Mapping[str, Any], out_path: Path) -> None:
+        """Write a model of one operator; see ``tuner.search.operators``. Raises EngineStartFailed and InvalidModel."""
+        out_path.touch()
+        self._ask(out_path, "make_operator", {**params, "out_path": str(out_path.absolute())})
+
+    def _ask(self, path: Path, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        out_path = params.get("out_path")
+        with self._engine(path, None if out_path is None else Path(out_path)) as engine:
+            try:
+                return engine.request(method, params, timeout=self.seconds)
+            except errors.EngineRequestFailed as error:
+                explained = self._unreadable(error, error.message) if _needs_memory(error) else failures.explain(error)
+                raise explained from None
+            except (errors.EngineCrashed, errors.EngineTimeout, errors.EngineSilent) as error:
+                raise self._unreadable(error, _reason(error)) from error
+
+    def _unreadable(self, error: errors.EngineError, reason: str) -> errors.InvalidModel:
+        allowed = f"{self.memory_bytes / 1024**3:.1f} GB and {self.seconds:g} s"
+        return errors.InvalidModel(
+            f"reading the model failed: {reason}",
+            hint=f"{_CHECKS[self.format]} within {allowed}.",
+            details={"cause": error.code, "reason": "memory" if _needs_memory(error) else "reader_ended"},
+        )
+
+    def limits(self, size_bytes: int) -> Limits:
+        """Of the process that reads a model of so many bytes."""
+        return Limits(
+            memory_bytes=self.memory_bytes + size_bytes * _COPIES,
+            cpu_seconds=int(self.seconds * 4) + 10,
+            file_bytes=size_bytes * 2 + _FILE_SHARE,
+            offline=True,
+        )
+
+    @contextmanager
+    def _engine(self, path: Path, out_path: Path | None) -> Iterator[Engine]:
+        shown = [path.absolute(), *([] if out_path is None else [out_path.absolute().parent])]
+        limits = replace(self.limits(path.stat().st_size), hidden=self.hidden, shown=tuple(map(str, shown)))
+        with tempfile.TemporaryDirectory(prefix="tunesmith-inspect-") as scratch:
+            log = self.log_path or Path(scratch) / "engine.log"
+            with EngineSession.start(self.spec, self.python, log_path=log, home=self.home, limits=limits) as session:
+                yield session
+
+
+def _needs_memory(error: errors.EngineError) -> bool:
+    answered = isinstance(error, errors.EngineRequestFailed) and error.engine_code == "engine_internal_error"
+    return answered and error.message.startswith("MemoryError")
+
+
+def _reason(error: errors.EngineError) -> str:
+    if isinstance(error, errors.EngineCrashed):
+        how = error.details.get("signal") or f"exit status {error.details.get('exit_code')}"
+        return f"the process that read it ended with {how}"
+    return "it took too long"
+
+
+def _facts(answer: Mapping[str, Any], model_format: ModelFormat) -> ModelFacts:
+    return ModelFacts(
+        inputs=models.tensor_specs(answer["inputs"]),
+        outputs=models.tensor_specs(answer["outputs"]),
+        opset=int(answer["opset"]),
+        ir_version=int(answer["ir_version"]),
+        operators=dict(answer["operators"]),
+        parameters=int(answer["parameters"]),
+        format=model_format,
+    )

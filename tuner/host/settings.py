@@ -1,0 +1,77 @@
+"""How the host treats engines and devices."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from pydantic import Field
+
+from process.settings import Settings
+from tuner.sandbox.limits import Limits, memory_of_host
+
+
+def _lock_folder() -> Path:
+    return Path(tempfile.gettempdir()) / f"tunesmith-{os.getuid()}"
+
+
+class TunerSettings(Settings):
+    engine_relay_python: Path | None = Field(
+        default=None, description="Interpreter to run the relay engine with, such as one with your own TVM build."
+    )
+    engine_relax_python: Path | None = Field(
+        default=None, description="Interpreter to run the relax engine with, such as one with your own TVM build."
+    )
+    engine_reference_python: Path | None = Field(
+        default=None, description="Interpreter to run the reference engine (ONNX Runtime) with."
+    )
+    engine_plugins: str = Field(
+        default="", description="Installed Python packages, with commas between, that teach the engines more operators."
+    )
+    engine_plugin_requirements: Path | None = Field(
+        default=None,
+        description="Requirement file of the packages that `engines install` adds to the relay and relax environments.",
+    )
+    engine_environment: str = Field(
+        default="",
+        description="More environment variables that engines get, with commas between; * stands for any characters. "
+        "They get none that could hold credentials unless named here.",
+    )
+    engine_memory_mb: int = Field(
+        default=0,
+        ge=0,
+        description="Memory, in MiB, that one process of an engine may take; 0 stands for three quarters of the "
+        "machine's or container's.",
+    )
+    engine_file_mb: int = Field(
+        default=16384, gt=0, description="Size, in MiB, of the largest file that an engine may write."
+    )
+    engine_hello_seconds: float = Field(
+        default=120.0, gt=0, description="Seconds that an engine may take to start and say hello."
+    )
+    engine_silence_seconds: float = Field(
+        default=60.0, gt=0, description="Seconds without any sign of life after which an engine is killed."
+    )
+    lock_folder: Path = Field(
+        default_factory=_lock_folder,
+        description="Folder of the locks that keep two measurements off one device; must be the same for every "
+        "service of one user on one host.",
+    )
+    inspect_memory_mb: int = Field(
+        default=4096, gt=0, description="Address space, in MiB, that reading one uploaded model may take."
+    )
+    inspect_seconds: float = Field(default=60.0, gt=0, description="Seconds that reading one uploaded model may take.")
+    plan_memory_mb: int = Field(
+        default=16384, gt=0, description="Address space, in MiB, that an engine may take while a plan is made."
+    )
+    plan_seconds: float = Field(
+        default=600.0,
+        gt=0,
+        description="Seconds that an engine may work on one plan, to import a model and find its tasks.",
+    )
+
+    def engine_limits(self, *, network: bool) -> Limits:
+        """Of the engines of jobs; how long they may work is said with each request."""
+        memory = self.engine_memory_mb * 1024**2 or memory_of_host() * 3 // 4
+        return Limits(data_bytes=memory, file_bytes=self.engine_file_mb * 1024**2, offline=not network)

@@ -1,0 +1,1 @@
+"""What became of a search: verified, timed, compared and bundled."""

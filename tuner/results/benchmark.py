@@ -1,0 +1,197 @@
+"""The choice among variants by their end-to-end latency, compared in one run (``tuner.results.timing``)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from domain import errors
+from domain.artifacts import ONNX_RUNTIME, Conditions, Report, Timing, Variant, Verification
+from tuner.results.timing import SAMPLES_PER_ROUND
+
+_CLEAR_GAIN = 0.005
+"""Tuned must be faster by half a percent: below, the next benchmark may well turn it around."""
+_LEVEL = 0.98, 1.02
+"""Ratios of times between which two are called level."""
+
+
+def judge(
+    timings: Mapping[Variant, Timing],
+    verifications: Mapping[Variant, Verification],
+    *,
+    reference: str = ONNX_RUNTIME,
+    conditions: Conditions | None = None,
+    has_records: bool = True,
+) -> Report:
+    """Choose the fastest correct compiled variant; tuned must win clearly, or untuned is published.
+
+    ``has_records``: whether tuned holds any; without it is the rewritten network alone, and the summary says so.
+    Raises VerificationFailed, with every variant's errors in its details, when none is correct.
+    """
+    correct = {
+        variant
+        for variant in (Variant.UNTUNED, Variant.TUNED)
+        if variant in timings and variant in verifications and verifications[variant].passed
+    }
+    if not correct:
+        raise nothing_right(verifications)
+    tuned_wins = Variant.TUNED in correct and (
+        Variant.UNTUNED not in correct or wins(timings[Variant.TUNED], timings[Variant.UNTUNED])
+    )
+    published = Variant.TUNED if tuned_wins else Variant.UNTUNED
+    medians = {variant: measured.median for variant, measured in timings.items()}
+    over_untuned = medians[Variant.UNTUNED] / medians[published] if Variant.UNTUNED in medians else 1.0
+    over_reference = medians[Variant.REFERENCE] / medians[published] if Variant.REFERENCE in medians else None
+    return Report(
+        timings=dict(timings),
+        verifications=dict(verifications),
+        published=published,
+        speedup_over_untuned=over_untuned,
+        speedup_over_reference=over_reference,
+        summary=_summary(medians, set(verifications), correct, published, reference, has_records)
+        + _unproven_outputs(verifications[published], reference)
+        + _noise(conditions),
+        compared_with=reference,
+        conditions=conditions,
+    )
+
+
+def nothing_right(verifications: Mapping[Variant, Verification]) -> errors.VerificationFailed:
+    """The error of a job none of whose builds is correct, with every one's errors in its details."""
+    return errors.VerificationFailed(
+        "no compiled variant computes what the model computes", details=_wrong(verifications)
+    )
+
+
+def nothing_compared(found: Verification, reference: str) -> errors.VerificationFailed:
+    """The error of a job whose model gives no number on any input."""
+    kinds = ", ".join(f"{name}: {kind}" for name, kind in found.inputs.items())
+    outputs = ", ".join(error.output for error in found.outputs)
+    return errors.VerificationFailed(
+        f"{reference} computes no finite number from {len(found.seeds)} seeded inputs{f' ({kinds})' if kinds else ''}: "
+        f"every element of {outputs} is NaN or infinite, so no build can be proven right",
+        hint="Check the model: docs/explanation/verification.md lists the values that its inputs were given. To build "
+        "it all the same, unproven and untimed, use runner 'none'.",
+        details={"outputs": [error.output for error in found.outputs], "inputs": dict(found.inputs)},
+    )
+
+
+def unproven(published: Variant, *, records: int, target: str) -> Report:
+    """Of a build that was made but never run: it claims nothing."""
+    basis = f"with {records} records" if published is Variant.TUNED else "without any record: untuned"
+    return Report(
+        timings={},
+        verifications={},
+        published=published,
+        speedup_over_untuned=1.0,
+        speedup_over_reference=None,
+        summary=f"Built for {target} {basis}; nothing was run there, so neither results nor speed are proven.",
+    )
+
+
+def wins(challenger: Timing, champion: Timing, *, samples: int = SAMPLES_PER_ROUND) -> bool:
+    """Whether the challenger is clearly faster: in the median over all, and in most rounds, beyond chance.
+
+    A sign test over rounds (each round's best sample of either): 1 % is the chance of so many won rounds without a
+    difference.
+    """
+    if challenger.median > champion.median * (1 - _CLEAR_GAIN):
+        return False
+    pairs = list(zip(_by_round(challenger.samples, samples), _by_round(champion.samples, samples), strict=False))
+    won = sum(ours < theirs for ours, theirs in pairs)
+    return _chance(won, len(pairs)) <= 0.01 if len(pairs) >= 7 else won == len(pairs)
+
+
+def _by_round(samples: Sequence[float], size: int) -> list[float]:
+    return [min(samples[start : start + size]) for start in range(0, len(samples), size)]
+
+
+def _chance(won: int, rounds: int) -> float:
+    """Of winning at least ``won`` of ``rounds`` by coin tosses."""
+    ways: int = sum(math.comb(rounds, count) for count in range(won, rounds + 1))
+    return ways / float(2**rounds)
+
+
+def _wrong(verifications: Mapping[Variant, Verification]) -> dict[str, Any]:
+    return {
+        "verifications": {
+            str(variant): [
+                {"output": error.output, "max_abs": error.max_abs, "max_rel": error.max_rel, "passed": error.passed}
+                for error in verification.outputs
+            ]
+            for variant, verification in verifications.items()
+        }
+    }
+
+
+def _summary(
+    medians: Mapping[Variant, float],
+    built: set[Variant],
+    correct: set[Variant],
+    published: Variant,
+    reference: str,
+    has_records: bool,
+) -> str:
+    """What was gained, then how the reference does; where that is still faster, people are told so first."""
+    crashed = Variant.TUNED in built and Variant.TUNED not in medians
+    parts = [_crash(medians) if crashed else _gain(medians, correct, published, has_records)]
+    if Variant.REFERENCE in medians:
+        ratio = medians[Variant.REFERENCE] / medians[published]
+        place = 0 if ratio < _LEVEL[0] else 1
+        parts.insert(place, _against_reference(ratio, str(published), reference))
+    first, *others = parts
+    return "; ".join([first[0].upper() + first[1:], *(_lowered(part) for part in others)]) + "."
+
+
+def _unproven_outputs(found: Verification, reference: str) -> str:
+    names = [error.output for error in found.outputs if error.not_compared]
+    if not names:
+        return ""
+    said = "Output {} was" if len(names) == 1 else "Outputs {} were"
+    return f" {said.format(', '.join(names))} not compared: {reference} computes no finite number there."
+
+
+def _noise(conditions: Conditions | None) -> str:
+    if conditions is None or not conditions.noisy:
+        return ""
+    return f" The machine was busy ({'; '.join(conditions.reasons)}): take the milliseconds as rough."
+
+
+def _lowered(part: str) -> str:
+    return part[0].lower() + part[1:] if part.startswith(("Tun", "Rewriting", "Nothing")) else part
+
+
+def _crash(medians: Mapping[Variant, float]) -> str:
+    return f"Tuning gained nothing: the tuned build crashes; untuned runs in {_milliseconds(medians[Variant.UNTUNED])}"
+
+
+def _gain(medians: Mapping[Variant, float], correct: set[Variant], published: Variant, has_records: bool) -> str:
+    shown = _milliseconds(medians[published])
+    if published is Variant.TUNED:
+        if Variant.UNTUNED not in medians:
+            return f"Tuned runs in {shown}"
+        if Variant.UNTUNED not in correct:
+            return f"Tuned runs in {shown}; untuned gives wrong results and was left out"
+        means = "Tuning" if has_records else "Rewriting the model alone"
+        ratio = medians[Variant.UNTUNED] / medians[published]
+        untuned = _milliseconds(medians[Variant.UNTUNED])
+        return f"{means} made it {ratio:.2f}× as fast: {shown} against {untuned} untuned"
+    if Variant.TUNED not in medians:
+        return f"Nothing was tuned: untuned runs in {shown}"
+    tuned = _milliseconds(medians[Variant.TUNED])
+    if Variant.TUNED not in correct:
+        return f"Tuning gained nothing: the tuned variant gives wrong results, so untuned is published ({shown})"
+    return f"Tuning gained nothing that is sure: {tuned} tuned, {shown} untuned, which is published"
+
+
+def _against_reference(ratio: float, name: str, reference: str) -> str:
+    if _LEVEL[0] <= ratio <= _LEVEL[1]:
+        return f"{name} is level with {reference}"
+    if ratio > 1:
+        return f"{name} is {ratio:.2f}× as fast as {reference}"
+    return f"{reference} is still {1 / ratio:.2f}× as fast as {name}"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds * 1000:.0f} ms"

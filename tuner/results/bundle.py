@@ -1,0 +1,188 @@
+"""The artifact bundle: a tar of compiled files with their manifest, evidence and a runnable example.
+
+The same files and facts give the same bytes, and so the same digest. A bundle may come from anywhere: opening one
+trusts neither its paths nor its sizes, and compares every file with the manifest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from domain import errors
+from domain.artifacts import Report, Variant
+from tuner.results import bundle_texts
+from tuner.results.manifest import FORMAT_VERSION, Manifest
+
+__all__ = ["FILES", "Manifest", "evidence", "needed", "open_bundle", "read_manifest", "write"]
+
+LIBRARY, OBJECTS, ARCHIVE = "mod.so", "mod.tar", "mod.a"
+COMPILED = {"graph": (LIBRARY, "mod.json", "mod.params"), "vm": (LIBRARY, "mod.json")}
+"""What each executor loads."""
+ADDED = {"shared": (), "object": (OBJECTS,), "system-lib": (ARCHIVE,)}
+"""What each format adds for linkers; ``mod.so`` may then be missing, where nothing linked for the target."""
+MANIFEST = "manifest.json"
+EVIDENCE = "evidence.json"
+RECORDS = "records.json"
+README = "README.md"
+EXAMPLE = "example.py"
+TEXTS = frozenset({MANIFEST, EVIDENCE, RECORDS, README, EXAMPLE})
+FILES = TEXTS.union(*COMPILED.values(), *ADDED.values())
+"""Whatever a bundle may hold."""
+
+MAX_BYTES = 8 * 1024**3
+_MAX_MANIFEST_BYTES = 4 * 1024**2
+_CHUNK_BYTES = 1024 * 1024
+_MANIFESTS = TypeAdapter(Manifest)
+
+
+def needed(manifest: Manifest) -> frozenset[str]:
+    """The files that a bundle of this executor and format cannot do without. Raises InvalidBundle for strange ones."""
+    if manifest.executor not in COMPILED or manifest.format not in ADDED:
+        raise errors.InvalidBundle(
+            f"this release knows no bundles of executor {manifest.executor!r} and format {manifest.format!r}"
+        )
+    files = TEXTS.union(COMPILED[manifest.executor], ADDED[manifest.format])
+    return files if manifest.format == "shared" else files - {LIBRARY}
+
+
+def write(path: Path, *, compiled: Path, manifest: Manifest, report: Report, records: Sequence[str] = ()) -> Manifest:
+    """Write the bundle's tar; returns its manifest with the files' digests.
+
+    ``compiled`` is the folder an engine's ``compile`` filled; ``records`` are native lines of the schedules that it was
+    built with, empty for an untuned variant. Raises FileNotFoundError when a compiled file is missing.
+    """
+    binaries = needed(manifest) - TEXTS
+    if (compiled / LIBRARY).exists():
+        binaries |= {LIBRARY}
+    texts = {
+        EVIDENCE: _json(evidence(report)),
+        RECORDS: _json({"tuner": manifest.tuner, "records": list(records)}),
+        README: bundle_texts.readme(manifest, report, binaries).encode(),
+        EXAMPLE: bundle_texts.example(manifest).encode(),
+    }
+    digests = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
+    digests |= {name: _file_digest(compiled / name) for name in binaries}
+    complete = dataclasses.replace(manifest, files=dict(sorted(digests.items())))
+    texts[MANIFEST] = _json(dataclasses.asdict(complete))
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as archive:
+        for name in sorted(binaries | TEXTS):
+            if name in texts:
+                archive.addfile(_member(name, len(texts[name])), io.BytesIO(texts[name]))
+            else:
+                with (compiled / name).open("rb") as file:
+                    archive.addfile(_member(name, (compiled / name).stat().st_size), file)
+    return complete
+
+
+def open_bundle(path: Path, into: Path) -> Manifest:
+    """Unpack a bundle's files into the folder ``into`` and check them against its manifest. Raises InvalidBundle.
+
+    Takes plain files of known names only: no folders, links or devices, none twice.
+    """
+    into.mkdir(parents=True, exist_ok=True)
+    try:
+        with tarfile.open(path, "r:") as archive:
+            unpacked = _unpack(archive, into)
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise errors.InvalidBundle(f"not a bundle: {error}") from error
+    manifest = read_manifest(into)
+    for name in sorted((needed(manifest) | manifest.files.keys() | unpacked) - {MANIFEST}):
+        if name not in unpacked:
+            raise errors.InvalidBundle(f"the bundle has no {name}")
+        if _file_digest(into / name) != manifest.files.get(name):
+            raise errors.InvalidBundle(f"{name} is not the file that the manifest describes")
+    return manifest
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of an unpacked bundle. Raises InvalidBundle."""
+    try:
+        with (folder / MANIFEST).open("rb") as file:
+            data = json.loads(file.read(_MAX_MANIFEST_BYTES))
+        version = data.get("format_version")
+        if version != FORMAT_VERSION:
+            raise errors.InvalidBundle(
+                f"the bundle has format {version!r}; this release reads {FORMAT_VERSION}",
+                hint="Use the release that wrote it, or tune the model again.",
+            )
+        return _MANIFESTS.validate_python(data)
+    except (OSError, ValueError, RecursionError, AttributeError) as error:
+        raise errors.InvalidBundle(f"the bundle's manifest cannot be read: {error}") from error
+
+
+def evidence(report: Report) -> dict[str, Any]:
+    """The report as ``evidence.json`` has it; times are in seconds."""
+    return {
+        "published": str(report.published),
+        "summary": report.summary,
+        "speedup_over_untuned": report.speedup_over_untuned,
+        "speedup_over_reference": report.speedup_over_reference,
+        "benchmark": {str(variant): dataclasses.asdict(timing) for variant, timing in report.timings.items()},
+        "verification": {
+            str(variant): {**dataclasses.asdict(verification), "variant": str(variant), "passed": verification.passed}
+            for variant, verification in report.verifications.items()
+        },
+        "reference": str(Variant.REFERENCE),
+        "compared_with": report.compared_with,
+        "engines": {str(variant): toolchain for variant, toolchain in report.engines.items()},
+        "choice": list(report.choice),
+        "precision": report.precision,
+        "portfolio": [dataclasses.asdict(contender) for contender in report.portfolio],
+        "conditions": dataclasses.asdict(report.conditions) if report.conditions else None,
+        "failed_tasks": [dataclasses.asdict(task) for task in report.failed_tasks],
+    }
+
+
+def _unpack(archive: tarfile.TarFile, into: Path) -> set[str]:
+    left = MAX_BYTES
+    seen: set[str] = set()
+    for member in archive:
+        name = member.name
+        if not member.isreg() or member.issparse() or name not in FILES or PurePosixPath(name).name != name:
+            raise errors.InvalidBundle(f"the bundle holds {name[:80]!r}, which does not belong there")
+        if name in seen:
+            raise errors.InvalidBundle(f"the bundle holds {name} twice")
+        seen.add(name)
+        left -= member.size
+        if left < 0 or (name == MANIFEST and member.size > _MAX_MANIFEST_BYTES):
+            raise errors.InvalidBundle(f"{name} is too large for a bundle")
+        source = archive.extractfile(member)
+        assert source is not None  # noqa: S101 - a regular file, as was checked
+        _copy(source, into / name, member.size)
+    return seen
+
+
+def _copy(source: Any, path: Path, size: int) -> None:
+    # A file or link of that name may stand there already: what it points to must not be written to.
+    path.unlink(missing_ok=True)
+    with path.open("xb") as file:
+        while chunk := source.read(_CHUNK_BYTES):
+            file.write(chunk)
+            size -= len(chunk)
+    if size:
+        raise errors.InvalidBundle(f"the bundle ends in the middle of {path.name}")
+
+
+def _member(name: str, size: int) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.size = size
+    member.mode = 0o755 if name == EXAMPLE else 0o644
+    return member
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n").encode()
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

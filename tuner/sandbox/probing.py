@@ -1,0 +1,64 @@
+"""How strong a cage is on this machine: some containers and kernels take from it."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import subprocess
+from dataclasses import dataclass
+
+from tuner.sandbox import limits
+
+_SECONDS = 30.0
+_DUMPABLE = 4
+"""PR_SET_DUMPABLE of prctl(2)."""
+_MISSING = {
+    "network": "a network of their own (no network namespace)",
+    "files": "hiding credentials and what is of other jobs (no mount namespace, no Landlock)",
+    "calls": "refusing dangerous system calls (no seccomp filter)",
+    "signals": "keeping their signals to themselves (Landlock of Linux 6.12)",
+    "privileges": "giving up privileges for good (no_new_privs)",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strength:
+    """What engines can be kept from here."""
+
+    network: bool = False
+    files: bool = False
+    calls: bool = False
+    signals: bool = False
+    privileges: bool = False
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        return tuple(text for name, text in _MISSING.items() if not getattr(self, name))
+
+    def told(self) -> str:
+        """One sentence, for logs."""
+        if not self.missing:
+            return "engines are caged: own network, no credentials, no privileges, filtered system calls"
+        return f"engines are caged, without {'; '.join(self.missing)}: see docs/explanation/threat-model.md"
+
+
+def probe() -> Strength:
+    """Try it, in a process of its own. Nothing at all where even that fails."""
+    try:
+        done = subprocess.run(
+            limits.probe_command(), capture_output=True, text=True, timeout=_SECONDS, check=True, env={}
+        )
+        return Strength(**json.loads(done.stdout))
+    except (OSError, subprocess.SubprocessError, ValueError, TypeError):
+        return Strength()
+
+
+def keep_private() -> None:
+    """Let no other process of this user read this one's memory and environment, where its credentials are.
+
+    Engines run as the same user; where the kernel grants them no namespace, this keeps them out.
+    """
+    try:
+        ctypes.CDLL(None).prctl(_DUMPABLE, 0, 0, 0, 0)
+    except (OSError, AttributeError):
+        return

@@ -1,0 +1,205 @@
+"""What every stage is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from domain import errors, models
+from domain.blobs import BlobStore
+from domain.jobs import EventKind, Job, JobRequest, Lease, Placement, Precision, RunnerKind, Stage, Tuner
+from domain.models import Model, ModelFormat, TensorSpec
+from domain.ports import Engine, OnEvent
+from domain.targets import Device, Target, Toolchain, kind_of
+from domain.workers import Worker
+from storage import events, jobs, workers
+from storage.database import Database
+from tuner.host import failures
+from tuner.search import precisions
+from worker import clock
+from worker.engines import EnginePool
+from worker.leases import Keeper
+from worker.settings import WorkerSettings
+
+Outcome = dict[str, Any]
+"""What a stage found out, as JSON. ``files`` lists what later stages read, relative to the work folder."""
+
+CallHelp = Callable[[str, Sequence[Worker]], None]
+"""Ask idle workers to help with the job of that id; returns at once."""
+
+INPUTS, EXPECTED, KINDS = "inputs", "expected", "kinds"
+UNTUNED, TUNED = "untuned", "tuned"
+CHECK_SECONDS = 600.0
+COMPILE_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """One claimed job at work."""
+
+    job: Job
+    model: Model
+    target: Target
+    device: Device
+    toolchains: dict[str, Toolchain]
+    """Of every engine that may serve the job, by its name."""
+    candidates: tuple[Tuner, ...]
+    """Tuners that may serve the job, the preferred one first; of a job that names its tuner, that one alone."""
+    tuner: Tuner
+    """The one that leads now; ``auto`` may settle on another one as the job goes on."""
+    unavailable: tuple[str, ...]
+    """One sentence for each engine that ``auto`` cannot use."""
+    plugins: dict[str, tuple[str, ...]]
+    """What each engine says of its plug-ins."""
+    keeper: Keeper
+    database: Database
+    blobs: BlobStore
+    engines: EnginePool
+    settings: WorkerSettings
+    folder: Path
+    call_help: CallHelp | None = None
+    """None where no other worker is to be asked."""
+    outcomes: dict[Stage, Outcome] = field(default_factory=dict)
+    noted: set[str] = field(default_factory=set)
+    searched_by: dict[str, str] = field(default_factory=dict)
+    """The worker that searched a workload last, once this attempt has searched it."""
+
+    @property
+    def request(self) -> JobRequest:
+        return self.job.request
+
+    @property
+    def lease(self) -> Lease:
+        return self.keeper.lease
+
+    @property
+    def canceled(self) -> Callable[[], bool]:
+        return self.keeper.stop_wanted
+
+    @property
+    def threads(self) -> int:
+        return self.target.threads
+
+    @property
+    def engine(self) -> str:
+        """Name of the engine that tunes."""
+        return self.tuner.engine
+
+    @property
+    def placement(self) -> Placement:
+        return Placement(target=self.target, device=self.device, toolchain=self.toolchains[self.engine])
+
+    @property
+    def measures(self) -> bool:
+        """Whether anything runs on the target at all."""
+        return self.request.runner is not RunnerKind.NONE
+
+    @property
+    def reference_shares_device(self) -> bool:
+        """Whether the reference's times can be compared with those of compiled variants."""
+        return self.request.runner is RunnerKind.LOCAL and kind_of(self.target.text) == "llvm"
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Where compiled files run, as the engines' ``run`` and ``time`` take it."""
+        return {"threads": self.threads, "target": self.target.text, "runner": self.runner}
+
+    @property
+    def runner(self) -> dict[str, Any] | None:
+        rpc = self.request.rpc
+        if self.request.runner is not RunnerKind.RPC or rpc is None:
+            return None
+        named = {"kind": "rpc", "tracker": rpc.tracker, "key": rpc.key, "session_timeout": rpc.session_timeout}
+        avoid = self._quarantined(f"{rpc.tracker}/{rpc.key}/")
+        return {**named, "avoid": avoid} if avoid else named
+
+    def _quarantined(self, prefix: str) -> list[str]:
+        """``HOST:PORT`` of each device that failed a job lately."""
+        with self.database.reading() as session:
+            active = workers.quarantined(session, clock.now())
+        return [device.id.removeprefix(prefix) for device in active if device.id.startswith(prefix)]
+
+    @property
+    def device_lock(self) -> str:
+        """The device without its thread count: however many threads a job uses, it spoils another's measurements."""
+        key = self.device.key
+        return key.rpartition("/")[0] if kind_of(self.target.text) == "llvm" and "/" in key else key
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        return models.tensor_specs(self.outcomes[Stage.IMPORT]["inputs"])
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        return models.tensor_specs(self.outcomes[Stage.IMPORT]["outputs"])
+
+    @property
+    def prepared(self) -> Path:
+        return self.folder / f"prepared{self.model.facts.format.suffix}"
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether tuned builds may compute otherwise than the model says, operator by operator. IRModules stay."""
+        return self.request.tuner_options.rewrite and self.model.facts.format is ModelFormat.ONNX
+
+    @property
+    def rewritten(self) -> Path:
+        """Where the prepared model is kept as it was rewritten for tuning, if it was."""
+        return self.folder / "rewritten.onnx"
+
+    @property
+    def quantized(self) -> Path:
+        """Where the model is kept as it was quantized, if it was; int8 builds are of it."""
+        return self.folder / "quantized.onnx"
+
+    def build_params(self, tuner: Tuner | None) -> dict[str, Any]:
+        """Which model to build and what for, as the engines' methods take it; without a tuner, an untuned build."""
+        rewritten = self.outcomes[Stage.IMPORT].get("rewritten", ())
+        precision = precisions.first(self.request)
+        model = self.rewritten if tuner is not None and tuner.engine in rewritten else self.prepared
+        return {
+            "model": str(self.quantized if precision is Precision.INT8 else model),
+            "rewrite": tuner is not None and self.rewrites,
+            "target": self.target.text,
+            "threads": self.threads,
+            "precision": str(precision),
+            "tuner": None if tuner is None else str(tuner),
+            "options": asdict(self.request.tuner_options),
+        }
+
+    def arrays(self, folder: str) -> list[Path]:
+        """The baseline's ``inputs`` or ``expected`` outputs, one file a seed."""
+        return [self.folder / name for name in self.outcomes[Stage.BASELINE][folder]]
+
+    def compiler(self, name: str | None = None) -> Engine:
+        """The process that extracts, tunes and compiles; by default the leading engine's."""
+        return self.engines.get(name or self.engine)
+
+    def ask(
+        self,
+        engine: Engine,
+        method: str,
+        params: dict[str, Any],
+        *,
+        timeout: float,
+        on_event: OnEvent | None = None,
+        canceled: Callable[[], bool] | None = None,
+    ) -> dict[str, Any]:
+        """A request that stops with the job; what is the caller's fault is raised as the caller's error."""
+        canceled = canceled or self.canceled
+        try:
+            return engine.request(method, params, timeout=timeout, on_event=on_event, canceled=canceled)
+        except errors.EngineRequestFailed as error:
+            raise failures.explain(error) from error
+
+    def note(self, message: str) -> None:
+        with self.database.transaction() as session:
+            self.keeper.require(jobs.holds(session, self.job.id, self.lease))
+            events.append(session, self.job.id, EventKind.NOTE, {"message": message}, now=clock.now())
+
+    def note_once(self, message: str) -> None:
+        if message not in self.noted:
+            self.noted.add(message)
+            self.note(message)

@@ -1,0 +1,241 @@
+"""What is known already of a job's tuning tasks, and what a search is told of it before its first trial.
+
+Nothing on record is measured again, cost models learn from it, and what other jobs are searching is left to them.
+Known is what the store has, what engines journaled on this host before it could be stored, and the tasks that an
+engine extracted from the same model before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from domain.jobs import Stage, Tuner
+from domain.records import Place, Record, RecordKey, TrialError
+from domain.tuning_tasks import Coverage, ExtractedTask, TuningTask, key_of
+from storage import jobs, records, tuning_tasks, workloads
+from storage.tables import digest_of
+from tuner.search import planning, precisions
+from worker import clock
+from worker.pipeline.context import Work
+
+_TRANSFERRED = 512
+"""Records of other workloads: a cost model learns from them in a second or two."""
+
+
+def record_identity(work: Work) -> Place:
+    """What every lookup of records must match."""
+    toolchain = work.toolchains[work.engine].identity
+    return Place(target=work.target.identity, device_key=work.device.key, toolchain=toolchain)
+
+
+def coverage(session: Session, work: Work, extracted: Sequence[ExtractedTask]) -> dict[str, Coverage]:
+    """What others have measured; the job's own trials count against its plan, not beside it."""
+    keys = [task.workload_key for task in extracted]
+    return tuning_tasks.coverage(session, keys, **record_identity(work), excluding_job=work.job.id)
+
+
+def allot(
+    session: Session, work: Work, extracted: Sequence[ExtractedTask], *, without: Collection[str] = ()
+) -> tuple[list[TuningTask], float | None]:
+    """Trials for each task after what others have spent on it, and the seconds that are left of the budget.
+
+    ``without``: workloads whose seconds are not to be spent on others, as they may still be needed.
+    """
+    request = work.request
+    cap = request.tuner_options.n_trial
+    covered = coverage(session, work, extracted)
+    keys = [task.workload_key for task in extracted]
+    budget = planning.less_trials(request.budget, trials_beside(session, work, keys))
+    planned = planning.plan(work.job.id, extracted, budget, covered=covered, n_trial=cap)
+    if not work.measures:
+        planned = planning.without_trials(planned)
+    trials = {
+        task.extracted.workload_key: task.trials_planned
+        for task in planned
+        if task.extracted.workload_key not in without
+    }
+    seconds = planning.seconds(extracted, budget, trials, covered=covered, n_trial=cap)
+    return planned, seconds
+
+
+def trials_beside(session: Session, work: Work, keys: Collection[str]) -> int:
+    """Trials that the job spent on other workloads than these: on those of arms that do not lead."""
+    own = set(keys)
+    return sum(record.key.workload_key not in own for record in records.of_job(session, work.job.id))
+
+
+def elsewhere(session: Session, work: Work, keys: Sequence[str]) -> dict[str, str]:
+    """Workloads that another job is searching now, and which job that is."""
+    return tuning_tasks.tuned_elsewhere(session, work.job.id, keys, **record_identity(work), now=clock.now())
+
+
+def write(work: Work, task: ExtractedTask) -> str | None:
+    """The file with native lines of one tuning task, and those that help with it; None when there are none."""
+    lines = [record.schedule.rstrip("\n") + "\n" for record in [*_own(work, task), *_others(work, task)]]
+    if not lines:
+        return None
+    path: Path = work.folder / "history" / f"{digest_of(task.workload_key)[:16]}.jsonl"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(lines))
+    return str(path)
+
+
+def _own(work: Work, task: ExtractedTask) -> list[Record]:
+    key = RecordKey(workload_key=task.workload_key, **record_identity(work))
+    with work.database.reading() as session:
+        known = records.of_key(session, key)
+    # Others' failures may be due to their time limits; their successes need no second measurement.
+    return [
+        record
+        for record in known
+        if record.tuner == str(work.tuner) and (record.error is None or record.job_id == work.job.id)
+    ]
+
+
+def _others(work: Work, task: ExtractedTask) -> list[Record]:
+    """Of other workloads of the same kind."""
+    if work.tuner is not Tuner.AUTOTVM or not work.request.tuner_options.transfer:
+        return []
+    with work.database.reading() as session:
+        return records.transfer_candidates(
+            session,
+            task.name,
+            excluding_workload=task.workload_key,
+            **record_identity(work),
+            tuner=str(work.tuner),
+            limit=_TRANSFERRED,
+        )
+
+
+def new_journal(work: Work, *, suffix: str = "") -> Path:
+    """One for each round: an engine that died may have left half a line, which nobody must append to.
+
+    Workers that share a home folder need a ``suffix``.
+    """
+    folder = _journal(work)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{work.lease.attempt:04d}-{len(list(folder.iterdir())):06d}{suffix}.jsonl"
+
+
+def journaled(work: Work) -> Iterator[dict[str, Any]]:
+    """Every trial ever journaled on this host for the job as it is placed now, oldest first."""
+    for path in sorted(_journal(work).glob("*.jsonl")):
+        for line in _journal_lines(path):
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(entry, dict) and "schedule_digest" in entry:
+                yield entry
+
+
+def _journal_lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        # Another worker of this home folder has ended the job and cleared its files away.
+        return []
+
+
+def record_of(work: Work, data: dict[str, Any]) -> Record:
+    """The record of a ``trial`` event's or a journal line's data."""
+    error = data["error"]
+    return Record(
+        key=RecordKey(workload_key=data["workload_key"], **record_identity(work)),
+        tuner=str(work.tuner),
+        schedule=data["schedule"],
+        schedule_digest=data["schedule_digest"],
+        latencies=tuple(float(latency) for latency in data["latencies"]) if error is None else (),
+        error=None if error is None else _error(error),
+        error_message=data.get("error_message"),
+        trial_number=int(data["trial_number"]),
+        job_id=work.job.id,
+        worker_id=work.lease.worker_id,
+        finished_at=datetime.fromtimestamp(data["finished_at"], UTC),
+        calibration=data.get("calibration"),
+    )
+
+
+def _journal(work: Work) -> Path:
+    """Lines do not tell what found and measured them: each tuner at each placement has a folder of its own."""
+    identity = [str(work.tuner), *map(str, record_identity(work).values())]
+    return work.folder / "journal" / digest_of("\n".join(identity))[:16]
+
+
+def _error(value: str) -> TrialError:
+    return TrialError(value) if value in set(TrialError) else TrialError.UNKNOWN
+
+
+_EXTRACT_SECONDS = 1800.0
+
+
+def tasks_of(work: Work) -> list[ExtractedTask]:
+    """Of the leading tuner. Raises EngineError, LeaseLost."""
+    found = known(work)
+    return found if found is not None else _extract(work)
+
+
+def known(work: Work) -> list[ExtractedTask] | None:
+    """Of the leading tuner, if anybody has extracted them."""
+    key = _key(work, _digest(work.build_params(work.tuner)["model"]))
+    with work.database.reading() as session:
+        return workloads.extracted(session, key)
+
+
+def _digest(path: str) -> str:
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _key(work: Work, model_digest: str) -> str:
+    return key_of(
+        model_digest=model_digest,
+        input_shapes={spec["name"]: spec["shape"] for spec in work.outcomes[Stage.IMPORT]["inputs"]},
+        target=work.target,
+        toolchain=work.toolchains[work.engine],
+        tuner=work.tuner,
+        precision=precisions.first(work.request),
+        rewrite=work.rewrites,
+        options=work.request.tuner_options,
+        plugins=work.plugins.get(work.engine, ()),
+    )
+
+
+def definition(work: Work, workload_key: str) -> str | None:
+    """The file with the workload's native form, where its key alone does not rebuild it."""
+    path = _folder(work) / f"{digest_of(workload_key)[:32]}.jsonl"
+    if not path.is_file():
+        with work.database.reading() as session:
+            text = workloads.definitions(session, [workload_key]).get(workload_key)
+        if text is None:
+            return None
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return str(path)
+
+
+def _extract(work: Work) -> list[ExtractedTask]:
+    folder = work.folder / "extracted" / str(work.tuner)
+    folder.mkdir(parents=True, exist_ok=True)
+    params = {**work.build_params(work.tuner), "out_dir": str(folder)}
+    answer = work.ask(work.compiler(), "extract", params, timeout=_EXTRACT_SECONDS)
+    found = [ExtractedTask(**task) for task in answer["tasks"]]
+    texts = {task.workload_key: (folder / task.definition).read_text() for task in found if task.definition}
+    keys = [_key(work, digest) for digest in (work.model.digest, _digest(params["model"]))]
+    with work.database.transaction() as session:
+        work.keeper.require(jobs.holds(session, work.job.id, work.lease))
+        workloads.put_many(session, texts, tuner=str(work.tuner))
+        for key in keys:
+            workloads.put_extracted(session, key, found, now=clock.now())
+    return found
+
+
+def _folder(work: Work) -> Path:
+    return work.folder / "definitions"

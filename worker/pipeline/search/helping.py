@@ -1,0 +1,339 @@
+"""A helper's side of a search over many workers: it claims rounds that the job's leader offers, and runs them.
+
+It tells nobody how the job goes and changes nothing of it: it stores trials, each in a transaction that names its
+claim, and says what a round came to. The leader does the rest (``sharing``).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from statistics import fmean
+from typing import Any
+
+from domain import errors
+from domain.blobs import BlobStore
+from domain.jobs import Failure, Job, RunnerKind, Tuner
+from domain.ports import Canceled, Engine
+from domain.shared_rounds import SharedRound
+from domain.targets import Toolchain
+from storage import models, records, shared_rounds, tuning_tasks
+from storage.database import Database
+from tuner.host import devicelock, hardware
+from worker import clock, observing, paths
+from worker.engines import EnginePool, EngineSource
+from worker.leases import LeaseLost, RoundKeeper, Stopped
+from worker.pipeline import measuring, placing, reuse
+from worker.pipeline.context import Work
+from worker.pipeline.recovery import Recovery
+from worker.settings import WorkerSettings
+
+_log = logging.getLogger(__name__)
+
+_PATIENCE_SECONDS = 5.0
+"""A helper leaves when it was offered nothing for so long."""
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 0.4
+_LOOK_SECONDS = 1.0
+"""Between two looks for jobs that wait."""
+_FAILURES = 2
+"""Rounds that a helper may fail before it leaves the job to others."""
+_DEVICE_SECONDS = 5.0
+"""What a helper waits for its device with a round in hand: the job's leader waits for that round."""
+
+
+@dataclass(kw_only=True)
+class Helper:
+    """One worker's help with one job."""
+
+    job: Job
+    worker_id: str
+    database: Database
+    blobs: BlobStore
+    engines: EngineSource
+    settings: WorkerSettings
+    is_wanted_elsewhere: Callable[[], bool]
+    """Whether a job waits that this worker could begin, or the process is to end; asked about once a second."""
+    stopping: Callable[[], bool]
+    """Whether the process is to end, at once."""
+    failures: int = 0
+    _engine: Engine | None = None
+    _warm: set[str] = field(default_factory=set)
+    _settled: set[str] = field(default_factory=set)
+    """Workloads of which nothing is in this host's journal that nobody stored."""
+    _keeper: RoundKeeper | None = None
+    _next_look: float = 0.0
+    _queued: list[tuple[datetime, float]] = field(default_factory=list)
+    """When rounds ended here, and the seconds of each that were spent in a tracker's queue."""
+
+    @property
+    def has_given_up(self) -> bool:
+        """Whether it left the job because it cannot help, for now at least."""
+        return self.failures >= _FAILURES
+
+    def run(self) -> int:
+        """Until there is nothing left to help with; returns how many rounds it ended."""
+        log = paths.help_log(self.settings.home, self.job.id)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        pool = EnginePool(
+            self.engines,
+            log=log,
+            folder=paths.work(self.settings.home, self.job.id),
+            canceled=self._stop_wanted,
+            network=self.job.request.runner is RunnerKind.RPC,
+        )
+        try:
+            with observing.helping(self.database, self.job):
+                return self._help(pool) if self._measures_alike() else 0
+        finally:
+            pool.close_all()
+            # The folder is needed as long as the job may come back for what lies in it.
+            paths.clear_work(self.database, self.settings.home, self.job.id)
+
+    def _stop_wanted(self) -> bool:
+        return self._keeper.stop_wanted() if self._keeper else self.stopping()
+
+    def _help(self, pool: EnginePool) -> int:
+        ended, idle_since, pause = 0, time.monotonic(), _SHORTEST_PAUSE
+        while not self._may_leave() and not self.has_given_up:
+            claimed = self._claim(pool)
+            if claimed is not None:
+                ended += self._run(claimed, pool)
+                idle_since, pause = time.monotonic(), _SHORTEST_PAUSE
+                continue
+            with self.database.reading() as session:
+                led = shared_rounds.is_led(session, self.job.id)
+            if not led or time.monotonic() - idle_since > _PATIENCE_SECONDS:
+                break
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        return ended
+
+    def _may_leave(self) -> bool:
+        now = time.monotonic()
+        if self.stopping() or now < self._next_look:
+            return self.stopping()
+        self._next_look = now + _LOOK_SECONDS
+        return self.is_wanted_elsewhere()
+
+    def _measures_alike(self) -> bool:
+        """Whether this host's measurements are worth what those of the job's device are."""
+        if self.job.request.runner is RunnerKind.RPC:
+            return True
+        if self.job.placement is None or self.job.request.runner is not RunnerKind.LOCAL:
+            return False
+        device = self.job.placement.device
+        here = [hardware.device(device.threads), *hardware.accelerators(device.threads)]
+        return device.key in [each.key for each in here]
+
+    def _claim(self, pool: EnginePool) -> SharedRound | None:
+        assert self.job.placement is not None  # noqa: S101 - a job that offers rounds has one
+        with self.database.reading() as session:
+            tuners = shared_rounds.tuners(
+                session, self.job.id, lock_place=devicelock.place(), device_key=self.job.placement.device.key
+            )
+        if not tuners:
+            return None
+        # Started before the claim: others may have the round meanwhile.
+        found = {name: self._toolchain(name, pool) for name in {Tuner(each).engine for each in tuners}}
+        with self.database.transaction() as session:
+            return shared_rounds.claim(
+                session,
+                self.job.id,
+                worker_id=self.worker_id,
+                lock_place=devicelock.place(),
+                device_key=self.job.placement.device.key,
+                toolchains=[each.identity for each in found.values() if each is not None],
+                now=clock.now(),
+                lease_seconds=self.settings.lease_seconds,
+            )
+
+    def _toolchain(self, name: str, pool: EnginePool) -> Toolchain | None:
+        try:
+            return placing.toolchain(pool.get(name).hello)
+        except Canceled:
+            return None
+        except (errors.EngineError, OSError) as error:
+            # A disk that is full has no room for an engine's folder either.
+            _log.warning("cannot help job %s: %s", self.job.id, error)
+            self.failures = _FAILURES
+            return None
+
+    def _run(self, claimed: SharedRound, pool: EnginePool) -> int:
+        """Returns whether the round was ended as its claimant's."""
+        keeper = RoundKeeper(self.database, claimed, self.settings, self.stopping)
+        self._keeper = keeper
+        try:
+            with observing.helped_round(claimed), keeper:
+                recovery = Recovery(keeper)
+                work = recovery.run(lambda: self._work(claimed, keeper, pool))
+                with self._device(work, keeper):
+                    return int(self._spend(work, claimed, recovery))
+        except (Stopped, Canceled, errors.TunesmithError, OSError) as error:
+            # A file that is gone: another worker of this home folder has ended the job and cleared its files away.
+            if isinstance(error, errors.TunesmithError | OSError):
+                self.failures += 1
+                _log.warning("a round of job %s could not be run: %s", self.job.id, error)
+            if isinstance(error, errors.DiskFull):
+                # The next round would find no room either.
+                self.failures = _FAILURES
+            self._settled.clear()
+            self._give_back(claimed, keeper)
+            return 0
+        finally:
+            self._keeper = None
+
+    @contextmanager
+    def _device(self, work: Work, keeper: RoundKeeper) -> Iterator[None]:
+        """Raises Canceled, and leaves the job to others, when somebody else measures here for long."""
+        until = time.monotonic() + _DEVICE_SECONDS
+
+        def gives_up() -> bool:
+            return keeper.stop_wanted() or self._may_leave() or time.monotonic() > until
+
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(measuring.alone(work, canceled=gives_up, say=False))
+            except Canceled:
+                self.failures = _FAILURES
+                raise
+            yield
+
+    def _spend(self, work: Work, claimed: SharedRound, recovery: Recovery) -> bool:
+        started = time.monotonic()
+        defaults: list[float] = []
+        exhausted, failure, queued = False, None, 0.0
+        try:
+            result = recovery.run(lambda: self._measure(work, claimed, defaults))
+            if result:
+                exhausted = bool(result["exhausted"])
+                queued = float(result.get("queue_seconds") or 0.0)
+                self._queued.append((clock.now(), queued))
+        except (Stopped, Canceled, errors.DiskFull):
+            # The engine has ended; what it finished meanwhile is told before another worker may have the round.
+            self._settled.clear()
+            self._recover(work, claimed)
+            raise
+        except errors.DeviceLost:
+            self.failures = _FAILURES
+            raise LeaseLost from None
+        except errors.TunesmithError as error:
+            work.keeper.check()
+            self.failures += 1
+            self._settled.clear()
+            self._recover(work, claimed)
+            failure = Failure(code=error.code, message=error.message[:4000], hint=error.hint)
+        with self.database.transaction() as session:
+            return shared_rounds.finish(
+                session,
+                claimed,
+                seconds=max(0.0, time.monotonic() - started - queued),
+                exhausted=exhausted,
+                default_latency=fmean(defaults) if defaults else None,
+                failure=failure,
+            )
+
+    def _measure(self, work: Work, claimed: SharedRound, defaults: list[float]) -> dict[str, Any] | None:
+        """What is left of the round; None where nothing is."""
+        left = self._recover(work, claimed)
+        # Until it is known that nobody stopped in the middle of it.
+        self._settled.discard(claimed.offer.workload_key)
+        result = self._request(work, claimed, left, defaults) if left else None
+        self._settled.add(claimed.offer.workload_key)
+        return result
+
+    def _request(self, work: Work, claimed: SharedRound, trials: int, defaults: list[float]) -> dict[str, Any]:
+        offer, key = claimed.offer, claimed.offer.workload_key
+        engine = work.compiler()
+        if engine is not self._engine:
+            self._engine, self._warm = engine, set()
+        known = key in self._warm and offer.known_to == self.worker_id
+        params = {
+            **offer.request,
+            "workload_key": key,
+            "task": reuse.definition(work, key),
+            "trials": trials,
+            "first_trial": offer.first_trial + offer.trials - trials,
+            "history": None if known else self._history(work, key),
+            "fresh": not known,
+            "journal": str(reuse.new_journal(work, suffix=f"-{claimed.id}")),
+            "seconds": claimed.seconds_left(clock.now(), waited=self._waited_since(claimed.opened_at)),
+            "runner": work.runner,
+        }
+        self._warm.add(key)
+
+        def on_event(kind: str, data: dict[str, Any]) -> None:
+            if kind == "trial":
+                if data.get("default") and data["latencies"]:
+                    defaults[:] = data["latencies"]
+                self._store(work, claimed, [data])
+
+        return work.ask(engine, "tune", params, timeout=measuring.longest_round(work, trials), on_event=on_event)
+
+    def _waited_since(self, opened: datetime) -> float:
+        """In a tracker's queue, with earlier rounds: rounds are offered ahead, and this one stood there meanwhile."""
+        return sum(min(queued, max(0.0, (ended - opened).total_seconds())) for ended, queued in self._queued)
+
+    def _store(self, work: Work, claimed: SharedRound, found: list[dict[str, Any]]) -> int:
+        with self.database.transaction() as session:
+            work.keeper.require(shared_rounds.holds(session, claimed))
+            return records.add(session, [reuse.record_of(work, each) for each in found])
+
+    def _recover(self, work: Work, claimed: SharedRound) -> int:
+        """Store what engines on this host measured of the workload and nobody stored, as far as the round's trials pay
+        for it; returns how many of these are left."""
+        key = claimed.offer.workload_key
+        if key in self._settled:
+            return claimed.offer.trials
+        with self.database.reading() as session:
+            stored = {record.schedule_digest for record in records.of_job(session, self.job.id, key)}
+        found = {
+            entry["schedule_digest"]: entry
+            for entry in reuse.journaled(work)
+            if entry["workload_key"] == key and entry["schedule_digest"] not in stored
+        }
+        left = claimed.offer.trials - (len(stored) - claimed.offer.first_trial)
+        if found and left > 0:
+            left -= self._store(work, claimed, list(found.values())[:left])
+        self._settled.add(key)
+        return max(0, left)
+
+    def _history(self, work: Work, key: str) -> str | None:
+        with self.database.reading() as session:
+            found = tuning_tasks.of_job(session, self.job.id)
+        task = next((each.extracted for each in found if each.extracted.workload_key == key), None)
+        return reuse.write(work, task) if task else None
+
+    def _give_back(self, claimed: SharedRound, keeper: RoundKeeper) -> None:
+        with self.database.transaction() as session:
+            shared_rounds.give_back(session, claimed, seconds=keeper.seconds)
+
+    def _work(self, claimed: SharedRound, keeper: RoundKeeper, pool: EnginePool) -> Work:
+        """The job as far as a round needs it: no stage's outcome, no model's file."""
+        placement = self.job.placement
+        assert placement is not None  # noqa: S101 - as above
+        tuner = Tuner(claimed.offer.tuner)
+        with self.database.reading() as session:
+            model = models.get(session, self.job.request.model_digest)
+        folder = paths.work(self.settings.home, self.job.id)
+        folder.mkdir(parents=True, exist_ok=True)
+        return Work(
+            job=self.job,
+            model=model,
+            target=placement.target,
+            device=placement.device,
+            toolchains={tuner.engine: placing.toolchain(pool.get(tuner.engine).hello)},
+            candidates=(tuner,),
+            tuner=tuner,
+            unavailable=(),
+            plugins={},
+            keeper=keeper,
+            database=self.database,
+            blobs=self.blobs,
+            engines=pool,
+            settings=self.settings,
+            folder=folder,
+        )

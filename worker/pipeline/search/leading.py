@@ -1,0 +1,222 @@
+"""The leader's side of a search over many workers: rounds are offered, watched, and taken back.
+
+Whoever holds the job's lease leads: it alone decides which trials are spent and tells how the search goes. Others
+claim rounds that it offers in the database (``helping`` is their side) and store the trials of these themselves.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from datetime import timedelta
+
+from domain import capabilities, release
+from domain.jobs import RunnerKind
+from domain.shared_rounds import AT_WORK, Offer, RoundState, SharedRound
+from domain.workers import Worker
+from storage import jobs, shared_rounds, workers
+from tuner.host import devicelock
+from tuner.search.allocation import Round
+from worker import clock
+from worker.pipeline.context import Work
+from worker.pipeline.reuse import record_identity
+
+_TEND_SECONDS = 0.2
+"""Between two looks at the rounds that are out."""
+_LOOK_SECONDS = 3.0
+"""Between two looks for workers that could help, and two calls of those that do not."""
+
+
+def take_over(work: Work) -> None:
+    """Take back what an earlier try had offered; its helpers store nothing from then on. Raises LeaseLost."""
+    work.searched_by.clear()
+    with work.database.transaction() as session:
+        work.keeper.require(jobs.holds(session, work.job.id, work.lease))
+        shared_rounds.abandon(session, work.job.id)
+
+
+def settle(work: Work) -> dict[str, int]:
+    """Once the search has ended: how many rounds each helper ran, by its id. Raises LeaseLost."""
+    with work.database.transaction() as session:
+        work.keeper.require(jobs.holds(session, work.job.id, work.lease))
+        helpers = shared_rounds.counts(session, work.job.id)
+        shared_rounds.forget(session, work.job.id)
+    if helpers:
+        others, rounds = _counted(len(helpers), "other worker"), _counted(sum(helpers.values()), "round")
+        work.note(f"{others} ran {rounds} of this job's trials")
+    return helpers
+
+
+class Sharing:
+    """The rounds that one search has offered and not got back."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._out: dict[int, SharedRound] = {}
+        self._able: list[Worker] = []
+        self._looked = 0.0
+        self._tended = 0.0
+        self._unsure = False
+        """Whether an offer may stand in the database that nothing is known of here."""
+        self.kept: set[str] = set()
+        """Workloads that a helper failed with: they are offered to nobody else."""
+
+    @property
+    def out(self) -> dict[str, int]:
+        """The workloads that are at work elsewhere or offered, and the trials that may be spent on each."""
+        return {each.offer.workload_key: each.offer.trials for each in self._out.values()}
+
+    @property
+    def first_trials(self) -> dict[str, int]:
+        return {each.offer.workload_key: each.offer.first_trial for each in self._out.values()}
+
+    def is_due(self) -> bool:
+        """Whether it is time to look; at most so often, however often somebody asks."""
+        if self._work.call_help is None or time.monotonic() - self._tended < _TEND_SECONDS:
+            return False
+        self._tended = time.monotonic()
+        return True
+
+    def look(self) -> list[SharedRound]:
+        """Rounds that came back, each until it is dropped. Raises LeaseLost."""
+        if self._unsure:
+            self._settle()
+        if not self._out:
+            return []
+        work, now = self._work, clock.judging()
+        with work.database.reading() as session:
+            found = shared_rounds.of_ids(session, self._out)
+        if any(each.is_silent(now) for each in found):
+            with work.database.transaction() as session:
+                work.keeper.require(jobs.holds(session, work.job.id, work.lease))
+                shared_rounds.expire(session, list(self._out), now=now)
+                found = shared_rounds.of_ids(session, self._out)
+        self._out = {each.id: each for each in found}
+        return [each for each in found if each.state not in AT_WORK]
+
+    def drop(self, shared: SharedRound) -> None:
+        """What came of the round is known now."""
+        del self._out[shared.id]
+        if shared.failure is not None:
+            self.kept.add(shared.offer.workload_key)
+        if shared.worker_id is not None:
+            self._work.searched_by[shared.offer.workload_key] = shared.worker_id
+
+    def searched(self, workload_key: str) -> None:
+        """By this worker itself."""
+        self._work.searched_by[workload_key] = self._work.lease.worker_id
+
+    def is_strange(self, workload_key: str) -> bool:
+        """Whether another worker searched it last: what an engine here knows of it is not all."""
+        own = self._work.lease.worker_id
+        return self._work.searched_by.get(workload_key, own) != own
+
+    def wanted(self) -> int:
+        """How many more rounds to offer now, so that nobody who could help waits for one."""
+        self._look_for_help()
+        # One for each who could help, whatever it is at now: so it finds the next at once, and maybe one that it knows.
+        ready = sum(each.state is RoundState.OPEN for each in self._out.values())
+        return max(0, len(self._able) - ready)
+
+    def offer(self, chosen: Round, *, seconds: float | None) -> None:
+        """Raises LeaseLost."""
+        work, key = self._work, chosen.workload_key
+        offer = Offer(
+            workload_key=key,
+            tuner=str(work.tuner),
+            **record_identity(work),
+            request=_request(work),
+            trials=chosen.trials,
+            first_trial=chosen.first_trial,
+            seconds_limit=seconds,
+            lock_place=_lock_place(work) or "",
+            known_to=work.searched_by.get(key),
+        )
+        self._unsure = True
+        with work.database.transaction() as session:
+            work.keeper.require(jobs.holds(session, work.job.id, work.lease))
+            shared = shared_rounds.open_round(session, work.job.id, work.lease.attempt, offer, now=clock.now())
+        self._out[shared.id] = shared
+        self._unsure = False
+
+    def withdraw(self, *, everything: bool) -> bool:
+        """Take back what nobody has claimed, or one round of it; returns whether there was any."""
+        if self._unsure:
+            self._settle()
+        own = self._work.lease.worker_id
+        waiting = [each for each in self._out.values() if each.state is RoundState.OPEN]
+        waiting.sort(key=lambda each: (each.offer.known_to != own, -each.id))
+        if not waiting:
+            return False
+        ids = [each.id for each in waiting if everything or each is waiting[0]]
+        with self._work.database.transaction() as session:
+            taken = shared_rounds.withdraw(session, ids)
+        for each in taken:
+            del self._out[each]
+        if taken:
+            # The next look would offer it again before this worker has taken it. Where others were quicker, looking is
+            # all that is left to do.
+            self._tended = time.monotonic()
+        return bool(taken)
+
+    def abandon(self) -> None:
+        """Take everything back, wherever it is; what was stored of it stays. Nothing where the job is not ours."""
+        if not self._out and not self._unsure:
+            return
+        work = self._work
+        with work.database.transaction() as session:
+            if jobs.holds(session, work.job.id, work.lease):
+                shared_rounds.abandon(session, work.job.id)
+        self._out.clear()
+
+    def _settle(self) -> None:
+        """Take back an offer whose transaction failed when it may have been committed already."""
+        work = self._work
+        with work.database.transaction() as session:
+            work.keeper.require(jobs.holds(session, work.job.id, work.lease))
+            shared_rounds.abandon(session, work.job.id, but=self._out)
+        self._unsure = False
+
+    def _look_for_help(self) -> None:
+        """Who could help, and a message to those of them that do not."""
+        if self._looked and time.monotonic() - self._looked < _LOOK_SECONDS:
+            return
+        self._looked = time.monotonic()
+        work = self._work
+        seen_since = clock.now() - timedelta(seconds=work.settings.worker_alive_seconds)
+        with work.database.reading() as session:
+            self._able = [each for each in workers.known(session, seen_since=seen_since) if self._could_help(each)]
+        busy = {each.worker_id for each in self._out.values()}
+        idle = [each for each in self._able if each.current_job is None and each.id not in busy]
+        if idle and work.call_help is not None:
+            work.call_help(work.job.id, idle)
+
+    def _could_help(self, worker: Worker) -> bool:
+        work = self._work
+        if worker.id == work.lease.worker_id or worker.current_job not in (None, work.job.id):
+            return False
+        # Another release may run rounds otherwise, and those at the same place measure in turns anyway.
+        if worker.release != release.VERSION or worker.lock_place == _lock_place(work):
+            return False
+        if capabilities.lacking(work.request, worker) is not None:
+            return False
+        if work.toolchains[work.engine] not in worker.toolchains:
+            return False
+        if work.request.runner is RunnerKind.RPC:
+            return True
+        cpu = worker.device.with_threads(work.device.threads)
+        return work.device.key in (cpu.key, *(each.key for each in worker.accelerators))
+
+
+def _lock_place(work: Work) -> str | None:
+    """Where the job's measurements take turns; None for devices behind a tracker, which keeps the queue for them."""
+    return None if work.request.runner is RunnerKind.RPC else devicelock.place()
+
+
+def _request(work: Work) -> dict[str, object]:
+    built = {name: value for name, value in work.build_params(work.tuner).items() if name != "model"}
+    return {**built, "measure": asdict(work.request.measure)}
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

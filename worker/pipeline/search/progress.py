@@ -1,0 +1,189 @@
+"""Storing trials as they come, and reporting progress to watchers, at most twice a second."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from domain.jobs import EventKind
+from storage import convergence, events, jobs, records, tuning_tasks
+from storage.convergence import Estimator
+from storage.tables import digest_of
+from worker import clock
+from worker.pipeline import reuse
+from worker.pipeline.context import Work
+
+_LEAST_PAUSE = 0.5
+"""Seconds between two events. What happens in between is reported by the next one."""
+
+
+class Progress:
+    """The job's tuning tasks as the database has them, kept up to date trial by trial."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        with work.database.reading() as session:
+            last = events.latest(session, work.job.id, EventKind.PROGRESS)
+        self.seconds_before: float = last.data.get("seconds", 0.0) if last else 0.0
+        """Spent on tuning by earlier attempts."""
+        self._seconds = self.seconds_before
+        self._reported_at = -math.inf
+        self._is_reported = True
+        self._changed: set[str] = set()
+        """Workloads of which the next event tells."""
+        self.reload()
+
+    def reload(self) -> None:
+        with self._work.database.reading() as session:
+            self.tasks = tuning_tasks.of_job(session, self._work.job.id)
+            self.trials_done = records.count_of_job(session, self._work.job.id)
+        self._done = {task.extracted.workload_key: task.trials_done for task in self.tasks}
+        self._beside = self.trials_done - sum(self._done.values())
+        self._best = {task.extracted.workload_key: task.best_latency for task in self.tasks}
+        self._by_key = {task.extracted.workload_key: task for task in self.tasks}
+        self._estimator: Estimator | None = None
+
+    @property
+    def trials_planned(self) -> int:
+        """Including what was spent on tuners that do not lead."""
+        return sum(task.trials_planned for task in self.tasks) + self._beside
+
+    def best(self, workload_key: str) -> float | None:
+        """Seconds."""
+        return self._best[workload_key]
+
+    def done(self, workload_key: str) -> int:
+        return self._done[workload_key]
+
+    def recover(self, *, seconds: float) -> int:
+        """Store what engines journaled and nobody stored; returns how many trials that were."""
+        found = [reuse.record_of(self._work, entry) for entry in reuse.journaled(self._work)]
+        if not found:
+            return 0
+        with self._work.database.transaction() as session:
+            self._require_lease(session)
+            added = records.add(session, found)
+            if added:
+                self.trials_done = records.count_of_job(session, self._work.job.id)
+                self._count(session, seconds)
+        self.reload()
+        self.report(at_once=True)
+        return added
+
+    def store(self, data: dict[str, Any], *, seconds: float) -> None:
+        """One trial: its record and the counts appear together. Raises LeaseLost."""
+        record = reuse.record_of(self._work, data)
+        key = record.key.workload_key
+        with self._work.database.transaction() as session:
+            self._require_lease(session)
+            added = records.add(session, [record])
+            if not self._done[key]:
+                # It may be the default schedule, which the estimate counts from.
+                self._estimator = None
+            self.trials_done += added
+            self._done[key] += added
+            if record.latency is not None:
+                self._learn(key, record.latency)
+            self._count(session, seconds)
+            self._report_if_due(session)
+
+    def learn_of(self, workload_keys: Collection[str], *, seconds: float) -> None:
+        """Count what helpers have stored of these workloads. Raises LeaseLost."""
+        if not workload_keys:
+            return
+        with self._work.database.reading() as session:
+            found = convergence.standing(session, self._work.job.id, workload_keys)
+            total = records.count_of_job(session, self._work.job.id)
+        if total == self.trials_done:
+            return
+        for key, (done, best) in found.items():
+            if not self._done[key]:
+                self._estimator = None
+            self._done[key] = done
+            if best is not None:
+                self._learn(key, best)
+        self.trials_done = total
+        with self._work.database.transaction() as session:
+            self._require_lease(session)
+            self._count(session, seconds)
+            self._report_if_due(session)
+
+    def touch(self, workload_key: str) -> None:
+        """Let the next event tell of this workload."""
+        self._changed.add(workload_key)
+        self._is_reported = False
+
+    def report(self, *, at_once: bool = False) -> None:
+        """Report what no event has told yet, if it is time or has to be ``at_once``. Raises LeaseLost."""
+        if self._is_reported or not (at_once or self._is_due()):
+            return
+        with self._work.database.transaction() as session:
+            self._require_lease(session)
+            self._report(session)
+
+    def _require_lease(self, session: Session) -> None:
+        self._work.keeper.require(jobs.holds(session, self._work.job.id, self._work.lease))
+
+    def _learn(self, key: str, latency: float) -> None:
+        best = self._best[key]
+        if best is not None and best <= latency:
+            return
+        self._best[key] = latency
+        self._changed.add(key)
+        if self._estimator is not None:
+            self._estimator.learn(digest_of(key), latency)
+
+    def _count(self, session: Session, seconds: float) -> None:
+        self._seconds = self.seconds_before + seconds
+        self._is_reported = False
+        jobs.set_progress(
+            session,
+            self._work.job.id,
+            self._work.lease,
+            trials_done=self.trials_done,
+            trials_planned=self.trials_planned,
+        )
+
+    def _is_due(self) -> bool:
+        return time.monotonic() - self._reported_at >= _LEAST_PAUSE
+
+    def _report_if_due(self, session: Session) -> None:
+        if self._is_due():
+            self._report(session)
+
+    def _report(self, session: Session) -> None:
+        """What a watcher needs to bring its page and its plots up to date without asking."""
+        job_id = self._work.job.id
+        if self._estimator is None:
+            self._estimator = convergence.begin(session, jobs.get(session, job_id))
+            self._estimator.follow(convergence.trials_of_job(session, job_id))
+        data = {
+            "trials_done": self.trials_done,
+            "trials_planned": self.trials_planned,
+            "seconds": round(self._seconds, 3),
+            "estimate": self._estimator.estimate,
+            "basis": self._estimator.basis,
+            "tasks": [self._standing(key) for key in sorted(self._changed, key=self._position)],
+        }
+        events.append(session, job_id, EventKind.PROGRESS, data, now=clock.now())
+        self._changed.clear()
+        self._is_reported, self._reported_at = True, time.monotonic()
+
+    def _position(self, key: str) -> int:
+        return self._by_key[key].extracted.position
+
+    def _standing(self, key: str) -> dict[str, Any]:
+        task, best = self._by_key[key], self._best[key]
+        return {
+            "position": task.extracted.position,
+            "name": task.extracted.name,
+            "description": task.extracted.description,
+            "trials_done": self._done[key],
+            "trials_planned": task.trials_planned,
+            "best_latency": best,
+            "best_gflops": task.extracted.flop / best / 1e9 if best else None,
+        }

@@ -1,0 +1,402 @@
+"""Rounds of trials, each for the task that promises most, until the budget is spent.
+
+Every trial is stored as it comes. A resumed search first stores what engines had journaled, and gives a fresh engine
+the history of each task, so that no candidate is measured twice. What another job is searching now is left to it.
+Where other workers could help, rounds are offered to them meanwhile; no task is ever in two rounds at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from statistics import fmean
+from typing import Any
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from domain import errors
+from domain.jobs import RunnerKind
+from domain.ports import Canceled, Engine
+from domain.shared_rounds import RoundState, SharedRound
+from domain.tuning_tasks import ExtractedTask
+from storage import jobs, tuning_tasks
+from tuner.search.allocation import Allocator, Round
+from worker.pipeline import measuring, reuse
+from worker.pipeline.context import Work
+from worker.pipeline.search.leading import Sharing
+from worker.pipeline.search.progress import Progress
+
+_log = logging.getLogger(__name__)
+
+_HOPELESS_TRIALS = 32
+"""A task with so many trials and no valid one among them is left."""
+_CRASHES_PER_TASK = 2
+_WAIT_SECONDS = 0.1
+"""Between two looks for what helpers bring, while there is nothing else to do."""
+_GONE = (errors.EngineCrashed, errors.EngineSilent, errors.EngineTimeout, errors.EngineGarbled)
+_UNREACHABLE = (errors.TrackerUnreachable, errors.NoDevice, errors.DeviceLost)
+
+
+class Search:
+    """Goes on from what is stored of the job's plan.
+
+    ``seconds`` is the limit for all attempts together. A patient search waits for tasks that other jobs are searching;
+    another one leaves them.
+    """
+
+    def __init__(self, work: Work, *, seconds: float | None, patient: bool = True) -> None:
+        self._work = work
+        self._patient = patient
+        self.progress = Progress(work)
+        self.progress.recover(seconds=0.0)
+        self._limit = seconds
+        self._allocator = Allocator(self.progress.tasks)
+        self._spent = 0.0
+        self._crashes: Counter[str] = Counter()
+        self.exhausted: set[str] = set()
+        """Workloads with nothing left to search."""
+        self._hopeless: set[str] = set()
+        """Those given up as no trial was valid; another search may have more luck."""
+        self.seconds_of: defaultdict[str, float] = defaultdict(float)
+        """Spent on each workload by this attempt."""
+        self.defaults: dict[str, float] = {}
+        """Latency of what an untuned build does, by workload, where it was measured."""
+        self._recall_defaults()
+        self._left: set[str] = set()
+        self._engine: Engine | None = None
+        self._warm: set[str] = set()
+        self._elsewhere: dict[str, str] = {}
+        self._looked = 0.0
+        self._sharing = Sharing(work)
+        self._own: Round | None = None
+        """The round that this worker runs itself."""
+        self._until: int | None = None
+        self._waited = self._helped = 0.0
+        """For helpers, and what their rounds took meanwhile."""
+        self._clock_started: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Tuning time of all attempts; waiting for the device or for another job costs nothing."""
+        return self.progress.seconds_before + self._spent
+
+    def go_on(self, *, spent: float, seconds: float | None, patient: bool) -> None:
+        """With another plan, which is stored, and another limit; other arms have spent the rest of ``spent``."""
+        self.progress.reload()
+        self.progress.seconds_before = spent - self._spent
+        for task in self.progress.tasks:
+            key = task.extracted.workload_key
+            # Another arm may have the same workload.
+            self._allocator.set_planned(key, task.trials_planned, done=self.progress.done(key))
+        self._limit, self._patient = seconds, patient
+        self._looked = 0.0
+
+    def run(self, *, trials: int | None = None) -> str:
+        """Returns what ended the search: ``trials``, ``seconds``, or ``slice`` after as many ``trials`` as given."""
+        self._until = None if trials is None else self.progress.trials_done + trials
+        try:
+            while (ended := self._step()) is None:
+                pass
+        except Exception:
+            self._sharing.abandon()
+            raise
+        self.progress.report(at_once=True)
+        return ended
+
+    def _step(self) -> str | None:
+        """One round, or a wait for those of others; returns what ended the search, if it has."""
+        self._work.keeper.check()
+        self._look_elsewhere()
+        self._share()
+        self._discount_queue()
+        chosen, ended = self._next_round()
+        if chosen is not None:
+            # Nobody else's from here on: rounds are offered to helpers while the device is waited for.
+            self._own = chosen
+            try:
+                with measuring.alone(self._work, canceled=self._attend):
+                    self._round(chosen)
+            finally:
+                self._own = None
+        elif self._sharing.out:
+            self._bring_in(everything=ended == "seconds")
+        elif ended == "trials" and self._elsewhere and self._patient:
+            self._wait()
+        else:
+            return ended
+        return None
+
+    def _next_round(self, *, excluding: Collection[str] = ()) -> tuple[Round | None, str]:
+        """The most promising one that nobody runs; else what there is none for."""
+        out = {**self._sharing.out, **({self._own.workload_key: self._own.trials} if self._own else {})}
+        chosen = self._allocator.next_round(excluding={*self._elsewhere, *excluding}, out=out)
+        if chosen is None:
+            return None, "trials"
+        if self._seconds_left() == 0.0:
+            return None, "seconds"
+        left = chosen.trials if self._until is None else self._until - self._spoken_for(out)
+        return (replace(chosen, trials=min(chosen.trials, left)), "") if left > 0 else (None, "slice")
+
+    def _spoken_for(self, out: Mapping[str, int]) -> int:
+        """Trials that are done, and those that rounds may still spend."""
+        firsts = {
+            **self._sharing.first_trials,
+            **({self._own.workload_key: self._own.first_trial} if self._own else {}),
+        }
+        spent = sum(self.progress.done(key) - first for key, first in firsts.items())
+        return self.progress.trials_done - spent + sum(out.values())
+
+    def _attend(self) -> bool:
+        """Asked about twice a second while an engine or the device is waited for: whether to stop."""
+        if self._work.canceled():
+            return True
+        try:
+            self._share()
+            self.progress.report()
+        except SQLAlchemyError:
+            _log.warning("job %s: the database does not respond", self._work.job.id, exc_info=True)
+        return False
+
+    def _share(self) -> None:
+        """Take in what helpers brought, and offer more."""
+        if not self._sharing.is_due():
+            return
+        ended = self._sharing.look()
+        self.progress.learn_of(self._sharing.out, seconds=self._spent_now())
+        for each in ended:
+            self._take_in(each)
+        for _ in range(self._sharing.wanted()):
+            chosen, _ended = self._next_round(excluding=self._sharing.kept)
+            if chosen is None:
+                break
+            self._sharing.offer(chosen, seconds=self._seconds_left())
+
+    def _take_in(self, shared: SharedRound) -> None:
+        """What a helper made of a round; of one that was lost, what it had stored by then."""
+        key, first = shared.offer.workload_key, shared.offer.first_trial
+        told = shared.state is RoundState.DONE and shared.failure is None
+        if shared.failure is not None:
+            self._work.note(f"{self._name(key)} failed on {shared.worker_id}: {shared.failure.message[:500]}")
+        if self.progress.done(key) > first:
+            self.progress.touch(key)
+        # From here on nothing can fail: what was told once is never told again.
+        self._sharing.drop(shared)
+        self._helped += self._waited if shared.seconds is None else shared.seconds
+        self.seconds_of[key] += shared.seconds or 0.0
+        if shared.default_latency is not None:
+            self.defaults[key] = shared.default_latency
+        if told and shared.exhausted:
+            self.exhausted.add(key)
+        if told or self.progress.done(key) > first:
+            self._finished(key, first, exhausted=told and bool(shared.exhausted), seconds=shared.seconds)
+
+    def _bring_in(self, *, everything: bool) -> None:
+        """Without a round of its own left, a worker takes one that nobody has claimed, or waits for the others."""
+        if not self._sharing.withdraw(everything=everything):
+            spent = self._spent
+            with self._clock():
+                time.sleep(_WAIT_SECONDS)
+            self._waited += self._spent - spent
+
+    def _discount_queue(self) -> None:
+        """What this worker waited for helpers that waited at a tracker themselves was no tuning time."""
+        if self._sharing.out:
+            return
+        if self._work.request.runner is RunnerKind.RPC:
+            self._spent -= max(0.0, self._waited - self._helped)
+        self._waited = self._helped = 0.0
+
+    def _recall_defaults(self) -> None:
+        """Those that earlier attempts measured on this host."""
+        for entry in reuse.journaled(self._work):
+            if entry.get("default") and entry.get("latencies"):
+                self.defaults[entry["workload_key"]] = fmean(entry["latencies"])
+
+    def _seconds_left(self) -> float | None:
+        spent = self.progress.seconds_before + self._spent_now()
+        return None if self._limit is None else max(0.0, self._limit - spent)
+
+    def _spent_now(self) -> float:
+        return self._spent + (time.monotonic() - self._clock_started if self._clock_started is not None else 0.0)
+
+    def _look_elsewhere(self) -> None:
+        """Leave to other jobs what they are searching; come back to what they have left."""
+        now = time.monotonic()
+        if self._looked and now - self._looked < self._work.settings.cancel_poll_seconds:
+            return
+        self._looked = now
+        wanted = [
+            task.extracted.workload_key
+            for task in self.progress.tasks
+            if task.trials_planned > self.progress.done(task.extracted.workload_key)
+        ]
+        with self._work.database.reading() as session:
+            found = reuse.elsewhere(session, self._work, wanted) if wanted else {}
+        if self._patient and (self._elsewhere or found):
+            # Whoever searches these, or searched them until now, may have done our share.
+            self._replan({*self._elsewhere, *found}, without=found)
+        planned = {task.extracted.workload_key for task in self.progress.tasks if task.trials_planned}
+        self._elsewhere = {key: owner for key, owner in found.items() if key in planned}
+
+    def _replan(self, keys: set[str], *, without: Collection[str]) -> None:
+        work = self._work
+        extracted = [task.extracted for task in self.progress.tasks]
+        with work.database.transaction() as session:
+            work.keeper.require(jobs.holds(session, work.job.id, work.lease))
+            allotted, self._limit = reuse.allot(session, work, extracted, without=without)
+            fresh = {task.extracted.workload_key: task.trials_planned for task in allotted}
+            changed = [
+                replace(task, trials_planned=fresh[task.extracted.workload_key])
+                if task.extracted.workload_key in keys
+                else task
+                for task in self.progress.tasks
+            ]
+            if changed == self.progress.tasks:
+                return
+            tuning_tasks.save_plan(session, work.job.id, changed)
+        self.progress.reload()
+        for key in keys:
+            self._allocator.set_planned(key, fresh[key])
+
+    def _wait(self) -> None:
+        owners = sorted(set(self._elsewhere.values()))
+        self._work.note_once(
+            f"waiting for job {', '.join(owners)}, which is searching {len(self._elsewhere)} of this job's tasks"
+        )
+        time.sleep(self._work.settings.cancel_poll_seconds)
+
+    def _round(self, chosen: Round) -> None:
+        key = chosen.workload_key
+        before, spent = self.progress.done(key), self._spent
+        try:
+            with self._clock(key):
+                result = self._request(chosen)
+        except _GONE as error:
+            self._crashed(key, error)
+            return
+        except Canceled:
+            # The engine has ended; what it finished meanwhile is told before another worker may have the job.
+            self.progress.recover(seconds=self._spent)
+            raise
+        except _UNREACHABLE:
+            raise
+        except (errors.EngineRequestFailed, errors.InvalidModel) as error:
+            if isinstance(error, errors.EngineRequestFailed) and error.engine_code == "disk_full":
+                raise
+            self._work.note(f"{self._name(key)} cannot be tuned: {error.message[:500]}")
+            self._finished(key, before, exhausted=True)
+            return
+        queued = min(float(result.get("queue_seconds") or 0.0), self._spent - spent)
+        self._spent -= queued
+        self.seconds_of[key] -= queued
+        self.progress.touch(key)
+        if result["exhausted"]:
+            self.exhausted.add(key)
+        self._finished(key, before, exhausted=bool(result["exhausted"]), seconds=self._spent - spent)
+
+    @property
+    def dropped(self) -> set[str]:
+        """Workloads that engines refused or died of."""
+        return self._left - self.exhausted - self._hopeless
+
+    @contextmanager
+    def _clock(self, key: str | None = None) -> Iterator[None]:
+        """Tuning time, spent on one workload or on waiting for helpers."""
+        self._clock_started = started = time.monotonic()
+        try:
+            yield
+        finally:
+            self._clock_started = None
+            self._spent += time.monotonic() - started
+            if key is not None:
+                self.seconds_of[key] += time.monotonic() - started
+
+    def _request(self, chosen: Round) -> dict[str, Any]:
+        work, key = self._work, chosen.workload_key
+        engine = work.compiler()
+        if engine is not self._engine:
+            self._engine, self._warm = engine, set()
+        strange = self._sharing.is_strange(key)
+        params = {
+            **work.build_params(work.tuner),
+            "workload_key": key,
+            "task": reuse.definition(work, key),
+            "trials": chosen.trials,
+            "first_trial": chosen.first_trial,
+            "measure": asdict(work.request.measure),
+            # Of a task that this engine searched last it knows every trial.
+            "history": None if key in self._warm and not strange else reuse.write(work, self._task(key)),
+            "fresh": strange,
+            "journal": str(reuse.new_journal(work)),
+            "seconds": self._seconds_left(),
+            "runner": work.runner,
+        }
+        self._warm.add(key)
+        self._sharing.searched(key)
+
+        def on_event(kind: str, data: dict[str, Any]) -> None:
+            if kind == "trial":
+                if data.get("default") and data["latencies"]:
+                    self.defaults[key] = fmean(data["latencies"])
+                self.progress.store(data, seconds=self._spent_now())
+
+        timeout = measuring.longest_round(work, chosen.trials)
+        return work.ask(engine, "tune", params, timeout=timeout, on_event=on_event, canceled=self._attend)
+
+    def _finished(self, key: str, before: int, *, exhausted: bool, seconds: float | None = None) -> None:
+        done, best = self.progress.done(key), self.progress.best(key)
+        if best is None and done >= _HOPELESS_TRIALS:
+            self._hopeless.add(key)
+        if exhausted or key in self._hopeless:
+            self._left.add(key)
+        self._allocator.finished(
+            key,
+            trials=done - before,
+            best_latency=best,
+            exhausted=key in self._left,
+            seconds=seconds,
+            default_latency=self.defaults.get(key),
+        )
+
+    def _crashed(self, key: str, error: errors.EngineError) -> None:
+        """Go on with a fresh engine, without the task if it is the one that keeps killing it."""
+        self._crashes[key] += 1
+        if self._crashes.total() > self._work.settings.engine_restarts:
+            raise error
+        if self._crashes[key] >= _CRASHES_PER_TASK:
+            self._left.add(key)
+        self._work.note(f"{error.message} while tuning {self._name(key)}; going on with a new engine")
+        self.progress.recover(seconds=self._spent)
+        # Helpers have stored trials since the tasks were read.
+        self.progress.reload()
+        if self._nothing_left():
+            raise error
+        # What others have at work now is told when it comes back.
+        firsts = self._sharing.first_trials
+        self._allocator = Allocator(
+            [
+                replace(task, trials_done=firsts.get(task.extracted.workload_key, task.trials_done))
+                for task in self.progress.tasks
+            ]
+        )
+        for left in self._left:
+            self._allocator.finished(left, trials=0, best_latency=self.progress.best(left), exhausted=True)
+
+    def _nothing_left(self) -> bool:
+        """Whether engines have died of every task, and there is no good trial of any."""
+        tasks = self.progress.tasks
+        tried = [task.extracted.workload_key for task in tasks if task.trials_planned]
+        return self._left.issuperset(tried) and all(
+            self.progress.best(task.extracted.workload_key) is None for task in tasks
+        )
+
+    def _task(self, key: str) -> ExtractedTask:
+        return next(task.extracted for task in self.progress.tasks if task.extracted.workload_key == key)
+
+    def _name(self, key: str) -> str:
+        task = self._task(key)
+        return task.description or task.name

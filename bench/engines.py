@@ -20,7 +20,7 @@ def start(name: str, home: Path, folder: Path) -> EngineSession:
 
 def inspector(home: Path) -> Inspector:
     """Prepares models as jobs do. Raises EngineNotInstalled."""
-    spec = catalogue.get("reference")
+    spec = catalogue.get("onnx")
     return Inspector(spec=spec, python=environments.interpreter(spec, home), home=home, seconds=PREPARE_SECONDS)
 
 

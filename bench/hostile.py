@@ -89,7 +89,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _read(home: Path, folder: Path, first: int, count: int) -> Outcomes:
-    python = environments.interpreter(catalogue.get("reference"), home)
+    python = environments.interpreter(catalogue.get("onnx"), home)
     reader, found = Reader(python, folder), Outcomes()
     for number in range(count):
         began = time.monotonic()

@@ -163,7 +163,7 @@ class _Measurement:
         self._timed: list[Timed[str]] = []
         self._verified: dict[str, bool] = {}
         folder.mkdir(parents=True, exist_ok=True)
-        self._reference = self._engine("reference", "reference")
+        self._reference = self._engine("onnx", "onnx")
         prepared = engines.inspector(pythons.home).prepare(model.path, dict(model.shapes), folder / "prepared.onnx")
         self._prepared = prepared.path
         self._seeds = verification.SEEDS if set(bundles) <= {"f32"} else verification.NARROW_SEEDS

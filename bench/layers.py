@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     home = Path(os.environ["TUNESMITH_HOME"])
     with tempfile.TemporaryDirectory(prefix="tunesmith-layers-") as scratch, ExitStack() as stack:
         folder = Path(scratch)
-        relay, reference = (stack.enter_context(engines.start(name, home, folder)) for name in ("relay", "reference"))
+        relay, reference = (stack.enter_context(engines.start(name, home, folder)) for name in ("relay", "onnx"))
         model = zoo.MODELS[options.model]
         path = zoo.fetch(model, home)
         prepared = engines.inspector(home).prepare(path, model.input_shapes, folder / "prepared.onnx")

@@ -1,6 +1,6 @@
 """``python -m bench.openvino --event-fd N``: OpenVINO as an engine that can only run and time, to compare with.
 
-``time`` and ``run`` take what the reference engine's do, and ``precision``: ``f32``, or ``default`` for what OpenVINO
+``time`` and ``run`` take what the onnx engine's do, and ``precision``: ``f32``, or ``default`` for what OpenVINO
 chooses itself on this CPU.
 """
 

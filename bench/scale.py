@@ -210,7 +210,7 @@ def environment(program: Path, *, database_url: str, broker_url: str, blobs: Pat
     """What workers are started with, besides what is each one's own; nothing of the caller's service."""
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith("TUNESMITH_")},
-        **{f"TUNESMITH_ENGINE_{name}_PYTHON": str(program) for name in ("RELAY", "REFERENCE")},
+        **{f"TUNESMITH_ENGINE_{name}_PYTHON": str(program) for name in ("RELAY", "ONNX")},
         "TUNESMITH_DATABASE_URL": database_url,
         "TUNESMITH_BROKER_URL": broker_url,
         "TUNESMITH_BLOB_URL": f"file://{blobs}",

@@ -172,7 +172,7 @@ def _unpack(folder: Path, requirements: Path) -> None:
 def _with_weights(path: Path, home: Path) -> Path:
     full = path.with_name(f"{path.stem}_weights.onnx")
     if not full.exists():
-        python = environments.interpreter(catalogue.get("reference"), home)
+        python = environments.interpreter(catalogue.get("onnx"), home)
         partial = full.with_suffix(".partial")
         subprocess.run([python, "-m", "bench.weights", path, partial], check=True)
         partial.replace(full)
@@ -253,7 +253,7 @@ def _prepare(model: ZooModel, home: Path, folder: Path) -> Prepared | str:
     folder.mkdir(parents=True)
     try:
         prepared = engines.inspector(home).prepare(fetch(model, home), model.input_shapes, folder / "prepared.onnx")
-        with engines.start("reference", home, folder) as reference:
+        with engines.start("onnx", home, folder) as reference:
             inputs = verification.seed_inputs(reference, prepared.inputs, folder / "inputs", model=prepared.path).paths
             expected = verification.run_reference(
                 reference, prepared.path, inputs, folder / "expected", threads=_threads()
@@ -269,7 +269,7 @@ def _find_out(model: Prepared, tuner: str, *, trials: int, tasks: int) -> dict[s
     try:
         with (
             engines.start(_ENGINES[tuner], model.home, model.folder) as engine,
-            engines.start("reference", model.home, model.folder) as reference,
+            engines.start("onnx", model.home, model.folder) as reference,
         ):
             attempt = _Attempt(model, engine, reference, tuner)
             attempt.check()

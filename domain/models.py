@@ -22,7 +22,7 @@ class ModelFormat(StrEnum):
     @property
     def reader(self) -> str:
         """Name of the engine that reads uploads of it."""
-        return "relax" if self is ModelFormat.IRMODULE else "reference"
+        return "relax" if self is ModelFormat.IRMODULE else "onnx"
 
     @classmethod
     def of(cls, path: PurePath) -> ModelFormat:

@@ -25,7 +25,7 @@ from tuner.host.settings import TunerSettings
 from tuner.sandbox import limits
 from worker import observing, paths
 
-REFERENCE = "reference"
+ONNX = "onnx"
 COMPILERS = ("relay", "relax")
 """Engines that compile, in the order in which ``auto`` prefers them."""
 
@@ -120,7 +120,7 @@ class EnginePool:
             log=self._log,
             folder=self._folder,
             canceled=self._canceled,
-            network=self._network and name != REFERENCE,
+            network=self._network and name != ONNX,
         )
         with observing.engine_starting(name, again=known is not None):
             # What is not there yet when an engine starts, it would not see later.

@@ -26,7 +26,7 @@ from storage.migrations import running
 from tuner.host import devicelock, hardware
 from tuner.host.session import sweep
 from worker import clock, engines, identity, observing, paths
-from worker.engines import COMPILERS, REFERENCE, EngineSource
+from worker.engines import COMPILERS, ONNX, EngineSource
 from worker.job_logs import LogKeeper
 from worker.leases import LeaseKeeper
 from worker.pipeline import placing
@@ -286,8 +286,8 @@ class Runtime:
         )
 
     def _hellos(self) -> list[dict[str, Any]]:
-        """Of the engines that compile; without the reference engine they would serve no job."""
-        asked = [engines.ask_hello(name, self.settings.home, self.engines) for name in (REFERENCE, *COMPILERS)]
+        """Of the engines that compile; without the onnx engine they would serve no job."""
+        asked = [engines.ask_hello(name, self.settings.home, self.engines) for name in (ONNX, *COMPILERS)]
         return [hello for hello in asked[1:] if hello is not None and asked[0] is not None]
 
     def clean_up(self) -> None:

@@ -29,7 +29,7 @@ def _shipped(name: str) -> EngineSpec:
     )
 
 
-ENGINES = {name: _shipped(name) for name in ("relay", "relax", "reference")}
+ENGINES = {name: _shipped(name) for name in ("relay", "relax", "onnx")}
 
 
 def get(name: str) -> EngineSpec:

@@ -23,8 +23,8 @@ class TunerSettings(Settings):
     engine_relax_python: Path | None = Field(
         default=None, description="Interpreter to run the relax engine with, such as one with your own TVM build."
     )
-    engine_reference_python: Path | None = Field(
-        default=None, description="Interpreter to run the reference engine (ONNX Runtime) with."
+    engine_onnx_python: Path | None = Field(
+        default=None, description="Interpreter to run the onnx engine (ONNX Runtime) with."
     )
     engine_plugins: str = Field(
         default="", description="Installed Python packages, with commas between, that teach the engines more operators."

@@ -46,7 +46,7 @@ def seed_inputs(
     model: Path | None = None,
     seeds: Sequence[int] = SEEDS,
 ) -> Seeded:
-    """Arrays suited to what each input takes, made by the reference engine. Raises EngineError.
+    """Arrays suited to what each input takes, made by the onnx engine. Raises EngineError.
 
     ``model`` is the prepared file, whose first operators tell more than names and shapes.
     """

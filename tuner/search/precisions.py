@@ -35,7 +35,7 @@ def first(request: JobRequest) -> Precision:
 
 
 def gate_of(request: JobRequest, precision: Precision) -> AccuracyGate:
-    """What a build in ``precision`` must keep; a relative error left open is the reference engine's tolerance.
+    """What a build in ``precision`` must keep; a relative error left open is the onnx engine's tolerance.
 
     f32 has no gate: it is what others are compared with, within the rounding of sums in another order.
     """

@@ -14,7 +14,7 @@ from storage import codec
 from tuner.results import benchmark, timing, verification
 from tuner.results.timing import Timed
 from tuner.search import precisions
-from worker.engines import REFERENCE
+from worker.engines import ONNX
 from worker.pipeline import builds, measuring, placing, recovery, references, verifying
 from worker.pipeline.context import EXPECTED, INPUTS, KINDS, Outcome, Work
 
@@ -38,8 +38,8 @@ def run(work: Work) -> Outcome:
             work.engines.close(name, role=Variant.UNTUNED)
     leading = placing.of_engine(work, fastest)
     told = {str(Variant.UNTUNED): seconds[fastest]} if fastest in seconds else {}
-    if REFERENCE in seconds:
-        told[REFERENCE] = seconds[REFERENCE]
+    if Variant.REFERENCE in seconds:
+        told[Variant.REFERENCE] = seconds[Variant.REFERENCE]
     return {
         "files": [*builds.files, *plain, *made.inputs, *made.expected],
         INPUTS: made.inputs,
@@ -66,7 +66,7 @@ class _Made:
 
 def _references(work: Work) -> _Made:
     seeded = verification.seed_inputs(
-        work.engines.get(REFERENCE),
+        work.engines.get(ONNX),
         work.inputs,
         work.folder / INPUTS,
         model=work.prepared,
@@ -159,9 +159,9 @@ def _time(work: Work, names: Sequence[str], made: _Made) -> dict[str, float]:
     if not work.measures:
         return {}
     inputs = work.folder / made.inputs[0]
-    timed = {}
+    timed: dict[str, Timed[Variant]] = {}
     if work.reference_shares_device:
-        timed[REFERENCE] = references.timed(work, inputs)
+        timed[Variant.REFERENCE] = references.timed(work, inputs)
     for name in names:
         engine, folder = work.engines.get(name, role=Variant.UNTUNED), work.folder / builds.untuned_folder(name)
         timed[name] = timing.compiled(Variant.UNTUNED, engine, folder, inputs, place=work.place)

@@ -15,7 +15,7 @@ from domain.jobs import Precision
 from tuner.host.inspection import Rewritten
 from tuner.results import verification
 from tuner.search import precisions
-from worker.engines import REFERENCE
+from worker.engines import ONNX
 from worker.pipeline import recovery
 from worker.pipeline.context import CHECK_SECONDS, Outcome, Work
 
@@ -149,7 +149,7 @@ def _quantize(work: Work, inputs: list[dict[str, object]], engines: Sequence[str
 
 
 def _quantize_model(work: Work, inputs: list[dict[str, object]], *, rewritten: bool) -> dict[str, int]:
-    reference = work.engines.get(REFERENCE)
+    reference = work.engines.get(ONNX)
     seeded = verification.seed_inputs(
         reference,
         models.tensor_specs(inputs),
@@ -191,7 +191,7 @@ def _rewrite(work: Work, engines: Sequence[str], lanes: int | None) -> _Rewritin
     partial = work.rewritten.with_name(f"partial-{work.rewritten.name}")
     params = {"path": str(work.prepared), "lanes": lanes, "out_path": str(partial)}
     try:
-        answer = work.ask(work.engines.get(REFERENCE), "rewrite", params, timeout=_REWRITE_SECONDS)
+        answer = work.ask(work.engines.get(ONNX), "rewrite", params, timeout=_REWRITE_SECONDS)
     except errors.TunesmithError as error:
         recovery.forgive(work, error, "the model could not be rewritten for tuning")
         return _Rewriting()

@@ -15,7 +15,7 @@ from domain.models import ModelFormat
 from domain.ports import Engine
 from tuner.results import timing, verification
 from tuner.results.timing import Timed
-from worker.engines import REFERENCE, replace_folder
+from worker.engines import ONNX, replace_folder
 from worker.pipeline.context import COMPILE_SECONDS, EXPECTED, Work
 
 _PLAIN = "reference"
@@ -44,7 +44,7 @@ def run(work: Work, inputs: Sequence[Path]) -> list[Path]:
     if _is_plain(work):
         bundle = work.folder / _PLAIN
         return verification.run_plain(_plain_engine(work), bundle, inputs, folder, canceled=canceled)
-    reference = work.engines.get(REFERENCE)
+    reference = work.engines.get(ONNX)
     return verification.run_reference(reference, work.prepared, inputs, folder, threads=work.threads, canceled=canceled)
 
 
@@ -53,7 +53,7 @@ def timed(work: Work, inputs: Path) -> Timed[Variant]:
         place = {"threads": 1, "target": "llvm", "runner": None}
         bundle = work.folder / _PLAIN
         return timing.compiled(Variant.REFERENCE, _plain_engine(work), bundle, inputs, place=place)
-    return timing.reference(work.engines.get(REFERENCE), work.prepared, inputs, threads=work.threads)
+    return timing.reference(work.engines.get(ONNX), work.prepared, inputs, threads=work.threads)
 
 
 def _is_plain(work: Work) -> bool:

@@ -26,7 +26,7 @@ from tuner.native import lines
 from tuner.results import benchmark, timing, verification
 from tuner.results.timing import Timed
 from tuner.search import precisions
-from worker.engines import REFERENCE
+from worker.engines import ONNX
 from worker.pipeline import builds, compiling, measuring, recovery, references
 from worker.pipeline.builds import Build
 from worker.pipeline.context import COMPILE_SECONDS, EXPECTED, INPUTS, KINDS, Outcome, Work
@@ -127,7 +127,7 @@ def compare(
     computed = precision or precisions.first(work.request)
     try:
         return verification.verify(
-            work.engines.get(REFERENCE),
+            work.engines.get(ONNX),
             engine,
             variant=variant,
             bundle=bundle,
@@ -147,7 +147,7 @@ def compare(
 
 
 def _verify(work: Work, build: Build) -> Verification:
-    reference = work.engines.get(REFERENCE)
+    reference = work.engines.get(ONNX)
     inputs, expected = work.arrays(INPUTS), work.arrays(EXPECTED)
     precision = Precision(build.precision)
     try:

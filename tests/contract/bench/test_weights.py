@@ -44,6 +44,6 @@ assert 1e-4 < chances.max() < 0.5 and chances.std() > 1e-5
 
 @pytest.mark.engine
 def test_weights_are_the_same_each_time_and_leave_no_shape_behind() -> None:
-    python = environments.interpreter(catalogue.get("reference"), home())
+    python = environments.interpreter(catalogue.get("onnx"), home())
     done = subprocess.run([python, "-c", _SCRIPT], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

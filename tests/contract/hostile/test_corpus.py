@@ -41,6 +41,6 @@ def test_an_upload_of_it_is_an_invalid_model(name: str, tmp_path: Path) -> None:
     content = next(hostile.content for hostile in corpus.corpus() if hostile.name == name)
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
-    spec = catalogue.get("reference")
+    spec = catalogue.get("onnx")
     with pytest.raises(errors.InvalidModel):
         Inspector(spec=spec, python=environments.interpreter(spec, home()), home=home()).inspect(path)

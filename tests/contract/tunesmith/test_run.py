@@ -34,7 +34,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "model.onnx").write_bytes(models.small_network())
     shapes = {"image": list(IMAGE.shape)}
     prepare = {"path": str(folder / "model.onnx"), "input_shapes": shapes, "out_path": str(folder / "prepared.onnx")}
-    with start("reference", folder / "reference.log") as reference:
+    with start("onnx", folder / "onnx.log") as reference:
         reference.request("prepare", prepare, timeout=60)
     with start("relay", folder / "relay.log") as relay:
         target, toolchain = f"llvm -mcpu={relay.hello['mcpu']}", relay.hello["toolchain"]

@@ -47,9 +47,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def of_job(home: Path) -> Iterator[Engine]:
     engines = InstalledEngines(home=home, settings=TunerSettings())
-    engine = engines.start(
-        "reference", Surroundings(log=home / "logs" / "jobs" / "mine.log", folder=home / "work" / "mine")
-    )
+    engine = engines.start("onnx", Surroundings(log=home / "logs" / "jobs" / "mine.log", folder=home / "work" / "mine"))
     yield engine
     engine.close()
 
@@ -75,7 +73,7 @@ def test_a_link_in_place_of_the_jobs_folder_leads_nowhere(home: Path) -> None:
     mine.rename(home / "work" / "moved")
     mine.symlink_to(home, target_is_directory=True)
     engines = InstalledEngines(home=home, settings=TunerSettings())
-    engine = engines.start("reference", Surroundings(log=home / "logs" / "jobs" / "mine.log", folder=mine))
+    engine = engines.start("onnx", Surroundings(log=home / "logs" / "jobs" / "mine.log", folder=mine))
     try:
         for other in ("work/theirs/prepared", "blobs/ab/given", "logs/jobs/theirs", "work/mine/blobs/ab/given"):
             assert not _reads(engine, home / f"{other}.onnx"), other
@@ -97,7 +95,7 @@ def test_what_either_side_writes_later_the_other_reads(of_job: Engine, home: Pat
 
 def test_an_engine_of_no_job(home: Path) -> None:
     engine = InstalledEngines(home=home, settings=TunerSettings()).start(
-        "reference", Surroundings(log=home / "logs" / "engines.log")
+        "onnx", Surroundings(log=home / "logs" / "engines.log")
     )
     try:
         assert not _reads(engine, home / "work" / "mine" / "prepared.onnx")
@@ -128,7 +126,7 @@ def test_who_makes_a_plan_sees_nothing_of_the_store(home: Path, tmp_path: Path) 
     planner = InstalledPlanner(home=home, settings=TunerSettings(), hidden=limits.hideable(home / "blobs", home))
     prepared = tmp_path / "prepared.onnx"
     planner.prepare(home / "blobs" / "ab" / "given.onnx", {"image": (1, 3, 16, 16)}, prepared)
-    engine = planner.start("reference", lambda: False)
+    engine = planner.start("onnx", lambda: False)
     try:
         assert _reads(engine, prepared)
         assert not _reads(engine, home / "blobs" / "ab" / "given.onnx")

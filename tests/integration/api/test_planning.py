@@ -115,7 +115,7 @@ def test_engines_that_are_not_installed(client: TestClient, service: Service, mo
     found = plan(client, model)
     assert (found["possible"], found["engines"][1]["imports"]) == (True, None)
     assert found["engines"][1]["failure"]["code"] == "engine_not_installed"
-    for missing in ({"relay", "relax"}, {"reference"}):
+    for missing in ({"relay", "relax"}, {"onnx"}):
         service.planner.missing = missing
         answer = client.post("/v1/jobs:plan", json={"model": model, "input_shapes": SHAPES, "threads": 1})
         assert (answer.status_code, answer.json()["code"]) == (503, "engine_not_installed")

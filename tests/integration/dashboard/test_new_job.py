@@ -241,7 +241,7 @@ def test_a_job_that_is_not_there_is_told(client: TestClient) -> None:
 
 @pytest.mark.usefixtures("_worker")
 def test_without_a_plan_the_job_can_be_queued(client: TestClient, service: Service, filled: dict[str, str]) -> None:
-    service.planner.missing = {"reference", "relay", "relax"}
+    service.planner.missing = {"onnx", "relay", "relax"}
     answer = client.post("/new/plan", data=filled)
     assert "There is no plan right now" in answer.text
     assert errors.EngineNotInstalled.code in answer.text

@@ -21,7 +21,7 @@ from worker import engines as worker_engines
 from worker.runtime import Runtime
 
 GPU = Device(key="cuda/nvidia-h200/sm_90", name="NVIDIA H200", threads=2)
-ENGINES: dict[str, Any] = {"reference": HELLO, "relay": {**HELLO, "foreign_cpus": ["znver5"]}, "relax": RELAX}
+ENGINES: dict[str, Any] = {"onnx": HELLO, "relay": {**HELLO, "foreign_cpus": ["znver5"]}, "relax": RELAX}
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +89,7 @@ def test_a_job_is_never_taken_without_its_engine(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, engine: str, tuner: Tuner
 ) -> None:
     job_id = bench.job(tuner=tuner)
-    come(bench, monkeypatch, "reference", engine).look()
+    come(bench, monkeypatch, "onnx", engine).look()
     job = bench.get(job_id)
     assert (job.state, job.attempts, job.lease) == (JobState.QUEUED, 0, None)
 

@@ -17,7 +17,7 @@ from tuner.host import hardware
 from tuner.search import racing
 from worker import clock
 
-BOTH = {"relay": HELLO, "relax": RELAX, "reference": HELLO}
+BOTH = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
 THREE = {**BOTH, "relay": {**HELLO, "tuners": ["ansor", "autotvm"]}}
 BOARD = RpcOptions(tracker="board:9190", key="rasp4b")
 ARM = "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"
@@ -40,7 +40,7 @@ def test_the_tuner_decides_the_engine(bench: Bench, tuner: Tuner, engine: str) -
     bench.script.hellos = THREE
     job_id = run(bench, tuner=tuner)
     found = bench.artifact(job_id)
-    assert set(bench.script.started) == {engine, "reference"}
+    assert set(bench.script.started) == {engine, "onnx"}
     assert {record.tuner for record in bench.records(job_id)} == {str(tuner)}
     assert found.toolchain.startswith(f"{engine}/")
     assert found.report.engines == {Variant.UNTUNED: found.toolchain, Variant.TUNED: found.toolchain}
@@ -163,7 +163,7 @@ def test_rpc_measures_where_the_request_says(bench: Bench) -> None:
         assert asked
         assert all((params["runner"], params["target"]) == (runner, ARM) for params in asked if method != "tune")
         assert all(params["runner"] == runner for params in asked)
-    assert not [params for params in bench.script.asked("time") if params["engine"] == "reference"]
+    assert not [params for params in bench.script.asked("time") if params["engine"] == "onnx"]
     found = bench.report(job_id)
     assert found.speedup_over_reference is None
     assert set(found.timings) == {Variant.UNTUNED, Variant.TUNED}

@@ -107,7 +107,7 @@ def test_a_model_without_any_finite_number_proves_nothing(
         return {"outputs": [{**each, "elements": 8, "finite": 0} for each in compare(engine, params)["outputs"]]}
 
     monkeypatch.setattr(ScriptedEngine, "_compare", without_numbers)
-    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "reference": HELLO}
+    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
     job_id = bench.run(tuner=tuner)
     job = bench.get(job_id)
     assert job.failure is not None

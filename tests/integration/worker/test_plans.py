@@ -37,7 +37,7 @@ class BenchPlanner:
 
     def rewrite(self, prepared: Path, lanes: int, out: Path) -> Rewritten:
         params = {"path": str(prepared), "lanes": lanes, "out_path": str(out)}
-        engine = self.bench.script.start("reference", Surroundings(log=self.bench.home / "log"))
+        engine = self.bench.script.start("onnx", Surroundings(log=self.bench.home / "log"))
         return Rewritten.of(engine.request("rewrite", params, timeout=None), out)
 
     def start(self, name: str, canceled: Callable[[], bool]) -> Engine:

@@ -24,7 +24,7 @@ def _large_budget(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(racing, "IMPRESSION_TRIALS", 8)
     monkeypatch.setattr(racing, "RIVAL_TRIALS", 1)
     monkeypatch.setattr(racing, "SAVED_SECONDS", -1e6)
-    bench.script.hellos = {"relay": {**HELLO, "tuners": ["autotvm", "ansor"]}, "reference": HELLO}
+    bench.script.hellos = {"relay": {**HELLO, "tuners": ["autotvm", "ansor"]}, "onnx": HELLO}
     bench.script.space_size = 8
     bench.script.run_seconds = {
         "reference": 3e-3, "untuned": 2e-3, "tuned-autotvm": 1.5e-3, "tuned-rewritten": 1.8e-3, "tuned-ansor": 1e-3,

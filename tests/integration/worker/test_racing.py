@@ -16,7 +16,7 @@ from tuner.search import racing
 
 CRASH = errors.EngineCrashed("relay engine: it was ended by SIGSEGV")
 REFUSAL = errors.EngineRequestFailed("bad_request", "no schedule is known for this operator")
-THREE = {"relay": {**HELLO, "tuners": ["ansor", "autotvm"]}, "relax": RELAX, "reference": HELLO}
+THREE = {"relay": {**HELLO, "tuners": ["ansor", "autotvm"]}, "relax": RELAX, "onnx": HELLO}
 
 
 @pytest.fixture(autouse=True)

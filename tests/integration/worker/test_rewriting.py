@@ -39,7 +39,7 @@ def test_tuning_is_of_the_rewritten_model_and_is_compared_with_the_model(bench: 
         ("compile", "autotvm", "rewritten.onnx", True),
     }
     (asked,) = bench.script.asked("rewrite")
-    assert (asked["engine"], asked["lanes"], Path(asked["path"]).name) == ("reference", 16, "prepared.onnx")
+    assert (asked["engine"], asked["lanes"], Path(asked["path"]).name) == ("onnx", 16, "prepared.onnx")
     did = "1 transposed convolution made a plain one, 12 layers padded to whole vectors, 2 places by else"
     told = f"rewritten for tuning: {did}"
     assert told in bench.notes(job_id)

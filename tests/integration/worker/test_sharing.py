@@ -35,7 +35,7 @@ def test_helpers_share_the_trials_of_a_job(bench: Bench, team: Callable[[int], T
     rounds = sum(crew.rounds.values())
     assert f"2 other workers ran {rounds} rounds of this job's trials" in bench.notes(job_id)
     # The finishing stages ran once, and helpers asked for nothing but trials.
-    assert bench.script.started.count("reference") == 1
+    assert bench.script.started.count("onnx") == 1
     assert len(bench.script.asked("extract")) == 1
     outcome = [event.data for event in bench.events(job_id) if event.data.get("stage") == "tune"]
     assert [each["status"] for each in outcome] == ["started", "finished"]

@@ -101,7 +101,7 @@ def test_a_job_made_without_traces_starts_one_of_its_own(
 def test_nothing_is_imported_or_recorded_until_it_is_asked_for() -> None:
     code = (
         "import sys, api.app, worker.main, api.__main__\n"
-        "from domain import tracing\n"
+        "from process import tracing\n"
         "with tracing.span('x') as span: span.set(a=1); span.rename('y'); span.fail('z')\n"
         "assert tracing.traceparent() is None\n"
         "print([name for name in sys.modules if name.startswith(('opentelemetry', 'process.otel'))])"

@@ -67,7 +67,7 @@ def inspect(path: Path, model_format: ModelFormat) -> ModelFacts:
     if start.startswith(b"bad"):
         raise errors.InvalidModel("not an ONNX model")
     if start.startswith(b"no engine"):
-        raise errors.EngineNotInstalled("the reference engine is not installed")
+        raise errors.EngineNotInstalled("the onnx engine is not installed")
     if start.startswith(b"crash"):
         raise RuntimeError("a secret of the inside")
     dimensions: tuple[int | str | None, ...] = ("batch", 3, None, 8)
@@ -105,8 +105,8 @@ class FakePlanner:
     """Called while an engine works."""
 
     def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path) -> Prepared:
-        if "reference" in self.missing:
-            raise errors.EngineNotInstalled("the reference engine is not installed")
+        if "onnx" in self.missing:
+            raise errors.EngineNotInstalled("the onnx engine is not installed")
         self.prepared += 1
         out.write_bytes(b"prepared")
         return Prepared(path=out, inputs=(), outputs=(), operators={}, folded=True)

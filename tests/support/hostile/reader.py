@@ -19,7 +19,7 @@ class Reader:
 
     def __init__(self, python: Path, folder: Path, *, seconds: float = 60.0) -> None:
         self._python, self._folder, self._seconds = python, folder, seconds
-        self._spec = catalogue.get("reference")
+        self._spec = catalogue.get("onnx")
         self._limits = Inspector(spec=self._spec, python=Path()).limits(0)
         self._engine: EngineSession | None = None
 

@@ -26,11 +26,11 @@ def write(folder: Path, kind: Engines, *, mark: str, witnesses: Path, trial_seco
     folder.mkdir(parents=True, exist_ok=True)
     witnesses.mkdir(parents=True, exist_ok=True)
     settings = {}
-    for name in ("relay", "reference"):
+    for name in ("relay", "onnx"):
         script = folder / f"{name}-python"
         exports = {MARK: mark, witness.FOLDER: str(witnesses)}
         if kind is Engines.REAL:
-            # The witness watches TVM; the reference engine has none, and is never timed beside another engine.
+            # The witness watches TVM; the onnx engine has none, and is never timed beside another engine.
             exports |= {"TUNESMITH_ENGINE_PLUGINS": witness.__name__} if name == "relay" else {}
             command = f'exec {shlex.quote(str(_interpreter(name)))} "$@"'
         else:

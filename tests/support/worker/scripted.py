@@ -60,7 +60,7 @@ class Script:
     """Workload and index of schedules with which a build computes nonsense."""
     rewritings: Mapping[str, int] = field(default_factory=dict)
     """What models are rewritten by, and in how many places."""
-    hellos: dict[str, dict[str, Any]] = field(default_factory=lambda: {"relay": HELLO, "reference": HELLO})
+    hellos: dict[str, dict[str, Any]] = field(default_factory=lambda: {"relay": HELLO, "onnx": HELLO})
     """Of the engines that are installed."""
     speed: Mapping[str, float] = field(default_factory=dict)
     """Factor on the latencies of an engine's builds, or of a tuner's trials."""

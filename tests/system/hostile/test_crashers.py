@@ -30,7 +30,7 @@ _READ = [hostile for hostile in crashers.crashers() if hostile.name in ("kernel_
 
 @pytest.mark.parametrize("hostile", _FATAL, ids=lambda hostile: hostile.name)
 def test_who_runs_it_ends_by_a_signal(hostile: Hostile, tmp_path: Path) -> None:
-    spec = catalogue.get("reference")
+    spec = catalogue.get("onnx")
     inspector = Inspector(spec=spec, python=environments.interpreter(spec, home()), home=home())
     path, out = tmp_path / "model.onnx", tmp_path / "prepared.onnx"
     path.write_bytes(hostile.content)

@@ -34,8 +34,8 @@ class OrderedRuntime(Runtime):
 
 def main() -> None:
     url, home, seconds, engines = sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]), sys.argv[4:]
-    known = {"reference": HELLO, "relay": HELLO, "relax": RELAX}
-    worker_engines.ask_hello = lambda name, *_: known[name] if name in ("reference", *engines) else None
+    known = {"onnx": HELLO, "relay": HELLO, "relax": RELAX}
+    worker_engines.ask_hello = lambda name, *_: known[name] if name in ("onnx", *engines) else None
     runtime = OrderedRuntime(
         database=Database(f"sqlite:///{home / 'db.sqlite3'}"),
         blobs=Mock(),

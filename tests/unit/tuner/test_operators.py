@@ -108,7 +108,7 @@ def test_names_tell_operators_apart() -> None:
 
 @pytest.mark.engine
 def test_every_operator_becomes_a_model_that_runs(tmp_path: Path) -> None:
-    spec, home = catalogue.get("reference"), connection.home()
+    spec, home = catalogue.get("onnx"), connection.home()
     inspector = Inspector(spec=spec, python=environments.interpreter(spec, home), home=home)
     for number, (operator, shapes, attributes, output) in enumerate(VALID):
         checked = operators.check(OperatorSpec(operator=operator, shapes=shapes, attributes=attributes))

@@ -20,7 +20,7 @@ INPUTS = (TensorSpec(name="x", dtype="float32", shape=(1, 3)),)
 
 
 def compared(errors_by_seed: list[float]) -> FakeEngine:
-    """A reference engine that finds these errors, one a seed; above 1 it does not pass them."""
+    """An onnx engine that finds these errors, one a seed; above 1 it does not pass them."""
     left = list(errors_by_seed)
 
     def compare(params: Json, _: OnEvent) -> Json:

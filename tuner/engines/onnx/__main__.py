@@ -17,8 +17,8 @@ from tuner.engines.runtime import environment
 
 def _hello() -> Json:
     return {
-        "engine": "reference",
-        "toolchain": {"engine": "reference", "onnxruntime": onnxruntime.__version__},
+        "engine": "onnx",
+        "toolchain": {"engine": "onnx", "onnxruntime": onnxruntime.__version__},
         "methods": sorted(HANDLERS),
     }
 

@@ -237,10 +237,10 @@ def health(name: str, *problems: str, installed: bool = True) -> EngineHealth:
 
 def test_one_of_the_engines_that_compile_may_be_missing() -> None:
     missing = [health(name, "not installed", installed=False) for name in ("relay", "relax")]
-    assert codes(host.judged([health("reference"), *missing])) == [("fail", "engine_not_installed")] * 2
+    assert codes(host.judged([health("onnx"), *missing])) == [("fail", "engine_not_installed")] * 2
     assert codes(host.judged([health("relay"), missing[1]])) == [("warn", "engine_not_installed")]
     assert codes(host.judged([health("relay", "it crashed"), health("relax")])) == [("fail", "engine_broken")]
-    away = [health("reference", "not installed", installed=False), health("relay")]
+    away = [health("onnx", "not installed", installed=False), health("relay")]
     assert codes(host.judged(away)) == [("fail", "engine_not_installed")]
 
 

@@ -31,7 +31,7 @@ def compiled(relay_twin: Twin) -> Path:
 
 @pytest.fixture(scope="module")
 def inspector() -> Inspector:
-    spec = catalogue.get("reference")
+    spec = catalogue.get("onnx")
     return Inspector(spec=spec, python=environments.interpreter(spec, home()))
 
 

@@ -54,7 +54,7 @@ def relax(engine_logs: Path) -> Iterator[EngineSession]:
 
 @pytest.fixture(scope="session")
 def reference(engine_logs: Path) -> Iterator[EngineSession]:
-    with start("reference", engine_logs / "reference.log") as session:
+    with start("onnx", engine_logs / "onnx.log") as session:
         yield session
 
 

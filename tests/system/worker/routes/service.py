@@ -156,7 +156,7 @@ def serving(home: Path) -> Iterator[Service]:
     database = Database(f"sqlite:///{home / 'db.sqlite3'}")
     migrate(database)
     blobs = LocalBlobStore(home / "blobs")
-    spec = catalogue.get("reference")
+    spec = catalogue.get("onnx")
     inspector = Inspector(spec=spec, python=environments.interpreter(spec, home), home=home)
     app = create_app(
         ApiSettings(token=SecretStr(TOKEN)),

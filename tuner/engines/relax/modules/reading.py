@@ -34,13 +34,13 @@ def load(path: str) -> Imported:
 
 
 def inspect(path: str) -> Json:
-    """As the reference engine's ``inspect`` tells of ONNX files, which have an opset and weights."""
+    """As the onnx engine's ``inspect`` tells of ONNX files, which have an opset and weights."""
     found = _read(path)
     return {**_facts(found), "opset": 0, "ir_version": 0, "parameters": 0}
 
 
 def prepare(path: str, out_path: str) -> Json:
-    """As the reference engine's ``prepare``; a module has static shapes and nothing to fold."""
+    """As the onnx engine's ``prepare``; a module has static shapes and nothing to fold."""
     found = _read(path)
     shutil.copyfile(path, out_path)
     return {**_facts(found), "folded": False}

@@ -1,4 +1,4 @@
-"""Programs for the reference engine's interpreter, which has numpy and onnx; the tests' own has neither."""
+"""Programs for the onnx engine's interpreter, which has numpy and onnx; the tests' own has neither."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[5]
 
 def run(program: str, *arguments: Any, seconds: float = 120) -> Any:
     """What the program leaves in ``told``, by way of JSON; ``sys.argv`` has the arguments."""
-    python = environments.interpreter(catalogue.get("reference"), home())
+    python = environments.interpreter(catalogue.get("onnx"), home())
     code = f"import json, sys\n{program}\nprint(json.dumps(told))"
     done = subprocess.run(
         [python, "-c", code, *map(str, arguments)], capture_output=True, text=True, timeout=seconds, cwd=ROOT

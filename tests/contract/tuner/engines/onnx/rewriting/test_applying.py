@@ -55,7 +55,7 @@ for passes in (made, {**made, "rename": rename}):
 
 @pytest.fixture
 def inspector() -> Inspector:
-    spec = catalogue.get("reference")
+    spec = catalogue.get("onnx")
     return Inspector(spec=spec, python=environments.interpreter(spec, home()))
 
 

@@ -1,4 +1,4 @@
-"""What a rewriting makes of small networks, told by a program in the reference engine's interpreter."""
+"""What a rewriting makes of small networks, told by a program in the onnx engine's interpreter."""
 
 from __future__ import annotations
 

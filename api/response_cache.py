@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 import cachetools
 
-from api import schemas
+from api.jobs import schemas as job_schemas
 
 Value = TypeVar("Value")
 
@@ -39,7 +39,7 @@ def _compute(_key: Hashable, compute: Callable[[], Value]) -> Value:
 
 @dataclass(frozen=True)
 class Status:
-    detail: schemas.JobDetail
+    detail: job_schemas.JobDetail
     last_event: int
     """Id of an event that the detail covers, as it covers all before."""
 

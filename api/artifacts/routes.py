@@ -12,7 +12,9 @@ from fastapi.responses import StreamingResponse
 from sqlalchemy.orm import Session
 from starlette.types import Receive, Scope, Send
 
-from api import problems, schemas, views
+from api import problems
+from api import schemas as shared
+from api.artifacts import schemas
 from api.auth import Reader, Submitter
 from api.jobs import requests, shapes
 from api.middleware import conditional
@@ -68,7 +70,7 @@ def listing(
             page_token=page_token,
         )
         own = owners.jobs_of(session, [one.job_id for one in found], principal)
-    return schemas.ArtifactPage(artifacts=[views.artifact(one, jobs=own) for one in found], next_page_token=following)
+    return schemas.ArtifactPage(artifacts=[schemas.artifact(one, jobs=own) for one in found], next_page_token=following)
 
 
 @router.get(
@@ -100,10 +102,10 @@ def download(services: ServicesDep, principal: Reader, request: Request, artifac
 @router.delete(
     "/artifacts/{artifact}",
     operation_id="delete_artifact",
-    response_model=schemas.Deletion,
+    response_model=shared.Deletion,
     responses=problems.responses(404),
 )
-def remove(services: ServicesDep, principal: Submitter, artifact: str) -> schemas.Deletion:
+def remove(services: ServicesDep, principal: Submitter, artifact: str) -> shared.Deletion:
     """Delete a bundle that a job of yours published; the job keeps its report, and records are kept.
 
     It is never the best any more. The bytes are removed some time later; whoever asks for them gets 410.
@@ -112,14 +114,14 @@ def remove(services: ServicesDep, principal: Submitter, artifact: str) -> schema
         try:
             found = owners.artifact(session, artifact, principal)
         except errors.ArtifactDeleted:
-            return schemas.Deletion(id=artifacts.get(session, artifact).id, gone=True)
+            return shared.Deletion(id=artifacts.get(session, artifact).id, gone=True)
         if not owners.jobs_of(session, [found.job_id], principal):
             raise errors.Forbidden(
                 f"artifact {found.id} was published by another owner's job",
                 hint="Ask its owner or an admin to delete it. You may delete the model, which you own too.",
             )
         deletion.delete_artifact(session, found, now=datetime.now(UTC))
-    return schemas.Deletion(id=found.id, gone=True)
+    return shared.Deletion(id=found.id, gone=True)
 
 
 @router.get("/best", operation_id="get_best", response_model=schemas.Best, responses=problems.responses(404))
@@ -165,7 +167,7 @@ def best(
 
 
 def _view(session: Session, artifact: Artifact, principal: Principal) -> schemas.Artifact:
-    return views.artifact(artifact, jobs=owners.jobs_of(session, [artifact.job_id], principal))
+    return schemas.artifact(artifact, jobs=owners.jobs_of(session, [artifact.job_id], principal))
 
 
 def _target(session: Session, text: str) -> str:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from api import schemas
 from api.auth import Reader
 from api.dashboard import rendering
-from api.fleet import routes
+from api.fleet import routes, schemas
 from api.services import Services, ServicesDep
 from domain import errors
 from domain.jobs import Job

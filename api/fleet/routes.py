@@ -7,8 +7,9 @@ from typing import Literal
 
 from fastapi import APIRouter
 
-from api import schemas, views
 from api.auth import Reader
+from api.fleet import schemas
+from api.jobs import schemas as job_schemas
 from api.paging import MOST_ENTRIES, LimitParam, PageTokenParam
 from api.services import Services, ServicesDep
 from domain import release, targets
@@ -30,8 +31,8 @@ def list_workers(
         since = workers.living_since(session, services.settings.worker_alive_seconds)
         living = workers.known(session, seen_since=since)
     return schemas.Workers(
-        workers=[views.worker(worker, alive=worker.last_seen_at >= since, jobs=own) for worker in known],
-        warnings=[views.doubt(one) for one in doubts(living, version=release.VERSION)],
+        workers=[schemas.worker(worker, alive=worker.last_seen_at >= since, jobs=own) for worker in known],
+        warnings=[job_schemas.doubt(one) for one in doubts(living, version=release.VERSION)],
         next_page_token=following,
     )
 

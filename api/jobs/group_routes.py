@@ -8,8 +8,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from api import problems, schemas, views
+from api import problems
 from api.auth import Reader, Submitter
+from api.jobs import schemas
 from api.paging import LimitParam, PageTokenParam
 from api.services import ServicesDep
 from domain import errors
@@ -38,7 +39,7 @@ def listing(
         found, following = groups.page(
             session, owner=owners.whose(principal, owner), limit=limit, page_token=page_token
         )
-    return schemas.GroupPage(groups=[views.group(one) for one in found], next_page_token=following)
+    return schemas.GroupPage(groups=[schemas.group(one) for one in found], next_page_token=following)
 
 
 @router.post(
@@ -65,4 +66,4 @@ def cancel(
                 with contextlib.suppress(errors.JobAlreadyFinished):
                     jobs.request_cancel(session, job_id, now=datetime.now(UTC))
     with services.database.reading() as session:
-        return views.group(groups.get(session, name, owner=whose))
+        return schemas.group(groups.get(session, name, owner=whose))

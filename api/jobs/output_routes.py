@@ -12,8 +12,10 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from fastapi.sse import EventSourceResponse
 
-from api import problems, schemas, views
+from api import problems
+from api import schemas as shared
 from api.auth import Reader, is_still_valid
+from api.jobs import schemas
 from api.records import record_files
 from api.services import Services, ServicesDep
 from domain import errors
@@ -156,7 +158,7 @@ def report(services: ServicesDep, job: _JobDep) -> schemas.Report:
         raise errors.ArtifactNotFound(
             f"job {job.id} has {job.state} and published nothing", hint=f"To see the reason: tunesmith status {job.id}."
         )
-    return views.made(schemas.Report, artifact.report)
+    return shared.fill(schemas.Report, artifact.report)
 
 
 def read_log(services: Services, job_id: str, offset: int | None) -> tuple[int, bytes]:

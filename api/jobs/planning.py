@@ -12,8 +12,8 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from api import schemas
-from api.jobs import placing
+from api import schemas as shared
+from api.jobs import placing, schemas
 from api.jobs.placing import Place
 from api.services import Services
 from domain import errors, targets
@@ -146,8 +146,8 @@ def _unsupported(failure: errors.TunesmithError | None) -> dict[str, int]:
     return {str(name): int(count) for name, count in failure.details.get("operators", {}).items()}
 
 
-def _failure(error: errors.TunesmithError) -> schemas.Failure:
-    return schemas.Failure.model_validate(error, from_attributes=True)
+def _failure(error: errors.TunesmithError) -> shared.Failure:
+    return shared.Failure.model_validate(error, from_attributes=True)
 
 
 def _notes(missing: str | None, place: Place | None, surveys: Sequence[Survey]) -> list[str]:

@@ -11,9 +11,9 @@ from fastapi import APIRouter, Query, Response
 from pydantic import AfterValidator, AwareDatetime, Field
 from sqlalchemy.orm import Session
 
-from api import problems, schemas, views
+from api import problems
 from api.auth import KeyHeader, Reader, Submitter
-from api.jobs import creating, planning
+from api.jobs import creating, planning, schemas
 from api.jobs.drafts import JobBody
 from api.jobs.requests import job_request
 from api.paging import Listed
@@ -58,7 +58,7 @@ def create(
     with services.database.transaction() as session:
         now = statements.now(session)
         made = creating.create(session, draft, principal, services.settings, key=idempotency_key, now=now)
-        view = views.created(_view(services, session, made.job, now), made.webhook, shows_secret=made.shows_secret)
+        view = schemas.created(_view(services, session, made.job, now), made.webhook, shows_secret=made.shows_secret)
     if made.is_new:
         _ring(services, made.job)
     return view
@@ -102,7 +102,7 @@ def listing(services: ServicesDep, principal: Reader, wanted: Annotated[JobQuery
         living = living_workers(services, session)
         held = quotas.held(session, [job.id for job in found])
     return schemas.JobPage(
-        jobs=[views.job(job, of[job.request.model_digest], now=now, living=living, held=held) for job in found],
+        jobs=[schemas.job(job, of[job.request.model_digest], now=now, living=living, held=held) for job in found],
         next_page_token=following,
     )
 
@@ -160,7 +160,7 @@ def _detail(services: Services, session: Session, job_id: str) -> schemas.JobDet
     outcomes = {stage.stage: stage.outcome for stage in finished}
     return schemas.JobDetail(
         **base.model_dump(),
-        planned=views.planned(outcomes.get(Stage.PLAN)),
+        planned=schemas.planned(outcomes.get(Stage.PLAN)),
         choice=[
             text
             for stage in (Stage.IMPORT, Stage.BASELINE, Stage.PLAN)
@@ -176,7 +176,7 @@ def _detail(services: Services, session: Session, job_id: str) -> schemas.JobDet
             )
             for stage in finished
         ],
-        tasks=[views.task(task) for task in tasks],
+        tasks=[schemas.task(task) for task in tasks],
         failures={error.value: count for error, count in failures.items()},
     )
 
@@ -236,7 +236,7 @@ def _again(session: Session, old: Job, principal: Principal, now: datetime) -> s
 def _view(services: Services, session: Session, job: Job, now: datetime) -> schemas.Job:
     model = models.get(session, job.request.model_digest)
     living, held = living_workers(services, session), quotas.held(session, [job.id])
-    return views.job(job, model, now=now, living=living, held=held)
+    return schemas.job(job, model, now=now, living=living, held=held)
 
 
 def living_workers(services: Services, session: Session) -> list[Worker]:

@@ -9,10 +9,10 @@ from typing import Annotated
 from fastapi import APIRouter, Response
 from pydantic import Field, StrictInt
 
-from api import problems, schemas, views
+from api import problems
 from api.auth import Submitter
 from api.jobs.drafts import Draft
-from api.models import uploading
+from api.models import schemas, uploading
 from api.services import Services, ServicesDep
 from domain.models import Model
 from domain.tokens import Principal
@@ -56,7 +56,7 @@ def make(services: ServicesDep, principal: Submitter, response: Response, draft:
     operator = operators.check(spec)
     model, created = _made(services, principal, operator, draft.name or operator.name)
     response.status_code = 201 if created else 200
-    return views.model(model)
+    return schemas.model(model)
 
 
 def _made(services: Services, principal: Principal, operator: CheckedOperator, name: str) -> tuple[Model, bool]:

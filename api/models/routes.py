@@ -9,10 +9,11 @@ from typing import Annotated
 import anyio
 from fastapi import APIRouter, Query, Request, Response
 
-from api import problems, schemas, views
+from api import problems
+from api import schemas as shared
 from api.auth import Reader, Submitter
 from api.middleware import body_limit
-from api.models import uploading
+from api.models import schemas, uploading
 from api.paging import LimitParam, PageTokenParam
 from api.services import ServicesDep
 from domain import errors
@@ -77,7 +78,7 @@ async def upload(
             lambda: uploading.keep(services, principal, name, _chunks(stream), model_format), limiter=limiter
         )
     response.status_code = 201 if created else 200
-    return views.model(model)
+    return schemas.model(model)
 
 
 @router.get("", operation_id="list_models", response_model=schemas.ModelPage)
@@ -93,23 +94,23 @@ def listing(
         found, following = models.page(
             session, owner=owners.visible(principal), name=name, limit=limit, page_token=page_token
         )
-    return schemas.ModelPage(models=[views.model(model) for model in found], next_page_token=following)
+    return schemas.ModelPage(models=[schemas.model(model) for model in found], next_page_token=following)
 
 
 @router.get("/{model}", operation_id="get_model", response_model=schemas.Model, responses=problems.responses(404, 410))
 def one(services: ServicesDep, principal: Reader, model: str) -> schemas.Model:
     """One model, by id or digest."""
     with services.database.reading() as session:
-        return views.model(owners.model(session, model, principal))
+        return schemas.model(owners.model(session, model, principal))
 
 
 @router.delete(
     "/{model}",
     operation_id="delete_model",
-    response_model=schemas.Deletion,
+    response_model=shared.Deletion,
     responses=problems.responses(404, 409),
 )
-def remove(services: ServicesDep, principal: Submitter, model: str) -> schemas.Deletion:
+def remove(services: ServicesDep, principal: Submitter, model: str) -> shared.Deletion:
     """Delete a model and its artifacts; jobs and records of it are kept.
 
     Where others have uploaded the same bytes, it is only no longer yours. An admin deletes it for everyone. Refused
@@ -119,10 +120,10 @@ def remove(services: ServicesDep, principal: Submitter, model: str) -> schemas.D
         try:
             found = owners.model(session, model, principal)
         except errors.ModelDeleted:
-            return schemas.Deletion(id=models.get(session, model).id, gone=True)
+            return shared.Deletion(id=models.get(session, model).id, gone=True)
         owner = owners.visible(principal)
         gone = deletion.delete_model(session, found, owner=owner, now=datetime.now(UTC))
-    return schemas.Deletion(id=found.id, gone=gone)
+    return shared.Deletion(id=found.id, gone=gone)
 
 
 def _chunks(stream: AsyncIterator[bytes]) -> Iterator[bytes]:

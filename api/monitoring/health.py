@@ -7,7 +7,8 @@ from collections.abc import Callable
 from fastapi import APIRouter, Request
 from sqlalchemy.exc import SQLAlchemyError
 
-from api import problems, schemas
+from api import problems
+from api.monitoring import schemas
 from api.services import Services, ServicesDep
 from domain import errors
 

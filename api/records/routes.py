@@ -14,7 +14,8 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from api import problems, views
+from api import problems
+from api import schemas as shared
 from api.auth import KeyHeader, Reader, Submitter
 from api.paging import LimitParam, PageTokenParam
 from api.records import origins, record_files
@@ -243,9 +244,9 @@ def _imported(report: record_files.Imported) -> Imported:
         Place(target=target, device_key=device, toolchain=toolchain, records=count)
         for (target, device, toolchain), count in report.places.most_common()
     ]
-    return views.made(Imported, report, places=places)
+    return shared.fill(Imported, report, places=places)
 
 
 def _view(record: domain_records.Record, own: Collection[str]) -> Record:
     is_told = record.job_id in own or record.job_id.startswith(IMPORTED)
-    return views.made(Record, record.key, record, latency=record.latency, job=record.job_id if is_told else None)
+    return shared.fill(Record, record.key, record, latency=record.latency, job=record.job_id if is_told else None)

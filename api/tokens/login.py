@@ -10,10 +10,11 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from api import problems, schemas
+from api import problems
 from api.auth import PrincipalDep
 from api.middleware.credentials import COOKIE, LOGIN_PATH, count_failure, own_token, refuse_other_sites
 from api.services import Services, ServicesDep
+from api.tokens import schemas
 from domain import errors
 from storage import browser_sessions
 

@@ -8,11 +8,13 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import AwareDatetime, Field, StringConstraints
 
-from api import problems, schemas, views
+from api import problems
+from api import schemas as shared
 from api.auth import Admin, PrincipalDep
 from api.jobs.drafts import Draft
 from api.paging import LimitParam, PageTokenParam
 from api.services import ServicesDep
+from api.tokens import schemas
 from domain import errors
 from domain.jobs import JobState
 from domain.tokens import Quota, Scope, Token
@@ -107,7 +109,7 @@ def own(services: ServicesDep, principal: PrincipalDep) -> schemas.Caller:
     return schemas.Caller(
         owner=principal.owner,
         scopes=sorted(principal.scopes),
-        quota=views.made(schemas.Quota, principal.quota),
+        quota=shared.fill(schemas.Quota, principal.quota),
         usage=usage,
         token=_view(token, datetime.now(UTC)) if token else None,
     )
@@ -147,4 +149,4 @@ def _expiry(draft: TokenDraft, now: datetime) -> datetime | None:
 
 def _view(token: Token, now: datetime) -> schemas.Token:
     active = token.revoked_at is None and (token.expires_at is None or token.expires_at > now)
-    return views.made(schemas.Token, token, scopes=sorted(token.scopes), active=active)
+    return shared.fill(schemas.Token, token, scopes=sorted(token.scopes), active=active)

@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 
 from fastapi import APIRouter
 
-from api import problems, schemas, views
+from api import problems
 from api.auth import Reader, Submitter
 from api.services import ServicesDep
+from api.webhooks import schemas
 from storage import owners, webhooks
 
 router = APIRouter(prefix="/v1/jobs", tags=["webhooks"])
@@ -24,7 +25,7 @@ def listing(services: ServicesDep, principal: Reader, job_id: str) -> schemas.De
     """Whom the job tells of its end, and, once it has ended, how the message fares."""
     with services.database.reading() as session:
         owners.job(session, job_id, principal)
-        return views.deliveries(webhooks.of_job(session, job_id), webhooks.deliveries(session, job_id))
+        return schemas.deliveries(webhooks.of_job(session, job_id), webhooks.deliveries(session, job_id))
 
 
 @router.post(
@@ -39,4 +40,4 @@ def resend(services: ServicesDep, principal: Submitter, job_id: str) -> schemas.
     with services.database.transaction() as session:
         owners.job(session, job_id, principal)
         again = webhooks.resend(session, job_id, now=datetime.now(UTC))
-        return views.deliveries(webhooks.of_job(session, job_id), again)
+        return schemas.deliveries(webhooks.of_job(session, job_id), again)

@@ -13,10 +13,10 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from sqlalchemy.orm import Session
 
-from api import auth, schemas
+from api import auth
 from api.artifacts import routes as published
 from api.dashboard import rendering
-from api.jobs import output_routes, routes
+from api.jobs import output_routes, routes, schemas
 from api.jobs.pages import convergence
 from api.jobs.pages.convergence import Convergence, Plot
 from api.jobs.pages.job_tables import StageLine, TaskLine, TimingRow, stage_lines, task_lines, timing_rows

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from api import schemas
+from api.jobs import schemas
 from domain.artifacts import Report, Timing, Variant
 from domain.jobs import EventKind, JobEvent, JobState, Stage
 

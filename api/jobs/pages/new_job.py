@@ -14,17 +14,18 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from pydantic import ValidationError
 
-from api import schemas
 from api.auth import Reader, Submitter
 from api.dashboard import rendering
 from api.dashboard.formats import number
 from api.fleet import routes as fleet
-from api.jobs import drafts
+from api.fleet import schemas as fleet_schemas
+from api.jobs import drafts, schemas
 from api.jobs import routes as jobs
 from api.jobs.drafts import JobDraft
 from api.jobs.pages import form_fields, open_dimensions
 from api.jobs.pages.open_dimensions import OpenDimension
 from api.models import routes as models
+from api.models import schemas as model_schemas
 from api.services import Services, ServicesDep
 from domain import errors
 from domain.jobs import AccuracyGate, BundleFormat, MeasureOptions, RpcOptions, RunnerKind, TunerOptions
@@ -41,7 +42,7 @@ class Filled:
     """The form as it is shown: what is in it, and what is wrong with that."""
 
     values: dict[str, str]
-    model: schemas.Model | None
+    model: model_schemas.Model | None
     dimensions: list[OpenDimension]
     faults: list[Fault] = field(default_factory=list)
     status: int = 200
@@ -221,7 +222,7 @@ def _targets(services: Services, principal: Principal, filled: Filled) -> dict[s
     return {"known": list(dict.fromkeys(known)), "devices": sorted(set(devices)), "workers": len(living)}
 
 
-def _cuda_target(gpu: schemas.Accelerator) -> str | None:
+def _cuda_target(gpu: fleet_schemas.Accelerator) -> str | None:
     """None of a GPU whose compute capability only its driver tells; keys end in it."""
     architecture = gpu.key.rpartition("/")[2]
     return f"cuda -arch={architecture}" if architecture in GPU_ARCHITECTURES else None
@@ -296,7 +297,7 @@ class FaultyForm(Exception):
         self.faults = list(faults)
 
 
-def draft(values: Mapping[str, str], model: schemas.Model, dimensions: Sequence[OpenDimension]) -> JobDraft:
+def draft(values: Mapping[str, str], model: model_schemas.Model, dimensions: Sequence[OpenDimension]) -> JobDraft:
     """Raises FaultyForm."""
     document, faults = _document(values, model, dimensions)
     try:
@@ -352,7 +353,7 @@ def values_of(job: schemas.Job, dimensions: Sequence[OpenDimension], *, usual_pr
 
 
 def _document(
-    values: Mapping[str, str], model: schemas.Model, dimensions: Sequence[OpenDimension]
+    values: Mapping[str, str], model: model_schemas.Model, dimensions: Sequence[OpenDimension]
 ) -> tuple[dict[str, Any], list[Fault]]:
     given = {name: value.strip() for name, value in values.items()}
     document: dict[str, Any] = {

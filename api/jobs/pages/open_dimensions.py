@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from api import schemas
 from api.dashboard.formats import number
+from api.models import schemas as model_schemas
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class OpenDimension:
     """What to begin with: one sample at a time; empty where nothing is usual."""
 
 
-def find(inputs: Sequence[schemas.Tensor]) -> list[OpenDimension]:
+def find(inputs: Sequence[model_schemas.Tensor]) -> list[OpenDimension]:
     """In the order of the inputs."""
     places: dict[str, list[tuple[str, int]]] = {}
     labels: dict[str, str] = {}
@@ -38,7 +38,7 @@ def find(inputs: Sequence[schemas.Tensor]) -> list[OpenDimension]:
 
 
 def shapes(
-    inputs: Sequence[schemas.Tensor], dimensions: Sequence[OpenDimension], values: Mapping[str, str]
+    inputs: Sequence[model_schemas.Tensor], dimensions: Sequence[OpenDimension], values: Mapping[str, str]
 ) -> dict[str, list[int | float | str]]:
     """Of the inputs whose open dimensions all have a value, which may be no number yet; the API judges them."""
     given = {place: values.get(dimension.field, "").strip() for dimension in dimensions for place in dimension.places}

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from api import schemas
+from api.jobs import schemas as job_schemas
 from domain import artifacts
 from domain.jobs import Failure
 from storage import job_logs
@@ -174,7 +174,7 @@ def test_a_report_tells_conditions_and_certainty(client: TestClient, service: Se
 )
 def test_nothing_of_a_report_is_left_out(kind: Any) -> None:
     """Models leave out silently what they do not know."""
-    told = set(getattr(schemas, kind.__name__).model_fields)
+    told = set(getattr(job_schemas, kind.__name__).model_fields)
     # A verification stands under its variant.
     assert {field.name for field in fields(kind)} - {"variant"} <= told
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from api import schemas
+from api.jobs import schemas as job_schemas
 from api.jobs.pages.job_tables import TaskLine, task_lines
 
 
@@ -58,7 +58,7 @@ def test_with_nothing_measured_flops_alone_tell() -> None:
 
 
 def _lines(
-    tasks: list[schemas.Task],
+    tasks: list[job_schemas.Task],
     alternatives: dict[int, int | None] | None = None,
     *,
     defaults: dict[int, float] | None = None,
@@ -71,8 +71,8 @@ def _shares(lines: list[TaskLine]) -> dict[int, tuple[float | None, float | None
     return {line.task.position: (line.before, line.after) for line in lines}
 
 
-def _task(position: int, *, weight: int = 1, flop: float = 1e9) -> schemas.Task:
-    return schemas.Task(
+def _task(position: int, *, weight: int = 1, flop: float = 1e9) -> job_schemas.Task:
+    return job_schemas.Task(
         position=position,
         name="dense",
         description="",

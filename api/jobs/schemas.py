@@ -1,0 +1,383 @@
+"""Jobs, their plans, reports and groups in JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from api import schemas as shared
+from api.jobs import placing
+from api.webhooks import schemas as webhook_schemas
+from domain.artifacts import Variant
+from domain.jobs import BundleFormat, JobState, Precision, RunnerKind, Stage, Tuner
+from domain.jobs import Group as DomainGroup
+from domain.jobs import Job as DomainJob
+from domain.jobs import Placement as DomainPlacement
+from domain.models import Model
+from domain.tuning_tasks import TuningTask
+from domain.webhooks import Webhook
+from domain.workers import Doubt, Worker
+
+
+class Budget(BaseModel):
+    trials: int | None
+    seconds: float | None
+
+
+class Placement(BaseModel):
+    """What the worker made of the request."""
+
+    target: str = Field(description="TVM target with its thread count: llvm -mcpu=znver3 -num-cores=2.")
+    device_key: str
+    device: str
+    toolchain: str
+
+
+class Rpc(BaseModel):
+    """Where devices are found, behind a TVM RPC tracker."""
+
+    tracker: str
+    key: str
+    session_timeout: float
+
+
+class Accuracy(BaseModel):
+    """What a narrower precision must keep to be published; null: the precision's own default."""
+
+    max_rel: float | None
+    top1: float | None
+
+
+class Job(BaseModel):
+    id: str
+    owner: str = Field(description="Owner; admins see the jobs of all owners.")
+    state: JobState
+    stage: Stage | None = Field(description="The current stage, or the last one reached.")
+    model: str = Field(description="The model's id.")
+    model_digest: str
+    model_name: str
+    target: str
+    threads: int | None
+    tuner: Tuner
+    runner: RunnerKind
+    rpc: Rpc | None
+    device: str | None = Field(description="With runner 'none': the key of the device whose records are used.")
+    precision: Precision
+    accuracy: Accuracy
+    bundle_format: BundleFormat
+    budget: Budget
+    measure: dict[str, Any] = Field(description="How trials are measured, as requested or by default.")
+    tuner_options: dict[str, Any] = Field(
+        description="As requested or by default; a tuner ignores options of other tuners."
+    )
+    input_shapes: dict[str, list[int]]
+    priority: int
+    labels: dict[str, str]
+    group: str | None
+    placement: Placement | None
+    trials_done: int
+    trials_planned: int
+    attempts: int
+    queue_seconds: float = Field(description="From creation to the first claim by a worker, or to now.")
+    run_seconds: float = Field(description="From the first claim to the end, or to now.")
+    warnings: list[shared.Notice] = Field(
+        description="Why a queued job does not start. no_worker: no live worker can run it; it stays queued until "
+        "one registers. details.missing names the need: worker, device, machine, cpu, engine or tracker."
+    )
+    waits_for: str | None = Field(
+        description="What this queued job needs that no live worker has, or that its token's limit of running jobs "
+        "is reached; null when a worker can claim it."
+    )
+    failure: shared.Failure | None
+    artifact_id: str | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+class CreatedJob(Job):
+    webhook: webhook_schemas.JobWebhook | None
+
+
+class JobPage(BaseModel):
+    jobs: list[Job] = Field(description="Newest first.")
+    next_page_token: str | None = Field(description="Null on the last page.")
+
+
+class Group(BaseModel):
+    """Jobs that were created with the same group by one owner."""
+
+    name: str
+    owner: str
+    jobs: int
+    counts: dict[JobState, int] = Field(description="Number of jobs in each state.")
+    newest_job: str = Field(description="Id of the newest job.")
+    newest_at: datetime
+
+
+class GroupPage(BaseModel):
+    groups: list[Group] = Field(description="The group with the newest job first.")
+    next_page_token: str | None = Field(description="Null on the last page.")
+
+
+class StageTime(BaseModel):
+    stage: Stage
+    attempt: int
+    seconds: float
+    started_at: datetime
+    finished_at: datetime
+
+
+class Task(BaseModel):
+    """A tuning task: an operator or subgraph that TVM extracted from the model."""
+
+    position: int
+    name: str = Field(description="TVM's task name.")
+    description: str
+    workload_key: str
+    weight: int = Field(description="How often one run of the model executes it.")
+    flop: float
+    space_size: int
+    trials_planned: int
+    trials_done: int
+    best_latency: float | None
+    best_gflops: float | None
+    failures: dict[str, int] = Field(description="Failed trials by kind of failure.")
+
+
+class Planned(BaseModel):
+    """What the plan stage came to; see the report for why in the end."""
+
+    tuner: Tuner = Field(description="The leading tuner.")
+    tasks: int
+    tasks_covered: int = Field(description="Tasks that need no trials.")
+    trials_on_record: int
+    records_passed_over: dict[str, int] = Field(
+        description="Stored records that cannot be used, by what differs: toolchain, device or target."
+    )
+    elsewhere: dict[str, str] = Field(description="Workloads that other jobs are searching, with their jobs.")
+
+
+class JobDetail(Job):
+    planned: Planned | None = Field(description="Null before the plan stage ends.")
+    choice: list[str] = Field(description="Why this engine and tuner were chosen, as far as decided.")
+    timeline: list[StageTime] = Field(description="The finished stages, in order.")
+    tasks: list[Task]
+    failures: dict[str, int] = Field(description="Failed trials of the whole job by kind of failure.")
+
+
+class TunerPlan(BaseModel):
+    """What tuning with one tuner would take."""
+
+    tuner: Tuner
+    tasks: int
+    tasks_covered: int = Field(
+        description="Tasks that need no trial: earlier jobs searched them, or they have only one schedule."
+    )
+    tasks_left_out: int = Field(
+        description="Tasks without a record that get no trial, because neither this budget nor an earlier one as large"
+        " covers them. 0 when nothing is measured."
+    )
+    trials: int = Field(description="Trials that the job would run.")
+    trials_on_record: int = Field(description="Stored trials of these tasks that count.")
+    records_passed_over: dict[str, int] = Field(
+        description="Stored records that cannot be used, by what differs: toolchain, device or target."
+    )
+    minutes: float = Field(description="Upper bound for tuning; compiling and benchmarking are extra.")
+    seconds_a_trial: float
+    measured_rate: bool = Field(description="Whether seconds_a_trial was measured on this device or is estimated.")
+
+
+class EnginePlan(BaseModel):
+    name: str
+    toolchain: str | None
+    imports: bool | None = Field(description="Null when the engine could not be asked; failure says why.")
+    unsupported_operators: dict[str, int] = Field(description="Operators with their counts.")
+    failure: shared.Failure | None
+    tuners: list[TunerPlan]
+    refusals: dict[Tuner, shared.Failure] = Field(description="Tuners that cannot run the request, and why.")
+
+
+class Plan(BaseModel):
+    """What a job for this request would do. Nothing was queued."""
+
+    possible: bool = Field(description="Whether an engine can import the model and has a tuner for the request.")
+    model: str
+    model_name: str
+    tuner: Tuner
+    considered: list[Tuner] = Field(description="Tuners that the job would choose from.")
+    worker: str | None = Field(description="The live worker that would run the job; null if there is none.")
+    target: str | None
+    device_key: str | None
+    device: str | None
+    engines: list[EnginePlan]
+    notes: list[str]
+
+
+class Timing(BaseModel):
+    """Seconds per run, from one interleaved benchmark."""
+
+    mean: float
+    median: float
+    p90: float
+    p99: float
+    min: float
+    max: float
+    std: float
+    ci_low: float | None = Field(
+        description="Bounds of a 95 % confidence interval of the median; null with few samples."
+    )
+    ci_high: float | None
+    samples: list[float]
+
+
+class OutputError(BaseModel):
+    output: str
+    dtype: str
+    max_abs: float
+    max_rel: float = Field(description="Relative to the largest magnitude in the reference output.")
+    atol: float
+    rtol: float
+    passed: bool
+    top1: float | None = Field(
+        description="Share of rows whose largest element is at the reference's index; null if not a classifier."
+    )
+    least_top1: float | None = Field(description="The required share.")
+    not_finite: int = Field(description="Elements that are NaN or infinite where the reference is finite.")
+    not_compared: bool = Field(
+        description="True if the reference has no finite number there on any input, so nothing was compared."
+    )
+
+
+class Verification(BaseModel):
+    passed: bool
+    precision: str = Field(description="Precision of the build, which decides the tolerances.")
+    seeds: list[int]
+    inputs: dict[str, str] = Field(description="Kind of values used for each input: image, ids, mask, …")
+    outputs: list[OutputError]
+
+
+class FailedTask(BaseModel):
+    """A tuning task of which no trial was valid."""
+
+    position: int
+    name: str
+    failures: dict[str, int] = Field(description="Failed trials by kind of failure.")
+    hint: str
+
+
+class Contender(BaseModel):
+    """One build that raced for publication."""
+
+    name: str
+    tuner: str | None
+    engine: str
+    precision: str
+    rewritten: bool = Field(description="Whether the network was rewritten before it was built.")
+    records: int = Field(description="Number of tuning records used.")
+    trials: int = Field(description="Trials of this job spent on it.")
+    seconds_tuned: float
+    seconds: float | None = Field(description="Median of a run in the benchmark; null if it was not benchmarked.")
+    verified: bool
+    verdict: str = Field(description="Why it was rejected, or that it won.")
+
+
+class Conditions(BaseModel):
+    """What the benchmark was measured under."""
+
+    device: str
+    threads: int
+    governor: str | None = Field(description="The kernel's frequency governor; null if unknown.")
+    megahertz: tuple[float, float] | None = Field(description="Lowest and highest clock of the cores seen.")
+    load: float | None = Field(description="Mean number of other runnable processes during the benchmark.")
+    drift: float | None = Field(description="Change of a calibration loop's time: 0.03 is 3 %.")
+    attempts: int = Field(description="Number of benchmarks run until one was quiet enough.")
+    noisy: bool = Field(description="True if all were noisy: the comparison holds, the milliseconds are rough.")
+    reasons: list[str] = Field(description="What was noisy.")
+
+
+class Report(BaseModel):
+    """The comparison that a job ends with."""
+
+    timings: dict[Variant, Timing]
+    verifications: dict[Variant, Verification]
+    published: Variant
+    speedup_over_untuned: float
+    speedup_over_reference: float | None = Field(description="Null if the reference cannot run (RPC).")
+    summary: str
+    engines: dict[Variant, str] = Field(description="Toolchain of each compiled variant.")
+    failed_tasks: list[FailedTask]
+    choice: list[str] = Field(description="Why this engine and tuner were chosen: a sentence for each candidate.")
+    compared_with: str = Field(description="What the reference is: ONNX Runtime, or an IRModule's unscheduled build.")
+    precision: str = Field(description="Precision of the published variant.")
+    portfolio: list[Contender] = Field(
+        description="Every build that competed: benchmarked builds, fastest first, then the others."
+    )
+    conditions: Conditions | None = Field(description="Null if nothing was measured on the worker itself.")
+
+
+def job(value: DomainJob, of: Model, *, now: datetime, living: Sequence[Worker], held: Collection[str]) -> Job:
+    """``living``: workers that could take it; ``held``: ids of jobs that their quota keeps in the queue."""
+    request = value.request
+    queue_end = value.started_at or value.finished_at or now
+    run_end = value.finished_at or now
+    return shared.fill(
+        Job,
+        request,
+        value,
+        model=of.id,
+        model_name=of.name,
+        measure=asdict(request.measure),
+        tuner_options=asdict(request.tuner_options),
+        placement=_placement(value.placement) if value.placement else None,
+        queue_seconds=(queue_end - value.created_at).total_seconds(),
+        warnings=placing.warnings(value, living),
+        waits_for=placing.waits_for(value, living, held),
+        run_seconds=(run_end - value.started_at).total_seconds() if value.started_at else 0.0,
+    )
+
+
+def doubt(value: Doubt) -> shared.Notice:
+    return shared.fill(shared.Notice, value, details={})
+
+
+def created(value: Job, webhook: Webhook | None, *, shows_secret: bool) -> CreatedJob:
+    secret = webhook.secret if webhook and shows_secret else None
+    shown = webhook_schemas.JobWebhook(url=webhook.url, secret=secret) if webhook else None
+    return CreatedJob(**value.model_dump(), webhook=shown)
+
+
+def group(value: DomainGroup) -> Group:
+    return shared.fill(Group, value, jobs=sum(value.counts.values()))
+
+
+def task(value: TuningTask) -> Task:
+    extracted, best = value.extracted, value.best_latency
+    return shared.fill(Task, extracted, value, best_gflops=extracted.flop / best / 1e9 if best else None)
+
+
+def planned(outcome: Mapping[str, Any] | None) -> Planned | None:
+    """Of the plan stage's outcome; those of older releases say no tuner."""
+    if outcome is None or "tuner" not in outcome:
+        return None
+    return Planned(
+        tuner=outcome["tuner"],
+        tasks=outcome["tasks"],
+        tasks_covered=outcome["covered"],
+        trials_on_record=outcome.get("trials_on_record", 0),
+        records_passed_over=outcome.get("passed_over", {}),
+        elsewhere=outcome.get("elsewhere", {}),
+    )
+
+
+def _placement(value: DomainPlacement) -> Placement:
+    return Placement(
+        target=value.target.identity,
+        device_key=value.device.key,
+        device=value.device.name,
+        toolchain=value.toolchain.identity,
+    )

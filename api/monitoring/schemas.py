@@ -1,0 +1,15 @@
+"""Liveness and readiness in JSON."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+
+class Health(BaseModel):
+    status: str
+    version: str
+
+
+class Readiness(BaseModel):
+    status: str
+    checks: dict[str, str]

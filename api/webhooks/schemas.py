@@ -1,0 +1,50 @@
+"""Deliveries of webhooks in JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from api import schemas as shared
+from domain.webhooks import Delivery as DomainDelivery
+from domain.webhooks import Webhook
+
+
+class JobWebhook(BaseModel):
+    """A server that is told of the job's end."""
+
+    url: str
+    secret: str | None = Field(
+        description="Secret that signs its messages; shown only in the response to the request that set the webhook."
+        "and never again."
+    )
+
+
+class Delivery(BaseModel):
+    """The message of a job's end, and what came of its latest attempt."""
+
+    id: str = Field(description="The message's webhook-id.")
+    state: Literal["pending", "delivered", "given_up"]
+    attempts: int
+    created_at: datetime
+    next_attempt_at: datetime | None = Field(description="Null once the message is delivered or given up.")
+    delivered_at: datetime | None
+    last_status: int | None = Field(description="HTTP status of the last response.")
+    last_error: str | None
+
+
+class Deliveries(BaseModel):
+    url: str | None = Field(description="Null for a job without a webhook.")
+    deliveries: list[Delivery] = Field(description="Oldest first; empty before the job has ended.")
+
+
+def deliveries(webhook: Webhook | None, found: Sequence[DomainDelivery]) -> Deliveries:
+    return Deliveries(url=webhook.url if webhook else None, deliveries=[_delivery(one) for one in found])
+
+
+def _delivery(value: DomainDelivery) -> Delivery:
+    state = "delivered" if value.delivered_at else "pending" if value.next_attempt_at else "given_up"
+    return shared.fill(Delivery, value, state=state)

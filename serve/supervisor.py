@@ -2,7 +2,6 @@
 
 Starts the broker, migrates the database, starts the API and a worker, starts again what dies, and leaves nothing
 behind. The API listens on a socket that the supervisor holds, so clients wait out its restart instead of failing.
-``Readiness`` is when people are told that all of it works.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
-import http.client
 import json
 import os
 import re
@@ -28,19 +26,18 @@ from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from domain import errors
 from process import homes, settings
 from process.refusing import CONFIGURATION_STATUS, refuse
-from storage import blob_stores, integrity, workers
+from serve.readiness import WORKER_SECONDS, Readiness
+from storage import blob_stores, integrity
 from storage.database import Database, migrate
 from storage.settings import StorageSettings
 from tuner.host import hardware
 from tuner.host.catalogue import ENGINES, ROOT
 from tuner.host.session import sweep
 from tuner.host.settings import TunerSettings
-from worker import broker, identity
+from worker import broker
 from worker.settings import WorkerSettings
 
 _PR_SET_PDEATHSIG = 1
@@ -464,102 +461,3 @@ def _asked(url: str, token: str | None, *, method: str = "GET") -> dict[str, str
             return found
     except (OSError, ValueError):
         return {}
-
-
-API_SECONDS = 90.0
-WORKER_SECONDS = 60.0
-"""After the API's, beside what engines may take: the first worker on a machine starts each, to hear what it is."""
-_READY_LOOK_SECONDS = 0.1
-_ANSWER_SECONDS = 5.0
-
-
-class Readiness:
-    """Asks in a thread of its own: the main thread has children to watch."""
-
-    def __init__(
-        self,
-        url: str,
-        database: Database,
-        pids: Callable[[], list[int | None]],
-        *,
-        logs: Path,
-        api_seconds: float = API_SECONDS,
-        worker_seconds: float = WORKER_SECONDS,
-    ) -> None:
-        """``pids``: of the workers as they are now, None of one that is about to be started again.
-
-        ``database`` is closed when it is over.
-        """
-        self._url = url
-        self._database = database
-        self._pids = pids
-        self._logs = logs
-        self._seconds = (api_seconds, worker_seconds)
-        self._failure: errors.ConfigurationError | None = None
-        self._over = threading.Event()
-        self._closing = threading.Event()
-        threading.Thread(target=self._find_out, name="readiness", daemon=True).start()
-
-    def is_over(self) -> bool:
-        """Whether it is ready, or is not going to be."""
-        return self._over.is_set()
-
-    def check(self) -> None:
-        """Once it is over. Raises ConfigurationError when the time was up first."""
-        if self._failure is not None:
-            raise self._failure
-
-    def close(self) -> None:
-        """Stop asking, without waiting for an answer that is under way."""
-        self._closing.set()
-
-    def _find_out(self) -> None:
-        try:
-            with contextlib.closing(self._database):
-                self._failure = self._failed()
-        except Exception as error:
-            self._failure = errors.ConfigurationError(f"whether the service is ready cannot be found out: {error}")
-            raise
-        finally:
-            self._over.set()
-
-    def _failed(self) -> errors.ConfigurationError | None:
-        for_api, for_workers = self._seconds
-        if not self._wait(self._answers, for_api):
-            return errors.ConfigurationError(
-                f"the service did not become ready within {for_api:g} s",
-                hint=f"The logs under {self._logs} say why.",
-            )
-        if not self._wait(self._has_workers, for_workers):
-            return errors.ConfigurationError(
-                f"the service did not become ready: no sign of life of its worker within {for_workers:g} s",
-                hint=f"The worker's log under {self._logs} says why.",
-            )
-        return None
-
-    def _wait(self, condition: Callable[[], bool], seconds: float) -> bool:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            if time.monotonic() > deadline or self._closing.wait(_READY_LOOK_SECONDS):
-                return False
-        return True
-
-    def _answers(self) -> bool:
-        # No proxy: it would be asked for an address of this machine.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with (
-            contextlib.suppress(OSError, http.client.HTTPException),
-            opener.open(f"{self._url}/readyz", timeout=_ANSWER_SECONDS) as answer,
-        ):
-            return bool(answer.status == 200)
-        return False
-
-    def _has_workers(self) -> bool:
-        wanted = self._pids()
-        try:
-            with self._database.reading() as session:
-                known = workers.known(session)
-        except SQLAlchemyError:
-            return False
-        living = {one.pid for one in known if identity.is_here(one) and not identity.is_dead(one)}
-        return living.issuperset(wanted)

@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from domain import errors
-from serve.supervisor import Readiness
+from serve.readiness import Readiness
 from storage import workers
 from storage.database import Database
 from tests.support.worker.fixtures import Bench
@@ -129,7 +129,7 @@ def test_an_error_that_nobody_thought_of_is_no_wait_for_ever(bench: Bench, monke
         raise TypeError("a row of another release")
 
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    monkeypatch.setattr("serve.supervisor.workers.known", break_down)
+    monkeypatch.setattr("serve.readiness.workers.known", break_down)
     with answering(200) as url:
         found = readiness(bench, url, os.getpid())
         assert over(found)
@@ -145,7 +145,7 @@ def test_a_database_that_is_away_for_a_moment_is_waited_for(bench: Bench, monkey
             raise failures.pop()
         return known(session, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("serve.supervisor.workers.known", sometimes)
+    monkeypatch.setattr("serve.readiness.workers.known", sometimes)
     with answering(200) as url:
         beat(bench, os.getpid())
         found = readiness(bench, url, os.getpid())

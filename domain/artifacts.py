@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from domain.digests import ArtifactDigest, ModelDigest
+
 ONNX_RUNTIME = "ONNX Runtime"
 PLAIN_BUILD = "the module's own unscheduled build"
 """Names of references. ONNX Runtime runs no IRModules."""
@@ -161,11 +163,11 @@ class Report:
 @dataclass(frozen=True, kw_only=True)
 class Artifact:
     id: str
-    digest: str
+    digest: ArtifactDigest
     """sha256 of the bundle's bytes, hex; also its strong ETag."""
     size_bytes: int
     job_id: str
-    model_digest: str
+    model_digest: ModelDigest
     input_shapes: dict[str, tuple[int, ...]]
     target: str
     device_key: str

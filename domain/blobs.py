@@ -9,10 +9,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from domain.digests import BlobDigest
+
 
 @dataclass(frozen=True, kw_only=True)
 class Blob:
-    digest: str
+    digest: BlobDigest
     """sha256 of the bytes, hex."""
     size_bytes: int
 
@@ -32,7 +34,7 @@ class BlobStore(Protocol):
         """
         ...
 
-    def open(self, digest: str) -> BinaryIO:
+    def open(self, digest: BlobDigest) -> BinaryIO:
         """The bytes from the start; the reader closes and may seek.
 
         Bytes that come from elsewhere are fetched as they are read, and reading raises BlobStoreUnavailable and, at
@@ -40,15 +42,15 @@ class BlobStore(Protocol):
         """
         ...
 
-    def local(self, digest: str) -> AbstractContextManager[Path]:
+    def local(self, digest: BlobDigest) -> AbstractContextManager[Path]:
         """A local file with these bytes, to be read only; it lasts as long as the context. May raise BlobDamaged."""
         ...
 
-    def size(self, digest: str) -> int: ...
+    def size(self, digest: BlobDigest) -> int: ...
 
-    def exists(self, digest: str) -> bool: ...
+    def exists(self, digest: BlobDigest) -> bool: ...
 
-    def delete(self, digest: str, *, put_before: datetime | None = None) -> bool:
+    def delete(self, digest: BlobDigest, *, put_before: datetime | None = None) -> bool:
         """Whether there was something to delete; with ``put_before``, only what was last put before then."""
         ...
 

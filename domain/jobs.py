@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from domain import errors
+from domain.digests import ModelDigest
 from domain.targets import NATIVE, Device, Target, Toolchain
 
 
@@ -178,7 +179,7 @@ class RpcOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class JobRequest:
-    model_digest: str
+    model_digest: ModelDigest
     budget: Budget
     target: str = NATIVE
     threads: int | None = None

@@ -9,6 +9,8 @@ from enum import StrEnum
 from pathlib import PurePath
 from typing import Any
 
+from domain.digests import ModelDigest
+
 
 class ModelFormat(StrEnum):
     ONNX = "onnx"
@@ -53,7 +55,7 @@ class ModelFacts:
 @dataclass(frozen=True, kw_only=True)
 class Model:
     id: str
-    digest: str
+    digest: ModelDigest
     """sha256 of the uploaded bytes, hex."""
     name: str
     size_bytes: int

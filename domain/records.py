@@ -7,6 +7,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TypedDict
 
+from domain.digests import ScheduleDigest
+
 
 class TrialError(StrEnum):
     INVALID_SCHEDULE = "invalid_schedule"  # the schedule cannot be instantiated or fails the verifier
@@ -50,7 +52,7 @@ class Record:
     tuner: str
     schedule: str
     """The tuner's native line, as TVM wrote it."""
-    schedule_digest: str
+    schedule_digest: ScheduleDigest
     """sha256 of the schedule alone, without its measurement: the same candidate has the same digest."""
     latencies: tuple[float, ...]
     """Seconds, one per repeat; empty when the trial failed."""

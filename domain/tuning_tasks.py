@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from domain.digests import FileDigest
 from domain.jobs import Precision, Tuner, TunerOptions
 from domain.release import VERSION
 from domain.targets import Target, Toolchain
@@ -84,7 +85,7 @@ _DECIDING_OPTIONS = ("keep_layout", "layout")
 
 def key_of(
     *,
-    model_digest: str,
+    model_digest: FileDigest,
     input_shapes: Mapping[str, Sequence[int]],
     target: Target,
     toolchain: Toolchain,

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from domain import errors
 from domain.artifacts import Artifact
+from domain.digests import ModelDigest
 from storage import codec, models, paging, statements
 from storage.tables import ArtifactRow, JobRow
 
@@ -51,7 +52,7 @@ def of_job(session: Session, job_id: str) -> Artifact | None:
 def best(
     session: Session,
     *,
-    model_digest: str,
+    model_digest: ModelDigest,
     target: str | None = None,
     device_key: str | None = None,
     toolchain: str | None = None,
@@ -93,7 +94,7 @@ def page(
     session: Session,
     *,
     owner: str | None = None,
-    model_digest: str | None = None,
+    model_digest: ModelDigest | None = None,
     target: str | None = None,
     device_key: str | None = None,
     precision: str | None = None,

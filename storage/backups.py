@@ -25,6 +25,7 @@ from sqlalchemy import make_url
 
 from domain import errors, release
 from domain.blobs import BlobStore
+from domain.digests import BlobDigest
 from storage import blob_files
 from storage.database import unavailable
 from storage.settings import StorageSettings
@@ -45,7 +46,7 @@ class Backup:
     blobs: int = 0
     size_bytes: int = 0
     """Of the blobs."""
-    missing: list[str] = field(default_factory=list)
+    missing: list[BlobDigest] = field(default_factory=list)
     """Digests of models and artifacts whose bytes are not in the store, or not those of their digest."""
 
 
@@ -147,14 +148,14 @@ class Copied:
     size_bytes: int = 0
     there: int = 0
     """Blobs that the target had."""
-    damaged: list[str] = field(default_factory=list)
+    damaged: list[BlobDigest] = field(default_factory=list)
     """Digests of those that were not copied, as the bytes are others."""
 
 
 def copy_blobs(source: BlobStore, target: BlobStore) -> Copied:
     """Every blob that the target lacks; nothing is removed there. Raises BlobStoreUnavailable."""
     count = size = there = 0
-    damaged = []
+    damaged: list[BlobDigest] = []
     for blob in source.stored(put_before=datetime.now(UTC) + _CLOCKS_DIFFER):
         if target.exists(blob.digest):
             there += 1
@@ -165,7 +166,7 @@ def copy_blobs(source: BlobStore, target: BlobStore) -> Copied:
     return Copied(blobs=count, size_bytes=size, there=there, damaged=damaged)
 
 
-def _copied_to(source: BlobStore, target: BlobStore, digest: str) -> bool:
+def _copied_to(source: BlobStore, target: BlobStore, digest: BlobDigest) -> bool:
     try:
         with source.open(digest) as file:
             target.put(_checked(file, digest))
@@ -176,7 +177,7 @@ def _copied_to(source: BlobStore, target: BlobStore, digest: str) -> bool:
     return True
 
 
-def _checked(file: BinaryIO, digest: str) -> Iterator[bytes]:
+def _checked(file: BinaryIO, digest: BlobDigest) -> Iterator[bytes]:
     """What the file has, for a ``put``. Raises BlobDamaged at its end, when nothing is kept yet, of other bytes.
 
     They may be those of another digest, which the store had before: to remove them again would lose that blob.
@@ -227,7 +228,7 @@ def _copy_blobs(folder: Path, blobs: BlobStore, target: Path) -> Backup:
     return Backup(path=target, blobs=count, size_bytes=size, missing=missing)
 
 
-def _copied(blobs: BlobStore, digest: str, target: Path) -> int | None:
+def _copied(blobs: BlobStore, digest: BlobDigest, target: Path) -> int | None:
     """How many bytes; None of those that are not there or not right."""
     with contextlib.suppress(errors.BlobNotFound, errors.BlobDamaged), blobs.local(digest) as path:
         with path.open("rb") as file:
@@ -239,14 +240,14 @@ def _copied(blobs: BlobStore, digest: str, target: Path) -> int | None:
     return None
 
 
-def _known(database: Path) -> Iterator[str]:
+def _known(database: Path) -> Iterator[BlobDigest]:
     """Digests of every model and artifact; a database of an older release has no deleted ones."""
     with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
         for table in _NAMED:
             columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
             living = " WHERE deleted_at IS NULL" if "deleted_at" in columns else ""
             for (digest,) in connection.execute(f"SELECT digest FROM {table}{living}").fetchall():  # noqa: S608 - ours
-                yield str(digest)
+                yield digest
 
 
 def _wrong_with(database: Path) -> str | None:

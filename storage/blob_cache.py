@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from domain.digests import BlobDigest
 from storage import blob_files
 
 Fetch = Callable[[BinaryIO], None]
@@ -30,7 +31,7 @@ class BlobCache:
         self.incoming.mkdir(parents=True, exist_ok=True)
         self._locks.mkdir(exist_ok=True)
 
-    def add(self, temporary: Path, digest: str) -> None:
+    def add(self, temporary: Path, digest: BlobDigest) -> None:
         """Keep a file that is on this host anyway, unless there is one with these bytes that somebody uses."""
         path = blob_files.place(self._root, digest)
         with _locked(self._locks / digest[:2]):
@@ -40,7 +41,7 @@ class BlobCache:
                 _used_now(path)
         self.make_room(0)
 
-    def open(self, digest: str) -> BinaryIO | None:
+    def open(self, digest: BlobDigest) -> BinaryIO | None:
         """The file, if it is here."""
         with contextlib.suppress(FileNotFoundError):
             path = blob_files.place(self._root, digest)
@@ -50,7 +51,7 @@ class BlobCache:
         return None
 
     @contextlib.contextmanager
-    def local(self, digest: str, size_bytes: int, fetch: Fetch) -> Iterator[Path]:
+    def local(self, digest: BlobDigest, size_bytes: int, fetch: Fetch) -> Iterator[Path]:
         """The file, fetched first if it is not here, and held until the context ends."""
         path = blob_files.place(self._root, digest)
         with contextlib.ExitStack() as holding:
@@ -62,7 +63,7 @@ class BlobCache:
             _used_now(path)
             yield path
 
-    def forget(self, digest: str) -> None:
+    def forget(self, digest: BlobDigest) -> None:
         """Remove the file; one that is used goes later, when room is made."""
         _removed(blob_files.place(self._root, digest))
 

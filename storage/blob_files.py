@@ -11,37 +11,39 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeGuard
 
 from domain import errors
 from domain.blobs import Blob
+from domain.digests import BlobDigest, FileDigest
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
-def is_digest(text: str) -> bool:
+def is_digest(text: str) -> TypeGuard[BlobDigest]:
     return _DIGEST.fullmatch(text) is not None
 
 
-def place(root: Path, digest: str) -> Path:
+def place(root: Path, digest: BlobDigest) -> Path:
     """``root/ab/cdef…`` for the digest ``abcdef…``."""
     return root / digest[:2] / digest[2:]
 
 
-def not_found(digest: str) -> errors.BlobNotFound:
+def not_found(digest: BlobDigest) -> errors.BlobNotFound:
     return errors.BlobNotFound(f"there are no stored bytes with digest {digest[:80]!r}")
 
 
-def blobs_in(root: Path) -> Iterator[tuple[str, os.stat_result]]:
+def blobs_in(root: Path) -> Iterator[tuple[BlobDigest, os.stat_result]]:
     """Digest and facts of every file that ``place`` names under the root; others may delete some meanwhile."""
     with contextlib.suppress(FileNotFoundError):
         for folder in root.iterdir():
             for path in folder.iterdir() if len(folder.name) == 2 else ():
                 with contextlib.suppress(FileNotFoundError):
-                    if is_digest(folder.name + path.name):
-                        yield folder.name + path.name, path.stat()
+                    digest = folder.name + path.name
+                    if is_digest(digest):
+                        yield digest, path.stat()
 
 
 @contextlib.contextmanager
@@ -70,7 +72,7 @@ def receive(file: BinaryIO, chunks: Iterable[bytes], limit: int | None) -> Blob:
     with writing():
         file.flush()
         os.fsync(file.fileno())
-    return Blob(digest=digest.hexdigest(), size_bytes=size)
+    return Blob(digest=BlobDigest(FileDigest(digest.hexdigest())), size_bytes=size)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from domain import errors
 from domain.blobs import Blob
+from domain.digests import BlobDigest
 from storage import blob_files
 
 _OWNER = "owner"
@@ -33,28 +34,28 @@ class LocalBlobStore:
             blob_files.move(temporary, blob_files.place(self._root, blob.digest))
         return blob
 
-    def open(self, digest: str) -> BinaryIO:
+    def open(self, digest: BlobDigest) -> BinaryIO:
         return self.path(digest).open("rb")
 
     @contextlib.contextmanager
-    def local(self, digest: str) -> Iterator[Path]:
+    def local(self, digest: BlobDigest) -> Iterator[Path]:
         yield self.path(digest)
 
-    def path(self, digest: str) -> Path:
+    def path(self, digest: BlobDigest) -> Path:
         """Of the blob's only file: to be read only."""
         path = self._place(digest)
         if path is None or not path.is_file():
             raise blob_files.not_found(digest)
         return path
 
-    def size(self, digest: str) -> int:
+    def size(self, digest: BlobDigest) -> int:
         return self.path(digest).stat().st_size
 
-    def exists(self, digest: str) -> bool:
+    def exists(self, digest: BlobDigest) -> bool:
         path = self._place(digest)
         return path is not None and path.is_file()
 
-    def delete(self, digest: str, *, put_before: datetime | None = None) -> bool:
+    def delete(self, digest: BlobDigest, *, put_before: datetime | None = None) -> bool:
         path = self._place(digest)
         if path is None or not path.is_file():
             return False
@@ -89,5 +90,5 @@ class LocalBlobStore:
         with blob_files.written(identity, self._incoming) as temporary:
             blob_files.move(temporary, self._root / _OWNER, mode=0o444)
 
-    def _place(self, digest: str) -> Path | None:
+    def _place(self, digest: BlobDigest) -> Path | None:
         return blob_files.place(self._root, digest) if blob_files.is_digest(digest) else None

@@ -30,6 +30,7 @@ from botocore.exceptions import (
 
 from domain import errors
 from domain.blobs import Blob
+from domain.digests import BlobDigest
 from storage import blob_files
 from storage.blob_cache import BlobCache
 from storage.blob_stores import S3Location
@@ -71,12 +72,12 @@ class S3BlobStore:
             self._cache.add(temporary, blob.digest)
         return blob
 
-    def open(self, digest: str) -> BinaryIO:
+    def open(self, digest: BlobDigest) -> BinaryIO:
         size = self.size(digest)
         return self._cache.open(digest) or io.BufferedReader(self._reader(digest, size), _READ_BYTES)
 
     @contextlib.contextmanager
-    def local(self, digest: str) -> Iterator[Path]:
+    def local(self, digest: BlobDigest) -> Iterator[Path]:
         size = self.size(digest)
 
         def fetch(file: BinaryIO) -> None:
@@ -86,16 +87,16 @@ class S3BlobStore:
         with self._cache.local(digest, size, fetch) as path:
             yield path
 
-    def size(self, digest: str) -> int:
+    def size(self, digest: BlobDigest) -> int:
         known = self._head(digest)
         if known is None:
             raise blob_files.not_found(digest)
         return int(known["ContentLength"])
 
-    def exists(self, digest: str) -> bool:
+    def exists(self, digest: BlobDigest) -> bool:
         return self._head(digest) is not None
 
-    def delete(self, digest: str, *, put_before: datetime | None = None) -> bool:
+    def delete(self, digest: BlobDigest, *, put_before: datetime | None = None) -> bool:
         known = self._head(digest)
         if known is None or (put_before is not None and known["LastModified"] >= put_before):
             return False
@@ -164,15 +165,15 @@ class S3BlobStore:
     def _marker(self, identity: str) -> Any:
         return {"Bucket": self._bucket, "Key": f"{self._prefix}{_OWNER}", "Body": identity.encode()}
 
-    def _key(self, digest: str) -> str:
+    def _key(self, digest: BlobDigest) -> str:
         return f"{self._prefix}{digest[:2]}/{digest[2:]}"
 
-    def _digest(self, key: str) -> str | None:
+    def _digest(self, key: str) -> BlobDigest | None:
         """The reverse of ``_key``; None for what is no blob's."""
         digest = key.removeprefix(self._prefix).replace("/", "", 1)
         return digest if blob_files.is_digest(digest) and self._key(digest) == key else None
 
-    def _head(self, digest: str) -> Any:
+    def _head(self, digest: BlobDigest) -> Any:
         if not blob_files.is_digest(digest):
             return None
         with explained():
@@ -185,7 +186,7 @@ class S3BlobStore:
             self._client.head_bucket(Bucket=self._bucket)
         return None
 
-    def _reader(self, digest: str, size: int) -> S3Reader:
+    def _reader(self, digest: BlobDigest, size: int) -> S3Reader:
         def get(position: int) -> StreamingBody:
             with explained():
                 try:
@@ -200,11 +201,11 @@ class S3BlobStore:
 
         return S3Reader(get, digest=digest, size=size, on_damage=lambda: self._distrust(digest))
 
-    def _put_again(self, digest: str) -> None:
+    def _put_again(self, digest: BlobDigest) -> None:
         """Its time becomes now, for whoever removes what has been there for long and belongs to nothing."""
         self._copy_onto_itself(digest, {_MARK: digest})
 
-    def _copy_onto_itself(self, digest: str, metadata: dict[str, str]) -> None:
+    def _copy_onto_itself(self, digest: BlobDigest, metadata: dict[str, str]) -> None:
         key = self._key(digest)
         with explained():
             self._client.copy_object(
@@ -215,7 +216,7 @@ class S3BlobStore:
                 Metadata=metadata,
             )
 
-    def _distrust(self, digest: str) -> None:
+    def _distrust(self, digest: BlobDigest) -> None:
         """Take the mark off bytes that are others, so that whoever has the right ones sends them again."""
         with contextlib.suppress(errors.BlobStoreUnavailable):
             self._copy_onto_itself(digest, {})
@@ -261,7 +262,7 @@ class S3BlobStore:
             self._client.abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=upload_id)
 
 
-def _is_marked(known: Any, digest: str) -> bool:
+def _is_marked(known: Any, digest: BlobDigest) -> bool:
     # Names of headers come in the server's spelling, or in that of a proxy before it.
     return any(name.lower() == _MARK and value == digest for name, value in known.get("Metadata", {}).items())
 
@@ -276,7 +277,7 @@ Get = Callable[[int], "StreamingBody"]
 class S3Reader(io.RawIOBase):
     """Goes on with a new request where a connection broke; read in order, the bytes are held against their digest."""
 
-    def __init__(self, get: Get, *, digest: str, size: int, on_damage: Callable[[], None]) -> None:
+    def __init__(self, get: Get, *, digest: BlobDigest, size: int, on_damage: Callable[[], None]) -> None:
         super().__init__()
         self._get, self._digest, self._size, self._on_damage = get, digest, size, on_damage
         self._body: StreamingBody | None = None

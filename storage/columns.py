@@ -11,6 +11,8 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.types import TypeDecorator
 
+from domain.digests import WorkloadDigest
+
 JsonDocument = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 """For what is shown, never for what is searched."""
 
@@ -43,6 +45,10 @@ DIGEST = String(64)
 def digest_of(text: str) -> str:
     """sha256, hex: what is indexed in place of text that may be too long for an index."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def workload_digest(workload_key: str) -> WorkloadDigest:
+    return WorkloadDigest(digest_of(workload_key))
 
 
 class Base(DeclarativeBase):

@@ -19,10 +19,11 @@ from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from domain.artifacts import Variant
+from domain.digests import WorkloadDigest
 from domain.jobs import Job, Placement, Precision, Stage, Tuner
 from domain.tuning_tasks import ExtractedTask, TuningTask
 from storage import artifacts, stages, tuning_tasks
-from storage.tables import RecordRow, digest_of
+from storage.tables import RecordRow, workload_digest
 
 MOST_POINTS = 600
 """Of one line: more than a screen has columns to tell apart."""
@@ -65,20 +66,18 @@ class Estimator:
         tasks: Sequence[TuningTask],
         *,
         level: Level,
-        known: Mapping[str, float],
-        defaults: Mapping[str, float],
+        known: Mapping[WorkloadDigest, float],
+        defaults: Mapping[WorkloadDigest, float],
         began_at: datetime | None,
     ) -> None:
-        """The mappings are by workload digest.
-
-        ``known``: best latencies before the job. ``defaults``: latencies of default schedules. ``began_at``: when
+        """``known``: best latencies before the job. ``defaults``: latencies of default schedules. ``began_at``: when
         tuning first began.
         """
         self.tasks = tasks
         self.level = level
         self.began_at = began_at
         self._defaults = defaults
-        self._tasks = {digest_of(task.extracted.workload_key): task.extracted for task in tasks}
+        self._tasks = {workload_digest(task.extracted.workload_key): task.extracted for task in tasks}
         self._best = {digest: known[digest] for digest in self._tasks if digest in known}
         self._groups = _groups(self._tasks)
         self._flop = sum(self._weight(group) * self._flops(group) for group in self._groups)
@@ -97,7 +96,7 @@ class Estimator:
         """Seconds of the default schedule by position of the task."""
         return {self._tasks[digest].position: latency for digest, latency in self._defaults.items()}
 
-    def learn(self, digest: str, latency: float) -> bool:
+    def learn(self, digest: WorkloadDigest, latency: float) -> bool:
         """Take in a trial; whether it is the task's best."""
         if digest not in self._tasks or self._best.get(digest, math.inf) <= latency:
             return False
@@ -151,13 +150,13 @@ class Estimator:
             gained += weight * (default - best)
         return max(untuned - gained, least) if self._defaults else least + unknown
 
-    def _weight(self, group: Sequence[str]) -> int:
+    def _weight(self, group: Sequence[WorkloadDigest]) -> int:
         return max(self._tasks[digest].weight for digest in group)
 
-    def _flops(self, group: Sequence[str]) -> float:
+    def _flops(self, group: Sequence[WorkloadDigest]) -> float:
         return max(max(self._tasks[digest].flop for digest in group), 1.0)
 
-    def _fastest(self, group: Sequence[str]) -> float | None:
+    def _fastest(self, group: Sequence[WorkloadDigest]) -> float | None:
         return min((self._best[digest] for digest in group if digest in self._best), default=None)
 
     def _seconds(self, trial: Trial) -> float:
@@ -170,7 +169,7 @@ def begin(session: Session, job: Job, *, began_at: datetime | None = None) -> Es
     ``began_at``: when tuning first began; without it, points have no seconds.
     """
     tasks = tuning_tasks.of_job(session, job.id)
-    digests = {digest_of(task.extracted.workload_key) for task in tasks}
+    digests = {workload_digest(task.extracted.workload_key) for task in tasks}
     firsts = first_ever(session, digests, job.placement) if job.placement else {}
     return Estimator(
         tasks,
@@ -196,7 +195,7 @@ def _level(session: Session, job: Job) -> Level:
     return Level(untuned=untuned, reference=reference, reference_name="Reference", is_final=False)
 
 
-def _known(session: Session, job: Job, digests: Collection[str]) -> dict[str, float]:
+def _known(session: Session, job: Job, digests: Collection[WorkloadDigest]) -> dict[WorkloadDigest, float]:
     """Best latencies that others had found before the job's first record, by workload digest."""
     first = first_id(session, job.id)
     if job.placement is None:
@@ -204,7 +203,7 @@ def _known(session: Session, job: Job, digests: Collection[str]) -> dict[str, fl
     return best_before(session, digests, job.placement, record_id=_NEWEST if first is None else first)
 
 
-def defaults(firsts: Mapping[str, Trial]) -> dict[str, float]:
+def defaults(firsts: Mapping[WorkloadDigest, Trial]) -> dict[WorkloadDigest, float]:
     """Latencies of default schedules, given the first trial ever of each workload: AutoTVM's is of the default."""
     return {
         digest: first.latency
@@ -221,9 +220,9 @@ def thinned(points: list[Point], most: int = MOST_POINTS) -> list[Point]:
     return [points[round(place * step)] for place in range(most)]
 
 
-def _groups(tasks: Mapping[str, ExtractedTask]) -> list[list[str]]:
-    """Digests of tasks that are alternatives together: of such a build has the fastest."""
-    together: dict[object, list[str]] = defaultdict(list)
+def _groups(tasks: Mapping[WorkloadDigest, ExtractedTask]) -> list[list[WorkloadDigest]]:
+    """Digests of tasks that are alternatives to one another; a build uses the fastest of a group."""
+    together: dict[object, list[WorkloadDigest]] = defaultdict(list)
     for digest, extracted in tasks.items():
         together[digest if extracted.alternatives is None else extracted.alternatives].append(digest)
     return list(together.values())
@@ -232,7 +231,7 @@ def _groups(tasks: Mapping[str, ExtractedTask]) -> list[list[str]]:
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     record_id: int
-    workload_digest: str
+    workload_digest: WorkloadDigest
     tuner: str
     latency: float | None
     """Seconds; None when it failed."""
@@ -247,7 +246,7 @@ def trials_of_job(session: Session, job_id: str) -> list[Trial]:
 
 def standing(session: Session, job_id: str, workload_keys: Collection[str]) -> dict[str, tuple[int, float | None]]:
     """The job's trials of each workload that has any, and the seconds of the fastest."""
-    key_of = {digest_of(key): key for key in workload_keys}
+    key_of = {workload_digest(key): key for key in workload_keys}
     query = (
         select(RecordRow.workload_digest, func.count(), func.min(RecordRow.latency))
         .where(RecordRow.job_id == job_id, RecordRow.workload_digest.in_(key_of))
@@ -261,7 +260,9 @@ def first_id(session: Session, job_id: str) -> int | None:
     return session.scalar(select(func.min(RecordRow.id)).where(RecordRow.job_id == job_id))
 
 
-def first_ever(session: Session, workload_digests: Collection[str], placement: Placement) -> dict[str, Trial]:
+def first_ever(
+    session: Session, workload_digests: Collection[WorkloadDigest], placement: Placement
+) -> dict[WorkloadDigest, Trial]:
     """The oldest record of each workload at the placement, whoever's it is, by digest."""
     oldest = select(func.min(RecordRow.id)).where(*_at(workload_digests, placement)).group_by(RecordRow.workload_digest)
     found = [_trial(*row) for row in session.execute(select(*_COLUMNS).where(RecordRow.id.in_(oldest)))]
@@ -269,8 +270,8 @@ def first_ever(session: Session, workload_digests: Collection[str], placement: P
 
 
 def best_before(
-    session: Session, workload_digests: Collection[str], placement: Placement, *, record_id: int
-) -> dict[str, float]:
+    session: Session, workload_digests: Collection[WorkloadDigest], placement: Placement, *, record_id: int
+) -> dict[WorkloadDigest, float]:
     """The best latency of each workload at the placement among records older than that one, whoever's they are."""
     query = (
         select(RecordRow.workload_digest, func.min(RecordRow.latency))
@@ -280,7 +281,7 @@ def best_before(
     return {digest: best for digest, best in session.execute(query) if best is not None}
 
 
-def _at(workload_digests: Collection[str], placement: Placement) -> tuple[ColumnElement[bool], ...]:
+def _at(workload_digests: Collection[WorkloadDigest], placement: Placement) -> tuple[ColumnElement[bool], ...]:
     return (
         RecordRow.workload_digest.in_(workload_digests),
         RecordRow.target == placement.target.identity,
@@ -292,5 +293,5 @@ def _at(workload_digests: Collection[str], placement: Placement) -> tuple[Column
 _COLUMNS = (RecordRow.id, RecordRow.workload_digest, RecordRow.tuner, RecordRow.latency, RecordRow.finished_at)
 
 
-def _trial(record_id: int, workload_digest: str, tuner: str, latency: float | None, at: datetime) -> Trial:
+def _trial(record_id: int, workload_digest: WorkloadDigest, tuner: str, latency: float | None, at: datetime) -> Trial:
     return Trial(record_id=record_id, workload_digest=workload_digest, tuner=tuner, latency=latency, at=at)

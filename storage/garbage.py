@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session
 
 from domain import errors
 from domain.blobs import Blob, BlobStore
+from domain.digests import BlobDigest
 from storage import blob_owners, statements
 from storage.database import Database
 from storage.tables import ArtifactRow, ModelRow
@@ -99,7 +100,7 @@ def _unnamed(database: Database, found: Iterator[Blob], before: datetime) -> Ite
         yield from (blob for blob in some if blob.digest not in kept)
 
 
-def _removed(database: Database, blobs: BlobStore, digest: str, before: datetime) -> bool:
+def _removed(database: Database, blobs: BlobStore, digest: BlobDigest, before: datetime) -> bool:
     with database.transaction() as session:
         # Whoever is naming the bytes just now is waited for.
         statements.lock_digest(session, digest)

@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, bindparam, or_, select
 from sqlalchemy.orm import Session
 
 from domain import errors
+from domain.digests import ModelDigest
 from domain.jobs import JobRequest, JobState, Tuner
 from storage import codec
 from storage.tables import JobLabelRow, JobRow, ModelRow
@@ -21,7 +22,7 @@ class JobFilter(TypedDict, total=False):
 
     owner: str | None
     state: JobState | None
-    model_digest: str | None
+    model_digest: ModelDigest | None
     label: tuple[str, str] | None
     """Name and value."""
     group: str | None

@@ -11,6 +11,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from domain.artifacts import Artifact
+from domain.digests import ModelDigest
 from storage import artifacts
 from storage.tables import ArtifactRow, JobRow, ModelRow
 
@@ -26,7 +27,9 @@ class ModelOverview:
     """Of any target, device, precision and shapes, verified."""
 
 
-def of_models(session: Session, digests: Sequence[str], *, owner: str | None = None) -> dict[str, ModelOverview]:
+def of_models(
+    session: Session, digests: Sequence[ModelDigest], *, owner: str | None = None
+) -> dict[ModelDigest, ModelOverview]:
     """Of each digest; ``owner`` counts their jobs alone."""
     counted = select(JobRow.model_digest, func.count()).where(JobRow.model_digest.in_(digests))
     if owner is not None:
@@ -41,7 +44,7 @@ def of_models(session: Session, digests: Sequence[str], *, owner: str | None = N
     return {digest: ModelOverview(jobs=jobs.get(digest, 0), fastest=fastest.get(digest)) for digest in digests}
 
 
-def fastest(session: Session, digest: str, *, most: int = 100) -> list[Artifact]:
+def fastest(session: Session, digest: ModelDigest, *, most: int = 100) -> list[Artifact]:
     """The model's fastest verified artifact of each target, device, precision, input shapes and toolchain.
 
     The fastest first, of equals the oldest; at most ``most``.
@@ -95,7 +98,7 @@ class Gain:
     over_reference: float | None
 
 
-def model_names(session: Session, digests: Collection[str]) -> dict[str, ModelName]:
+def model_names(session: Session, digests: Collection[ModelDigest]) -> dict[ModelDigest, ModelName]:
     """By digest; unknown ones are left out."""
     query = select(ModelRow.digest, ModelRow.id, ModelRow.name).where(ModelRow.digest.in_(set(digests)))
     return {digest: ModelName(id=model_id, name=name) for digest, model_id, name in session.execute(query)}

@@ -21,7 +21,7 @@ from domain.records import Record, RecordKey
 from domain.targets import split_threads
 from storage import records
 from storage.database import Database
-from storage.tables import RecordRow, TuningTaskRow, digest_of
+from storage.tables import RecordRow, TuningTaskRow, workload_digest
 
 _ROWS_AT_ONCE = 1000
 _TOKEN = re.compile(r"r[0-9]{1,18}")
@@ -84,7 +84,7 @@ def stream(database: Database, wanted: RecordFilter) -> Iterator[list[Record]]:
 def _after(wanted: RecordFilter, row_id: int) -> Select[Any]:
     conditions: list[ColumnElement[bool]] = [RecordRow.id > row_id]
     if wanted.workload_key is not None:
-        conditions.append(RecordRow.workload_digest == digest_of(wanted.workload_key))
+        conditions.append(RecordRow.workload_digest == workload_digest(wanted.workload_key))
     if wanted.target is not None:
         conditions.append(_is_target(wanted.target))
     for name in ("device_key", "toolchain", "tuner", "job_id"):

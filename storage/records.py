@@ -12,10 +12,11 @@ from typing import Any, Unpack
 from sqlalchemy import ColumnElement, Row, Select, and_, func, not_, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
+from domain.digests import ScheduleDigest, WorkloadDigest
 from domain.jobs import Placement, Stage
 from domain.records import Place, Record, RecordKey, TrialError
 from storage import codec, statements
-from storage.tables import JobRow, RecordRow, StageRow, TuningTaskRow, digest_of
+from storage.tables import JobRow, RecordRow, StageRow, TuningTaskRow, workload_digest
 
 _KEYS_AT_ONCE = 500
 _WORKLOADS_TO_LEARN_FROM = 64
@@ -45,13 +46,13 @@ def add_unknown(session: Session, records: Sequence[Record]) -> int:
     for here in by_place.values():
         for start in range(0, len(here), _KEYS_AT_ONCE):
             some = here[start : start + _KEYS_AT_ONCE]
-            workloads = sorted({digest_of(record.key.workload_key) for record in some})
+            workloads = sorted({workload_digest(record.key.workload_key) for record in some})
             schedules = sorted({record.schedule_digest for record in some})
             query = select(RecordRow.workload_digest, RecordRow.schedule_digest).where(
                 *_matching(workloads, **here[0].key.place), RecordRow.schedule_digest.in_(schedules)
             )
             known = {(workload, schedule) for workload, schedule in session.execute(query)}
-            new = [one for one in some if (digest_of(one.key.workload_key), one.schedule_digest) not in known]
+            new = [one for one in some if (workload_digest(one.key.workload_key), one.schedule_digest) not in known]
             added += add(session, new)
     return added
 
@@ -60,13 +61,13 @@ def of_job(session: Session, job_id: str, workload_key: str | None = None) -> li
     """In the order of storage."""
     query = select(RecordRow).where(RecordRow.job_id == job_id).order_by(RecordRow.id)
     if workload_key is not None:
-        query = query.where(RecordRow.workload_digest == digest_of(workload_key))
+        query = query.where(RecordRow.workload_digest == workload_digest(workload_key))
     return [from_row(row) for row in session.scalars(query)]
 
 
 def of_key(session: Session, key: RecordKey) -> list[Record]:
     """Everybody's trials for this key, failed ones too, in the order in which they were stored."""
-    matching = _matching([digest_of(key.workload_key)], **key.place)
+    matching = _matching([workload_digest(key.workload_key)], **key.place)
     return [from_row(row) for row in session.scalars(select(RecordRow).where(*matching).order_by(RecordRow.id))]
 
 
@@ -106,7 +107,7 @@ def top_of_many(
 
 def count(session: Session, key: RecordKey) -> int:
     """Trials ever measured for this key, failed ones too."""
-    query = select(func.count()).where(*_matching([digest_of(key.workload_key)], **key.place))
+    query = select(func.count()).where(*_matching([workload_digest(key.workload_key)], **key.place))
     return session.scalar(query) or 0
 
 
@@ -165,7 +166,7 @@ def transfer_candidates(
     At most ``limit``, shared evenly by up to 64 workloads.
     """
     other = select(TuningTaskRow.workload_digest).where(
-        TuningTaskRow.name == name, TuningTaskRow.workload_digest != digest_of(excluding_workload)
+        TuningTaskRow.name == name, TuningTaskRow.workload_digest != workload_digest(excluding_workload)
     )
     digests = list(session.scalars(other.distinct().limit(_WORKLOADS_TO_LEARN_FROM)))
     if not digests or limit <= 0:
@@ -209,7 +210,7 @@ def set_aside(session: Session, job_id: str, *placements: Placement) -> int:
 def condemn(
     session: Session,
     key: RecordKey,
-    schedule_digest: str,
+    schedule_digest: ScheduleDigest,
     *,
     error: TrialError,
     message: str,
@@ -219,7 +220,7 @@ def condemn(
 
     ``rewrite`` makes the native line of a failure from that of a success: histories and exports hold lines alone.
     """
-    matching = _matching([digest_of(key.workload_key)], **key.place)
+    matching = _matching([workload_digest(key.workload_key)], **key.place)
     valid = select(RecordRow).where(
         *matching, RecordRow.schedule_digest == schedule_digest, RecordRow.latency.is_not(None)
     )
@@ -232,7 +233,7 @@ def condemn(
     return len(rows)
 
 
-def _matching(digests: Sequence[str], **place: Unpack[Place]) -> tuple[ColumnElement[bool], ...]:
+def _matching(digests: Sequence[WorkloadDigest], **place: Unpack[Place]) -> tuple[ColumnElement[bool], ...]:
     return RecordRow.workload_digest.in_(digests), *_at(RecordRow, **place)
 
 
@@ -240,17 +241,17 @@ def _at(row: type[RecordRow], **place: Unpack[Place]) -> list[ColumnElement[bool
     return [getattr(row, name) == value for name, value in place.items()]
 
 
-def _digests(workload_keys: Sequence[str]) -> Iterator[tuple[list[str], dict[str, str]]]:
+def _digests(workload_keys: Sequence[str]) -> Iterator[tuple[list[WorkloadDigest], dict[WorkloadDigest, str]]]:
     """The keys' digests, as many as one statement takes, and the key of each."""
     keys = list(dict.fromkeys(workload_keys))
     for start in range(0, len(keys), _KEYS_AT_ONCE):
-        key_of = {digest_of(key): key for key in keys[start : start + _KEYS_AT_ONCE]}
+        key_of = {workload_digest(key): key for key in keys[start : start + _KEYS_AT_ONCE]}
         yield list(key_of), key_of
 
 
 def _fastest(
     session: Session,
-    digests: Sequence[str],
+    digests: Sequence[WorkloadDigest],
     tuner: str | None,
     top: int,
     **place: Unpack[Place],
@@ -263,7 +264,7 @@ def _fastest(
 
 def _fastest_and_equals(
     session: Session,
-    digests: Sequence[str],
+    digests: Sequence[WorkloadDigest],
     tuner: str | None,
     top: int,
     **place: Unpack[Place],
@@ -304,7 +305,7 @@ def _values(record: Record) -> dict[str, Any]:
     return {
         **vars(record.key),
         **{name: value for name, value in vars(record).items() if name != "key"},
-        "workload_digest": digest_of(record.key.workload_key),
+        "workload_digest": workload_digest(record.key.workload_key),
         "latency": record.latency if record.error is None else None,
         "latencies": list(record.latencies),
     }

@@ -22,7 +22,7 @@ from sqlalchemy.orm import Session
 from domain.jobs import Failure, JobState
 from domain.shared_rounds import AT_WORK, Offer, RoundState, SharedRound
 from storage import codec, statements
-from storage.tables import JobRow, SharedRoundRow, digest_of
+from storage.tables import JobRow, SharedRoundRow, workload_digest
 
 _LEASED = (JobState.RUNNING, JobState.CANCELING)
 _TRIED_AT_ONCE = 8
@@ -35,7 +35,7 @@ def open_round(session: Session, job_id: str, attempt: int, offer: Offer, *, now
         job_id=job_id,
         attempt=attempt,
         state=RoundState.OPEN,
-        workload_digest=digest_of(offer.workload_key),
+        workload_digest=workload_digest(offer.workload_key),
         opened_at=now,
         **codec.dump(offer),
     )

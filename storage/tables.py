@@ -8,17 +8,19 @@ from typing import Any
 from sqlalchemy import BigInteger, ForeignKey, Index, LargeBinary, String, Text, UniqueConstraint, text, true
 from sqlalchemy.orm import Mapped, mapped_column
 
+from domain.digests import ArtifactDigest, ModelDigest, ScheduleDigest, SecretDigest, WorkloadDigest
 from domain.tokens import LOCAL_OWNER
 from storage.columns import DIGEST, SerialNumber
 from storage.columns import Base as Base
 from storage.columns import digest_of as digest_of
+from storage.columns import workload_digest as workload_digest
 
 
 class ModelRow(Base):
     __tablename__ = "models"
     __table_args__ = (Index(None, "created_at", "id"),)
 
-    digest: Mapped[str] = mapped_column(DIGEST, primary_key=True)
+    digest: Mapped[ModelDigest] = mapped_column(DIGEST, primary_key=True)
     id: Mapped[str] = mapped_column(String(66), unique=True)
     name: Mapped[str] = mapped_column(Text)
     size_bytes: Mapped[int] = mapped_column(BigInteger)
@@ -33,7 +35,7 @@ class ModelOwnerRow(Base):
 
     __tablename__ = "model_owners"
 
-    model_digest: Mapped[str] = mapped_column(ForeignKey("models.digest", ondelete="CASCADE"), primary_key=True)
+    model_digest: Mapped[ModelDigest] = mapped_column(ForeignKey("models.digest", ondelete="CASCADE"), primary_key=True)
     owner: Mapped[str] = mapped_column(String(100), primary_key=True, index=True)
     created_at: Mapped[datetime]
 
@@ -62,7 +64,7 @@ class JobRow(Base):
     owner: Mapped[str] = mapped_column(String(100), server_default=LOCAL_OWNER)
     token_id: Mapped[str | None] = mapped_column(String(40))
     group_name: Mapped[str | None] = mapped_column(String(200))
-    model_digest: Mapped[str] = mapped_column(ForeignKey("models.digest"))
+    model_digest: Mapped[ModelDigest] = mapped_column(ForeignKey("models.digest"))
     request: Mapped[dict[str, Any]]
     priority: Mapped[int]
     state: Mapped[str] = mapped_column(String(16))
@@ -133,7 +135,7 @@ class TuningTaskRow(Base):
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
     position: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     name: Mapped[str] = mapped_column(Text)
-    workload_digest: Mapped[str] = mapped_column(DIGEST)
+    workload_digest: Mapped[WorkloadDigest] = mapped_column(DIGEST)
     workload_key: Mapped[str] = mapped_column(Text)
     description: Mapped[str] = mapped_column(Text)
     weight: Mapped[int]
@@ -151,7 +153,7 @@ class WorkloadRow(Base):
 
     __tablename__ = "workloads"
 
-    workload_digest: Mapped[str] = mapped_column(DIGEST, primary_key=True)
+    workload_digest: Mapped[WorkloadDigest] = mapped_column(DIGEST, primary_key=True)
     workload_key: Mapped[str] = mapped_column(Text)
     tuner: Mapped[str] = mapped_column(String(32))
     definition: Mapped[str] = mapped_column(Text)
@@ -183,13 +185,13 @@ class RecordRow(Base):
 
     id: Mapped[int] = mapped_column(SerialNumber, primary_key=True)
     job_id: Mapped[str] = mapped_column(String(40))
-    workload_digest: Mapped[str] = mapped_column(DIGEST)
+    workload_digest: Mapped[WorkloadDigest] = mapped_column(DIGEST)
     workload_key: Mapped[str] = mapped_column(Text)
     target: Mapped[str] = mapped_column(Text)
     device_key: Mapped[str] = mapped_column(Text)
     toolchain: Mapped[str] = mapped_column(Text)
     tuner: Mapped[str] = mapped_column(String(32))
-    schedule_digest: Mapped[str] = mapped_column(DIGEST)
+    schedule_digest: Mapped[ScheduleDigest] = mapped_column(DIGEST)
     schedule: Mapped[str] = mapped_column(Text)
     latency: Mapped[float | None]
     """Mean of ``latencies``, which ranks; null when the trial failed."""
@@ -219,10 +221,10 @@ class ArtifactRow(Base):
     __table_args__ = (Index("ix_artifacts_best", "model_digest", "target", "device_key", "published_median"),)
 
     id: Mapped[str] = mapped_column(String(66), primary_key=True)
-    digest: Mapped[str] = mapped_column(DIGEST, unique=True)
+    digest: Mapped[ArtifactDigest] = mapped_column(DIGEST, unique=True)
     size_bytes: Mapped[int] = mapped_column(BigInteger)
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
-    model_digest: Mapped[str] = mapped_column(ForeignKey("models.digest"))
+    model_digest: Mapped[ModelDigest] = mapped_column(ForeignKey("models.digest"))
     input_shapes: Mapped[dict[str, Any]]
     target: Mapped[str] = mapped_column(Text)
     device_key: Mapped[str] = mapped_column(Text)
@@ -285,7 +287,7 @@ class SharedRoundRow(Base):
     attempt: Mapped[int]
     """Of the lease under which it was offered: an older one's rounds are nobody's."""
     state: Mapped[str] = mapped_column(String(16))
-    workload_digest: Mapped[str] = mapped_column(DIGEST)
+    workload_digest: Mapped[WorkloadDigest] = mapped_column(DIGEST)
     workload_key: Mapped[str] = mapped_column(Text)
     tuner: Mapped[str] = mapped_column(String(32))
     target: Mapped[str] = mapped_column(Text)
@@ -357,7 +359,7 @@ class TokenRow(Base):
     __tablename__ = "tokens"
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
-    secret_digest: Mapped[str] = mapped_column(DIGEST, unique=True)
+    secret_digest: Mapped[SecretDigest] = mapped_column(DIGEST, unique=True)
     """sha256 of the token's text, which is random and long: nobody finds it from this."""
     name: Mapped[str] = mapped_column(String(200))
     owner: Mapped[str] = mapped_column(String(100), index=True)
@@ -374,7 +376,7 @@ class BrowserSessionRow(Base):
 
     __tablename__ = "browser_sessions"
 
-    secret_digest: Mapped[str] = mapped_column(DIGEST, primary_key=True)
+    secret_digest: Mapped[SecretDigest] = mapped_column(DIGEST, primary_key=True)
     is_link: Mapped[bool]
     token_id: Mapped[str | None] = mapped_column(ForeignKey("tokens.id", ondelete="CASCADE"))
     """Null for the server's own token."""

@@ -18,7 +18,7 @@ from domain.jobs import JobState
 from domain.records import Place
 from domain.tuning_tasks import Coverage, Effort, ExtractedTask, TuningTask
 from storage import codec, records, statements
-from storage.tables import JobRow, RecordRow, TuningTaskRow, digest_of
+from storage.tables import JobRow, RecordRow, TuningTaskRow, workload_digest
 
 _KEYS_AT_ONCE = 500
 ANOTHER_OWNERS = "of another owner"
@@ -55,7 +55,7 @@ def of_job(session: Session, job_id: str) -> list[TuningTask]:
 def set_effort(session: Session, job_id: str, efforts: Mapping[str, Effort]) -> None:
     """Say what a job's search, now ended, came to spend, by workload key."""
     for workload_key, effort in efforts.items():
-        own = and_(TuningTaskRow.job_id == job_id, TuningTaskRow.workload_digest == digest_of(workload_key))
+        own = and_(TuningTaskRow.job_id == job_id, TuningTaskRow.workload_digest == workload_digest(workload_key))
         spent = {"effort_trials": effort.trials, "effort_seconds": effort.seconds}
         statements.changed(session, update(TuningTaskRow).where(own).values(**spent))
 
@@ -167,7 +167,7 @@ def _best(session: Session, job_id: str) -> dict[str, float]:
 def _row(job_id: str, task: TuningTask) -> TuningTaskRow:
     return TuningTaskRow(
         job_id=job_id,
-        workload_digest=digest_of(task.extracted.workload_key),
+        workload_digest=workload_digest(task.extracted.workload_key),
         trials_planned=task.trials_planned,
         effort_trials=task.effort.trials if task.effort else None,
         effort_seconds=task.effort.seconds if task.effort else None,
@@ -187,7 +187,7 @@ def _placed(**place: Unpack[Place]) -> tuple[ColumnElement[bool], ...]:
 
 def _digests(workload_keys: Sequence[str]) -> Iterator[list[str]]:
     for start in range(0, len(workload_keys), _KEYS_AT_ONCE):
-        yield [digest_of(key) for key in workload_keys[start : start + _KEYS_AT_ONCE]]
+        yield [workload_digest(key) for key in workload_keys[start : start + _KEYS_AT_ONCE]]
 
 
 def coverage(

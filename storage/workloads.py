@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from domain.tuning_tasks import ExtractedTask
 from storage import codec, statements
-from storage.tables import ExtractionRow, WorkloadRow, digest_of
+from storage.tables import ExtractionRow, WorkloadRow, workload_digest
 
 _KEYS_AT_ONCE = 500
 
@@ -38,14 +38,14 @@ def definitions(session: Session, workload_keys: Sequence[str]) -> dict[str, str
     """By workload key, of those that have one."""
     found: dict[str, str] = {}
     for start in range(0, len(workload_keys), _KEYS_AT_ONCE):
-        digests = [digest_of(key) for key in workload_keys[start : start + _KEYS_AT_ONCE]]
+        digests = [workload_digest(key) for key in workload_keys[start : start + _KEYS_AT_ONCE]]
         query = select(WorkloadRow.workload_key, WorkloadRow.definition).where(WorkloadRow.workload_digest.in_(digests))
         found.update((key, definition) for key, definition in session.execute(query))
     return found
 
 
 def _row(workload_key: str, definition: str, tuner: str) -> dict[str, str]:
-    digest = digest_of(workload_key)
+    digest = workload_digest(workload_key)
     return {"workload_digest": digest, "workload_key": workload_key, "tuner": tuner, "definition": definition}
 
 

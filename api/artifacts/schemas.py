@@ -10,14 +10,15 @@ from pydantic import BaseModel, Field
 from api import schemas as shared
 from api.jobs import schemas as job_schemas
 from domain.artifacts import Artifact as DomainArtifact
+from domain.digests import ArtifactDigest, ModelDigest
 
 
 class Artifact(BaseModel):
     id: str
-    digest: str = Field(description="sha256 of the bundle's bytes, hex; also its strong ETag.")
+    digest: ArtifactDigest = Field(description="sha256 of the bundle's bytes, hex; also its strong ETag.")
     bytes: int
     job_id: str | None = Field(description="The job that published it first; null if it has another owner.")
-    model_digest: str
+    model_digest: ModelDigest
     input_shapes: dict[str, list[int]]
     target: str
     device_key: str

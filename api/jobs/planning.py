@@ -17,6 +17,7 @@ from api.jobs import placing, schemas
 from api.jobs.placing import Place
 from api.services import Services
 from domain import errors, targets
+from domain.digests import FileDigest
 from domain.jobs import JobRequest, Precision, RunnerKind, Tuner
 from domain.models import Model, ModelFormat
 from domain.ports import Canceled
@@ -251,7 +252,7 @@ class Surveyor:
             return
         plugins = self._services.plugins[survey.engine]
         with model.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = FileDigest(hashlib.file_digest(file, "sha256").hexdigest())
         keys = [self._key(each, survey.toolchain, tuner, plugins) for each in (digest, self._model.digest)]
         with self._services.database.reading() as session:
             tasks = workloads.extracted(session, keys[0])
@@ -287,7 +288,7 @@ class Surveyor:
     def _rewrites(self) -> bool:
         return self._request.tuner_options.rewrite and self._model.facts.format is ModelFormat.ONNX
 
-    def _key(self, digest: str, toolchain: Toolchain, tuner: Tuner, plugins: Sequence[str]) -> str:
+    def _key(self, digest: FileDigest, toolchain: Toolchain, tuner: Tuner, plugins: Sequence[str]) -> str:
         """By the digest of the file that the engine reads, or of the uploaded model: see ``tuning_tasks.key_of``."""
         assert self._place is not None  # noqa: S101 - both callers looked
         return key_of(

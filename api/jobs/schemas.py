@@ -13,6 +13,7 @@ from api import schemas as shared
 from api.jobs import placing
 from api.webhooks import schemas as webhook_schemas
 from domain.artifacts import Variant
+from domain.digests import ModelDigest
 from domain.jobs import BundleFormat, JobState, Precision, RunnerKind, Stage, Tuner
 from domain.jobs import Group as DomainGroup
 from domain.jobs import Job as DomainJob
@@ -58,7 +59,7 @@ class Job(BaseModel):
     state: JobState
     stage: Stage | None = Field(description="The current stage, or the last one reached.")
     model: str = Field(description="The model's id.")
-    model_digest: str
+    model_digest: ModelDigest
     model_name: str
     target: str
     threads: int | None

@@ -7,6 +7,7 @@ from datetime import datetime
 from pydantic import BaseModel, Field
 
 from api import schemas as shared
+from domain.digests import ModelDigest
 from domain.models import Model as DomainModel
 from domain.models import ModelFormat
 
@@ -19,7 +20,7 @@ class Tensor(BaseModel):
 
 class Model(BaseModel):
     id: str
-    digest: str = Field(description="sha256 of the uploaded bytes, hex.")
+    digest: ModelDigest = Field(description="sha256 of the uploaded bytes, hex.")
     name: str
     format: ModelFormat
     bytes: int

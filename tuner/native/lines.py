@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from domain.digests import ScheduleDigest
 from domain.records import TrialError
 
 LONGEST_LINE_BYTES = 4 * 1024 * 1024
@@ -48,7 +49,7 @@ class NativeRecord:
     """None where the line does not say."""
     schedule: str
     """The line itself, in the form that is stored."""
-    schedule_digest: str
+    schedule_digest: ScheduleDigest
     latencies: tuple[float, ...]
     """Seconds; empty exactly when there is an error."""
     error: TrialError | None
@@ -92,9 +93,9 @@ def key(value: Any) -> str:
     return str(value)
 
 
-def digest(candidate: Any) -> str:
+def digest(candidate: Any) -> ScheduleDigest:
     """sha256 of workload and schedule, as every engine computes it."""
-    return hashlib.sha256(json.dumps(candidate, separators=(",", ":")).encode()).hexdigest()
+    return ScheduleDigest(hashlib.sha256(json.dumps(candidate, separators=(",", ":")).encode()).hexdigest())
 
 
 def outcome(costs: Any, error_number: Any) -> tuple[tuple[float, ...], TrialError | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from domain.digests import ModelDigest
 from domain.models import TensorSpec
 
 FORMAT_VERSION = 1
@@ -13,7 +14,7 @@ ENGINES = {"relay": ("graph", "autotvm"), "relax": ("vm", "metaschedule")}
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    model_digest: str
+    model_digest: ModelDigest
     """sha256 of the uploaded ONNX bytes, hex."""
     model_name: str
     variant: str

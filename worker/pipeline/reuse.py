@@ -16,6 +16,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from domain.digests import FileDigest
 from domain.jobs import Stage, Tuner
 from domain.records import Place, Record, RecordKey, TrialError
 from domain.tuning_tasks import Coverage, ExtractedTask, TuningTask, key_of
@@ -189,12 +190,12 @@ def known(work: Work) -> list[ExtractedTask] | None:
         return workloads.extracted(session, key)
 
 
-def _digest(path: str) -> str:
+def _digest(path: str) -> FileDigest:
     with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return FileDigest(hashlib.file_digest(file, "sha256").hexdigest())
 
 
-def _key(work: Work, model_digest: str) -> str:
+def _key(work: Work, model_digest: FileDigest) -> str:
     return key_of(
         model_digest=model_digest,
         input_shapes={spec["name"]: spec["shape"] for spec in work.outcomes[Stage.IMPORT]["inputs"]},

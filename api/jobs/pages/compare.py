@@ -23,6 +23,7 @@ from api.fleet import device_names
 from api.services import Services, ServicesDep
 from domain import errors
 from domain.artifacts import Artifact, Report, Timing, Variant
+from domain.digests import ModelDigest
 from domain.jobs import Job, JobState
 from domain.tokens import Principal
 from domain.tuning_tasks import TuningTask
@@ -175,7 +176,8 @@ def _address(wanted: list[Side]) -> str:
 def of_job(session: Session, job_id: str, principal: Principal) -> Side:
     """Raises JobNotFound."""
     job = owners.job(session, job_id, principal)
-    return _side(session, "job", job_id, job=job, artifact=artifacts.of_job(session, job_id))
+    artifact = artifacts.of_job(session, job_id)
+    return _side(session, "job", job_id, job.request.model_digest, job=job, artifact=artifact)
 
 
 def of_artifact(session: Session, artifact_id: str, principal: Principal) -> Side:
@@ -183,11 +185,12 @@ def of_artifact(session: Session, artifact_id: str, principal: Principal) -> Sid
     artifact = owners.artifact(session, artifact_id, principal)
     own = owners.jobs_of(session, [artifact.job_id], principal)
     job = jobs.get(session, artifact.job_id) if own else None
-    return _side(session, "artifact", artifact_id, job=job, artifact=artifact)
+    return _side(session, "artifact", artifact_id, artifact.model_digest, job=job, artifact=artifact)
 
 
-def _side(session: Session, name: str, side_id: str, *, job: Job | None, artifact: Artifact | None) -> Side:
-    digest = job.request.model_digest if job else artifact.model_digest if artifact else ""
+def _side(
+    session: Session, name: str, side_id: str, digest: ModelDigest, *, job: Job | None, artifact: Artifact | None
+) -> Side:
     return Side(
         name=name,
         id=side_id,

@@ -26,6 +26,7 @@ from api.webhooks import routes as hooks
 from domain import errors
 from domain.artifacts import Artifact
 from domain.blobs import BlobStore
+from domain.digests import BlobDigest
 from domain.jobs import EventKind, Job, JobEvent
 from domain.tokens import Principal, Scope
 from domain.webhooks import Delivery
@@ -192,7 +193,7 @@ class BundledFile:
     meaning: str
 
 
-def contents(blobs: BlobStore, digest: str) -> list[BundledFile]:
+def contents(blobs: BlobStore, digest: BlobDigest) -> list[BundledFile]:
     """Empty when the bytes are gone or no bundle. Reads the tar's headers and the manifest, whatever the size."""
     try:
         with blobs.open(digest) as file, tarfile.open(fileobj=file, mode="r:") as archive:

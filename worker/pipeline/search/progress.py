@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from domain.jobs import EventKind
 from storage import convergence, events, jobs, records, tuning_tasks
 from storage.convergence import Estimator
-from storage.tables import digest_of
+from storage.tables import workload_digest
 from worker import clock
 from worker.pipeline import reuse
 from worker.pipeline.context import Work
@@ -135,7 +135,7 @@ class Progress:
         self._best[key] = latency
         self._changed.add(key)
         if self._estimator is not None:
-            self._estimator.learn(digest_of(key), latency)
+            self._estimator.learn(workload_digest(key), latency)
 
     def _count(self, session: Session, seconds: float) -> None:
         self._seconds = self.seconds_before + seconds

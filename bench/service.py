@@ -94,7 +94,7 @@ def _measure(client: Client, home: Path, options: argparse.Namespace) -> dict[st
 
 
 @dataclass
-class Progress:
+class SearchProgress:
     """What the job's own events tell, each trial with the time at which it was stored."""
 
     last_id: int = 0
@@ -144,14 +144,14 @@ def _api(home: Path) -> psutil.Process:
 
 
 @contextlib.contextmanager
-def _tuning(client: Client, options: argparse.Namespace) -> Iterator[tuple[Job, Progress]]:
+def _tuning(client: Client, options: argparse.Namespace) -> Iterator[tuple[Job, SearchProgress]]:
     """A job that searches all the while; canceled at the end."""
     model = client.operator("conv2d", _SHAPES, attributes={"padding": 1})
     # One layout, and no end: a task is given up after 512 trials otherwise.
     held = {"layout": "NHWC", "n_trial": 10**6}
     seconds = 20 * options.seconds + 600
     job = client.tune(model, tuner="metaschedule", tuner_options=held, seconds=seconds, trials=10**6)
-    progress = Progress()
+    progress = SearchProgress()
     # A client is for one thread.
     with Client() as other:
         follower = threading.Thread(target=progress.follow, args=[other.job(job.id)], daemon=True)
@@ -168,7 +168,7 @@ def _tuning(client: Client, options: argparse.Namespace) -> Iterator[tuple[Job, 
 
 
 def _turns(
-    api: psutil.Process, progress: Progress, orders: service_load.Orders, options: argparse.Namespace
+    api: psutil.Process, progress: SearchProgress, orders: service_load.Orders, options: argparse.Namespace
 ) -> list[Turn]:
     """Left alone, watched, watched, left alone, and so on: a steady drift cancels out as well."""
     turns: list[Turn] = []
@@ -183,7 +183,7 @@ def _turns(
 
 
 def _turn(
-    api: psutil.Process, progress: Progress, orders: service_load.Orders, seconds: float, *, watched: bool
+    api: psutil.Process, progress: SearchProgress, orders: service_load.Orders, seconds: float, *, watched: bool
 ) -> Turn:
     with contextlib.ExitStack() as stack:
         crowd = stack.enter_context(_crowd_of(orders, progress.last_id)) if watched else None

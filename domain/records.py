@@ -22,7 +22,7 @@ class TrialError(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Place(TypedDict):
+class RecordPlace(TypedDict):
     """The identities by which records are looked up; see ``RecordKey``."""
 
     target: str
@@ -42,8 +42,8 @@ class RecordKey:
     """``Toolchain.identity``"""
 
     @property
-    def place(self) -> Place:
-        return Place(target=self.target, device_key=self.device_key, toolchain=self.toolchain)
+    def place(self) -> RecordPlace:
+        return RecordPlace(target=self.target, device_key=self.device_key, toolchain=self.toolchain)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ KEPT = timedelta(days=7)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class IdempotentRequest:
     """A request that carries a key."""
 
     key_digest: str
@@ -27,7 +27,7 @@ class Request:
     """Digest of all that the request says."""
 
     @classmethod
-    def of(cls, key: str | None, owner: str, *parts: object) -> Request | None:
+    def of(cls, key: str | None, owner: str, *parts: object) -> IdempotentRequest | None:
         """``parts`` are all that the request says: the same key with others is an error. None without a key.
 
         Keys are the owner's alone. No owner has a space in its name, so no two of them share a digest.
@@ -69,7 +69,9 @@ class Request:
             raise errors.Conflict("this Idempotency-Key is in use", hint="Send the same request again for its answer.")
 
 
-def once(session: Session, request: Request | None, make: Callable[[], str], *, now: datetime) -> tuple[str, bool]:
+def once(
+    session: Session, request: IdempotentRequest | None, make: Callable[[], str], *, now: datetime
+) -> tuple[str, bool]:
     """What ``make`` returns, or returned before, and whether it was called now."""
     known = request.recall(session, now=now) if request else None
     if known is not None:

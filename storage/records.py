@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session, aliased
 
 from domain.digests import ScheduleDigest, WorkloadDigest
 from domain.jobs import Placement, Stage
-from domain.records import Place, Record, RecordKey, TrialError
+from domain.records import Record, RecordKey, RecordPlace, TrialError
 from storage import codec, statements
 from storage.tables import JobRow, RecordRow, StageRow, TuningTaskRow, workload_digest
 
@@ -82,7 +82,7 @@ def best_of_many(
     workload_keys: Sequence[str],
     *,
     tuner: str | None = None,
-    **place: Unpack[Place],
+    **place: Unpack[RecordPlace],
 ) -> dict[str, Record]:
     """The fastest valid record of each workload that has one; of equals the oldest."""
     found = top_of_many(session, workload_keys, tuner=tuner, top=1, **place)
@@ -95,7 +95,7 @@ def top_of_many(
     *,
     tuner: str | None = None,
     top: int,
-    **place: Unpack[Place],
+    **place: Unpack[RecordPlace],
 ) -> dict[str, list[Record]]:
     """The ``top`` fastest valid records of each workload that has any, fastest first; of equals the oldest."""
     found: dict[str, list[Record]] = {}
@@ -116,7 +116,7 @@ def counts_of_many(
     workload_keys: Sequence[str],
     *,
     excluding_job: str | None = None,
-    **place: Unpack[Place],
+    **place: Unpack[RecordPlace],
 ) -> dict[str, int]:
     """Trials ever measured for each workload, failed ones too; those without any are left out."""
     found: Counter[str] = Counter()
@@ -132,7 +132,7 @@ def counts_of_many(
     return dict(+found)
 
 
-def passed_over(session: Session, workload_keys: Sequence[str], **place: Unpack[Place]) -> dict[str, int]:
+def passed_over(session: Session, workload_keys: Sequence[str], **place: Unpack[RecordPlace]) -> dict[str, int]:
     """How many records of these workloads are never applied, by what sets them apart.
 
     ``toolchain``, else ``device``, else ``target``: the first that differs. Kinds without any are left out.
@@ -159,7 +159,7 @@ def transfer_candidates(
     excluding_workload: str,
     tuner: str,
     limit: int,
-    **place: Unpack[Place],
+    **place: Unpack[RecordPlace],
 ) -> list[Record]:
     """The fastest records of other workloads of tuning tasks with this name, which a cost model can learn from.
 
@@ -233,11 +233,11 @@ def condemn(
     return len(rows)
 
 
-def _matching(digests: Sequence[WorkloadDigest], **place: Unpack[Place]) -> tuple[ColumnElement[bool], ...]:
+def _matching(digests: Sequence[WorkloadDigest], **place: Unpack[RecordPlace]) -> tuple[ColumnElement[bool], ...]:
     return RecordRow.workload_digest.in_(digests), *_at(RecordRow, **place)
 
 
-def _at(row: type[RecordRow], **place: Unpack[Place]) -> list[ColumnElement[bool]]:
+def _at(row: type[RecordRow], **place: Unpack[RecordPlace]) -> list[ColumnElement[bool]]:
     return [getattr(row, name) == value for name, value in place.items()]
 
 
@@ -254,7 +254,7 @@ def _fastest(
     digests: Sequence[WorkloadDigest],
     tuner: str | None,
     top: int,
-    **place: Unpack[Place],
+    **place: Unpack[RecordPlace],
 ) -> Iterator[Row[Any]]:
     """The ``top`` fastest valid rows of each workload, fastest first; of equals the oldest."""
     query = _fastest_and_equals(session, digests, tuner, top, **place)
@@ -267,7 +267,7 @@ def _fastest_and_equals(
     digests: Sequence[WorkloadDigest],
     tuner: str | None,
     top: int,
-    **place: Unpack[Place],
+    **place: Unpack[RecordPlace],
 ) -> Select[Any]:
     """Of each workload the ``top`` fastest valid rows, and those as fast as the last of them.
 
@@ -291,7 +291,7 @@ def _valid(
     row: type[RecordRow],
     digest: ColumnElement[str],
     tuner: str | None,
-    **place: Unpack[Place],
+    **place: Unpack[RecordPlace],
 ) -> list[ColumnElement[bool]]:
     conditions = [
         row.workload_digest == digest,

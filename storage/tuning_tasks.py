@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, and_, delete, func, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from domain.jobs import JobState
-from domain.records import Place
+from domain.records import RecordPlace
 from domain.tuning_tasks import Coverage, Effort, ExtractedTask, TuningTask
 from storage import codec, records, statements
 from storage.tables import JobRow, RecordRow, TuningTaskRow, workload_digest
@@ -65,7 +65,7 @@ def efforts(
     workload_keys: Sequence[str],
     *,
     excluding_job: str | None = None,
-    **place: Unpack[Place],
+    **place: Unpack[RecordPlace],
 ) -> dict[str, Effort]:
     """The most trials and the most seconds that any ended search spent on each workload with that placement.
 
@@ -100,7 +100,7 @@ def tuned_elsewhere(
     workload_keys: Sequence[str],
     *,
     now: datetime,
-    **place: Unpack[Place],
+    **place: Unpack[RecordPlace],
 ) -> dict[str, str]:
     """The workloads that a job created before this one is searching now, and which job that is: its id, which nobody
     is told of somebody else's.
@@ -181,7 +181,7 @@ def _effort(row: TuningTaskRow) -> Effort | None:
     return Effort(trials=row.effort_trials, seconds=row.effort_seconds)
 
 
-def _placed(**place: Unpack[Place]) -> tuple[ColumnElement[bool], ...]:
+def _placed(**place: Unpack[RecordPlace]) -> tuple[ColumnElement[bool], ...]:
     return tuple(JobRow.__table__.c[name] == value for name, value in place.items())
 
 
@@ -195,7 +195,7 @@ def coverage(
     workload_keys: Sequence[str],
     *,
     excluding_job: str | None = None,
-    **place: Unpack[Place],
+    **place: Unpack[RecordPlace],
 ) -> dict[str, Coverage]:
     """Of every key; identities as in ``RecordKey``. Trials of the excluded job count against its own plan."""
     best = records.best_of_many(session, workload_keys, **place)

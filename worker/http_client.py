@@ -33,7 +33,7 @@ Resolve = Callable[[str, int], list[Address]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class Response:
     status: int
     retry_after: str | None
     """As the header has it."""
@@ -60,7 +60,7 @@ class Poster:
     def _tls(self) -> ssl.SSLContext:
         return self.make_tls()
 
-    def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+    def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Response:
         """Raises Unreachable, and InvalidWebhook for what must not be called."""
         destination = destinations.parse(url)
         destinations.check_host(destination, self.allowed)
@@ -114,7 +114,7 @@ def _first(addresses: list[Address], port: int, deadline: float) -> socket.socke
     raise failure
 
 
-def _ask(destination: Destination, wire: _Wire, body: bytes, headers: Mapping[str, str]) -> Answer:
+def _ask(destination: Destination, wire: _Wire, body: bytes, headers: Mapping[str, str]) -> Response:
     host = f"[{destination.host}]" if ":" in destination.host else destination.host
     connection = http.client.HTTPConnection(host, destination.port)
     connection.default_port = 443 if destination.scheme == "https" else 80
@@ -124,7 +124,7 @@ def _ask(destination: Destination, wire: _Wire, body: bytes, headers: Mapping[st
     # Its head has come: whatever is wrong with the rest changes nothing.
     with contextlib.suppress(OSError, http.client.HTTPException):
         answer.read(_MOST_BODY_BYTES)
-    return Answer(status=answer.status, retry_after=answer.getheader("Retry-After"))
+    return Response(status=answer.status, retry_after=answer.getheader("Retry-After"))
 
 
 class _Wire:

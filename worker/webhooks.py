@@ -25,7 +25,7 @@ from process import signatures
 from storage import artifacts, codec, jobs, models, webhooks
 from storage.database import Database
 from worker import clock
-from worker.http_client import Answer, Poster, Unreachable
+from worker.http_client import Poster, Response, Unreachable
 
 _log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class Couriers:
 
     def send(self, claimed: Delivery) -> None:
         """Make one attempt, and note what came of it."""
-        answer: Answer | None = None
+        answer: Response | None = None
         try:
             answer = self._post(claimed)
             error = _refusal(answer.status)
@@ -119,7 +119,7 @@ class Couriers:
                 again, status = self._next_attempt(claimed.attempts, answer), answer.status if answer else None
                 webhooks.note_failed(session, claimed, status=status, error=str(error), next_attempt_at=again)
 
-    def _post(self, claimed: Delivery) -> Answer:
+    def _post(self, claimed: Delivery) -> Response:
         with self.database.reading() as session:
             webhook = webhooks.of_job(session, claimed.job_id)
             body = compose(session, claimed.job_id)
@@ -129,7 +129,7 @@ class Couriers:
         signed = signatures.headers(webhook.secret, message_id=claimed.id, seconds=seconds, body=body)
         return self.poster.post(webhook.url, body, {**_HEADERS, **signed})
 
-    def _next_attempt(self, attempts: int, answer: Answer | None) -> datetime | None:
+    def _next_attempt(self, attempts: int, answer: Response | None) -> datetime | None:
         """After that many attempts; None when they were enough, or nobody is there any more."""
         if attempts > len(PAUSES) or (answer is not None and answer.status == _GONE):
             return None
@@ -138,7 +138,7 @@ class Couriers:
         return now + timedelta(seconds=max(own, _asked_for(answer, now)))
 
 
-def _asked_for(answer: Answer | None, now: datetime) -> float:
+def _asked_for(answer: Response | None, now: datetime) -> float:
     """Seconds that the receiver wants to be left alone: a number or a date (RFC 9110, section 10.2.3)."""
     if answer is None or answer.status not in _ASKING or not answer.retry_after:
         return 0.0

@@ -19,7 +19,7 @@ router = APIRouter(include_in_schema=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class WorkerJobs:
     """What a worker does, of a job that the visitor may see."""
 
     job: Job
@@ -45,7 +45,7 @@ def now(request: Request, services: ServicesDep, principal: Reader) -> HTMLRespo
     )
 
 
-def _work(services: Services, workers: list[schemas.Worker]) -> dict[str, Work]:
+def _work(services: Services, workers: list[schemas.Worker]) -> dict[str, WorkerJobs]:
     """By job id, of the jobs that the workers' descriptions name."""
     found: dict[str, Job] = {}
     with services.database.reading() as session:
@@ -56,4 +56,6 @@ def _work(services: Services, workers: list[schemas.Worker]) -> dict[str, Work]:
                 except errors.JobNotFound:
                     continue
         names = model_overviews.model_names(session, [job.request.model_digest for job in found.values()])
-    return {job_id: Work(job=job, model_name=names[job.request.model_digest].name) for job_id, job in found.items()}
+    return {
+        job_id: WorkerJobs(job=job, model_name=names[job.request.model_digest].name) for job_id, job in found.items()
+    }

@@ -52,7 +52,7 @@ def create(
             webhooks.attach(session, job_id, webhook)
         return job_id
 
-    repeated = idempotency.Request.of(key, owner, _said(draft))
+    repeated = idempotency.IdempotentRequest.of(key, owner, _said(draft))
     job_id, is_new = idempotency.once(session, repeated, make, now=now)
     webhook = webhooks.of_job(session, job_id)
     shows_secret = is_new and asked is not None

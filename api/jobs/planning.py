@@ -21,11 +21,11 @@ from domain.digests import FileDigest
 from domain.jobs import JobRequest, Precision, RunnerKind, Tuner
 from domain.models import Model, ModelFormat
 from domain.ports import Canceled
-from domain.records import Place as RecordPlace
+from domain.records import RecordPlace as RecordPlace
 from domain.targets import Toolchain
 from domain.tuning_tasks import Coverage, ExtractedTask, TuningTask, key_of
 from storage import records, tuning_tasks, workers, workloads
-from tuner.host.extraction import Build, Planner, Questions, questions
+from tuner.host.extraction import ModelBuild, Planner, Questions, questions
 from tuner.search import planning, precisions
 
 
@@ -258,7 +258,7 @@ class Surveyor:
             tasks = workloads.extracted(session, keys[0])
         definitions: Mapping[str, str] = {}
         if tasks is None:
-            build = Build(
+            build = ModelBuild(
                 model=model,
                 target=self._place.target.text,
                 threads=self._place.target.threads,

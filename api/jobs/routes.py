@@ -206,7 +206,7 @@ def cancel(services: ServicesDep, principal: Submitter, job_id: str) -> schemas.
 )
 def retry(services: ServicesDep, principal: Submitter, job_id: str, idempotency_key: KeyHeader = None) -> schemas.Job:
     """Ask again, as a new job, for what failed or was canceled; no finished trial is paid for twice."""
-    request = idempotency.Request.of(idempotency_key, principal.owner, "retry", job_id)
+    request = idempotency.IdempotentRequest.of(idempotency_key, principal.owner, "retry", job_id)
     with services.database.transaction() as session:
         now = statements.now(session)
         old = owners.job(session, job_id, principal)

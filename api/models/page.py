@@ -33,7 +33,7 @@ _Id = Annotated[str, Query(pattern=r"^(m-[0-9a-z]{1,64})?$")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Build:
+class ModelBuild:
     """An artifact, and what it gained."""
 
     artifact: Artifact
@@ -46,13 +46,13 @@ class Build:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class BuildPlace:
     """What a model was built for, and its fastest build by each toolchain, the fastest first."""
 
-    builds: list[Build]
+    builds: list[ModelBuild]
 
     @property
-    def best(self) -> Build:
+    def best(self) -> ModelBuild:
         return self.builds[0]
 
     @property
@@ -64,7 +64,7 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class ModelLine:
     job: Job
     gain: Gain | None
 
@@ -146,9 +146,9 @@ def _page(
         status=refusal.status if refusal else 200,
         model=found,
         operators=sorted(found.operators.items(), key=lambda entry: (-entry[1], entry[0])),
-        places=_places([Build(artifact=one, job=one.job_id if one.job_id in own else None) for one in builds]),
+        places=_places([ModelBuild(artifact=one, job=one.job_id if one.job_id in own else None) for one in builds]),
         device_name=device_name,
-        lines=[Line(job=job, gain=gains.get(job.artifact_id or "")) for job in recent],
+        lines=[ModelLine(job=job, gain=gains.get(job.artifact_id or "")) for job in recent],
         has_more_jobs=more is not None,
         prospect=prospect if Scope.SUBMIT in principal.scopes else None,
         asking=asking,
@@ -156,11 +156,11 @@ def _page(
     )
 
 
-def _places(builds: Sequence[Build]) -> list[Place]:
+def _places(builds: Sequence[ModelBuild]) -> list[BuildPlace]:
     """Builds for the same target, device, precision and shapes stand together, in the order of their fastest."""
-    found: dict[tuple[str, ...], list[Build]] = {}
+    found: dict[tuple[str, ...], list[ModelBuild]] = {}
     for build in builds:
         made = build.artifact
         shapes = json.dumps(made.input_shapes, sort_keys=True)
         found.setdefault((made.target, made.device_key, made.precision, shapes), []).append(build)
-    return [Place(builds=together) for together in found.values()]
+    return [BuildPlace(builds=together) for together in found.values()]

@@ -34,7 +34,7 @@ _TIMES_AS_LONG = 60
 _Text = Annotated[str, Field(max_length=1000)]
 
 
-class Filter(BaseModel):
+class RecordFilter(BaseModel):
     """What the address says after its question mark; empty is any."""
 
     text: Annotated[str, Field(max_length=200)] = ""
@@ -140,7 +140,7 @@ def listing(
     services: ServicesDep,
     _principal: Reader,
     overview: Annotated[Overview | None, Depends(_overview)],
-    wanted: Annotated[Filter, Query()],
+    wanted: Annotated[RecordFilter, Query()],
 ) -> HTMLResponse:
     """Of a large store that nobody has counted yet, that it is being counted."""
     if overview is None:

@@ -199,12 +199,12 @@ async def take(
     async with services.uploads.one(principal.owner) as limiter:
         with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as file:
             said = (tuner, target, threads, device, toolchain, await _receive(request.stream(), file, limiter))
-            repeated = idempotency.Request.of(idempotency_key, principal.owner, "import", *said)
+            repeated = idempotency.IdempotentRequest.of(idempotency_key, principal.owner, "import", *said)
             return await anyio.to_thread.run_sync(_store, services, origin, file, repeated, limiter=limiter)
 
 
 def _store(
-    services: Services, origin: Callable[[], Origin], file: IO[bytes], repeated: idempotency.Request | None
+    services: Services, origin: Callable[[], Origin], file: IO[bytes], repeated: idempotency.IdempotentRequest | None
 ) -> Imported:
     known = _answered(services, repeated)
     if known is not None:
@@ -218,7 +218,7 @@ def _store(
     return report
 
 
-def _answered(services: Services, request: idempotency.Request | None) -> Imported | None:
+def _answered(services: Services, request: idempotency.IdempotentRequest | None) -> Imported | None:
     """Raises IdempotencyMismatch."""
     if request is None:
         return None

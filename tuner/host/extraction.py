@@ -36,7 +36,7 @@ class Extraction:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Build:
+class ModelBuild:
     """What the tuning tasks of a prepared model depend on."""
 
     model: Path
@@ -145,7 +145,7 @@ class Questions:
         answer = self._ask("check", {"model": str(model), **place})
         return Checked(operators=dict(answer["operators"]), lanes=answer.get("lanes"))
 
-    def extract(self, build: Build, tuner: Tuner) -> Extraction:
+    def extract(self, build: ModelBuild, tuner: Tuner) -> Extraction:
         """Raises UnknownTarget, UnsupportedTarget, InvalidOption and as ``check``."""
         with tempfile.TemporaryDirectory(prefix="tunesmith-plan-") as folder:
             answer = self._ask("extract", {**params(build, tuner), "out_dir": folder})
@@ -173,7 +173,7 @@ def questions(planner: Planner, name: str, canceled: Canceled) -> Iterator[Quest
         engine.close()
 
 
-def params(build: Build, tuner: Tuner) -> dict[str, Any]:
+def params(build: ModelBuild, tuner: Tuner) -> dict[str, Any]:
     """A build's parameters as the engines' methods take them."""
     return {
         "model": str(build.model),

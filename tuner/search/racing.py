@@ -44,7 +44,7 @@ SAVED_SECONDS = 100.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Operator:
+class OperatorLatency:
     """What is known of one tuning task's latency, in seconds of one run of it."""
 
     weight: int
@@ -54,7 +54,7 @@ class Operator:
     best: float | None
 
 
-def estimate(untuned: float, operators: Sequence[Operator]) -> float | None:
+def estimate(untuned: float, operators: Sequence[OperatorLatency]) -> float | None:
     """Seconds of one run of the model with the best found, ``untuned`` being those of the untuned build.
 
     What no trial is known of stays as it is untuned. A default that was not measured is taken for the operator's share
@@ -72,7 +72,7 @@ def estimate(untuned: float, operators: Sequence[Operator]) -> float | None:
     return max(untuned - gained, least)
 
 
-def _gain(operator: Operator, seconds_per_flop: float) -> float:
+def _gain(operator: OperatorLatency, seconds_per_flop: float) -> float:
     best = operator.best or 0.0
     if operator.default is not None:
         return operator.default - best

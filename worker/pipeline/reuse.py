@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from domain.digests import FileDigest
 from domain.jobs import Stage, Tuner
-from domain.records import Place, Record, RecordKey, TrialError
+from domain.records import Record, RecordKey, RecordPlace, TrialError
 from domain.tuning_tasks import Coverage, ExtractedTask, TuningTask, key_of
 from storage import jobs, records, tuning_tasks, workloads
 from storage.tables import digest_of
@@ -30,10 +30,10 @@ _TRANSFERRED = 512
 """Records of other workloads: a cost model learns from them in a second or two."""
 
 
-def record_identity(work: Work) -> Place:
+def record_identity(work: Work) -> RecordPlace:
     """What every lookup of records must match."""
     toolchain = work.toolchains[work.engine].identity
-    return Place(target=work.target.identity, device_key=work.device.key, toolchain=toolchain)
+    return RecordPlace(target=work.target.identity, device_key=work.device.key, toolchain=toolchain)
 
 
 def coverage(session: Session, work: Work, extracted: Sequence[ExtractedTask]) -> dict[str, Coverage]:

@@ -248,7 +248,7 @@ class TimingCell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimingRow:
+class ComparedTiming:
     name: str
     cells: list[TimingCell]
 
@@ -282,7 +282,7 @@ def is_same_work(sides: Sequence[Side]) -> bool:
     return len({(side.model.id, repr(sorted(side.shapes.items()))) for side in sides}) == 1
 
 
-def timings(sides: Sequence[Side]) -> list[TimingRow]:
+def timings(sides: Sequence[Side]) -> list[ComparedTiming]:
     """What was published, then each variant that any side timed; ratios only of the same work."""
     ratios = is_same_work(sides)
     published = [(side.published, side.report.published if side.report else None) for side in sides]
@@ -356,14 +356,14 @@ def against(base: Timing, other: Timing) -> Against:
     return Against(ratio=base.median / other.median, low=base.ci_low / other.ci_high, high=base.ci_high / other.ci_low)
 
 
-def _timing_row(name: str, found: Sequence[tuple[Timing | None, Variant | None]], *, ratios: bool) -> TimingRow:
+def _timing_row(name: str, found: Sequence[tuple[Timing | None, Variant | None]], *, ratios: bool) -> ComparedTiming:
     first = TimingCell(timing=found[0][0], variant=found[0][1])
     base = first.timing if ratios else None
     rest = [
         TimingCell(timing=timing, variant=variant, against=against(base, timing) if base and timing else None)
         for timing, variant in found[1:]
     ]
-    return TimingRow(name=name, cells=[first, *rest])
+    return ComparedTiming(name=name, cells=[first, *rest])
 
 
 def _titled(found: Sequence[TuningTask]) -> dict[tuple[str, int], TuningTask]:

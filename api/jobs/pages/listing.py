@@ -36,7 +36,7 @@ _Given = BeforeValidator(lambda value: value or None)
 _Text = Annotated[Annotated[str, Field(max_length=200)] | None, _Given]
 
 
-class Filter(BaseModel):
+class JobFilter(BaseModel):
     """What the address says after its question mark."""
 
     text: _Text = None
@@ -64,7 +64,7 @@ class Filter(BaseModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class JobLine:
     job: Job
     model: ModelName
     gain: Gain | None
@@ -79,7 +79,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    lines: list[Line]
+    lines: list[JobLine]
     following: str | None
     digest: str
     """Of all that a browser shows of it but ages."""
@@ -91,7 +91,7 @@ class Listing:
 
 @router.get("/")
 def listing(
-    request: Request, services: ServicesDep, principal: auth.Reader, wanted: Annotated[Filter, Query()]
+    request: Request, services: ServicesDep, principal: auth.Reader, wanted: Annotated[JobFilter, Query()]
 ) -> Response:
     """The whole page; of it, for htmx, the list alone, and nothing at all when the browser shows it already."""
     found = find(services, principal, wanted)
@@ -102,12 +102,12 @@ def listing(
     return _page(request, wanted, found, max(pause, LEAST_PAUSE if found.is_lively else _IDLE_PAUSE))
 
 
-def _page(request: Request, wanted: Filter, found: Listing, pause: float) -> HTMLResponse:
+def _page(request: Request, wanted: JobFilter, found: Listing, pause: float) -> HTMLResponse:
     template = "jobs_list.html" if rendering.is_fragment(request) else "jobs.html"
     return rendering.page(request, template, filter=wanted, found=found, states=list(JobState), pause=round(pause))
 
 
-def find(services: Services, principal: Principal, wanted: Filter) -> Listing:
+def find(services: Services, principal: Principal, wanted: JobFilter) -> Listing:
     """Raises ModelNotFound, InvalidRequest for a label without a value, InvalidPageToken."""
     with services.database.reading() as session:
         found, following = jobs.page(
@@ -126,7 +126,7 @@ def find(services: Services, principal: Principal, wanted: Filter) -> Listing:
         living = living_workers(services, session)
         held = quotas.held(session, [job.id for job in found])
     lines = [
-        Line(
+        JobLine(
             job=job,
             model=names[job.request.model_digest],
             gain=gains.get(job.artifact_id or ""),
@@ -137,7 +137,7 @@ def find(services: Services, principal: Principal, wanted: Filter) -> Listing:
     return Listing(lines=lines, following=following, digest=_digest(lines, following))
 
 
-def _digest(lines: Sequence[Line], following: str | None) -> str:
+def _digest(lines: Sequence[JobLine], following: str | None) -> str:
     shown = [
         (line.job.id, line.job.state, line.job.stage, line.job.trials_done, line.job.trials_planned, line.waits_for)
         for line in lines

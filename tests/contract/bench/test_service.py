@@ -68,7 +68,7 @@ def test_the_effect_is_that_of_pairs() -> None:
 
 def test_the_rate_does_not_depend_on_where_a_batch_falls() -> None:
     at = [batch + 0.1 * trial for batch in range(0, 60, 4) for trial in range(8)]
-    progress = service.Progress(at=at, done=list(range(len(at))))
+    progress = service.SearchProgress(at=at, done=list(range(len(at))))
     rates = [progress.rate(start, start + 30) for start in (0.0, 1.0, 2.0, 3.0)]
     assert max(rates) - min(rates) < 0.03
     assert rates[0] == pytest.approx(2.0, abs=0.03)

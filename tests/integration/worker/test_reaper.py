@@ -61,7 +61,7 @@ def test_what_nobody_needs_any_more_is_removed(bench: Bench) -> None:
     now = clock.now()
     with bench.database.transaction() as session:
         for key, days in (("old", 8), ("new", 6)):
-            asked = idempotency.Request(key_digest=key, fingerprint="request")
+            asked = idempotency.IdempotentRequest(key_digest=key, fingerprint="request")
             asked.remember(session, f"j-{days}", now=now - timedelta(days=days))
     runtime = bench.runtime()
     cut_off = bench.home / "blobs" / "incoming" / "cut off"

@@ -122,7 +122,7 @@ def _bytes_gone(world: World) -> Any:
 
 
 def _answered_meanwhile(world: World) -> Any:
-    world.monkeypatch.setattr(idempotency.Request, "recall", lambda *_, **__: None)
+    world.monkeypatch.setattr(idempotency.IdempotentRequest, "recall", lambda *_, **__: None)
     request: dict[str, Any] = {"params": PLACE, "content": RECORD, "headers": {"Idempotency-Key": "k"}}
     world.client.post("/v1/records", **request)
     return world.client.post("/v1/records", **request)

@@ -64,7 +64,7 @@ def fill(session: Session) -> None:
     workers.beat(session, worker())
     periodic_tasks.take(session, "garbage", every=timedelta(days=1), now=NOW)
     blob_owners.own_identity(session, now=NOW)
-    idempotency.Request(key_digest="3" * 64, fingerprint="fingerprint").remember(session, job_id, now=NOW)
+    idempotency.IdempotentRequest(key_digest="3" * 64, fingerprint="fingerprint").remember(session, job_id, now=NOW)
     _fill_access(session, job_id)
 
 

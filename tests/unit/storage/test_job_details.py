@@ -85,8 +85,8 @@ def test_workers_that_are_gone_are_forgotten(session: Session) -> None:
     assert [known.id for known in workers.known(session)] == ["new"]
 
 
-def asked(key: str, said: str) -> idempotency.Request:
-    request = idempotency.Request.of(key, "local", said)
+def asked(key: str, said: str) -> idempotency.IdempotentRequest:
+    request = idempotency.IdempotentRequest.of(key, "local", said)
     assert request is not None
     return request
 

@@ -12,7 +12,7 @@ from domain.ports import Canceled
 from tests.support import models
 from tests.support.tuner.fakes import FakeEngine
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.host.extraction import Build, InstalledPlanner, Questions, questions
+from tuner.host.extraction import InstalledPlanner, ModelBuild, Questions, questions
 from tuner.host.settings import TunerSettings
 from tunesmith import connection
 
@@ -50,7 +50,7 @@ def test_an_engine_with_limits_finds_tasks(planner: InstalledPlanner, tmp_path: 
     prepared = planner.prepare(tmp_path / "model.onnx", {"image": [1, 3, 16, 16]}, tmp_path / "prepared.onnx")
     with questions(planner, tuner.engine, never) as asking:
         assert asking.check(prepared.path).operators["Conv"] == 2
-        build = Build(
+        build = ModelBuild(
             model=prepared.path,
             target=f"llvm -mcpu={asking.hello['mcpu']}",
             threads=1,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from domain.jobs import Budget
 from tuner.search import racing
-from tuner.search.racing import Operator, Race
+from tuner.search.racing import OperatorLatency, Race
 
 RECORDED = Path(__file__).parent / "recorded" / "ppocr_cls_znver3.json"
 Curve = Callable[[float], float]
@@ -154,8 +154,10 @@ def test_tuners_race_only_for_budgets_that_can_make_up_for_a_wrong_turn(budget: 
     assert racing.has_rivals(budget) is rivals
 
 
-def operator(best: float | None, *, default: float | None = None, weight: int = 1, flop: float = 1e6) -> Operator:
-    return Operator(weight=weight, flop=flop, default=default, best=best)
+def operator(
+    best: float | None, *, default: float | None = None, weight: int = 1, flop: float = 1e6
+) -> OperatorLatency:
+    return OperatorLatency(weight=weight, flop=flop, default=default, best=best)
 
 
 def test_the_estimate_takes_gains_off_the_untuned_time() -> None:

@@ -36,7 +36,7 @@ def _check(params: Json, _: serving.Emitter) -> Json:
 
 def _compile(params: Json, emitter: serving.Emitter) -> Json:
     started = time.monotonic()
-    build = lowering.Build.of(params)
+    build = lowering.Lowering.of(params)
     form = params.get("format") or "shared"
     compiling.tools(build.target, form)
     emitter.emit("progress", {"step": "import"})
@@ -48,7 +48,7 @@ def _compile(params: Json, emitter: serving.Emitter) -> Json:
 
 
 def _choose(params: Json, _: serving.Emitter) -> Json:
-    lowering.Build.of(params)
+    lowering.Lowering.of(params)
     return {"lines": records.best_lines(records.load(params.get("records")))}
 
 
@@ -62,7 +62,7 @@ def _audit(params: Json, emitter: serving.Emitter) -> Json:
 
 
 def _extract(params: Json, emitter: serving.Emitter) -> Json:
-    build = lowering.Build.of(params)
+    build = lowering.Lowering.of(params)
     emitter.emit("progress", {"step": "import"})
     imported = reading.load(params["model"])
     emitter.emit("progress", {"step": "extract"})

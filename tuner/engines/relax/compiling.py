@@ -39,7 +39,11 @@ def tools(target: Any, form: str) -> compiling.Tools:
 
 
 def compile_model(
-    imported: importing.Imported, build: lowering.Build, known: Sequence[records.Record], out_dir: str, form: str
+    imported: importing.Imported,
+    build: lowering.Lowering,
+    known: Sequence[records.Record],
+    out_dir: str,
+    form: str,
 ) -> Compiled:
     """Build with the best of ``known`` and write the files of the format.
 
@@ -152,7 +156,7 @@ def _lower_calls(target: Any) -> Any:
 
 def audit(params: Json, on_progress: Callable[[], None]) -> Json:
     """Of ``params`` as ``compile`` takes them. What this machine cannot run is ``skipped``."""
-    build = lowering.Build.of(params)
+    build = lowering.Lowering.of(params)
     known = records.load(params.get("records"))
     lowered = lowering.lower(reading.load(params["model"]), build)
     chosen = {records.key_of(each.work): each for each in applicable(lowered, known)}

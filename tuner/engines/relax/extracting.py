@@ -19,7 +19,7 @@ _SILENT = {"workload", "fused", "transpose", "reshape", "tir", "expand", "dims",
 """Parts of function names that tell people nothing."""
 
 
-def extract(imported: importing.Imported, build: lowering.Build, out_dir: str) -> list[Json]:
+def extract(imported: importing.Imported, build: lowering.Lowering, out_dir: str) -> list[Json]:
     """Tasks, those with most work first, as ``domain.tuning_tasks.ExtractedTask``.
 
     Functions without a sum or a maximum in them are left out: they stream through memory, and no schedule found

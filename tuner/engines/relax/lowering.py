@@ -87,7 +87,7 @@ PRECISIONS = ("f32", "fp16")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Build:
+class Lowering:
     """What decides the tensor functions of a model: equal builds have equal tasks."""
 
     target: Any
@@ -96,7 +96,7 @@ class Build:
     """Of convolutions; None is NHWC on a CPU, where channels fill its vectors, and NCHW on a GPU."""
 
     @classmethod
-    def of(cls, params: Json) -> Build:
+    def of(cls, params: Json) -> Lowering:
         """Raises EngineFailure ``unknown_target``, ``invalid_option`` and ``unsupported_dtype``."""
         layout = (params.get("options") or {}).get("layout")
         precision = params.get("precision") or "f32"
@@ -112,7 +112,7 @@ class Build:
         return cls(target=targets.resolve(params["target"], params["threads"]), precision=precision, layout=layout)
 
 
-def lower(imported: importing.Imported, build: Build) -> Any:
+def lower(imported: importing.Imported, build: Lowering) -> Any:
     """An ``IRModule`` of unscheduled tensor functions, operators fused; weights may still be laid out anew."""
     transform = relax.transform
     layout = build.layout or ("NCHW" if targets.is_gpu(build.target) else "NHWC")

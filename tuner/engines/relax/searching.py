@@ -21,7 +21,7 @@ from tuner.engines.protocol.messages import Json
 from tuner.engines.relax import records, schedules, targets
 from tuner.engines.runtime.environment import cores
 from tuner.engines.runtime.rounds import Progress, Trial
-from tuner.engines.runtime.trials import Build, Measurement
+from tuner.engines.runtime.trials import CandidateBuild, Measurement
 
 BATCH = 16
 """Candidates of one generation: TVM's 64 would leave a small budget to chance."""
@@ -37,14 +37,14 @@ _NEVER = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class MetaScheduleOptions:
     """Those of ``domain.jobs.TunerOptions`` that this tuner knows."""
 
     early_stopping: int | None = None
     n_trial: int | None = None
 
     @classmethod
-    def of(cls, options: Json) -> Options:
+    def of(cls, options: Json) -> MetaScheduleOptions:
         return cls(**{name: value for name, value in options.items() if name in cls.__dataclass_fields__})
 
 
@@ -61,14 +61,16 @@ def start(params: Json) -> TaskSearch:
     """The search of a ``tune`` request."""
     target = targets.resolve(params["target"], params["threads"])
     work = records.read_definition(params.get("task"), params["workload_key"])
-    options = Options.of(params.get("options") or {})
+    options = MetaScheduleOptions.of(params.get("options") or {})
     model = _cost_model(params["target"], params["threads"])
     return TaskSearch(work, target, model, options, records.load(params.get("history")))
 
 
-def build(params: Json, candidate: Candidate) -> Build:
+def build(params: Json, candidate: Candidate) -> CandidateBuild:
     """How to build a candidate that this search proposed."""
-    return Build(function="build", arguments=(params["task"], candidate.line, params["target"], params["threads"]))
+    return CandidateBuild(
+        function="build", arguments=(params["task"], candidate.line, params["target"], params["threads"])
+    )
 
 
 @cache
@@ -81,7 +83,9 @@ def _cost_model(target: str, threads: int) -> Any:  # noqa: ARG001 - part of the
 class TaskSearch:
     """One workload's search. ``history`` are records of any workload, failed ones too: none is proposed again."""
 
-    def __init__(self, work: Any, target: Any, model: Any, options: Options, history: Sequence[records.Record]) -> None:
+    def __init__(
+        self, work: Any, target: Any, model: Any, options: MetaScheduleOptions, history: Sequence[records.Record]
+    ) -> None:
         self._work, self._target, self._model = work, target, model
         self._key = records.key_of(work)
         past = [record for record in history if record.workload_key == self._key]

@@ -157,7 +157,7 @@ Pair = Any
 """``(MeasureInput, MeasureResult)``"""
 
 
-class Search(Protocol):
+class SearchMethod(Protocol):
     """Proposes places in a search space, none that it was told of before."""
 
     def propose(self, count: int) -> list[int]:

@@ -18,11 +18,11 @@ from tuner.engines.relay.release import RELEASE
 from tuner.engines.runtime import auditing, faults
 from tuner.engines.runtime.auditing import Check
 from tuner.engines.runtime.rounds import Search
-from tuner.engines.runtime.trials import Build
+from tuner.engines.runtime.trials import CandidateBuild
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tuner:
+class TunerRequests:
     """Every function takes the parameters of a request and the resolved ``tvm.target.Target``."""
 
     load: Callable[[Json], importing.Imported]
@@ -30,7 +30,7 @@ class Tuner:
     extract: Callable[[Json, Any], list[Json]]
     """``domain.tuning_tasks.ExtractedTask`` fields."""
     start: Callable[[Json, Any], Search]
-    build: Callable[[Json, Any], Build]
+    build: Callable[[Json, Any], CandidateBuild]
     """How to build a candidate (in place of the target) that a search proposed."""
     prepare: Callable[[Json, Any], tuple[importing.Imported, compiling.Schedules]]
     """The network to build, and with which schedules."""
@@ -40,7 +40,7 @@ class Tuner:
     """The same as calls that audit them."""
 
 
-def of(params: Json) -> Tuner:
+def of(params: Json) -> TunerRequests:
     """The tuner of a request, AutoTVM's for an untuned build. Raises EngineFailure ``invalid_option``."""
     name = params.get("tuner") or "autotvm"
     faults.require_known("tuner", name, TUNERS)
@@ -52,7 +52,7 @@ def start(params: Json) -> Search:
     return of(params).start(params, targets.resolve(params["target"], params["threads"]))
 
 
-def build(params: Json, candidate: Any) -> Build:
+def build(params: Json, candidate: Any) -> CandidateBuild:
     """How to build a candidate that this search proposed."""
     return of(params).build(params, candidate)
 
@@ -68,19 +68,19 @@ def _load(params: Json) -> importing.Imported:
 
 
 def _extract(params: Json, target: Any) -> list[Json]:
-    options = tuning.Options.of(params.get("options") or {})
+    options = tuning.AutoTvmOptions.of(params.get("options") or {})
     rewrite = bool(params.get("rewrite"))
     return extracting.extract(_load(params), target, keep_layout=options.keep_layout, rewrite=rewrite)
 
 
 def _start(params: Json, target: Any) -> Search:
-    options = tuning.Options.of(params.get("options") or {})
-    return tuning.TaskTuner(params["workload_key"], target, options, params.get("history"))
+    options = tuning.AutoTvmOptions.of(params.get("options") or {})
+    return tuning.AutoTvmTaskTuner(params["workload_key"], target, options, params.get("history"))
 
 
-def _build(params: Json, config: Any) -> Build:
+def _build(params: Json, config: Any) -> CandidateBuild:
     place = (params["workload_key"], params["target"], params["threads"])
-    return Build(function="build", arguments=(*place, int(config.index)))
+    return CandidateBuild(function="build", arguments=(*place, int(config.index)))
 
 
 def _prepare(params: Json, target: Any) -> tuple[importing.Imported, compiling.Schedules]:
@@ -99,14 +99,14 @@ def _chosen(params: Json, target: Any) -> list[choosing.Pair]:
 
 def _ansor_start(params: Json, target: Any) -> Search:
     networks.ensure_known(params, target)
-    options = networks.Options.of(params.get("options"))
-    return ansor_tuning.TaskTuner(params["workload_key"], target, options, params.get("history"))
+    options = networks.AnsorOptions.of(params.get("options"))
+    return ansor_tuning.AnsorTaskTuner(params["workload_key"], target, options, params.get("history"))
 
 
-def _ansor_build(params: Json, candidate: ansor_tuning.Candidate) -> Build:
+def _ansor_build(params: Json, candidate: ansor_tuning.Candidate) -> CandidateBuild:
     key = params["workload_key"]
     arguments = (key, workloads.definition(key), candidate.line, params["target"], params["threads"])
-    return Build(function="build_ansor", arguments=arguments)
+    return CandidateBuild(function="build_ansor", arguments=arguments)
 
 
 def _ansor_prepare(params: Json, target: Any) -> tuple[importing.Imported, compiling.Schedules]:
@@ -147,7 +147,7 @@ def _ansor_checks(params: Json, target: Any) -> list[Check]:
 
 
 TUNERS = {
-    "autotvm": Tuner(
+    "autotvm": TunerRequests(
         load=_load,
         extract=_extract,
         start=_start,
@@ -156,7 +156,7 @@ TUNERS = {
         choose=_choose,
         checks=_checks,
     ),
-    "ansor": Tuner(
+    "ansor": TunerRequests(
         load=lambda params: networks.load(networks.of(params)),
         extract=networks.extract,
         start=_ansor_start,

@@ -36,7 +36,7 @@ _ERROR_NUMBERS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class AutoTvmOptions:
     """``domain.jobs.TunerOptions``"""
 
     search: str = "xgb"
@@ -50,7 +50,7 @@ class Options:
     """Teach the cost model with the history of other workloads."""
 
     @classmethod
-    def of(cls, options: Json) -> Options:
+    def of(cls, options: Json) -> AutoTvmOptions:
         """Raises EngineFailure ``invalid_option``."""
         chosen = cls(**{name: value for name, value in options.items() if name in cls.__dataclass_fields__})
         for name, known in _CHOICES.items():
@@ -58,10 +58,10 @@ class Options:
         return chosen
 
 
-class TaskTuner:
+class AutoTvmTaskTuner:
     """A search for one workload that is fed by us and lives on between rounds."""
 
-    def __init__(self, workload_key: str, target: Any, options: Options, history: str | None) -> None:
+    def __init__(self, workload_key: str, target: Any, options: AutoTvmOptions, history: str | None) -> None:
         self.options = options
         self.task = workloads.task(workload_key, target)
         self._default = defaults.index(self.task)
@@ -137,7 +137,7 @@ class TaskTuner:
         self._search.learn(own)
 
 
-def _search(task: Any, consistent: frozenset[int] | None, options: Options) -> searching.Search:
+def _search(task: Any, consistent: frozenset[int] | None, options: AutoTvmOptions) -> searching.SearchMethod:
     if options.search == "xgb":
         return searching.ModelSearch(
             task,

@@ -2,12 +2,12 @@
 
 Replaces TVM's builders and runners, which start pools, a tracker and a server for every task and hand over object files
 that the serial runner links. What is built, and how, is up to the engine's module of candidates: ``FUNCTIONS`` holds
-whatever ``trials.Build`` names, and
+whatever ``trials.CandidateBuild`` names, and
 
 * ``measure(path, shapes, number, repeat, min_repeat_ms, flush, best)``: seconds per run, one value per repeat, in two
   passes where the best so far is known (``candidates``);
 * ``calibrate()``: seconds of a kernel that is always the same;
-* and the engine's module of sessions, beside what ``rpc_pool.Lane`` asks for, ``measure_remotely`` likewise.
+* and the engine's module of sessions, beside what ``rpc_pool.Slot`` asks for, ``measure_remotely`` likewise.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from typing import Any
 
 from tuner.engines.runtime import environment, faults, processes
 from tuner.engines.runtime.processes import ForkServer
-from tuner.engines.runtime.rpc_pool import Answer, Call, Fleet
-from tuner.engines.runtime.trials import Build, Conditions, Measurement, Options, Runner
+from tuner.engines.runtime.rpc_pool import Call, CallResult, SessionPool
+from tuner.engines.runtime.trials import CandidateBuild, MeasureConditions, Measurement, MeasureOptions, Runner
 
 _BATCHES_PER_BUILDER = 4
 """The last ones of a batch leave builders without work."""
@@ -35,14 +35,14 @@ _BATCHES_PER_DEVICE = 4
 _CALIBRATION_SECONDS = 10.0
 PATIENCE_FACTOR = 8.0
 """Of the median: LLVM takes that much longer only for code that unrolling has blown up, which is slow code, too."""
-LEAST_PATIENCE_SECONDS = 2.0
+LEAST_TIMEOUT_SECONDS = 2.0
 ENOUGH_BUILDS = 5
-"""Builds from which on their median is good for that; of fewer it gets three times the patience."""
+"""Builds from which on their median is good for that; with fewer, three times that limit."""
 _LITTLE = 3.0
 _REMEMBERED = 64
 
 
-class Patience:
+class AdaptiveTimeout:
     """Seconds that a build may take: what was asked for, or less once most builds are known to be much quicker."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Patience:
         if not self._seconds:
             return timeout
         doubt = 1.0 if len(self._seconds) >= ENOUGH_BUILDS else _LITTLE
-        return min(timeout, doubt * max(LEAST_PATIENCE_SECONDS, PATIENCE_FACTOR * statistics.median(self._seconds)))
+        return min(timeout, doubt * max(LEAST_TIMEOUT_SECONDS, PATIENCE_FACTOR * statistics.median(self._seconds)))
 
 
 class Measurer:
@@ -67,19 +67,19 @@ class Measurer:
         self._module = f"{package}.candidates"
         self._sessions = f"{package}.rpc"
         self._fork_server = ForkServer(self._module, environment.settings(1))
-        self._fleets: dict[Runner, Fleet] = {}
+        self._session_pools: dict[Runner, SessionPool] = {}
         self._builders: processes.Pool | None = None
         self._builder_count = 0
         self._runner: processes.Child | None = None
         self._runner_threads = 0
         self.queue_seconds = 0.0
         """Spent so far with nothing to do but to wait in trackers' queues."""
-        self._patience: defaultdict[str, Patience] = defaultdict(Patience)
+        self._timeouts: defaultdict[str, AdaptiveTimeout] = defaultdict(AdaptiveTimeout)
         """By workload."""
         self.spent: defaultdict[str, float] = defaultdict(float)
         """Seconds in which this machine only built (``build``), and in which it measured (``measure``)."""
 
-    def start(self, conditions: Conditions) -> None:
+    def start(self, conditions: MeasureConditions) -> None:
         """Start what is not running yet, without waiting for it.
 
         With a runner, raises EngineFailure ``tracker_unreachable``, ``no_device`` and ``device_lost``.
@@ -88,17 +88,17 @@ class Measurer:
         if conditions.runner is None:
             self._start_runner(conditions.threads)
         else:
-            self._fleet(conditions.runner).start()
+            self._session_pool(conditions.runner).start()
 
-    def batch(self, conditions: Conditions) -> int:
+    def batch(self, conditions: MeasureConditions) -> int:
         """Candidates a call of ``measure`` should get, so that builders, or devices, do not wait for each other."""
-        devices = self._fleet(conditions.runner).size if conditions.runner else 0
+        devices = self._session_pool(conditions.runner).size if conditions.runner else 0
         return max(conditions.options.builders * _BATCHES_PER_BUILDER, devices * _BATCHES_PER_DEVICE)
 
     def measure(
         self,
-        builds: Sequence[Build],
-        conditions: Conditions,
+        builds: Sequence[CandidateBuild],
+        conditions: MeasureConditions,
         scratch: Path,
         best: Callable[[], float] = lambda: math.inf,
     ) -> Iterator[tuple[int, Measurement]]:
@@ -117,19 +117,19 @@ class Measurer:
     def close(self) -> None:
         self._close_builders()
         self._close_runner()
-        for fleet in self._fleets.values():
-            fleet.close()
+        for pool in self._session_pools.values():
+            pool.close()
         self._fork_server.close()
 
     def _measure_here(
-        self, builds: Sequence[Build], conditions: Conditions, folder: Path, best: Callable[[], float]
+        self, builds: Sequence[CandidateBuild], conditions: MeasureConditions, folder: Path, best: Callable[[], float]
     ) -> Iterator[tuple[int, Measurement]]:
         options = conditions.options
         builders = self._start_builders(options)
         runner = self._start_runner(conditions.threads)
         paths, calls = _calls(builds, folder)
         with self._clock("build"):
-            outcomes = self._build(builders, calls, self._patience[conditions.workload_key], options.timeout)
+            outcomes = self._build(builders, calls, self._timeouts[conditions.workload_key], options.timeout)
         with self._clock("measure"):
             calibration = _calibrate(runner)
         for position, outcome in enumerate(outcomes):
@@ -143,16 +143,16 @@ class Measurer:
 
     @staticmethod
     def _build(
-        builders: processes.Pool, calls: Sequence[processes.Call], patience: Patience, timeout: float
+        builders: processes.Pool, calls: Sequence[processes.Call], timeouts: AdaptiveTimeout, timeout: float
     ) -> list[processes.Outcome]:
         def saw(outcome: processes.Outcome) -> None:
             if isinstance(outcome.error, processes.ChildTimedOut):
                 # It would have taken longer; were it not counted, one wrong limit would hold for ever.
-                patience.saw(patience.limit(timeout))
+                timeouts.saw(timeouts.limit(timeout))
             elif outcome.seconds is not None and outcome.error is None and outcome.value[0] is None:
-                patience.saw(outcome.seconds)
+                timeouts.saw(outcome.seconds)
 
-        return builders.map(calls, lambda: patience.limit(timeout), saw)
+        return builders.map(calls, lambda: timeouts.limit(timeout), saw)
 
     @contextmanager
     def _clock(self, step: str) -> Iterator[None]:
@@ -163,53 +163,55 @@ class Measurer:
             self.spent[step] += time.monotonic() - started
 
     def _measure_there(
-        self, builds: Sequence[Build], conditions: Conditions, folder: Path
+        self, builds: Sequence[CandidateBuild], conditions: MeasureConditions, folder: Path
     ) -> Iterator[tuple[int, Measurement]]:
         assert conditions.runner is not None  # noqa: S101 - what the caller looked at
         options, left = conditions.options, len(builds)
-        builders, fleet = self._start_builders(options), self._fleet(conditions.runner)
-        fleet.on_device, fleet.cooldown_seconds = conditions.on_device, options.cooldown_interval
+        builders, pool = self._start_builders(options), self._session_pool(conditions.runner)
+        pool.on_device, pool.cooldown_seconds = conditions.on_device, options.cooldown_interval
         paths, calls = _calls(builds, folder)
         try:
-            fleet.make_probe(conditions.target, conditions.threads, folder / "probe.so")
+            pool.make_probe(conditions.target, conditions.threads, folder / "probe.so")
             builders.submit(calls, options.timeout)
             while left:
                 for position, outcome in builders.collect():
                     failed = _build_failure(outcome)
                     if failed is None:
-                        fleet.submit(_measuring(position, paths[position], outcome.value[1], options))
+                        pool.submit(_measuring(position, paths[position], outcome.value[1], options))
                     else:
                         left -= 1
                         yield position, failed
-                for answer in fleet.advance():
+                for answer in pool.advance():
                     left -= 1
                     yield answer.call.position, _told(answer)
                 if left:
-                    self._wait(builders, fleet)
+                    self._wait(builders, pool)
         finally:
-            fleet.release()
+            pool.release()
             if left:
                 builders.kill()
 
-    def _wait(self, builders: processes.Pool, fleet: Fleet) -> None:
+    def _wait(self, builders: processes.Pool, pool: SessionPool) -> None:
         started = time.monotonic()
-        in_queue = fleet.is_in_queue and not builders.connections
-        connection.wait([*builders.connections, *fleet.waits_for], min(builders.remaining, fleet.patience))
+        in_queue = pool.is_in_queue and not builders.connections
+        connection.wait([*builders.connections, *pool.waits_for], min(builders.remaining, pool.wait_seconds))
         if in_queue:
             self.queue_seconds += time.monotonic() - started
 
-    def _fleet(self, runner: Runner) -> Fleet:
+    def _session_pool(self, runner: Runner) -> SessionPool:
         """With the tracker asked just now; the processes of other runners end."""
-        for other in self._fleets:
+        for other in self._session_pools:
             if other != runner:
-                self._fleets[other].close()
-        if runner not in self._fleets:
-            self._fleets[runner] = Fleet(runner, lambda: processes.Child(self._sessions, environment.settings(1)))
-        self._fleets[runner].avoid = runner.avoid
-        self._fleets[runner].look()
-        return self._fleets[runner]
+                self._session_pools[other].close()
+        if runner not in self._session_pools:
+            self._session_pools[runner] = SessionPool(
+                runner, lambda: processes.Child(self._sessions, environment.settings(1))
+            )
+        self._session_pools[runner].avoid = runner.avoid
+        self._session_pools[runner].look()
+        return self._session_pools[runner]
 
-    def _start_builders(self, options: Options) -> processes.Pool:
+    def _start_builders(self, options: MeasureOptions) -> processes.Pool:
         if self._builders is None or self._builder_count != options.builders:
             self._close_builders()
             self._builders = processes.Pool(options.builders, self._module, environment.settings(1), self._fork_server)
@@ -234,7 +236,7 @@ class Measurer:
             self._runner.kill()
 
 
-def _calls(builds: Sequence[Build], folder: Path) -> tuple[list[str], list[processes.Call]]:
+def _calls(builds: Sequence[CandidateBuild], folder: Path) -> tuple[list[str], list[processes.Call]]:
     """The libraries to write, and the calls that write them."""
     paths = [str(folder / f"{position}.so") for position in range(len(builds))]
     return paths, [(build.function, (*build.arguments, path)) for build, path in zip(builds, paths, strict=True)]
@@ -249,13 +251,13 @@ def _build_failure(outcome: processes.Outcome) -> Measurement | None:
     return Measurement(error=kind, message=message) if kind else None
 
 
-def _measuring(position: int, path: str, shapes: Any, options: Options) -> Call:
+def _measuring(position: int, path: str, shapes: Any, options: MeasureOptions) -> Call:
     flush = options.enable_cpu_cache_flush
     arguments = (path, shapes, options.number, options.repeat, options.min_repeat_ms, flush)
     return Call(position=position, function="measure_remotely", arguments=arguments, timeout=options.timeout)
 
 
-def _told(answer: Answer) -> Measurement:
+def _told(answer: CallResult) -> Measurement:
     if answer.error is None:
         return Measurement(latencies=tuple(answer.value), device=answer.device)
     return Measurement(error=answer.error, message=faults.with_trace(str(answer.value)), device=answer.device)
@@ -267,7 +269,7 @@ def _calibrate(runner: processes.Child) -> float | None:
     return None if outcome.error is not None else outcome.value
 
 
-def _run(runner: processes.Child, path: str, shapes: Any, options: Options, best: float) -> Measurement:
+def _run(runner: processes.Child, path: str, shapes: Any, options: MeasureOptions, best: float) -> Measurement:
     flush = options.enable_cpu_cache_flush
     arguments = (path, shapes, options.number, options.repeat, options.min_repeat_ms, flush, best)
     runner.submit("measure", arguments, options.timeout)

@@ -16,7 +16,7 @@ from tuner.engines.runtime.measuring import Measurer
 from tuner.engines.runtime.rounds import Search
 from tuner.engines.runtime.rpc_pool import Remote
 from tuner.engines.runtime.running import Bundles
-from tuner.engines.runtime.trials import Build, Conditions, Runner
+from tuner.engines.runtime.trials import CandidateBuild, MeasureConditions, Runner
 
 _SEARCH = ("tuner", "workload_key", "target", "threads", "options")
 """The parameters that make a search what it is; the others change from round to round. Networks in several precisions
@@ -31,7 +31,7 @@ class Program:
         bundles: Bundles,
         *,
         start: Callable[[Json], Search],
-        build: Callable[[Json, Any], Build],
+        build: Callable[[Json, Any], CandidateBuild],
     ) -> None:
         """``start(params)`` begins a search, ``build(params, candidate)`` says how to build what it proposes."""
         self._name = name
@@ -69,7 +69,7 @@ class Program:
 
     def tune(self, params: Json, emitter: serving.Emitter) -> Json:
         """The handler of ``tune``."""
-        conditions = Conditions.of(params, lambda lost: emitter.emit("device", lost))
+        conditions = MeasureConditions.of(params, lambda lost: emitter.emit("device", lost))
         self._measurer.start(conditions)
         key = json.dumps([params.get(name) for name in _SEARCH], sort_keys=True)
         if key not in self._searches or params.get("fresh"):

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.runtime.measuring import Measurer
-from tuner.engines.runtime.trials import Build, Conditions, Measurement
+from tuner.engines.runtime.trials import CandidateBuild, MeasureConditions, Measurement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,9 +97,9 @@ def tune(
     params: Json,
     search: Search,
     measurer: Measurer,
-    conditions: Conditions,
+    conditions: MeasureConditions,
     *,
-    build: Callable[[Any], Build],
+    build: Callable[[Any], CandidateBuild],
     emit: Callable[[str, Json], None],
 ) -> Json:
     """Measure up to ``params["trials"]`` new candidates; ``build`` says how to build one.

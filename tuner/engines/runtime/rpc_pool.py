@@ -57,7 +57,7 @@ def explained(ended: Ended, message: str) -> tuple[Ended, str]:
     return ended, message
 
 
-class State(StrEnum):
+class SlotState(StrEnum):
     IDLE = "idle"
     QUEUED = "queued"  # waits for the tracker
     OPENING = "opening"
@@ -82,10 +82,10 @@ class Call:
     overdue_on: str | None = None
 
 
-class Lane:
+class Slot:
     """One process that opens sessions on devices, one after the other, and makes calls in them.
 
-    It decides nothing: a fleet tells it what to do next, and when to look. The process's module has, beside what the
+    It decides nothing: a pool tells it what to do next, and when to look. The process's module has, beside what the
     calls name, ``open_session(host, port, match_key, session_timeout, threads, probe)``, where ``probe`` is None or the
     path of a library that the device must load, run and answer rightly; and ``close_session()``. Both return
     ``(Ended, message)``, a call ``(Ended, value or message)``.
@@ -93,7 +93,7 @@ class Lane:
 
     def __init__(self, child: processes.Child) -> None:
         self._child = child
-        self.state = State.IDLE
+        self.state = SlotState.IDLE
         self.ticket: Ticket | None = None
         self.offer: Offer | None = None
         self.call: Call | None = None
@@ -106,11 +106,11 @@ class Lane:
 
     @property
     def is_busy(self) -> bool:
-        return self.state in (State.OPENING, State.RUNNING, State.OVERDUE, State.CLOSING)
+        return self.state in (SlotState.OPENING, SlotState.RUNNING, SlotState.OVERDUE, SlotState.CLOSING)
 
     @property
     def has_session(self) -> bool:
-        return self.state in (State.READY, State.RUNNING, State.OVERDUE)
+        return self.state in (SlotState.READY, SlotState.RUNNING, SlotState.OVERDUE)
 
     @property
     def session_seconds(self) -> float:
@@ -120,14 +120,14 @@ class Lane:
     @property
     def waits_for(self) -> Any:
         """What can be read when there is something to do, or None."""
-        return self.ticket if self.state is State.QUEUED else self._child.connection if self.is_busy else None
+        return self.ticket if self.state is SlotState.QUEUED else self._child.connection if self.is_busy else None
 
     @property
-    def patience(self) -> float:
+    def wait_seconds(self) -> float:
         """Seconds after which to look even so."""
         if self.is_busy:
             return self._child.remaining
-        return float("inf") if self.state is State.QUEUED else max(0.0, self.rests_until - time.monotonic())
+        return float("inf") if self.state is SlotState.QUEUED else max(0.0, self.rests_until - time.monotonic())
 
     def start(self) -> None:
         self._child.start()
@@ -138,35 +138,35 @@ class Lane:
         return _meaning(self._child.fetch())
 
     def enqueue(self, ticket: Ticket) -> None:
-        self.ticket, self.state = ticket, State.QUEUED
+        self.ticket, self.state = ticket, SlotState.QUEUED
 
     def leave_queue(self) -> None:
         if self.ticket:
             self.ticket.close()
-        self.ticket, self.state = None, State.IDLE
+        self.ticket, self.state = None, SlotState.IDLE
 
     def take(self) -> None:
         """Leave the queue with the device that was offered."""
         if self.ticket:
             self.ticket.leave()
-        self.ticket, self.state = None, State.IDLE
+        self.ticket, self.state = None, SlotState.IDLE
 
     def rest(self, seconds: float) -> None:
         self.rests_until = time.monotonic() + seconds
 
     def open(self, offer: Offer, session_timeout: float, threads: int, probe: str | None) -> None:
         self.take()
-        self.offer, self.state = offer, State.OPENING
+        self.offer, self.state = offer, SlotState.OPENING
         self._ends_at = time.monotonic() + session_timeout
         place = (offer.host, offer.port, offer.match_key)
         self._child.submit("open_session", (*place, session_timeout, threads, probe), OPEN_SECONDS)
 
     def run(self, call: Call) -> None:
-        self.call, self.state = call, State.RUNNING
+        self.call, self.state = call, SlotState.RUNNING
         self._child.submit(call.function, call.arguments, call.timeout)
 
     def close(self) -> None:
-        self.state = State.CLOSING
+        self.state = SlotState.CLOSING
         self._child.submit("close_session", (), OPEN_SECONDS)
 
     def look(self) -> tuple[Ended, Any] | None:
@@ -174,20 +174,20 @@ class Lane:
         if not self._child.has_answered():
             if not self._child.is_due():
                 return None
-            if self.state is State.RUNNING:
+            if self.state is SlotState.RUNNING:
                 # The device ends the session by itself. To hang up would not free it any sooner.
-                self.state = State.OVERDUE
+                self.state = SlotState.OVERDUE
                 self._child.allow(self.session_seconds + _OVERTIME_SECONDS)
                 return Ended.OVERTIME, f"not done within {self.call.timeout if self.call else 0:g} s"
         before, (ended, value) = self.state, _meaning(self._child.fetch())
-        goes_on = ended is Ended.OK or (before is not State.OPENING and ended in (Ended.RAISED, Ended.REFUSED))
-        self.state = State.READY if goes_on and before is not State.CLOSING else State.IDLE
-        return None if before is State.CLOSING else (ended, value)
+        goes_on = ended is Ended.OK or (before is not SlotState.OPENING and ended in (Ended.RAISED, Ended.REFUSED))
+        self.state = SlotState.READY if goes_on and before is not SlotState.CLOSING else SlotState.IDLE
+        return None if before is SlotState.CLOSING else (ended, value)
 
     def kill(self) -> None:
         self.leave_queue()
         self._child.kill()
-        self.call, self.state = None, State.IDLE
+        self.call, self.state = None, SlotState.IDLE
 
 
 def _meaning(outcome: processes.Outcome) -> tuple[Ended, Any]:
@@ -207,7 +207,7 @@ _REST_SECONDS = 1.0
 _COMEBACK_SECONDS = 20.0
 _AWAY_SECONDS = 600.0
 """After which a device that went silent, and may be in somebody else's session, is lost all the same."""
-_MOST_LANES = 32
+_MOST_SLOTS = 32
 """Each is a process of 200 MB."""
 _MOST_LOSSES = 2
 _PROBE_SECONDS = 60.0
@@ -219,7 +219,7 @@ _CODES = {"run_timeout": "device_lost", "device_lost": "device_lost", "wrong_dev
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class CallResult:
     call: Call
     device: str
     error: str | None = None
@@ -227,8 +227,8 @@ class Answer:
     value: Any = None
 
 
-def _timed_out(call: Call, device: str) -> Answer:
-    return Answer(call=call, device=device, error="run_timeout", value=f"not done within {call.timeout:g} s")
+def _timed_out(call: Call, device: str) -> CallResult:
+    return CallResult(call=call, device=device, error="run_timeout", value=f"not done within {call.timeout:g} s")
 
 
 @dataclass(kw_only=True)
@@ -245,20 +245,20 @@ class Suspect:
     """Past their time limits there; the verdict waits for the device."""
 
 
-class Fleet:
-    """Sessions on devices, each in a child whose module is as ``Lane`` says.
+class SessionPool:
+    """Sessions on devices, each in a child whose module is as ``Slot`` says.
 
     The constructor, ``look`` and ``advance`` raise EngineFailure ``tracker_unreachable``, ``no_device`` and
     ``device_lost``.
     """
 
     def __init__(
-        self, runner: Runner, make_child: Callable[[], processes.Child], *, most_lanes: int = _MOST_LANES
+        self, runner: Runner, make_child: Callable[[], processes.Child], *, most_slots: int = _MOST_SLOTS
     ) -> None:
         self.runner = runner
         self._make_child = make_child
-        self._most_lanes = most_lanes
-        self._lanes: list[Lane] = []
+        self._most_slots = most_slots
+        self._slots: list[Slot] = []
         self._pending: list[Call] = []
         self._lost: dict[str, str] = {}
         self.avoid: frozenset[str] = frozenset()
@@ -283,7 +283,7 @@ class Fleet:
     @property
     def size(self) -> int:
         """Devices that work, free and busy ones, as far as known; at least one."""
-        return max(1, min(self._most_lanes, len(self._usable)))
+        return max(1, min(self._most_slots, len(self._usable)))
 
     @property
     def _usable(self) -> set[str]:
@@ -297,10 +297,10 @@ class Fleet:
 
     def start(self) -> None:
         """Start a process for each device, without waiting."""
-        while len(self._lanes) < self.size:
-            self._lanes.append(Lane(self._make_child()))
-        for lane in self._lanes:
-            lane.start()
+        while len(self._slots) < self.size:
+            self._slots.append(Slot(self._make_child()))
+        for slot in self._slots:
+            slot.start()
 
     def make_probe(self, target: str, threads: int, path: Path) -> None:
         """Have every device that comes prove itself with a library for ``target``, which is written to ``path``.
@@ -310,7 +310,7 @@ class Fleet:
         self.start()
         made = self._probes.get((target, threads))
         if made is None:
-            ended, value = self._lanes[0].ask("build_probe", (target, threads, str(path)), _PROBE_SECONDS)
+            ended, value = self._slots[0].ask("build_probe", (target, threads, str(path)), _PROBE_SECONDS)
             if ended is Ended.REFUSED:
                 raise EngineFailure(**value)
             if ended is not Ended.OK:
@@ -326,28 +326,28 @@ class Fleet:
     @property
     def waits_for(self) -> list[Any]:
         """What can be read when ``advance`` has something to do."""
-        return [each for lane in self._lanes if (each := lane.waits_for) is not None]
+        return [each for slot in self._slots if (each := slot.waits_for) is not None]
 
     @property
-    def patience(self) -> float:
+    def wait_seconds(self) -> float:
         """Seconds after which to ``advance`` even so."""
         look = max(0.0, self._next_look - time.monotonic())
-        return min([look, *(lane.patience for lane in self._lanes if lane.is_busy or self._wants(lane))])
+        return min([look, *(slot.wait_seconds for slot in self._slots if slot.is_busy or self._wants(slot))])
 
     @property
     def is_in_queue(self) -> bool:
         """Whether it waits for others' devices and has none itself."""
-        return any(lane.state is State.QUEUED for lane in self._lanes) and not any(
-            lane.is_busy or lane.has_session for lane in self._lanes
+        return any(slot.state is SlotState.QUEUED for slot in self._slots) and not any(
+            slot.is_busy or slot.has_session for slot in self._slots
         )
 
-    def advance(self) -> list[Answer]:
+    def advance(self) -> list[CallResult]:
         """Do what can be done without waiting; returns what has ended."""
-        answers: list[Answer] = []
-        for lane in self._lanes:
-            before = lane.state
-            if lane.is_busy and (ended := lane.look()) is not None:
-                answers += self._after(lane, before, *ended)
+        answers: list[CallResult] = []
+        for slot in self._slots:
+            before = slot.state
+            if slot.is_busy and (ended := slot.look()) is not None:
+                answers += self._after(slot, before, *ended)
         try:
             self._look()
         except EngineFailure:
@@ -356,52 +356,52 @@ class Fleet:
                 raise
             self._next_look = 0.0
         self.start()
-        for lane in self._lanes:
-            self._go_on(lane)
+        for slot in self._slots:
+            self._go_on(slot)
         return answers
 
     def release(self) -> None:
-        """Give every device back and forget what was not done; lanes that do not let go are killed."""
+        """Give every device back and forget what was not done; slots that do not let go are killed."""
         self._pending.clear()
-        for lane in self._lanes:
-            if lane.state is State.QUEUED:
-                lane.leave_queue()
-            elif lane.state is State.READY:
-                lane.close()
-            elif lane.is_busy and lane.state is not State.CLOSING:
-                lane.kill()
-        while any(lane.state is State.CLOSING for lane in self._lanes):
-            for lane in self._lanes:
-                if lane.state is State.CLOSING and lane.look() is None:
+        for slot in self._slots:
+            if slot.state is SlotState.QUEUED:
+                slot.leave_queue()
+            elif slot.state is SlotState.READY:
+                slot.close()
+            elif slot.is_busy and slot.state is not SlotState.CLOSING:
+                slot.kill()
+        while any(slot.state is SlotState.CLOSING for slot in self._slots):
+            for slot in self._slots:
+                if slot.state is SlotState.CLOSING and slot.look() is None:
                     time.sleep(0.005)
         for suspect in self._suspects.values():
             suspect.overdue.clear()
 
     def close(self) -> None:
-        for lane in self._lanes:
-            lane.kill()
-        self._lanes.clear()
+        for slot in self._slots:
+            slot.kill()
+        self._slots.clear()
 
-    # What a lane does next
+    # What a slot does next
 
-    def _go_on(self, lane: Lane) -> None:
-        if lane.state is State.QUEUED:
-            self._poll(lane)
-        elif lane.state is State.READY and lane.patience == 0:
-            call = self._next_call(lane)
-            if call is not None and self._is_worn(lane, call):
+    def _go_on(self, slot: Slot) -> None:
+        if slot.state is SlotState.QUEUED:
+            self._poll(slot)
+        elif slot.state is SlotState.READY and slot.wait_seconds == 0:
+            call = self._next_call(slot)
+            if call is not None and self._is_worn(slot, call):
                 self._pending.insert(0, call)
-                lane.close()
+                slot.close()
             elif call is not None:
-                lane.run(call)
-        elif self._wants(lane) and lane.patience == 0:
-            self._enqueue(lane)
+                slot.run(call)
+        elif self._wants(slot) and slot.wait_seconds == 0:
+            self._enqueue(slot)
 
-    def _wants(self, lane: Lane) -> bool:
-        """Whether there is more to do than lanes on their way to a device."""
-        if lane.state is not State.IDLE:
+    def _wants(self, slot: Slot) -> bool:
+        """Whether there is more to do than slots on their way to a device."""
+        if slot.state is not SlotState.IDLE:
             return False
-        coming = sum(each.state in (State.QUEUED, State.OPENING, State.READY) for each in self._lanes)
+        coming = sum(each.state in (SlotState.QUEUED, SlotState.OPENING, SlotState.READY) for each in self._slots)
         return coming < self._open_calls
 
     @property
@@ -409,85 +409,85 @@ class Fleet:
         """Calls that wait for a device or for a verdict."""
         return len(self._pending) + sum(len(each.overdue) for each in self._suspects.values())
 
-    def _enqueue(self, lane: Lane) -> None:
+    def _enqueue(self, slot: Slot) -> None:
         try:
-            lane.enqueue(self._tracker.queue(self.runner.key))
+            slot.enqueue(self._tracker.queue(self.runner.key))
         except TrackerSilent:
-            lane.rest(_REST_SECONDS)
+            slot.rest(_REST_SECONDS)
             self._look_soon()
 
-    def _poll(self, lane: Lane) -> None:
+    def _poll(self, slot: Slot) -> None:
         try:
-            offer = lane.ticket.poll() if lane.ticket else None
+            offer = slot.ticket.poll() if slot.ticket else None
         except TrackerSilent:
-            lane.leave_queue()
-            lane.rest(_REST_SECONDS)
+            slot.leave_queue()
+            slot.rest(_REST_SECONDS)
             self._look_soon()
             return
         if offer is None:
             if not self._open_calls:
-                lane.leave_queue()
+                slot.leave_queue()
             return
         if offer.device in self._lost or (offer.device in self.avoid and offer.device not in self._usable):
-            lane.take()
+            slot.take()
             offer.give_back()
-            lane.rest(_REST_SECONDS)
+            slot.rest(_REST_SECONDS)
             return
         unproven = offer.device in self._suspects or offer.device not in self._proven
-        lane.open(offer, self.runner.session_timeout, self._threads, self._probe if unproven else None)
+        slot.open(offer, self.runner.session_timeout, self._threads, self._probe if unproven else None)
 
-    def _next_call(self, lane: Lane) -> Call | None:
+    def _next_call(self, slot: Slot) -> Call | None:
         if self._pending:
             return self._pending.pop(0)
         for suspect in self._suspects.values():
             for call in suspect.overdue:
-                if call.overdue_on != lane.device:
+                if call.overdue_on != slot.device:
                     # Nothing else to do: ask a second device.
                     suspect.overdue.remove(call)
                     return call
         return None
 
-    def _is_worn(self, lane: Lane, call: Call) -> bool:
+    def _is_worn(self, slot: Slot, call: Call) -> bool:
         """Whether the session may end before the call; a new one always is long enough, as far as any can be."""
-        used = self.runner.session_timeout - lane.session_seconds
-        return used > 1.0 and lane.session_seconds < call.timeout
+        used = self.runner.session_timeout - slot.session_seconds
+        return used > 1.0 and slot.session_seconds < call.timeout
 
     # What an end means
 
-    def _after(self, lane: Lane, before: State, ended: Ended, value: Any) -> list[Answer]:
-        call, device = lane.call, lane.device
-        if call is None or before is State.OPENING:
-            return self._after_opening(lane, ended, str(value))
+    def _after(self, slot: Slot, before: SlotState, ended: Ended, value: Any) -> list[CallResult]:
+        call, device = slot.call, slot.device
+        if call is None or before is SlotState.OPENING:
+            return self._after_opening(slot, ended, str(value))
         if ended is Ended.OVERTIME:
-            return self._overdue(lane, call, str(value))
-        lane.call = None
-        if lane.state is State.READY:
-            lane.rest(self.cooldown_seconds)
-        if before is State.OVERDUE:
-            return self._after_overtime(lane, ended, str(value))
+            return self._overdue(slot, call, str(value))
+        slot.call = None
+        if slot.state is SlotState.READY:
+            slot.rest(self.cooldown_seconds)
+        if before is SlotState.OVERDUE:
+            return self._after_overtime(slot, ended, str(value))
         if ended is Ended.OK:
-            return [Answer(call=call, device=device, value=value)]
+            return [CallResult(call=call, device=device, value=value)]
         if ended is Ended.REFUSED:
-            return [Answer(call=call, device=device, error="refused", value=value)]
+            return [CallResult(call=call, device=device, error="refused", value=value)]
         if ended is Ended.RAISED:
-            self._suspect(lane, "a call failed")
-            lane.close()
-            return [Answer(call=call, device=device, error="run_error", value=value)]
+            self._suspect(slot, "a call failed")
+            slot.close()
+            return [CallResult(call=call, device=device, error="run_error", value=value)]
         if ended is Ended.EXPIRED:
-            return self._overdue(lane, call, str(value))
-        return self._broken(lane, call, str(value))
+            return self._overdue(slot, call, str(value))
+        return self._broken(slot, call, str(value))
 
-    def _after_opening(self, lane: Lane, ended: Ended, message: str) -> list[Answer]:
-        device = lane.device
+    def _after_opening(self, slot: Slot, ended: Ended, message: str) -> list[CallResult]:
+        device = slot.device
         if ended is Ended.OK:
             self._proven.add(device)
             suspect = self._suspects.pop(device, None)
             return [_timed_out(call, device) for call in (suspect.overdue if suspect else [])]
-        lane.rest(_REST_SECONDS)
+        slot.rest(_REST_SECONDS)
         if ended is Ended.STALE:
             return []
         ended, message = explained(ended, message)
-        suspect = self._suspect(lane, message)
+        suspect = self._suspect(slot, message)
         suspect.failed_opens += 1
         self._look_soon()
         if ended in (Ended.WRONG_DEVICE, Ended.WRONG_ANSWER) or suspect.failed_opens > 1:
@@ -499,43 +499,43 @@ class Fleet:
             self._lose(device, message)
         return []
 
-    def _overdue(self, lane: Lane, call: Call, message: str) -> list[Answer]:
+    def _overdue(self, slot: Slot, call: Call, message: str) -> list[CallResult]:
         """Past its time limit: the candidate's fault if the device lives or a second one says so."""
-        suspect = self._suspect(lane, message)
-        if lane.state is not State.OVERDUE:
-            lane.call = None
-        if call.overdue_on not in (None, lane.device):
-            return [_timed_out(call, lane.device)]
-        call.overdue_on = lane.device
+        suspect = self._suspect(slot, message)
+        if slot.state is not SlotState.OVERDUE:
+            slot.call = None
+        if call.overdue_on not in (None, slot.device):
+            return [_timed_out(call, slot.device)]
+        call.overdue_on = slot.device
         suspect.overdue.append(call)
         return []
 
-    def _after_overtime(self, lane: Lane, ended: Ended, message: str) -> list[Answer]:
+    def _after_overtime(self, slot: Slot, ended: Ended, message: str) -> list[CallResult]:
         """The late end of a call that is told of already, or waits for a verdict."""
         if ended in (Ended.OK, Ended.RAISED, Ended.REFUSED):
-            suspect = self._suspects.pop(lane.device, None)
-            return [_timed_out(each, lane.device) for each in (suspect.overdue if suspect else [])]
+            suspect = self._suspects.pop(slot.device, None)
+            return [_timed_out(each, slot.device) for each in (suspect.overdue if suspect else [])]
         if ended is Ended.LOST:
-            self._suspect(lane, message)
+            self._suspect(slot, message)
             self._look_soon()
         return []
 
-    def _broken(self, lane: Lane, call: Call, message: str) -> list[Answer]:
-        self._suspect(lane, message)
+    def _broken(self, slot: Slot, call: Call, message: str) -> list[CallResult]:
+        self._suspect(slot, message)
         self._look_soon()
-        call.lost_on.append(lane.device)
+        call.lost_on.append(slot.device)
         if len(call.lost_on) >= _MOST_LOSSES:
             text = f"the session ended while it ran, on {' and on '.join(call.lost_on)}: {message}"
-            return [Answer(call=call, device=lane.device, error="run_error", value=text)]
+            return [CallResult(call=call, device=slot.device, error="run_error", value=text)]
         self._pending.insert(0, call)
         return []
 
-    def _abandon(self) -> list[Answer]:
+    def _abandon(self) -> list[CallResult]:
         """Calls that were under way when the last device went, none of whose fault that was."""
         doomed = [call for call in self._pending if call.lost_on]
         self._pending = [call for call in self._pending if not call.lost_on]
         return [
-            Answer(
+            CallResult(
                 call=call,
                 device=call.lost_on[-1],
                 error="wrong_device" if call.lost_as is Ended.WRONG_DEVICE else "device_lost",
@@ -546,19 +546,19 @@ class Fleet:
 
     # Which devices there are
 
-    def _suspect(self, lane: Lane, reason: str) -> Suspect:
-        assert lane.offer is not None  # noqa: S101 - a lane in a session has one
+    def _suspect(self, slot: Slot, reason: str) -> Suspect:
+        assert slot.offer is not None  # noqa: S101 - a slot in a session has one
         now = time.monotonic()
         back = now + self.runner.session_timeout + _COMEBACK_SECONDS
-        fresh = Suspect(offer=lane.offer, reason=reason, since=now, check_at=back, overdue=[])
-        return self._suspects.setdefault(lane.device, fresh)
+        fresh = Suspect(offer=slot.offer, reason=reason, since=now, check_at=back, overdue=[])
+        return self._suspects.setdefault(slot.device, fresh)
 
     def _lose(self, device: str, reason: str) -> None:
         suspect = self._suspects.pop(device, None)
         self._lost[device] = reason
-        for lane in self._lanes:
-            if lane.device == device and lane.state is State.OVERDUE:
-                lane.kill()
+        for slot in self._slots:
+            if slot.device == device and slot.state is SlotState.OVERDUE:
+                slot.kill()
         for call in suspect.overdue if suspect else []:
             call.overdue_on = None
             call.lost_on.append(device)
@@ -584,7 +584,7 @@ class Fleet:
         for device, suspect in list(self._suspects.items()):
             self._judge(device, suspect, now)
         alive = self._servers - set(self._lost)
-        if alive or any(lane.has_session for lane in self._lanes):
+        if alive or any(slot.has_session for slot in self._slots):
             self._seen_at = now
         elif self._seen_at is None or self._servers or now - self._seen_at > _GRACE_SECONDS:
             raise _deserted(self.runner, self._lost, self._misfits, devices)
@@ -638,14 +638,14 @@ def _deserted(
 
 
 class Remote:
-    """Sessions for one bundle at a time; ``make_child`` starts processes whose module is as ``Lane`` says.
+    """Sessions for one bundle at a time; ``make_child`` starts processes whose module is as ``Slot`` says.
 
     The module has ``run_remotely(bundle, inputs, outputs, repeat, number)``, which returns the result of ``run``.
     """
 
     def __init__(self, make_child: Callable[[], processes.Child]) -> None:
         self._make_child = make_child
-        self._fleets: dict[Runner, Fleet] = {}
+        self._pools: dict[Runner, SessionPool] = {}
 
     def run(self, params: Json, runner: Runner) -> Json:
         """The answer to a ``run`` or ``time`` request.
@@ -653,37 +653,37 @@ class Remote:
         Raises EngineFailure ``tracker_unreachable``, ``no_device``, ``device_lost``, ``run_failed`` and those of the
         bundle and its inputs. Waits for a device as long as it takes.
         """
-        fleet = self._fleet(runner)
+        pool = self._pool(runner)
         counts = (params.get("repeat"), params.get("number") or 1)
         arguments = (params["bundle"], params.get("inputs"), params.get("outputs"), *counts)
         call = Call(position=0, function="run_remotely", arguments=arguments, timeout=runner.session_timeout)
         with tempfile.TemporaryDirectory(prefix="tunesmith-rpc-") as folder:
             try:
-                fleet.look()
-                fleet.make_probe(params["target"], params["threads"], Path(folder) / "probe.so")
-                fleet.submit(call)
-                return _result(_wait(fleet), runner)
+                pool.look()
+                pool.make_probe(params["target"], params["threads"], Path(folder) / "probe.so")
+                pool.submit(call)
+                return _result(_wait(pool), runner)
             finally:
-                fleet.release()
+                pool.release()
 
     def close(self) -> None:
-        for fleet in self._fleets.values():
-            fleet.close()
+        for pool in self._pools.values():
+            pool.close()
 
-    def _fleet(self, runner: Runner) -> Fleet:
-        if runner not in self._fleets:
-            self._fleets[runner] = Fleet(runner, self._make_child, most_lanes=1)
-        self._fleets[runner].avoid = runner.avoid
-        return self._fleets[runner]
+    def _pool(self, runner: Runner) -> SessionPool:
+        if runner not in self._pools:
+            self._pools[runner] = SessionPool(runner, self._make_child, most_slots=1)
+        self._pools[runner].avoid = runner.avoid
+        return self._pools[runner]
 
 
-def _wait(fleet: Fleet) -> Answer:
-    while not (answers := fleet.advance()):
-        connection.wait(fleet.waits_for, fleet.patience)
+def _wait(pool: SessionPool) -> CallResult:
+    while not (answers := pool.advance()):
+        connection.wait(pool.waits_for, pool.wait_seconds)
     return answers[0]
 
 
-def _result(answer: Answer, runner: Runner) -> Json:
+def _result(answer: CallResult, runner: Runner) -> Json:
     if answer.error is None:
         return {**answer.value, "device": answer.device}
     if answer.error == "refused":

@@ -1,4 +1,4 @@
-"""What a process does in its session on a device behind an RPC tracker: the far end of ``rpc_pool.Lane``."""
+"""What a process does in its session on a device behind an RPC tracker: the far end of ``rpc_pool.Slot``."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from tuner.engines.protocol.messages import Json
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class MeasureOptions:
     """``domain.jobs.MeasureOptions``; times in seconds unless named otherwise."""
 
     number: int = 1
@@ -23,7 +23,7 @@ class Options:
     cooldown_interval: float = 0.0
 
     @classmethod
-    def of(cls, options: Json) -> Options:
+    def of(cls, options: Json) -> MeasureOptions:
         return cls(**{name: value for name, value in options.items() if name in cls.__dataclass_fields__})
 
     @property
@@ -45,7 +45,7 @@ class Measurement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Build:
+class CandidateBuild:
     """How to build one candidate: a function that the building processes know, whichever tuner it belongs to.
 
     It is called with ``arguments`` and then the path of the shared library to write, and returns
@@ -78,12 +78,12 @@ class Runner:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conditions:
+class MeasureConditions:
     """Where and how candidates are measured: what a ``tune`` request says about it."""
 
     target: str
     threads: int
-    options: Options
+    options: MeasureOptions
     workload_key: str = ""
     """Of all candidates: those of another one may be much larger, or smaller, to build."""
     runner: Runner | None = None
@@ -92,11 +92,11 @@ class Conditions:
     """Is told of devices that are not asked any more: the data of ``device`` events."""
 
     @classmethod
-    def of(cls, params: Json, on_device: Callable[[Json], None]) -> Conditions:
+    def of(cls, params: Json, on_device: Callable[[Json], None]) -> MeasureConditions:
         return cls(
             target=params["target"],
             threads=params["threads"],
-            options=Options.of(params.get("measure") or {}),
+            options=MeasureOptions.of(params.get("measure") or {}),
             workload_key=params.get("workload_key") or "",
             runner=Runner.of(params),
             on_device=on_device,

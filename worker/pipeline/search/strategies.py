@@ -114,10 +114,10 @@ def _by_operator(extracted: Sequence[ExtractedTask]) -> list[list[ExtractedTask]
 
 def _operator(
     tasks: Sequence[ExtractedTask], defaults: Mapping[str, float], latencies: Mapping[str, float]
-) -> racing.Operator:
+) -> racing.OperatorLatency:
     """What an untuned build does and the fastest that was found, of all ways to compute it."""
     keys = [task.workload_key for task in tasks]
-    return racing.Operator(
+    return racing.OperatorLatency(
         weight=max(task.weight for task in tasks),
         flop=max(task.flop for task in tasks),
         default=min((defaults[key] for key in keys if key in defaults), default=None),

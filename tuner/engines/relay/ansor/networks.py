@@ -112,7 +112,7 @@ LAYOUTS = ("NCHW", "NHWC")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class AnsorOptions:
     """Of ``domain.jobs.TunerOptions`` what concerns Ansor."""
 
     early_stopping: int | None = None
@@ -123,7 +123,7 @@ class Options:
     """Teach the cost model with the history of other workloads too."""
 
     @classmethod
-    def of(cls, options: Json | None) -> Options:
+    def of(cls, options: Json | None) -> AnsorOptions:
         """Raises EngineFailure ``invalid_option``."""
         given = {name: value for name, value in (options or {}).items() if name in cls.__dataclass_fields__}
         chosen = cls(**given)
@@ -154,7 +154,7 @@ def of(params: Json) -> Network:
         rewrite=bool(params.get("rewrite")),
         layout="NCHW",
     )
-    return dataclasses.replace(plain, layout=Options.of(params.get("options")).layout or _layout(plain))
+    return dataclasses.replace(plain, layout=AnsorOptions.of(params.get("options")).layout or _layout(plain))
 
 
 @lru_cache(maxsize=2)

@@ -21,7 +21,7 @@ from tvm.auto_scheduler.measure import recover_measure_input
 
 from tuner.engines.relay import corrections
 from tuner.engines.relay.ansor import records, workloads
-from tuner.engines.relay.ansor.networks import Options
+from tuner.engines.relay.ansor.networks import AnsorOptions
 from tuner.engines.runtime.environment import cores
 from tuner.engines.runtime.rounds import Progress, Trial
 from tuner.engines.runtime.trials import Measurement
@@ -69,7 +69,7 @@ _PARENTS = 0.2
 _BARREN_SEARCHES = 2
 
 
-class Search:
+class SketchSearch:
     """Proposes states of one ``SearchTask``; ``is_new`` says of a state whether it may be proposed."""
 
     def __init__(self, task: Any, model: CostModel, seed: int, is_new: Callable[[Any], bool]) -> None:
@@ -143,10 +143,10 @@ class Candidate:
     digest: str
 
 
-class TaskTuner:
+class AnsorTaskTuner:
     """``tuners.TaskTuner``"""
 
-    def __init__(self, workload_key: str, target: Any, options: Options, history: str | None) -> None:
+    def __init__(self, workload_key: str, target: Any, options: AnsorOptions, history: str | None) -> None:
         self._model = model = cost_model(str(target))
         self._key = workload_key
         self._task = workloads.search_task(workload_key, target)
@@ -158,7 +158,7 @@ class TaskTuner:
         # The same search for the same task and past, whatever was tuned before it.
         seed = int.from_bytes(hashlib.sha256(f"{workload_key}{len(own)}".encode()).digest()[:3], "big")
         np.random.seed(seed)
-        self._search = Search(self._task, model, seed, self._is_new)
+        self._search = SketchSearch(self._task, model, seed, self._is_new)
         if options.transfer:
             self._teach([record for record in past if record.workload_key != workload_key])
         self._resume(own)

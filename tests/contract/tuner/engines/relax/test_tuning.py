@@ -106,7 +106,7 @@ import tvm
 from tuner.engines.relax import compiling, importing, records
 from tuner.engines.relax import lowering
 _, _, model, target, path = sys.argv[:5]
-build = lowering.Build.of({"target": target, "threads": 1})
+build = lowering.Lowering.of({"target": target, "threads": 1})
 
 def called(module):
     names = []

@@ -51,7 +51,7 @@ def keep(path, lines):
     return path
 
 def tuner(workload, history=None, **options):
-    return tuning.TaskTuner(workload, TARGET, tuning.Options.of(options), history)
+    return tuning.AutoTvmTaskTuner(workload, TARGET, tuning.AutoTvmOptions.of(options), history)
 """
 
 

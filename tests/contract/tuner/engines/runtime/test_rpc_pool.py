@@ -15,7 +15,7 @@ import pytest
 from tests.support.rpc.scripted_sessions import GOOD, OTHER_RELEASE, WRONG_ANSWER, WRONG_DEVICE
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.runtime import processes
-from tuner.engines.runtime.rpc_pool import Answer, Call, Fleet
+from tuner.engines.runtime.rpc_pool import Call, CallResult, SessionPool
 from tuner.engines.runtime.trials import Runner
 from tuner.host.catalogue import ROOT
 
@@ -68,28 +68,28 @@ def tracker() -> Iterator[ScriptedTracker]:
 
 def _work(
     tracker: ScriptedTracker, ports: list[int], calls: list[str], folder: Path, avoid: frozenset[str] = frozenset()
-) -> tuple[list[Answer], list[str]]:
+) -> tuple[list[CallResult], list[str]]:
     """What became of the calls, in their order, and the devices that were lost."""
     tracker.ports = ports
     path = {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    fleet = Fleet(tracker.runner, lambda: processes.Child("tests.support.rpc.scripted_sessions", path))
-    fleet.avoid = avoid
+    pool = SessionPool(tracker.runner, lambda: processes.Child("tests.support.rpc.scripted_sessions", path))
+    pool.avoid = avoid
     lost: list[str] = []
-    fleet.on_device = lambda event: lost.append(event["device"])
-    answers: list[Answer] = []
+    pool.on_device = lambda event: lost.append(event["device"])
+    answers: list[CallResult] = []
     try:
-        fleet.look()
-        fleet.make_probe("llvm", 1, folder / "probe")
+        pool.look()
+        pool.make_probe("llvm", 1, folder / "probe")
         for position, what in enumerate(calls):
-            fleet.submit(Call(position=position, function="do", arguments=(what,), timeout=1.5))
+            pool.submit(Call(position=position, function="do", arguments=(what,), timeout=1.5))
         ends = time.monotonic() + 60
         while len(answers) < len(calls):
             assert time.monotonic() < ends
-            answers += fleet.advance()
-            connection.wait(fleet.waits_for, min(0.2, fleet.patience))
-        fleet.release()
+            answers += pool.advance()
+            connection.wait(pool.waits_for, min(0.2, pool.wait_seconds))
+        pool.release()
     finally:
-        fleet.close()
+        pool.close()
     return sorted(answers, key=lambda answer: answer.call.position), lost
 
 

@@ -5,45 +5,45 @@ from typing import Any, cast
 
 import pytest
 
-from tuner.engines.runtime.measuring import ENOUGH_BUILDS, LEAST_PATIENCE_SECONDS, Measurer, Patience
+from tuner.engines.runtime.measuring import ENOUGH_BUILDS, LEAST_TIMEOUT_SECONDS, AdaptiveTimeout, Measurer
 from tuner.engines.runtime.processes import ChildRaised, ChildTimedOut, Outcome, Pool
 
 
 def test_the_first_build_may_take_what_was_asked_for() -> None:
-    assert Patience().limit(10.0) == 10.0
+    assert AdaptiveTimeout().limit(10.0) == 10.0
 
 
 def test_while_little_is_known_it_has_three_times_the_patience() -> None:
-    patience = Patience()
+    timeouts = AdaptiveTimeout()
     for _ in range(ENOUGH_BUILDS - 1):
-        patience.saw(0.1)
-    assert patience.limit(10.0) == pytest.approx(3 * LEAST_PATIENCE_SECONDS)
-    patience.saw(0.1)
-    assert patience.limit(10.0) == LEAST_PATIENCE_SECONDS
+        timeouts.saw(0.1)
+    assert timeouts.limit(10.0) == pytest.approx(3 * LEAST_TIMEOUT_SECONDS)
+    timeouts.saw(0.1)
+    assert timeouts.limit(10.0) == LEAST_TIMEOUT_SECONDS
 
 
 def test_builds_get_eight_times_what_most_took_and_never_more_than_asked_for() -> None:
-    patience = Patience()
+    timeouts = AdaptiveTimeout()
     for seconds in (0.5, 0.5, 0.6, 0.6, 0.6, 0.6, 0.7, 9.0):
-        patience.saw(seconds)
-    assert patience.limit(10.0) == pytest.approx(4.8)
-    assert patience.limit(4.0) == 4.0
+        timeouts.saw(seconds)
+    assert timeouts.limit(10.0) == pytest.approx(4.8)
+    assert timeouts.limit(4.0) == 4.0
 
 
 def test_a_limit_leaves_room_for_a_machine_that_stumbles() -> None:
-    patience = Patience()
+    timeouts = AdaptiveTimeout()
     for _ in range(ENOUGH_BUILDS):
-        patience.saw(0.05)
-    assert patience.limit(10.0) == LEAST_PATIENCE_SECONDS
+        timeouts.saw(0.05)
+    assert timeouts.limit(10.0) == LEAST_TIMEOUT_SECONDS
 
 
 def test_a_busy_machine_makes_it_more_patient() -> None:
-    patience = Patience()
+    timeouts = AdaptiveTimeout()
     for _ in range(ENOUGH_BUILDS):
-        patience.saw(0.2)
+        timeouts.saw(0.2)
     for _ in range(1000):
-        patience.saw(0.9)
-    assert patience.limit(10.0) == pytest.approx(7.2)
+        timeouts.saw(0.9)
+    assert timeouts.limit(10.0) == pytest.approx(7.2)
 
 
 class Builders:
@@ -60,9 +60,9 @@ class Builders:
         return self._outcomes
 
 
-def limit_after(outcomes: list[Outcome], patience: Patience, timeout: float = 10.0) -> float:
+def limit_after(outcomes: list[Outcome], timeouts: AdaptiveTimeout, timeout: float = 10.0) -> float:
     builders = Builders(outcomes)
-    Measurer._build(cast(Pool, builders), [], patience, timeout)
+    Measurer._build(cast(Pool, builders), [], timeouts, timeout)
     return builders.limits[-1]
 
 
@@ -73,12 +73,12 @@ def built(seconds: float) -> Outcome:
 def test_builds_that_fail_at_once_say_nothing_of_how_long_others_take() -> None:
     failed = Outcome(value=("invalid_schedule", "no such loop"), seconds=0.02)
     raised = Outcome(error=ChildRaised("..."), seconds=0.02)
-    assert limit_after([failed, raised] * 10, Patience()) == 10.0
+    assert limit_after([failed, raised] * 10, AdaptiveTimeout()) == 10.0
 
 
 def test_what_was_given_up_counts_so_that_a_wrong_limit_does_not_hold() -> None:
     """A task whose first candidates are quick and whose others are not."""
-    patience, given_up = Patience(), Outcome(error=ChildTimedOut("..."))
-    assert limit_after([built(0.05)] * 5, patience) == LEAST_PATIENCE_SECONDS
-    assert limit_after([given_up] * 6, patience) > 5.0
-    assert limit_after([given_up] * 20, patience) == 10.0
+    timeouts, given_up = AdaptiveTimeout(), Outcome(error=ChildTimedOut("..."))
+    assert limit_after([built(0.05)] * 5, timeouts) == LEAST_TIMEOUT_SECONDS
+    assert limit_after([given_up] * 6, timeouts) > 5.0
+    assert limit_after([given_up] * 20, timeouts) == 10.0

@@ -13,7 +13,7 @@ import pytest
 
 from tuner.engines.runtime import rounds
 from tuner.engines.runtime.rounds import Progress, Trial
-from tuner.engines.runtime.trials import Build, Conditions, Measurement, Options
+from tuner.engines.runtime.trials import CandidateBuild, MeasureConditions, Measurement, MeasureOptions
 
 
 class Search:
@@ -48,11 +48,11 @@ class Measurer:
         self.bests: list[float] = []
         self._latencies = iter(latencies)
 
-    def batch(self, conditions: Conditions) -> int:
+    def batch(self, conditions: MeasureConditions) -> int:
         return 2
 
     def measure(
-        self, builds: Sequence[Build], conditions: Conditions, scratch: Path, best: Callable[[], float]
+        self, builds: Sequence[CandidateBuild], conditions: MeasureConditions, scratch: Path, best: Callable[[], float]
     ) -> Iterator[tuple[int, Measurement]]:
         assert conditions.options.repeat == 3
         assert scratch.is_dir()
@@ -65,10 +65,15 @@ class Measurer:
 
 def _tune(search: Search, measurer: Measurer, folder: Path, trials: int, emit: Any, **more: Any) -> dict[str, Any]:
     params = {"workload_key": "k", "first_trial": 5, "trials": trials, "journal": str(folder / "journal"), **more}
-    conditions = Conditions(target="llvm", threads=1, options=Options())
+    conditions = MeasureConditions(target="llvm", threads=1, options=MeasureOptions())
     made: Any = measurer
     return rounds.tune(
-        params, search, made, conditions, build=lambda each: Build(function="build", arguments=(each,)), emit=emit
+        params,
+        search,
+        made,
+        conditions,
+        build=lambda each: CandidateBuild(function="build", arguments=(each,)),
+        emit=emit,
     )
 
 

@@ -19,7 +19,7 @@ CHECKS = (
     messages.CHECK,
     bytes_kept.CHECK,
     host.ENGINES,
-    host.CAGE,
+    host.SANDBOX,
     host.COMPILER,
     fleet.CHECK,
 )
@@ -61,8 +61,8 @@ def _check(name: str, settings: AllSettings, api_fields: list[str]) -> list[Find
         return host.home(home)
     if name == host.COMPILER:
         return host.compiler()
-    if name == host.CAGE:
-        return host.cage()
+    if name == host.SANDBOX:
+        return host.sandbox()
     if name == host.ENGINES:
         return host.engines(home, hello_seconds=settings.tuner.engine_hello_seconds)
     if name == messages.CHECK:

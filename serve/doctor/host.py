@@ -17,13 +17,13 @@ from tuner.host.environments import EngineHealth
 from tuner.sandbox import probing
 from worker.engines import COMPILERS
 
-HOME, COMPILER, CAGE, ENGINES = "home", "compiler", "cage", "engines"
+HOME, COMPILER, SANDBOX, ENGINES = "home", "compiler", "sandbox", "engines"
 _GIB = 1024**3
 _TIGHT_BYTES = 5 * _GIB
 """An engine environment takes about 600 MB, a large model and its builds as much again."""
 _FULL_BYTES = _GIB // 2
 _COMPILE_SECONDS = 60
-_CAGE_HINT = "docs/explanation/threat-model.md says what takes the place of each, and what a container must allow."
+_SANDBOX_HINT = "docs/explanation/threat-model.md says what takes the place of each, and what a container must allow."
 
 
 def home(folder: Path) -> list[Finding]:
@@ -80,11 +80,11 @@ def _broken(name: str, reason: str) -> Finding:
     return findings.fail(COMPILER, "compiler_broken", f"{name} links nothing: {reason}", hint)
 
 
-def cage() -> list[Finding]:
+def sandbox() -> list[Finding]:
     strength = probing.probe()
     if strength.missing:
-        return [findings.warn(CAGE, "cage_weak", strength.told(), _CAGE_HINT)]
-    return [findings.ok(CAGE, strength.told())]
+        return [findings.warn(SANDBOX, "sandbox_weak", strength.told(), _SANDBOX_HINT)]
+    return [findings.ok(SANDBOX, strength.told())]
 
 
 def engines(home: Path, *, hello_seconds: float) -> list[Finding]:

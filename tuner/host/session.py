@@ -25,7 +25,7 @@ from tuner.engines.protocol.messages import Event, MalformedMessage, Request
 from tuner.host import orphans
 from tuner.host.catalogue import ROOT, EngineSpec
 from tuner.host.orphans import sweep
-from tuner.sandbox import limits as cage
+from tuner.sandbox import limits as sandbox
 from tuner.sandbox.limits import Limits
 
 __all__ = ["Canceled", "EngineSession", "Limits", "sweep"]
@@ -70,15 +70,15 @@ class EngineSession:
         self._next_cancel_check = 0.0
         self._note = orphans.note(spec.name, home)
         limits = limits or Limits()
-        caged = replace(
+        confined = replace(
             limits,
-            hidden=(*limits.hidden, *cage.hidden(home, os.environ)),
-            sockets=(*limits.sockets, *cage.leading_out(home, os.environ)),
+            hidden=(*limits.hidden, *sandbox.hidden(home, os.environ)),
+            sockets=(*limits.sockets, *sandbox.leading_out(home, os.environ)),
         )
-        environment = {**cage.environment(os.environ), **limits.environment, **_OURS, **self._note.environment}
+        environment = {**sandbox.environment(os.environ), **limits.environment, **_OURS, **self._note.environment}
         # TVM makes the latter when it is imported, by default ~/.tvm_test_data.
         environment |= dict.fromkeys(("TMPDIR", "TEST_DATA_ROOT_PATH"), str(self._note.folder))
-        self._spawn(python, [*caged.command(), str(python), "-m", spec.module], environment)
+        self._spawn(python, [*confined.command(), str(python), "-m", spec.module], environment)
 
     @classmethod
     def start(
@@ -95,7 +95,7 @@ class EngineSession:
     ) -> Self:
         """Start the engine and wait for its hello. The log is appended to; times are in seconds.
 
-        Without ``limits`` it is caged all the same: no credentials, no privileges.
+        Without ``limits`` it is sandboxed all the same: no credentials, no privileges.
 
         With ``home``, ``sweep(home)`` can later end what this host process failed to end.
         Raises EngineStartFailed, and Canceled.
@@ -177,7 +177,7 @@ class EngineSession:
         events, engine_events = os.pipe()
         self._events = events
         try:
-            # Asked for here: what runs first is the program that enters the cage.
+            # Asked for here: what runs first is the program that enters the sandbox.
             python.stat()
             with self._log_path.open("ab") as log:
                 self._log_start = log.seek(0, os.SEEK_END)

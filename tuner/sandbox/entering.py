@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def probe() -> None:
-    """Print, as JSON, what a cage can take away on this machine."""
+    """Print, as JSON, what a sandbox can take away on this machine."""
     nothing_else: dict[str, Any] = {"shown": [], "sockets": []}
     print(json.dumps(_enter({"offline": True, "hidden": sys.argv[1:], **nothing_else})))  # noqa: T201 - this is its answer
 

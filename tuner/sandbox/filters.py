@@ -1,4 +1,4 @@
-"""A seccomp filter: system calls that no engine needs, and with which a hostile one could reach out of its cage.
+"""A seccomp filter: system calls that no engine needs, and with which a hostile one could reach out of its sandbox.
 
 Where the kernel grants no network namespace, it also keeps Internet sockets from whoever is to be offline.
 """

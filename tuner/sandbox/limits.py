@@ -1,8 +1,8 @@
-"""What the host says about the cage of one engine: the command that enters it, and the environment inside.
+"""The host's side of one engine's sandbox: the command that enters it, and the environment inside.
 
-Sockets of this host lead out of the cage: whoever reaches a service manager, a container engine or an agent has it do
-what the cage forbids. They are files, so that a network namespace keeps nobody from them; and Landlock keeps nobody
-from connecting to files.
+Unix sockets of the host lead out of a sandbox: a service manager, a container engine or an agent does on request what
+the sandbox forbids. They are files, so a network namespace does not close them, and Landlock does not restrict
+connecting to them.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Limits:
 
 
 def probe_command() -> list[str]:
-    """Of a program that enters a cage and says how strong it is."""
+    """Of a program that enters a sandbox and says how strong it is."""
     return [*_python(_PROBE), __file__]
 
 

@@ -1,4 +1,4 @@
-"""How strong a cage is on this machine: some containers and kernels take from it."""
+"""How strong a sandbox is on this machine: some containers and kernels take from it."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Strength:
     def told(self) -> str:
         """One sentence, for logs."""
         if not self.missing:
-            return "engines are caged: own network, no credentials, no privileges, filtered system calls"
-        return f"engines are caged, without {'; '.join(self.missing)}: see docs/explanation/threat-model.md"
+            return "engines are sandboxed: own network, no credentials, no privileges, filtered system calls"
+        return f"engines are sandboxed, without {'; '.join(self.missing)}: see docs/explanation/threat-model.md"
 
 
 def probe() -> Strength:

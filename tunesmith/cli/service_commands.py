@@ -36,7 +36,7 @@ Examples:
   tunesmith doctor --json
   tunesmith doctor --worker
 \b
-Checks: settings, home, database, broker, blobs, engines, cage, compiler,
+Checks: settings, home, database, broker, blobs, engines, sandbox, compiler,
 workers.
 """
 _MIGRATE_EPILOG = """\b

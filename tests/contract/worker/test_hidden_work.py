@@ -23,8 +23,8 @@ pytestmark = [pytest.mark.engine, pytest.mark.usefixtures(_engines.__name__)]
 _NO_NAMESPACES = "from tuner.sandbox import entering, namespaces; namespaces._unshare = lambda flags: False; entering"
 
 
-@pytest.fixture(params=["as this host cages", "without namespaces"], autouse=True)
-def _cage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=["as this host sandboxes", "without namespaces"], autouse=True)
+def _sandbox(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "without namespaces":
         for name, called in (("_ENTER", "main"), ("_PROBE", "probe")):
             code = f"import sys; sys.path.insert(0, sys.argv.pop(1)); {_NO_NAMESPACES}.{called}()"

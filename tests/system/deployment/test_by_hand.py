@@ -127,7 +127,7 @@ def test_the_parts_start_answer_and_stop_as_in_their_containers(
     assert found.returncode == 0, found.stdout
     # What this host's kernel and disk are like is no matter of the deployment.
     checks = [line for line in found.stdout.splitlines() if not line.startswith(("ok ", " "))]
-    assert [line for line in checks if line.split()[1] not in ("cage", "home")] == []
+    assert [line for line in checks if line.split()[1] not in ("sandbox", "home")] == []
 
     assert stopped_within(worker, "worker-cpu") > 0
     assert stopped_within(api, "api") > 0

@@ -1,4 +1,4 @@
-"""What a program in the cage is kept from, as the user who runs the tests and as one without privileges."""
+"""What a program in the sandbox is kept from, as the user who runs the tests and as one without privileges."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tuner.sandbox import entering, filters, landlock, namespaces
-from tuner.sandbox import limits as cage
+from tuner.sandbox import limits as sandbox
 from tuner.sandbox.limits import Limits
 
 _NOBODY = 65534
@@ -52,7 +52,7 @@ def _run(limits: Limits, *arguments: str, user: int | None = None) -> str:
 
 
 def _strength(user: int) -> dict[str, Any]:
-    return _told((*_as(user), _python(user), *cage.probe_command()[1:]))
+    return _told((*_as(user), _python(user), *sandbox.probe_command()[1:]))
 
 
 @functools.cache
@@ -66,7 +66,7 @@ def _users() -> list[int]:
     others = os.geteuid() == 0 and shutil.which("setpriv") and Path(_SYSTEM_PYTHON).exists()
     if not others:
         return [os.geteuid()]
-    reads = subprocess.run([*_as(_NOBODY), "test", "-r", cage.__file__], check=False).returncode == 0
+    reads = subprocess.run([*_as(_NOBODY), "test", "-r", sandbox.__file__], check=False).returncode == 0
     return [os.geteuid(), _NOBODY] if reads else [os.geteuid()]
 
 
@@ -95,7 +95,7 @@ def no_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
     refuse = "from tuner.sandbox import entering, namespaces; namespaces._unshare = lambda flags: False; entering"
     for name, called in (("_ENTER", "main"), ("_PROBE", "probe")):
         code = f"import sys; sys.path.insert(0, sys.argv.pop(1)); {refuse}.{called}()"
-        monkeypatch.setattr(cage, name, code)
+        monkeypatch.setattr(sandbox, name, code)
 
 
 @pytest.mark.usefixtures("no_namespaces")
@@ -225,7 +225,7 @@ def test_what_cannot_be_shown_is_not_hidden_by_mounts(jobs: Path, monkeypatch: p
     broken = "namespaces._put_back = lambda *_: False; entering"
     imports = "import sys; sys.path.insert(0, sys.argv.pop(1)); from tuner.sandbox import entering, namespaces"
     code = f"{imports}; {broken}.main()"
-    monkeypatch.setattr(cage, "_ENTER", code)
+    monkeypatch.setattr(sandbox, "_ENTER", code)
     assert _seen(jobs, os.geteuid())[:2] == ["of-mine seen", "one-file seen"]
 
 

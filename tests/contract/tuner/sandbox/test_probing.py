@@ -1,4 +1,4 @@
-"""What is said about the cage, and what keeps the host's own memory from engines."""
+"""What is said about the sandbox, and what keeps the host's own memory from engines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.sandbox.probing import Strength
 WHOLE = {"network": True, "files": True, "calls": True, "signals": True, "privileges": True}
 
 
-def test_a_whole_cage_is_told_in_a_few_words() -> None:
+def test_a_whole_sandbox_is_told_in_a_few_words() -> None:
     assert Strength(**WHOLE).missing == ()
     assert "without" not in Strength(**WHOLE).told()
 

@@ -1,4 +1,4 @@
-"""Which sockets of the host a caged program cannot reach."""
+"""Which sockets of the host a sandboxed program cannot reach."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.tuner.fixtures import Start
-from tuner.sandbox import limits as cage
+from tuner.sandbox import limits as sandbox
 from tuner.sandbox import probing
 from tuner.sandbox.limits import Limits
 from worker import broker
@@ -58,8 +58,8 @@ def test_sockets_that_lead_out_are_not_reached(folder: Path, listen: Listen) -> 
     (folder / "mixed" / "model.onnx").write_text("model")
     limits = Limits(
         sockets=(
-            *cage.leading_out(None, {"XDG_RUNTIME_DIR": str(bus.parent), "SSH_AUTH_SOCK": str(agent)}),
-            *cage.leading_out(None, {"SSH_AUTH_SOCK": str(among_others)}),
+            *sandbox.leading_out(None, {"XDG_RUNTIME_DIR": str(bus.parent), "SSH_AUTH_SOCK": str(agent)}),
+            *sandbox.leading_out(None, {"SSH_AUTH_SOCK": str(among_others)}),
         )
     )
     for path in (bus, agent, among_others):
@@ -70,21 +70,21 @@ def test_sockets_that_lead_out_are_not_reached(folder: Path, listen: Listen) -> 
 
 def test_the_brokers_socket_is_hidden_where_the_homes_path_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     path = broker.socket_path(Path("/home") / ("long" * 30))
-    assert str(path.parent) in cage.leading_out(None, {})
+    assert str(path.parent) in sandbox.leading_out(None, {})
 
 
 def test_folders_that_hold_what_engines_need_are_not_hidden(folder: Path, listen: Listen) -> None:
     bus = listen(folder / "bus")
     (folder / "home").mkdir()
-    found = cage.leading_out(folder / "home", {"XDG_RUNTIME_DIR": str(folder)})
+    found = sandbox.leading_out(folder / "home", {"XDG_RUNTIME_DIR": str(folder)})
     assert str(bus) in found
     assert str(folder) not in found
-    assert tempfile.gettempdir() not in cage.leading_out(None, {"SSH_AUTH_SOCK": "/tmp/agent"})  # noqa: S108
+    assert tempfile.gettempdir() not in sandbox.leading_out(None, {"SSH_AUTH_SOCK": "/tmp/agent"})  # noqa: S108
 
 
 def test_what_is_not_there_or_unclear_is_left_out(folder: Path) -> None:
     outer = {"XDG_RUNTIME_DIR": "relative", "SSH_AUTH_SOCK": str(folder / "gone" / "agent")}
-    assert not [path for path in cage.leading_out(None, outer) if path in outer.values() or "relative" in path]
+    assert not [path for path in sandbox.leading_out(None, outer) if path in outer.values() or "relative" in path]
 
 
 def test_an_engine_does_not_reach_the_users_agents(

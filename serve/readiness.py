@@ -69,7 +69,7 @@ class Readiness:
             with contextlib.closing(self._database):
                 self._failure = self._failed()
         except Exception as error:
-            self._failure = errors.ConfigurationError(f"whether the service is ready cannot be found out: {error}")
+            self._failure = errors.ConfigurationError(f"cannot determine whether the service is ready: {error}")
             raise
         finally:
             self._over.set()
@@ -79,12 +79,12 @@ class Readiness:
         if not self._wait(self._answers, for_api):
             return errors.ConfigurationError(
                 f"the service did not become ready within {for_api:g} s",
-                hint=f"The logs under {self._logs} say why.",
+                hint=f"See the logs under {self._logs}.",
             )
         if not self._wait(self._has_workers, for_workers):
             return errors.ConfigurationError(
-                f"the service did not become ready: no sign of life of its worker within {for_workers:g} s",
-                hint=f"The worker's log under {self._logs} says why.",
+                f"the service did not become ready: no heartbeat from its worker within {for_workers:g} s",
+                hint=f"See the worker's log under {self._logs}.",
             )
         return None
 

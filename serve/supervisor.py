@@ -126,23 +126,23 @@ class Child:
                 if code == errors.DatabaseDamaged.code:
                     return errors.DatabaseDamaged(message)
                 return errors.ConfigurationError(
-                    f"the {self.name} cannot start: {message}", hint=f"Its log: {self.log}"
+                    f"the {self.name} failed to start: {message}", hint=f"See its log: {self.log}"
                 )
-        return errors.ConfigurationError(f"the {self.name} cannot start", hint=f"Its log says why: {self.log}")
+        return errors.ConfigurationError(f"the {self.name} failed to start", hint=f"See its log: {self.log}")
 
     def _start_again(self) -> str | None:
         try:
             self.start()
         except OSError as error:
             # The host has no process, memory, descriptor or room to spare now: no reason to end the others as well.
-            return f"the {self.name} cannot be started ({error}); {self._put_off()}"
+            return f"cannot start the {self.name} ({error}); {self._put_off()}"
         return None
 
     def _put_off(self) -> str:
         pause = self._pause
         self._next_start = time.monotonic() + pause
         self._pause = min(2 * pause, _LONGEST_PAUSE)
-        return f"starting it again in {pause:.1f} s"
+        return f"restarting it in {pause:.1f} s"
 
     def ask_to_end(self) -> None:
         if self.process is not None:
@@ -281,8 +281,8 @@ class _Service:
             child.start()
         except OSError as error:
             raise errors.ConfigurationError(
-                f"the {child.name} cannot be started: {error}",
-                hint="The machine has no memory, process, descriptor or disk to spare, or the log cannot be written.",
+                f"cannot start the {child.name}: {error}",
+                hint="The host lacks memory, processes, file descriptors or disk space, or the log is not writable.",
             ) from error
 
     def _await_readiness(self, database: Database) -> None:
@@ -308,9 +308,7 @@ class _Service:
                 raise _Interrupted
             ended = child.process is None or child.process.poll() is not None
             if ended or time.monotonic() > deadline:
-                raise errors.ConfigurationError(
-                    "the message broker did not start", hint=f"Its log says why: {child.log}"
-                )
+                raise errors.ConfigurationError("the message broker did not start", hint=f"See its log: {child.log}")
 
     def _watch_until(self, done: Callable[[], bool]) -> None:
         children = [*([self._broker] if self._broker else []), *self._children]
@@ -349,8 +347,8 @@ def _only_one(home: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise errors.ConfigurationError(
-                f"a service already runs for {home}{_known(home)}",
-                hint="Use it, stop it first, or name another folder in TUNESMITH_HOME.",
+                f"a service already runs in {home}{_known(home)}",
+                hint="Use it, stop it, or set TUNESMITH_HOME to another folder.",
             ) from None
         yield
 
@@ -445,7 +443,7 @@ def lines(url: str, token: str) -> list[str]:
     if link:
         told.append(f"Dashboard: {link}  (works once, for ten minutes)")
     if _asked(f"{url}/v1/tokens/self", None):
-        told.append(f"TUNESMITH_OPEN is set: whoever reaches {url} may do everything, without a token.")
+        told.append(f"TUNESMITH_OPEN is set: {url} accepts every request without a token.")
     return told
 
 

@@ -36,7 +36,7 @@ _READ_BYTES = 1024**2
 _NAMED = ("models", "artifacts")
 _BESIDE = ("-wal", "-shm", "-journal")
 """What SQLite adds to a database's name for files that it reads along with it."""
-_OLDER = "Restore another backup, such as an older one."
+_OLDER = "Restore an older backup."
 _CLOCKS_DIFFER = timedelta(days=1)
 
 
@@ -57,9 +57,11 @@ def create(settings: StorageSettings, blobs: BlobStore, target: Path) -> Backup:
     """
     source, target = _database(settings), target.absolute()
     if target.exists():
-        raise errors.ConfigurationError(f"{target} is there already", hint="Name a file or folder that is not.")
+        raise errors.ConfigurationError(f"{target} already exists", hint="Choose a path that does not exist.")
     if not source.is_file():
-        raise errors.ConfigurationError(f"there is no database {source}", hint="Set TUNESMITH_HOME to the service's.")
+        raise errors.ConfigurationError(
+            f"the database {source} does not exist", hint="Set TUNESMITH_HOME to the service's home folder."
+        )
     with _writing(target), tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as name:
         folder = Path(name) / target.name
         folder.mkdir(mode=0o700)
@@ -94,20 +96,20 @@ def restore(settings: StorageSettings, blobs: BlobStore, source: Path) -> Backup
     target, source = _database(settings), source.absolute()
     if target.exists():
         raise errors.ConfigurationError(
-            f"there is a database already: {target}", hint="Restore into a home folder that is empty."
+            f"the database {target} already exists", hint="Restore into an empty home folder."
         )
     for ending in _BESIDE:
         left = target.with_name(target.name + ending)
         if left.exists():
             raise errors.ConfigurationError(
-                f"a database was here before, and {left} is left of it",
-                hint="Move it away: SQLite would take what it holds for part of the restored database.",
+                f"{left} is left over from an earlier database",
+                hint="Move it away: SQLite would apply its contents to the restored database.",
             )
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _writing(target), _unpacked(source, target.parent) as folder:
         about = _about(folder, source)
         if found := _wrong_with(folder / DATABASE):
-            raise errors.InvalidRequest(f"the backup's database is damaged: {found}", hint=_OLDER)
+            raise errors.InvalidRequest(f"the backup's database is corrupt: {found}", hint=_OLDER)
         count = size = 0
         for digest, facts in blob_files.blobs_in(folder / BLOBS):
             with blob_files.place(folder / BLOBS, digest).open("rb") as file:
@@ -115,7 +117,7 @@ def restore(settings: StorageSettings, blobs: BlobStore, source: Path) -> Backup
             count, size = count + 1, size + facts.st_size
         if count != about["blobs"]:
             raise errors.InvalidRequest(
-                f"the backup says that it has {about['blobs']} blobs, and has {count}", hint=_OLDER
+                f"the backup should contain {about['blobs']} blobs, but contains {count}", hint=_OLDER
             )
         _place_database(folder / DATABASE, target)
     return Backup(path=source, blobs=count, size_bytes=size, missing=list(about["missing"]))
@@ -187,7 +189,7 @@ def _checked(file: BinaryIO, digest: BlobDigest) -> Iterator[bytes]:
         found.update(chunk)
         yield chunk
     if found.hexdigest() != digest:
-        raise errors.BlobDamaged(f"the bytes kept under digest {digest} are others")
+        raise errors.BlobDamaged(f"the file stored as {digest} has different content")
 
 
 def copy_database(source: Path, target: Path) -> None:
@@ -203,15 +205,15 @@ def copy_database(source: Path, target: Path) -> None:
         reading.backup(writing)
         writing.execute("PRAGMA journal_mode=DELETE")
     if found := _wrong_with(target):
-        raise errors.DatabaseDamaged(f"the database is damaged: {found}")
+        raise errors.DatabaseDamaged(f"the database is corrupt: {found}")
 
 
 def _database(settings: StorageSettings) -> Path:
     url = make_url(settings.database_url)
     if url.get_backend_name() != "sqlite":
         raise errors.ConfigurationError(
-            f"the database is {url.get_backend_name()}, whose own tools make backups",
-            hint="Use pg_dump, and your store's versioning or sync for the blobs: see docs/how-to/operations.md.",
+            f"tunesmith backup does not support {url.get_backend_name()}",
+            hint="Use pg_dump, and the blob store's own versioning or sync; see docs/how-to/operations.md.",
         )
     return Path(str(url.database)).absolute()
 
@@ -273,12 +275,12 @@ def _about(folder: Path, source: Path) -> dict[str, Any]:
         about: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
         if about["format"] != _FORMAT:
             raise errors.InvalidRequest(
-                f"{source} is a backup of format {about['format']}, which is not known here",
-                hint="Use the release that made it, or a newer one.",
+                f"{source} is a backup in the unknown format {about['format']}",
+                hint="Use the release that made it, or a newer release.",
             )
         return {"blobs": int(about["blobs"]), "missing": list(about["missing"])}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise errors.InvalidRequest(f"{source} is no backup", hint="tunesmith backup makes one.") from error
+        raise errors.InvalidRequest(f"{source} is not a backup", hint="Create one with tunesmith backup.") from error
 
 
 @contextlib.contextmanager
@@ -291,7 +293,9 @@ def _unpacked(source: Path, near: Path) -> Iterator[Path]:
             with tarfile.open(source, "r:") as archive:
                 archive.extractall(name, filter="data")
         except (tarfile.TarError, FileNotFoundError) as error:
-            raise errors.InvalidRequest(f"{source} is no backup", hint="tunesmith backup makes one.") from error
+            raise errors.InvalidRequest(
+                f"{source} is not a backup", hint="Create one with tunesmith backup."
+            ) from error
         yield Path(name)
 
 
@@ -302,7 +306,7 @@ def _writing(target: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise errors.ConfigurationError(
-            f"{error.filename or target}: {reason}", hint="Name a place that this user may write to."
+            f"{error.filename or target}: {reason}", hint="Choose a path that this user can write to."
         ) from error
 
 

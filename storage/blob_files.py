@@ -32,7 +32,7 @@ def place(root: Path, digest: BlobDigest) -> Path:
 
 
 def not_found(digest: BlobDigest) -> errors.BlobNotFound:
-    return errors.BlobNotFound(f"there are no stored bytes with digest {digest[:80]!r}")
+    return errors.BlobNotFound(f"no file is stored with digest {digest[:80]!r}")
 
 
 def blobs_in(root: Path) -> Iterator[tuple[BlobDigest, os.stat_result]]:
@@ -65,7 +65,7 @@ def receive(file: BinaryIO, chunks: Iterable[bytes], limit: int | None) -> Blob:
     for chunk in chunks:
         size += len(chunk)
         if limit is not None and size > limit:
-            raise errors.BlobTooLarge(f"more than the {limit} bytes that are accepted", details={"limit_bytes": limit})
+            raise errors.BlobTooLarge(f"the file exceeds the limit of {limit} bytes", details={"limit_bytes": limit})
         digest.update(chunk)
         with writing():
             file.write(chunk)
@@ -82,9 +82,9 @@ def writing() -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            raise errors.BlobStoreFull("no space is left where models and artifacts are kept") from error
+            raise errors.BlobStoreFull("no space left in the blob store") from error
         reason = error.strerror or type(error).__name__
-        raise errors.BlobStoreUnavailable(f"models and artifacts cannot be written: {reason}") from error
+        raise errors.BlobStoreUnavailable(f"cannot write to the blob store: {reason}") from error
 
 
 def move(temporary: Path, target: Path, *, mode: int = 0o400) -> None:

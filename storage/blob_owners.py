@@ -33,8 +33,7 @@ def check(database: Database, blobs: BlobStore) -> None:
         own = identity(session)
     if owner != own:
         raise errors.ForeignBlobStore(
-            f"the store of models and artifacts is the one of database {owner}, and this is {own or 'a new one'}: "
-            "nothing is removed"
+            f"the blob store belongs to database {owner}, not to {own or 'this new one'}: nothing was removed"
         )
 
 
@@ -66,8 +65,8 @@ def _check_known(database: Database, blobs: BlobStore) -> None:
         }
     if 2 * len(known) < len(some):
         raise errors.ForeignBlobStore(
-            f"the store belongs to no database yet, and of {len(some)} blobs there this one knows {len(known)}: "
-            "nothing is removed"
+            f"the blob store has no owner, and this database knows only {len(known)} of {len(some)} blobs in it: "
+            "nothing was removed"
         )
 
 

@@ -29,8 +29,8 @@ def open_store(settings: StorageSettings) -> BlobStore:
     key, secret = settings.blob_access_key, settings.blob_secret_key
     if (key is None) != (secret is None):
         raise errors.ConfigurationError(
-            "one of TUNESMITH_BLOB_ACCESS_KEY and TUNESMITH_BLOB_SECRET_KEY is set, the other is not",
-            hint="Set both, or neither: credentials are then looked for as boto3 does, in AWS_* variables and files.",
+            "only one of TUNESMITH_BLOB_ACCESS_KEY and TUNESMITH_BLOB_SECRET_KEY is set",
+            hint="Set both, or neither to use boto3's own credentials (AWS_* variables and files).",
         )
     credentials = (key.get_secret_value(), secret.get_secret_value()) if key and secret else None
     with making(settings.blob_cache) as cache_folder:
@@ -44,9 +44,7 @@ def folder(settings: StorageSettings) -> Path:
     return location if isinstance(location, Path) else settings.blob_cache
 
 
-_HINT = (
-    "TUNESMITH_BLOB_URL looks like s3://bucket/prefix?endpoint=https://s3.example.com&region=eu-west-1&path_style=1."
-)
+_HINT = "Write TUNESMITH_BLOB_URL as s3://bucket/prefix?endpoint=https://s3.example.com&region=eu-west-1&path_style=1."
 _OPTIONS = ("endpoint", "region", "path_style")
 _YES_OR_NO = {"1": True, "true": True, "0": False, "false": False}
 
@@ -74,32 +72,32 @@ def parse_url(url: str, *, home: Path) -> Path | S3Location:
     try:
         parts = urlsplit(url)
     except ValueError:
-        _refuse("it cannot be parsed")
+        _refuse("invalid URL")
     if parts.scheme not in _KINDS:
-        _refuse(f"blobs cannot be kept in {parts.scheme!r}" if parts.scheme else "it names no s3:// or file:// place")
+        _refuse(f"unsupported scheme {parts.scheme!r}" if parts.scheme else "it must start with s3:// or file://")
     return _KINDS[parts.scheme](parts)
 
 
 def _folder(parts: SplitResult) -> Path:
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/") or parts.query or parts.fragment:
-        _refuse("a folder is named as file:///absolute/path")
+        _refuse("a folder must be written file:///absolute/path")
     return Path(unquote(parts.path))
 
 
 def _s3(parts: SplitResult) -> S3Location:
     if not parts.netloc or "@" in parts.netloc:
         # Whatever stands before an @ may be a secret: it is not repeated.
-        _refuse("it names no bucket, or more than that: credentials have settings of their own")
+        _refuse("the bucket is missing or has credentials, which belong in their own settings")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(set(options) - set(_OPTIONS))
     if unknown or parts.fragment:
-        _refuse(f"it may have {', '.join(_OPTIONS)}, and not {', '.join(unknown) or 'a fragment'}")
+        _refuse(f"it does not support {', '.join(unknown) or 'a fragment'}, only {', '.join(_OPTIONS)}")
     endpoint = options.get("endpoint") or None
     if endpoint and (urlsplit(endpoint).scheme not in ("http", "https") or not urlsplit(endpoint).hostname):
-        _refuse("its endpoint is no http:// or https:// address")
+        _refuse("its endpoint is not an http:// or https:// URL")
     path_style = options.get("path_style", "0").lower()
     if path_style not in _YES_OR_NO:
-        _refuse("its path_style is neither 1 nor 0")
+        _refuse("its path_style must be 1 or 0")
     prefix = unquote(parts.path).strip("/")
     return S3Location(
         bucket=parts.netloc,

@@ -81,7 +81,7 @@ class LocalBlobStore:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise errors.BlobStoreUnavailable(f"whose the blob store is cannot be read: {error.strerror}") from error
+            raise errors.BlobStoreUnavailable(f"cannot read the owner of the blob store: {error.strerror}") from error
 
     def claim(self, identity: str) -> None:
         blob_files.write_new(self._root / _OWNER, identity, incoming=self._incoming)

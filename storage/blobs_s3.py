@@ -156,7 +156,7 @@ class S3BlobStore:
                 elif not is_taken(error):
                     raise
         if self.owner() is None:
-            raise errors.BlobStoreUnavailable("somebody else claims the blob store right now")
+            raise errors.BlobStoreUnavailable("another service is claiming the blob store")
 
     def hand_over(self, identity: str) -> None:
         with explained():
@@ -236,7 +236,7 @@ class S3BlobStore:
                 self._upload_parts(file, blob)
         stored = self.size(blob.digest)
         if stored != blob.size_bytes:
-            raise errors.BlobStoreUnavailable(f"the blob store kept {stored} of {blob.size_bytes} bytes")
+            raise errors.BlobStoreUnavailable(f"the blob store stored {stored} of {blob.size_bytes} bytes")
 
     def _upload_parts(self, file: BinaryIO, blob: Blob) -> None:
         key = self._key(blob.digest)
@@ -314,7 +314,7 @@ class S3Reader(io.RawIOBase):
             self._hashed += len(chunk)
             if self._hashed == self._size and self._hash.hexdigest() != self._digest:
                 self._on_damage()
-                raise errors.BlobDamaged(f"the blob store has other bytes than those of digest {self._digest}")
+                raise errors.BlobDamaged(f"the content in the blob store does not match digest {self._digest}")
         view[: len(chunk)] = chunk
         self._position += len(chunk)
         return len(chunk)
@@ -333,7 +333,7 @@ class S3Reader(io.RawIOBase):
                     return chunk
             self._drop()
             time.sleep(_PAUSE_SECONDS * number)
-        raise errors.BlobStoreUnavailable("the blob store breaks off again and again")
+        raise errors.BlobStoreUnavailable("the blob store keeps breaking the connection")
 
     def _drop(self) -> None:
         if self._body is not None:
@@ -378,7 +378,7 @@ def make_client(location: S3Location, credentials: tuple[str, str] | None) -> S3
             config=config,
         )
     except (BotoCoreError, ValueError) as error:
-        raise errors.ConfigurationError(f"the S3 client cannot be made: {error}") from error
+        raise errors.ConfigurationError(f"cannot create the S3 client: {error}") from error
 
 
 def is_missing(error: ClientError) -> bool:
@@ -404,9 +404,9 @@ def explained() -> Iterator[None]:
     except ClientError as error:
         raise _of_answer(error) from error
     except (NoCredentialsError, PartialCredentialsError, NoAuthTokenError) as error:
-        raise errors.BlobStoreRefused("there are no credentials for the blob store") from error
+        raise errors.BlobStoreRefused("no credentials for the blob store") from error
     except BotoCoreError as error:
-        raise errors.BlobStoreUnavailable(f"the blob store does not answer ({type(error).__name__})") from error
+        raise errors.BlobStoreUnavailable(f"the blob store does not respond ({type(error).__name__})") from error
 
 
 def _of_answer(error: ClientError) -> errors.BlobStoreUnavailable:
@@ -416,8 +416,8 @@ def _of_answer(error: ClientError) -> errors.BlobStoreUnavailable:
     if code in _FULL_CODES or status == 507:
         return errors.BlobStoreFull(f"the blob store has no space left ({code})", details=details)
     if code == "NoSuchBucket":
-        return errors.BlobStoreRefused("the blob store has no such bucket", details=details)
+        return errors.BlobStoreRefused("the bucket does not exist", details=details)
     # Asked for less, and checksums that differ, are worth another try; so is a server that fails.
     if status in _REFUSED_STATUSES and code not in ("RequestTimeout", "BadDigest", "XAmzContentSHA256Mismatch"):
-        return errors.BlobStoreRefused(f"the blob store refuses ({status} {code})", details=details)
-    return errors.BlobStoreUnavailable(f"the blob store fails ({status} {code})", details=details)
+        return errors.BlobStoreRefused(f"the blob store rejected the request ({status} {code})", details=details)
+    return errors.BlobStoreUnavailable(f"the blob store failed ({status} {code})", details=details)

@@ -133,15 +133,17 @@ def _parse(url: str) -> URL:
         parsed = make_url(url)
     except ArgumentError:
         raise errors.ConfigurationError(
-            "the database URL cannot be parsed", hint="TUNESMITH_DATABASE_URL looks like sqlite:////folder/db.sqlite3."
+            "invalid database URL", hint="Write TUNESMITH_DATABASE_URL as sqlite:////folder/db.sqlite3."
         ) from None
     if parsed.get_backend_name() not in ("sqlite", "postgresql"):
         raise errors.ConfigurationError(
-            f"databases of kind {parsed.get_backend_name()!r} are not supported", hint="Use sqlite or postgresql."
+            f"{parsed.get_backend_name()!r} databases are not supported", hint="Use sqlite or postgresql."
         )
     if parsed.get_backend_name() == "sqlite":
         if parsed.database in (None, "", ":memory:"):
-            raise errors.ConfigurationError("an in-memory database cannot be shared", hint="Name a file in the URL.")
+            raise errors.ConfigurationError(
+                "an in-memory database cannot be shared", hint="Put a file name in the URL."
+            )
         with making(Path(str(parsed.database)).parent) as folder:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return parsed
@@ -152,8 +154,8 @@ def _postgresql(url: URL, timeout: float) -> Engine:
         engine = create_engine(url, pool_pre_ping=True, pool_timeout=timeout, **_OPTIONS)
     except (NoSuchModuleError, ModuleNotFoundError) as error:
         raise errors.ConfigurationError(
-            f"there is no driver for databases of kind {url.drivername!r}",
-            hint="Install psycopg beside the service and use postgresql+psycopg://…",
+            f"the driver for {url.drivername!r} is not installed",
+            hint="Install psycopg in the service's environment, and use postgresql+psycopg://…",
         ) from error
 
     @event.listens_for(engine, "connect")

@@ -57,7 +57,7 @@ def delete_model(session: Session, model: Model, *, owner: str | None, now: date
     session.execute(select(ModelRow.digest).where(ModelRow.digest == model.digest).with_for_update())
     is_last = _is_last(session, model.digest, owner)
     if found := _unfinished(session, model.digest, None if is_last else owner):
-        raise errors.ModelInUse(f"jobs of model {model.id} have not ended", details={"jobs": found})
+        raise errors.ModelInUse(f"model {model.id} has unfinished jobs", details={"jobs": found})
     owned = delete(ModelOwnerRow).where(ModelOwnerRow.model_digest == model.digest)
     statements.changed(session, owned if is_last else owned.where(ModelOwnerRow.owner == owner))
     if is_last:

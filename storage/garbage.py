@@ -88,8 +88,8 @@ def _check_database(database: Database) -> None:
             if session.scalar(select(row.digest).limit(1)) is not None:
                 return
     raise errors.ConfigurationError(
-        "the store has bytes, and the database never knew a model or an artifact: nothing is removed",
-        hint="TUNESMITH_DATABASE_URL and TUNESMITH_BLOB_URL, or TUNESMITH_HOME, must be those of one service.",
+        "the blob store has files, but the database never had a model or artifact: nothing was removed",
+        hint="TUNESMITH_DATABASE_URL and TUNESMITH_BLOB_URL, or TUNESMITH_HOME, must belong to the same service.",
     )
 
 

@@ -66,7 +66,10 @@ class IdempotentRequest:
             "created_at": now,
         }
         if not statements.add_missing(session, IdempotencyKeyRow, [row], key=["key_digest"]):
-            raise errors.Conflict("this Idempotency-Key is in use", hint="Send the same request again for its answer.")
+            raise errors.Conflict(
+                "a request with this Idempotency-Key is in progress",
+                hint="Send the same request again to get its response.",
+            )
 
 
 def once(

@@ -76,4 +76,4 @@ def look_through(url: URL, *, seconds: float) -> None:
             raise errors.DatabaseDamaged(f"the database cannot be used: {error}") from error
         raise errors.DatabaseUnavailable(f"the database cannot be used: {error}") from error
     if found != "ok" and not over.is_set():
-        raise errors.DatabaseDamaged(f"the database is damaged: {' '.join(str(found).split())}")
+        raise errors.DatabaseDamaged(f"the database is corrupt: {' '.join(str(found).split())}")

@@ -246,7 +246,7 @@ def _rest(attempts: int, pause: float) -> float:
 
 def _give_up(session: Session, row: JobRow, *, now: datetime) -> None:
     canceled = row.state == JobState.CANCELING
-    error = errors.AttemptsExhausted(f"the job was started {row.attempts} times and never came to an end")
+    error = errors.AttemptsExhausted(f"the job was started {row.attempts} times and never ended")
     _end(
         session,
         and_(JobRow.id == row.id, JobRow.state == row.state, JobRow.claims == row.claims),

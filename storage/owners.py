@@ -30,7 +30,7 @@ def whose(principal: Principal, owner: str | None) -> str | None:
     """Whose things to list where ``owner`` was asked for; None for everyone's. Raises MissingScope."""
     if owner is not None and owner != principal.owner and not principal.sees_all:
         raise errors.MissingScope(
-            f"what belongs to {owner!r} is for that owner and admins", details={"needed": Scope.ADMIN.value}
+            f"only {owner!r} and admins can see these objects", details={"needed": Scope.ADMIN.value}
         )
     return owner or visible(principal)
 

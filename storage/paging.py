@@ -52,4 +52,4 @@ def parse(token: str) -> tuple[datetime, str]:
             raise ValueError("no time zone, or no id")
         return parsed.astimezone(UTC), identifier
     except (ValueError, OverflowError, binascii.Error) as error:
-        raise errors.InvalidPageToken("the page token is not one of ours") from error
+        raise errors.InvalidPageToken("invalid page token") from error

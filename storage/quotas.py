@@ -30,7 +30,7 @@ def check_queued(session: Session, token_id: str) -> None:
     most = _locked(session, token_id).queued_jobs
     if most is not None and jobs_of(session, token_id, JobState.QUEUED) >= most:
         raise errors.QuotaExceeded(
-            f"the token may have {most} job{'' if most == 1 else 's'} in the queue, and has",
+            f"the token has reached its limit of {most} queued job{'' if most == 1 else 's'}",
             details={"quota": "queued_jobs", "limit": most},
         )
 
@@ -55,8 +55,8 @@ def check_stored(session: Session, principal: Principal, more_bytes: int) -> Non
 
 def exceeded_bytes(most: int, stored: int) -> errors.QuotaExceeded:
     return errors.QuotaExceeded(
-        f"the token's owner may store {most} bytes and stores {stored} already: this does not fit",
-        hint="An admin can make a token with a larger quota.",
+        f"the owner's storage limit is {most} bytes, and {stored} are used: the upload does not fit",
+        hint="An admin can create a token with a larger quota.",
         details={"quota": "stored_bytes", "limit": most, "stored": stored},
     )
 

@@ -107,7 +107,7 @@ def _parse(token: str | None) -> int:
     if token is None:
         return 0
     if not _TOKEN.fullmatch(token):
-        raise errors.InvalidPageToken("the page token is not one of ours")
+        raise errors.InvalidPageToken("invalid page token")
     return int(token[1:])
 
 

@@ -21,29 +21,29 @@ def _embedded_database(values: dict[str, Any]) -> str:
 
 class StorageSettings(Settings):
     home: Annotated[Path, AfterValidator(_absolute)] = Field(
-        default=Path("~/.local/share/tunesmith"), description="Folder that holds all state and every environment."
+        default=Path("~/.local/share/tunesmith"), description="Folder for all state and all engine environments."
     )
     database_url: str = Field(
         default_factory=_embedded_database,
         description="SQLAlchemy URL of the database; by default SQLite, in db.sqlite3 under the home folder.",
     )
     database_timeout: float = Field(
-        default=30.0, gt=0, description="Seconds that a transaction waits for its turn before it fails."
+        default=30.0, gt=0, description="Seconds that a transaction waits for a lock before it fails."
     )
 
     blob_url: str = Field(
         default="",
-        description="Where models and artifacts are kept: file:///folder, or "
+        description="Store of models and artifacts: file:///folder, or "
         "s3://bucket/prefix?endpoint=https://host&region=name&path_style=1; by default blobs under the home folder.",
     )
     blob_access_key: SecretStr | None = Field(
-        default=None, description="Access key of an S3 store; without one, boto3's own variables and files are read."
+        default=None, description="Access key of an S3 store; without one, boto3's own variables and files are used."
     )
-    blob_secret_key: SecretStr | None = Field(default=None, description="The secret that belongs to that access key.")
+    blob_secret_key: SecretStr | None = Field(default=None, description="Secret key of an S3 store.")
     blob_cache_mb: int = Field(
         default=20480,
         ge=0,
-        description="MiB of an S3 store's models and artifacts that are kept under the home folder as well.",
+        description="Size, in MiB, of the local cache of an S3 store, under the home folder.",
     )
 
     @property

@@ -92,11 +92,11 @@ def resend(session: Session, job_id: str, *, now: datetime) -> list[Delivery]:
     """Make the job's messages due at once, whatever became of them. Raises Conflict and JobNotFinished."""
     if session.get(WebhookRow, job_id) is None:
         raise errors.Conflict(
-            f"job {job_id[:80]} was created without a webhook", hint="Give the next one a webhook with a url."
+            f"job {job_id[:80]} was created without a webhook", hint="Set a webhook with a url when you create a job."
         )
     again = update(WebhookDeliveryRow).where(WebhookDeliveryRow.job_id == job_id)
     if not statements.changed(session, again.values(next_attempt_at=now, delivered_at=None)):
-        raise errors.JobNotFinished(f"job {job_id[:80]} has not ended: there is nothing to tell yet")
+        raise errors.JobNotFinished(f"job {job_id[:80]} has not ended, so no message exists yet")
     return deliveries(session, job_id)
 
 

@@ -108,6 +108,6 @@ class _Caller:
         try:
             dispatch.ring(self._app, times=times)
         except Exception:  # noqa: BLE001 - whatever the broker's client raises: the search goes on without help
-            _log.warning("job %s: could not call for help", job_id, exc_info=True)
+            _log.warning("job %s: could not ask other workers for help", job_id, exc_info=True)
         finally:
             self._calling.release()

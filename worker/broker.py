@@ -33,7 +33,7 @@ def socket_path(home: Path) -> Path:
         if len(os.fsencode(folder / name)) <= _SOCKET_BYTES and _is_ours(folder):
             return folder / name
     raise errors.ConfigurationError(
-        f"the home folder's path is too long for a socket: {home}", hint="Choose a shorter TUNESMITH_HOME."
+        f"the home folder's path is too long for a socket: {home}", hint="Choose a shorter path for TUNESMITH_HOME."
     )
 
 
@@ -51,8 +51,8 @@ def binary() -> Path:
         if found:
             return Path(found)
     raise errors.ConfigurationError(
-        "there is no message broker to start",
-        hint="Install valkey-server or redis-server, or name a running one in TUNESMITH_BROKER_URL.",
+        "no message broker is installed",
+        hint="Install valkey-server or redis-server, or set TUNESMITH_BROKER_URL to a running one.",
     )
 
 

@@ -64,7 +64,7 @@ class Clock:
         with self._lock:
             leap = told - self.now() if self._set else timedelta(0)
             if abs(leap.total_seconds()) > _JUMP_SECONDS:
-                _log.warning("the time of the database leapt by %.0f s", leap.total_seconds())
+                _log.warning("the database's clock jumped by %.0f s", leap.total_seconds())
             if leap.total_seconds() > _JUMP_SECONDS:
                 self._jump, self._doubtful_until = leap, ended + patience
             self._set = told, ended

@@ -76,7 +76,7 @@ def _collect(database: Database, blobs: BlobStore, settings: WorkerSettings, *, 
     except errors.ConfigurationError as error:
         _log.warning("%s. %s", error.message, error.hint)
     else:
-        _log.info("removed %d blobs that nothing names, %d bytes", collected.blobs, collected.size_bytes)
+        _log.info("removed %d unreferenced blobs (%d bytes)", collected.blobs, collected.size_bytes)
 
 
 def _takes(database: Database, chore: str, now: datetime, *, at_once: bool = True) -> bool:

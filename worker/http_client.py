@@ -71,13 +71,13 @@ class Poster:
             with contextlib.closing(self._connected(destination, addresses, deadline)) as connected:
                 return _ask(destination, _Wire(connected, deadline), body, headers)
         except TimeoutError:
-            raise Unreachable(f"no answer within {self.seconds:g} s") from None
+            raise Unreachable(f"no response within {self.seconds:g} s") from None
         except ssl.SSLCertVerificationError as error:
-            raise Unreachable(f"its certificate is not good: {error.verify_message}") from None
+            raise Unreachable(f"invalid certificate: {error.verify_message}") from None
         except ssl.SSLError as error:
             raise Unreachable(f"TLS failed: {error.reason}") from None
         except http.client.HTTPException as error:
-            raise Unreachable(f"it does not speak HTTP: {type(error).__name__}") from None
+            raise Unreachable(f"not an HTTP response: {type(error).__name__}") from None
         except OSError as error:
             raise Unreachable(f"the connection failed: {error.strerror or type(error).__name__}") from None
 
@@ -87,7 +87,7 @@ class Poster:
         try:
             return self.resolve(destination.host, destination.port)
         except OSError:
-            raise Unreachable("its name does not resolve") from None
+            raise Unreachable("the host name does not resolve") from None
 
     def _connected(self, destination: Destination, addresses: list[Address], deadline: float) -> socket.socket:
         plain = _first(addresses, destination.port, deadline)

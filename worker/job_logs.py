@@ -52,7 +52,7 @@ class LogKeeper:
                 self._keep()
             except (SQLAlchemyError, OSError) as error:
                 reason = type(error).__name__
-                _log.warning("job %s: the end of its engine log could not be stored: %s", self._job_id, reason)
+                _log.warning("job %s: cannot store the end of its engine log: %s", self._job_id, reason)
 
     def __enter__(self) -> Self:
         self._thread.start()

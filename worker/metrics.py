@@ -26,42 +26,40 @@ _STAGE_SECONDS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
 
 _attempts = prometheus.Counter(
     "tunesmith_worker_attempts",
-    "Attempts at jobs that ended here, by how.",
+    "Attempts at jobs that ended on this worker, by outcome.",
     ["outcome"],
     registry=REGISTRY,
 )
 _failures = prometheus.Counter(
-    "tunesmith_worker_job_failures", "Jobs that failed here, by the failure's code.", ["code"], registry=REGISTRY
+    "tunesmith_worker_job_failures", "Jobs that failed on this worker, by error code.", ["code"], registry=REGISTRY
 )
 _stages = prometheus.Histogram(
     "tunesmith_worker_stage_seconds",
-    "Seconds of stages that were done here.",
+    "Duration of completed stages, in seconds.",
     ["stage"],
     buckets=_STAGE_SECONDS,
     registry=REGISTRY,
 )
-_lost = prometheus.Counter(
-    "tunesmith_worker_lease_losses", "Leases of jobs that were lost while working on them.", registry=REGISTRY
-)
+_lost = prometheus.Counter("tunesmith_worker_lease_losses", "Leases lost during work on a job.", registry=REGISTRY)
 _starts = prometheus.Counter(
-    "tunesmith_worker_engine_starts", "Engines that were started for jobs.", ["engine"], registry=REGISTRY
+    "tunesmith_worker_engine_starts", "Engines started for jobs.", ["engine"], registry=REGISTRY
 )
 _restarts = prometheus.Counter(
     "tunesmith_worker_engine_restarts",
-    "Engines that were started in place of one that had ended by itself.",
+    "Engines restarted after a crash.",
     ["engine"],
     registry=REGISTRY,
 )
 _start_seconds = prometheus.Histogram(
     "tunesmith_worker_engine_start_seconds",
-    "Seconds until an engine said hello.",
+    "Seconds until an engine sent its hello.",
     ["engine"],
     buckets=_START_SECONDS,
     registry=REGISTRY,
 )
 _engine_failures = prometheus.Counter(
     "tunesmith_worker_engine_failures",
-    "Engines that did not start or did not survive a request, by what went wrong.",
+    "Engines that failed to start or died during a request, by error code.",
     ["engine", "code"],
     registry=REGISTRY,
 )
@@ -103,6 +101,6 @@ def serve(settings: WorkerSettings) -> None:
     try:
         prometheus.start_http_server(*place, registry=REGISTRY)
     except OSError as error:
-        _log.warning("no metrics: %s:%d cannot be had: %s", *reversed(place), error)
+        _log.warning("cannot serve metrics on %s:%d: %s", *reversed(place), error)
     else:
         _log.info("metrics at http://%s:%d/metrics", *reversed(place))

@@ -86,7 +86,7 @@ def _counted(engine: str) -> Iterator[None]:
     except errors.EngineError as error:
         metrics.engine_failed(engine, error.code)
         # Its message ends up with the job; the log tells where and when.
-        _log.warning("the %s engine was lost: %s", engine, error.message)
+        _log.warning("the %s engine failed: %s", engine, error.message)
         raise
 
 

@@ -59,7 +59,9 @@ def forget_gone(database: Database, settings: WorkerSettings) -> None:
 def leave(runtime: Runtime) -> None:
     """End this process softly, as the database is for another release: its job goes back, for a worker of that one."""
     if not runtime.shutdown.is_set():
-        _log.error("the database was migrated for another release: this worker, of %s, ends", release.VERSION)
+        _log.error(
+            "the database was migrated to another release; this worker of release %s is stopping", release.VERSION
+        )
         os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -83,7 +85,7 @@ def _every(seconds: float, runtime: Runtime, name: str, action: Callable[[], obj
             try:
                 action()
             except Exception:  # noqa: BLE001 - the thread must outlive a database or broker that is away
-                _log.warning("%s: could not do its round; will try again", name, exc_info=True)
+                _log.warning("%s: periodic task failed; retrying", name, exc_info=True)
             if runtime.shutdown.wait(seconds):
                 return
 

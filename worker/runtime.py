@@ -145,7 +145,7 @@ class Runtime:
 
     def _first_waiting(self, session: Session, rules: queue.Rules) -> str | None:
         if self.is_outdated(session):
-            _log.error("jobs are left to workers of the release that the database is for")
+            _log.error("no jobs claimed: the database was migrated to another release")
             return None
         return self.lookout.first_able(session, queue.in_order(session, rules), self.announced)
 
@@ -249,8 +249,8 @@ class Runtime:
         """What the fleet is told. Raises ConfigurationError when it is to take CUDA jobs and has no GPU."""
         if self.settings.takes == "cuda" and not self.accelerators:
             raise errors.ConfigurationError(
-                "this worker is to take CUDA jobs (TUNESMITH_TAKES=cuda), and its host shows no NVIDIA GPU",
-                hint="Check that nvidia-smi lists it, in the container too, or set TUNESMITH_TAKES=cpu.",
+                "TUNESMITH_TAKES=cuda is set, but this host has no visible NVIDIA GPU",
+                hint="Check that nvidia-smi lists the GPU, also inside the container, or set TUNESMITH_TAKES=cpu.",
             )
         if self.announced is None:
             self.announced = self.describe()
@@ -300,7 +300,7 @@ class Runtime:
             expired = jobs.expire_dead(session, worker_ids=dead, now=clock.now()) if dead else 0
             workers.forget(session, dead)
         if killed or expired:
-            _log.warning("ended %d stray engine processes and %d leases of dead workers", len(killed), expired)
+            _log.warning("ended %d orphan engine processes and %d leases of dead workers", len(killed), expired)
         self._remove_old_work()
 
     def _remove_old_work(self) -> None:

@@ -19,7 +19,7 @@ def _absolute(path: Path) -> Path:
 
 class WorkerSettings(Settings):
     home: Annotated[Path, AfterValidator(_absolute)] = Field(
-        default=Path("~/.local/share/tunesmith"), description="Folder that holds all state and every environment."
+        default=Path("~/.local/share/tunesmith"), description="Folder for all state and all engine environments."
     )
     broker_url: str | None = Field(
         default=None,
@@ -28,43 +28,45 @@ class WorkerSettings(Settings):
     broker_visibility_seconds: float = Field(
         default=dispatch.VISIBILITY_SECONDS,
         gt=0,
-        description="Seconds after which a message goes to another worker when whoever took it has not said so.",
+        description="Redelivery delay, in seconds, for unacknowledged messages.",
     )
     takes: Literal["auto", "cpu", "cuda"] = Field(
         default="auto",
-        description="Jobs that a worker takes: cuda, cpu (all others), or auto: cuda where the host has an NVIDIA GPU.",
+        description="Jobs that a worker accepts: cuda, cpu (all others), or auto (cuda if the host has an NVIDIA GPU).",
     )
     rpc_trackers: Annotated[str, AfterValidator(capabilities.checked_trackers)] = Field(
         default="",
-        description="RPC trackers that a worker may use, HOST:PORT with commas between; by default any.",
+        description="Comma-separated RPC trackers, HOST:PORT, that a worker may use; by default any.",
     )
     worker_alive_seconds: float = Field(
         default=60.0, gt=0, description="Seconds without a heartbeat after which a worker counts as dead."
     )
     lease_seconds: float = Field(
-        default=30.0, gt=0, description="Seconds after which a job whose worker fell silent goes to another worker."
+        default=30.0,
+        gt=0,
+        description="Lease of a job, in seconds; after a lease expires, another worker claims the job.",
     )
-    max_attempts: int = Field(
-        default=5, gt=0, description="How often a job may lose its worker before it counts as failed."
-    )
+    max_attempts: int = Field(default=5, gt=0, description="Attempts after which a job that lost its worker fails.")
     attempt_pause_seconds: float = Field(
         default=10.0,
         ge=0,
-        description="Seconds that a job rests which has lost its worker twice; twice as long each further time.",
+        description="Backoff, in seconds, of a job that has lost its worker twice; doubled after each further loss.",
     )
     cancel_poll_seconds: float = Field(
-        default=1.0, gt=0, description="How often a worker looks whether its job is to be canceled, in seconds."
+        default=1.0, gt=0, description="Interval, in seconds, at which a worker checks whether its job was canceled."
     )
     heartbeat_seconds: float = Field(
-        default=10.0, gt=0, description="Seconds between two signs of life of a worker in the list of workers."
+        default=10.0, gt=0, description="Interval, in seconds, between a worker's heartbeats."
     )
     forget_worker_seconds: float = Field(
-        default=3600.0, gt=0, description="Seconds after its last sign of life when a worker leaves the list."
+        default=3600.0,
+        gt=0,
+        description="Seconds without a heartbeat after which a worker is removed from the list of workers.",
     )
     look_seconds: float = Field(
         default=3.0,
         gt=0,
-        description="Seconds between two looks of an idle worker for jobs, and of every worker for webhooks to send.",
+        description="Interval, in seconds, at which idle workers poll for jobs, and all workers for webhooks to send.",
     )
     webhook_hosts: Annotated[str, AfterValidator(destinations.checked_hosts)] = Field(
         default="", description=destinations.ALLOWED_HOSTS
@@ -76,32 +78,30 @@ class WorkerSettings(Settings):
         default=0,
         ge=0,
         le=65535,
-        description="Port on which a worker tells its own metrics; 0 is none. See [metrics.md](metrics.md).",
+        description="Port on which a worker serves its own metrics; 0 disables them. See [metrics.md](metrics.md).",
     )
     worker_metrics_host: str = Field(
-        default="127.0.0.1", description="Address on which a worker tells its own metrics."
+        default="127.0.0.1", description="Address on which a worker serves its own metrics."
     )
-    engine_restarts: int = Field(
-        default=5, ge=0, description="How often a job's engines may crash before the job counts as failed."
-    )
+    engine_restarts: int = Field(default=5, ge=0, description="Engine crashes that a job survives; one more fails it.")
     blob_retry_seconds: float = Field(
         default=120.0,
         ge=0,
-        description="Seconds that a job waits for a blob store that fails before its worker gives it back for later.",
+        description="Seconds that a worker retries a failing blob store before it returns the job to the queue.",
     )
     blob_grace_hours: float = Field(
         default=24.0,
         ge=2,
-        description="Hours that bytes stay which nothing names, counted from their last put and from the deletion of "
-        "what did.",
+        description="Hours that unreferenced files are kept, counted from their last upload and from the deletion of "
+        "the object that referenced them.",
     )
     keep_logs_days: float | None = Field(
         default=None,
         gt=0,
-        description="Days after which logs and events of ended jobs are removed; without a number they stay.",
+        description="Days after which logs and events of ended jobs are removed; by default never.",
     )
     benchmark_seconds: float = Field(
-        default=60.0, gt=0, description="Seconds after which the final comparison of variants ends early."
+        default=60.0, gt=0, description="Time limit, in seconds, of the final benchmark of variants."
     )
 
     @property

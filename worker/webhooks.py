@@ -74,7 +74,7 @@ class Couriers:
                         self._busy.discard(_host(claimed))
                 claimed = self._take()
         except Exception:  # noqa: BLE001 - a database that is away; what was not noted is due again in a while
-            _log.warning("webhooks: a courier gave up; the next round goes on", exc_info=True)
+            _log.warning("webhooks: a dispatcher thread failed; the next round continues", exc_info=True)
 
     def _take(self) -> Delivery | None:
         """Claim a message to a host that none is under way to; None when there is nothing more to do now."""
@@ -110,8 +110,8 @@ class Couriers:
         except (Unreachable, errors.InvalidWebhook) as failure:
             error = str(failure)
         except Exception as failure:  # noqa: BLE001 - or it would be tried every two minutes for ever
-            _log.warning("webhooks: message %s could not be sent", claimed.id, exc_info=True)
-            error = f"it could not be sent: {type(failure).__name__}"
+            _log.warning("webhooks: cannot send message %s", claimed.id, exc_info=True)
+            error = f"cannot send it: {type(failure).__name__}"
         with self.database.transaction() as session:
             if error is None and answer is not None:
                 webhooks.note_delivered(session, claimed, status=answer.status, now=self.now())
@@ -124,7 +124,7 @@ class Couriers:
             webhook = webhooks.of_job(session, claimed.job_id)
             body = compose(session, claimed.job_id)
         if webhook is None:
-            raise LookupError(f"job {claimed.job_id} has no webhook any more")
+            raise LookupError(f"job {claimed.job_id} no longer has a webhook")
         seconds = int(self.now().timestamp())
         signed = signatures.headers(webhook.secret, message_id=claimed.id, seconds=seconds, body=body)
         return self.poster.post(webhook.url, body, {**_HEADERS, **signed})
@@ -167,7 +167,7 @@ def _refusal(status: int) -> str | None:
     if 200 <= status < 300:
         return None
     if 300 <= status < 400:
-        return f"answered {status}; redirects are not followed"
+        return f"responded {status}; redirects are not followed"
     return f"answered {status}"
 
 

@@ -27,16 +27,14 @@ def check(store: BlobStore, *, where: str) -> list[Finding]:
         with store.open(blob.digest) as stream:
             came_back = stream.read()
         if not store.delete(blob.digest) or came_back != data:
-            message = f"{where} does not give back what was put"
-            hint = "Is it written to by something else, or served by several stores that are not one?"
+            message = f"{where} does not return what was written"
+            hint = "Check that nothing else writes to it and that its address leads to one store."
             return [findings.fail(CHECK, "blobs_lost", message, hint)]
     except errors.TunesmithError as error:
         return [findings.failed(CHECK, error)]
     took = time.monotonic() - started
     return [
-        findings.ok(
-            CHECK, f"{where} keeps a probe of {_PROBE_BYTES // 1024} KiB and gives it back ({took * 1e3:.0f} ms)"
-        )
+        findings.ok(CHECK, f"{where} stores and returns a probe of {_PROBE_BYTES // 1024} KiB ({took * 1e3:.0f} ms)")
     ]
 
 
@@ -48,4 +46,4 @@ def ownership(database: Database, store: BlobStore, *, where: str) -> list[Findi
         return []
     except errors.TunesmithError as error:
         return [findings.failed(CHECK, error)]
-    return [findings.ok(CHECK, f"{where} belongs to this database, or to none yet")]
+    return [findings.ok(CHECK, f"{where} belongs to this database, or has no owner yet")]

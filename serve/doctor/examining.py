@@ -75,8 +75,8 @@ def _check(name: str, settings: AllSettings, api_fields: list[str]) -> list[Find
 def _broker(settings: AllSettings) -> list[Finding]:
     url = settings.worker.broker_url
     if url is None and not broker.socket_path(settings.storage.home).exists():
-        hint = "./run serve starts one; elsewhere name a Redis or Valkey server in TUNESMITH_BROKER_URL."
-        return [findings.warn(messages.CHECK, "broker_not_started", "the broker of `serve` does not run now", hint)]
+        hint = "Start it with ./run serve, or set TUNESMITH_BROKER_URL to a Redis or Valkey server."
+        return [findings.warn(messages.CHECK, "broker_not_started", "the broker of `serve` is not running", hint)]
     return messages.check(url or broker.url(settings.storage.home))
 
 

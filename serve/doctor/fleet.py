@@ -27,19 +27,19 @@ def check(database: Database, *, alive_seconds: float) -> list[Finding]:
     except SQLAlchemyError as error:
         return [findings.failed(CHECK, databases.unavailable(error))]
     if known is None:
-        hint = "tunesmith migrate brings it up to date."
-        return [findings.warn(CHECK, "not_checked", "the database's schema is not that of this release", hint)]
+        hint = "Update it with tunesmith migrate."
+        return [findings.warn(CHECK, "not_checked", "the database's schema does not match this release", hint)]
     return judged(known, now=now, alive_seconds=alive_seconds)
 
 
 def judged(known: Sequence[Worker], *, now: datetime, alive_seconds: float) -> list[Finding]:
     alive = _alive(known, now=now, alive_seconds=alive_seconds)
     if not alive:
-        hint = "Start one: tunesmith worker. Jobs wait until then."
-        return [findings.warn(CHECK, "no_worker", "no worker gave a sign of life of late", hint)]
+        hint = "Start one: tunesmith worker. Until then, jobs stay queued."
+        return [findings.warn(CHECK, "no_worker", "no worker has sent a heartbeat recently", hint)]
     busy = sum(worker.current_job is not None for worker in alive)
     names = ", ".join(sorted({worker.hostname for worker in alive})[:_SHOWN])
-    found = [findings.ok(CHECK, f"{len(alive)} alive, {busy} at work ({names})")]
+    found = [findings.ok(CHECK, f"{len(alive)} alive, {busy} busy ({names})")]
     told = doubts(alive, version=release.VERSION)
     return found + [findings.warn(CHECK, doubt.code, doubt.message, doubt.hint) for doubt in told]
 
@@ -54,11 +54,9 @@ def own(database: Database, *, alive_seconds: float) -> Finding:
     alive = _alive(ours, now=now, alive_seconds=alive_seconds)
     if alive:
         seconds = min((now - worker.last_seen_at).total_seconds() for worker in alive)
-        return findings.ok(CHECK, f"this host's worker gave a sign of life {max(0.0, seconds):.0f} s ago")
-    message = f"no worker of {identity.hostname()} gave a sign of life within {alive_seconds:g} s"
-    return findings.fail(
-        CHECK, "worker_silent", message, "Its log says what it does; a worker that starts takes a minute."
-    )
+        return findings.ok(CHECK, f"this host's worker sent a heartbeat {max(0.0, seconds):.0f} s ago")
+    message = f"no worker on {identity.hostname()} sent a heartbeat within {alive_seconds:g} s"
+    return findings.fail(CHECK, "worker_silent", message, "Check its log. A worker needs up to a minute to start.")
 
 
 def _known(database: Database) -> tuple[list[Worker] | None, datetime]:

@@ -23,7 +23,7 @@ _TIGHT_BYTES = 5 * _GIB
 """An engine environment takes about 600 MB, a large model and its builds as much again."""
 _FULL_BYTES = _GIB // 2
 _COMPILE_SECONDS = 60
-_SANDBOX_HINT = "docs/explanation/threat-model.md says what takes the place of each, and what a container must allow."
+_SANDBOX_HINT = "docs/explanation/threat-model.md describes the fallbacks, and what a container must allow."
 
 
 def home(folder: Path) -> list[Finding]:
@@ -35,7 +35,7 @@ def home(folder: Path) -> list[Finding]:
         free = shutil.disk_usage(folder).free
         open_to_others = homes.wrong_with(folder)
     except OSError as error:
-        reason = f"{folder} cannot be written: {error.strerror or error}"
+        reason = f"{folder} is not writable: {error.strerror or error}"
         return [findings.fail(HOME, "home_not_writable", reason, homes.NEEDED)]
     found = [space(folder, free)]
     if open_to_others:
@@ -46,8 +46,8 @@ def home(folder: Path) -> list[Finding]:
 def space(folder: Path, free: int) -> Finding:
     told = f"{folder}: {free / _GIB:.1f} GiB free"
     hint = (
-        "Remove old logs and environments (docs/how-to/operations.md), or name a folder on another disk in "
-        "TUNESMITH_HOME."
+        "Remove old logs and environments (docs/how-to/operations.md), or set TUNESMITH_HOME to a folder "
+        "on another disk."
     )
     if free < _FULL_BYTES:
         return findings.fail(HOME, "disk_full", told, hint)
@@ -58,10 +58,8 @@ def compiler() -> list[Finding]:
     """TVM links tuned modules with one; what is said to be one is made to do so."""
     name = next((name for name in (os.environ.get("CC"), "cc", "gcc") if name and shutil.which(name)), None)
     if name is None:
-        hint = "Install one (Debian: apt install gcc); an API without a worker needs none."
-        return [
-            findings.warn(COMPILER, "compiler_not_found", "there is no C compiler to link tuned modules with", hint)
-        ]
+        hint = "Install one (Debian: apt install gcc). An API without a worker needs none."
+        return [findings.warn(COMPILER, "compiler_not_found", "no C compiler found to link tuned modules", hint)]
     with tempfile.TemporaryDirectory(prefix="tunesmith-doctor-") as folder:
         source, library = Path(folder) / "probe.c", Path(folder) / "probe.so"
         source.write_text("#include <math.h>\ndouble probe(double x) { return sqrt(x); }\n")
@@ -76,8 +74,8 @@ def compiler() -> list[Finding]:
 
 
 def _broken(name: str, reason: str) -> Finding:
-    hint = "Install its headers and linker as well (Debian: apt install gcc libc6-dev)."
-    return findings.fail(COMPILER, "compiler_broken", f"{name} links nothing: {reason}", hint)
+    hint = "Install its headers and linker too (Debian: apt install gcc libc6-dev)."
+    return findings.fail(COMPILER, "compiler_broken", f"{name} cannot link: {reason}", hint)
 
 
 def sandbox() -> list[Finding]:
@@ -102,7 +100,7 @@ def _finding(health: EngineHealth, *, one_of_two: bool) -> Finding:
     if not health.problems:
         tools = " ".join(f"{name} {version}" for name, version in health.toolchain.items() if name != "engine")
         return findings.ok(ENGINES, f"{health.name}: {tools} (starts in {health.start_seconds or 0:.1f} s)")
-    hint = f"tunesmith engines install {health.name}; tunesmith engines doctor tells more."
+    hint = f"Run tunesmith engines install {health.name}; for details, tunesmith engines doctor."
     message = f"{health.name}: {health.problems[0]}"
     if not health.installed and health.name in COMPILERS and one_of_two:
         return findings.warn(ENGINES, "engine_not_installed", message, hint)

@@ -23,7 +23,7 @@ _WRONG_SECONDS = 240.0
 """Receivers of webhooks refuse signatures that are five minutes old, and S3 those of fifteen."""
 _LOOK_SECONDS = 10.0
 """For the pages of a SQLite database, of which a large one is looked at in part."""
-_WRITE_HINT = "Its user owns the tables, and the server is no standby that only reads."
+_WRITE_HINT = "Its user must own the tables, and the server must not be a read-only standby."
 
 
 def check(database: Database) -> list[Finding]:
@@ -43,12 +43,12 @@ def _checked(database: Database) -> Iterator[Finding]:
         version = ".".join(str(part) for part in dialect.server_version_info or ())
         took = time.monotonic() - started
         driver = "" if dialect.name == "sqlite" else f" with {dialect.driver} at {database.url.host}"
-        yield findings.ok(CHECK, f"{dialect.name} {version}{driver} answers after {took * 1e3:.0f} ms")
+        yield findings.ok(CHECK, f"{dialect.name} {version}{driver} responds in {took * 1e3:.0f} ms")
         found = running.current(connection)
         yield schema(found)
         if found == running.newest():
             integrity.read_each_table(connection)
-            yield findings.ok(CHECK, "each of its tables can be read")
+            yield findings.ok(CHECK, "all its tables are readable")
         if dialect.name == "postgresql":
             yield clock(_ahead(session))
     integrity.look_through(database.url, seconds=_LOOK_SECONDS)
@@ -60,23 +60,23 @@ def schema(found: str | None) -> Finding:
     """Raises ConfigurationError where this release cannot work with the revision."""
     newest = running.newest()
     if found == newest:
-        return findings.ok(CHECK, f"its schema is revision {found}, the newest")
-    hint = "tunesmith migrate brings it up to date; so does the start of an API or a worker."
+        return findings.ok(CHECK, f"its schema has the newest revision, {found}")
+    hint = "Run tunesmith migrate, or start the API or a worker, which migrate it too."
     if found is None:
         return findings.warn(CHECK, "database_empty", "it has no tables yet", hint)
     running.check(found)
-    return findings.warn(CHECK, "database_behind", f"its schema is revision {found}, the newest is {newest}", hint)
+    return findings.warn(CHECK, "database_behind", f"its schema has revision {found}; the newest is {newest}", hint)
 
 
 def clock(ahead: float) -> Finding:
     """``ahead``: by how many seconds this host's clock is before the server's."""
     told = f"this host's clock is {abs(ahead):.1f} s {'ahead of' if ahead > 0 else 'behind'} the database server's"
-    hint = "Let both follow a time server (NTP): signatures for S3 and webhooks are refused when their time is wrong."
+    hint = "Synchronize both with NTP: a wrong time makes signatures for S3 and webhooks invalid."
     if abs(ahead) > _WRONG_SECONDS:
         return findings.fail(CLOCK, "clock_wrong", told, hint)
     if abs(ahead) > _WORTH_TELLING_SECONDS:
         return findings.warn(CLOCK, "clock_differs", told, hint)
-    return findings.ok(CLOCK, f"this host and the database server agree to {abs(ahead):.1f} s")
+    return findings.ok(CLOCK, f"the clocks of this host and the database server differ by {abs(ahead):.1f} s")
 
 
 def _ahead(session: Session) -> float:
@@ -91,4 +91,4 @@ def _writable(database: Database) -> Finding:
         database.try_writing()
     except SQLAlchemyError as error:
         return findings.fail(CHECK, "database_read_only", databases.unavailable(error).message, _WRITE_HINT)
-    return findings.ok(CHECK, "it takes writes")
+    return findings.ok(CHECK, "it accepts writes")

@@ -48,13 +48,13 @@ def check(api_fields: list[str], environment: Mapping[str, str] = os.environ) ->
 
 def _all_known(count: int) -> str:
     if count < 2:
-        return "one variable is set, and it is known" if count else "no variables are set"
-    return f"{count} variables are set, each of them known"
+        return "one variable is set and known" if count else "no variables are set"
+    return f"{count} variables are set, all known"
 
 
 def _unknown(name: str, known: set[str]) -> Finding:
     near = difflib.get_close_matches(name, known, n=1)
-    hint = f"Is {near[0]} meant? " if near else ""
+    hint = f"Did you mean {near[0]}? " if near else ""
     return findings.warn(
-        CHECK, "setting_unknown", f"{name} is no setting", f"{hint}docs/reference/settings.md lists them all."
+        CHECK, "setting_unknown", f"{name} is not a setting", f"{hint}docs/reference/settings.md lists all settings."
     )

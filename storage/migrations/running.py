@@ -38,13 +38,13 @@ def check(revision: str | None) -> None:
         return
     if revision < known[0]:
         raise errors.ConfigurationError(
-            f"the database was made before the first release: it has revision {revision}, and {known[0]} is the first",
-            hint="Start with a new TUNESMITH_HOME or database. The version that made it can save its records first: "
-            "tunesmith records export.",
+            f"the database is older than the first release: its revision {revision} is below {known[0]}",
+            hint="Start with a new TUNESMITH_HOME or database. To keep the records, export them with the old release "
+            "first: tunesmith records export.",
         )
     raise errors.ConfigurationError(
-        f"the database is of a newer release: it has revision {revision}, and this release knows {known[-1]} at most",
-        hint="Start the release that migrated it, or restore the backup that was made before.",
+        f"the database is from a newer release: its revision is {revision}, the newest known is {known[-1]}",
+        hint="Start the release that migrated it, or restore a backup from before the migration.",
     )
 
 

@@ -297,7 +297,7 @@ def _check_schema(database: Database) -> None:
     url = database.url
     if url.get_backend_name() == "sqlite" and not Path(str(url.database)).is_file():
         raise errors.ConfigurationError(
-            f"there is no database {url.database}", hint="Set TUNESMITH_HOME to the service's."
+            f"there is no database {url.database}", hint="Set TUNESMITH_HOME to the service's home folder."
         )
     try:
         with database.reading() as session:
@@ -307,7 +307,7 @@ def _check_schema(database: Database) -> None:
     if found != running.newest():
         raise errors.ConfigurationError(
             f"the database has revision {found or 'none'}, and this release works with {running.newest()}",
-            hint="Is TUNESMITH_HOME or TUNESMITH_DATABASE_URL the service's? tunesmith migrate brings it up to date.",
+            hint="Is TUNESMITH_HOME or TUNESMITH_DATABASE_URL the service's? Update it with tunesmith migrate.",
         )
 
 

@@ -125,7 +125,7 @@ class _Builds:
         if found.outputs and not found.proves:
             raise benchmark.nothing_compared(found, reference)
         if not found.passed:
-            self._drop(f"{name} imports the model but computes something else than {reference}{_worst(found)}")
+            self._drop(f"the results of {name} differ from {reference}{_worst(found)}")
         return found.passed
 
     def _verify(self, name: str) -> Verification:
@@ -142,7 +142,7 @@ class _Builds:
     def _drop(self, reason: str) -> None:
         self.choice.append(f"{reason}.")
         if not self._alone:
-            self._work.note(f"{reason}; going on without it")
+            self._work.note(f"{reason}; continuing without it")
 
 
 def _cannot_run(work: Work, error: errors.EngineCrashed) -> errors.TunesmithError:
@@ -187,10 +187,10 @@ def _compared(right: Sequence[str], seconds: dict[str, float], fastest: str) -> 
     if len(right) < 2:
         return []
     return [
-        f"{name} is right, and runs untuned in {seconds[name] * 1e3:.3g} ms"
+        f"{name} gives correct results and runs untuned in {seconds[name] * 1e3:.3g} ms"
         + (": it leads." if name == fastest else ".")
         if name in seconds
-        else f"{name} builds the model; nothing was run."
+        else f"{name} built the model; nothing was run."
         for name in right
     ]
 

@@ -64,7 +64,7 @@ def _without_crashing(work: Work, timed: Sequence[Timed[Variant]]) -> tuple[dict
         left = [each for each in timed if each.name is not Variant.TUNED or each.engine.alive]
         if len(left) == len(timed):
             raise
-        work.note(f"the tuned build crashed while it was timed, and is left out: {error.message[:500]}")
+        work.note(f"the tuned build crashed in the benchmark and was left out: {error.message[:500]}")
     with measuring.alone(work):
         return _time(work, left)
 
@@ -131,5 +131,5 @@ def _behind(medians: Mapping[Variant, float], variant: Variant, published: Varia
     if variant not in medians or published not in medians:
         return "not timed"
     if variant is Variant.TUNED and medians[variant] < medians[published] * 1.02:
-        return "not surely faster than untuned"
+        return "not significantly faster than untuned"
     return f"{medians[variant] / medians[published]:.2f}× the time of the fastest"

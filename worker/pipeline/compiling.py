@@ -23,7 +23,7 @@ from worker.pipeline.search.strategies import Arm
 CANDIDATES = 128
 """Records a tuning task from which the engine chooses: the fastest operator is not always the best in its network."""
 _REWRITING_ENGINE = "relay"
-_NO_RECORD = "no tuning task has a valid record: the untuned build is the only one"
+_NO_RECORD = "no tuning task has a valid record; only the untuned build exists"
 
 
 def run(work: Work) -> Outcome:
@@ -145,9 +145,9 @@ class _Maker:
             near |= racing.near({build.name: build.estimate for build in alike if build.estimate is not None})
         for build in planned:
             if not near.get(build.name, True):
-                self._leave(build, f"its operators promise {_ms(build.estimate)}, too far behind")
+                self._leave(build, f"not built: the estimate from its operators, {_ms(build.estimate)}, is too slow")
             elif not self._affords(build):
-                self._leave(build, "the budget is too small for another build")
+                self._leave(build, "not built: the budget is too small for another build")
             else:
                 self._make_both(build)
         return self._made
@@ -197,7 +197,7 @@ class _Maker:
                 for build in (one, other)
             ]
         except errors.TunesmithError as error:
-            recovery.forgive(work, error, f"the records of {other.name} cannot be told")
+            recovery.forgive(work, error, f"cannot determine the records of {other.name}")
             return False
         return sorted(chosen[0]) != sorted(chosen[1])
 

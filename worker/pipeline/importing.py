@@ -24,9 +24,9 @@ _CALIBRATION = "calibration"
 """Folder of the inputs."""
 _REWRITE_SECONDS = 900.0
 _SAID = {
-    "lines": ("convolution", "turned along its line", "turned along their lines"),
+    "lines": ("convolution", "transposed to its line", "transposed to their lines"),
     "groups": ("grouped convolution", "padded to whole vectors", "padded to whole vectors"),
-    "transposed": ("transposed convolution", "made a plain one", "made plain ones"),
+    "transposed": ("transposed convolution", "replaced by a plain one", "replaced by plain ones"),
     "aligned": ("layer", "padded to whole vectors", "padded to whole vectors"),
 }
 """What a rewriting changed, and what it did to one of them and to several."""
@@ -111,7 +111,7 @@ def _check(work: Work) -> tuple[list[_Refusal], dict[str, dict[str, Any]]]:
 def _short(error: errors.TunesmithError) -> str:
     operators = error.details.get("operators")
     if operators:
-        return "it has no " + ", ".join(f"{name} ({count}×)" for name, count in sorted(operators.items()))
+        return "it lacks " + ", ".join(f"{name} ({count}×)" for name, count in sorted(operators.items()))
     return error.message[:500].rstrip(".")
 
 
@@ -139,12 +139,14 @@ def _quantize(work: Work, inputs: list[dict[str, object]], engines: Sequence[str
         recovery.forgive(work, error)
         if work.request.precision is Precision.INT8:
             raise
-        said = f"int8 is not considered: {error.message[:300].rstrip('.')}."
+        said = f"int8 was not considered: {error.message[:300].rstrip('.')}."
         work.note(said)
         return _Quantized(choice=[said])
     told = ", ".join(f"{count} {name}" for name, count in counts.items())
     return _Quantized(
-        files=[work.quantized.name], quantized=True, choice=[f"For int8, scales were found on seeded inputs: {told}."]
+        files=[work.quantized.name],
+        quantized=True,
+        choice=[f"For int8, the model was quantized with seeded calibration inputs: {told}."],
     )
 
 
@@ -193,11 +195,11 @@ def _rewrite(work: Work, engines: Sequence[str], lanes: int | None) -> _Rewritin
     try:
         answer = work.ask(work.engines.get(ONNX), "rewrite", params, timeout=_REWRITE_SECONDS)
     except errors.TunesmithError as error:
-        recovery.forgive(work, error, "the model could not be rewritten for tuning")
+        recovery.forgive(work, error, "cannot rewrite the model for tuning")
         return _Rewriting()
     made = Rewritten.of(answer, partial)
     for name, reason in made.undone.items():
-        work.note(f"the rewriting {name!r} of the model is undone: {reason[:500]}")
+        work.note(f"the rewrite {name!r} of the model was reverted: {reason[:500]}")
     if made.path is None:
         return _Rewriting()
     made.path.replace(work.rewritten)
@@ -216,7 +218,7 @@ def _imports(work: Work, engine: str) -> bool:
     try:
         work.ask(work.compiler(engine), "check", {"model": str(work.rewritten)}, timeout=CHECK_SECONDS)
     except errors.TunesmithError as error:
-        recovery.forgive(work, error, f"the {engine} engine cannot import the rewritten model, and tunes the other")
+        recovery.forgive(work, error, f"the {engine} engine cannot import the rewritten model and tunes the original")
         return False
     return True
 

@@ -14,7 +14,7 @@ _SILENT_SECONDS = 2.0
 _SLACK_SECONDS = 120.0
 _QUEUE_SECONDS = 3600.0
 """What a round may wait in a tracker's queue besides."""
-_WAITING = "waiting for the device: another measurement has it"
+_WAITING = "waiting for the device: another measurement is using it"
 
 
 @contextmanager

@@ -78,7 +78,9 @@ def _refusal(text: str, hello: Hello) -> errors.TunesmithError | None:
             near = difflib.get_close_matches(value, hello["cpus"], n=3, cutoff=0.4)
             hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else None
             return errors.UnknownTarget(
-                f"LLVM {hello['toolchain']['llvm']} knows no CPU {value!r}", hint=hint, details={"near_matches": near}
+                f"LLVM {hello['toolchain']['llvm']} does not know CPU {value!r}",
+                hint=hint,
+                details={"near_matches": near},
             )
     return None
 
@@ -93,7 +95,7 @@ def tuners(asked: Tuner, hellos: Mapping[str, Mapping[str, Any]]) -> tuple[Tuner
     found = tuple(each for each in asked.considered if each.engine in hellos and each in hellos[each.engine]["tuners"])
     if not found:
         raise errors.EngineNotInstalled(
-            f"the installed engines have no tuner {str(asked)!r}", hint="Update them: tunesmith engines install."
+            f"no installed engine has tuner {str(asked)!r}", hint="Update the engines: tunesmith engines install."
         )
     return found
 

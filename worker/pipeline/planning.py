@@ -72,7 +72,7 @@ def _extract(work: Work) -> tuple[Work, list[ExtractedTask], list[str]]:
     if found:
         led, extracted = found[0]
         return placing.lead(work, led.tuner), extracted, choice if len(tuners) > 1 else []
-    raise failure or errors.EngineNotInstalled("no engine is left that could tune the model")
+    raise failure or errors.EngineNotInstalled("no engine can tune the model")
 
 
 def _plan(session: Session, work: Work, extracted: Sequence[ExtractedTask]) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def _scout(work: Work) -> _Scouted:
     covered = _covered(work)
     # What is known of f32 says nothing of a narrower precision.
     if covered is not None and all(_is_covered(strategies.view(work, arm)) for arm in known if arm.precision):
-        said = f"{covered} leads: earlier searches cover all that it would search."
+        said = f"{covered} leads: earlier searches cover all of its tasks."
         return _Scouted(arms=[Arm(tuner=covered)], choice=[said] if len(placing.usable(work)) > 1 else [])
     return _affordable(work, known)
 
@@ -140,8 +140,10 @@ def _affordable(work: Work, known: Sequence[Arm]) -> _Scouted:
     others = len(placing.usable(work)) > 1
     if len(raced) > 1:
         names = ", ".join(arm.name for arm in raced)
-        return _Scouted(arms=raced, choice=[f"The budget is raced for by {names}."])
-    said = f"{work.tuner} leads: no other engine is clearly faster untuned, and the budget is too small to try more."
+        return _Scouted(arms=raced, choice=[f"These strategies compete for the budget: {names}."])
+    said = (
+        f"{work.tuner} leads: no other engine is clearly faster untuned, and the budget is too small to compare more."
+    )
     # Where no tuner finds anything to tune, which was told already, none leads for a reason.
     return _Scouted(arms=raced, choice=[said] if others and reuse.known(work) else [])
 

@@ -198,7 +198,7 @@ class Recovery:
 
     def _wait_for_database(self) -> None:
         self._keeper.wait_for_database()
-        _log.warning("job %s: the database is back; going on", self._keeper.job_id)
+        _log.warning("job %s: the database is back; continuing", self._keeper.job_id)
 
 
 class _Tries:
@@ -235,7 +235,7 @@ class _Tries:
         if not self._engines_left:
             return None
         self._engines_left -= 1
-        return lambda: self._work.note(f"{error} during {self._stage}; trying once more")
+        return lambda: self._work.note(f"{error} during {self._stage}; retrying")
 
 
 def _is_outage(error: SQLAlchemyError) -> bool:
@@ -245,7 +245,7 @@ def _is_outage(error: SQLAlchemyError) -> bool:
 
 
 def _disk_full() -> errors.DiskFull:
-    return errors.DiskFull("no space is left in the worker's home folder")
+    return errors.DiskFull("no space left in the worker's home folder")
 
 
 def _is_full(error: BaseException | None) -> bool:

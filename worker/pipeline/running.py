@@ -179,14 +179,14 @@ class Pipeline:
     def _conclude(self, job: Job, keeper: LeaseKeeper, ending: Ending, error: Exception) -> None:
         if ending is Ending.LEAVE:
             metrics.attempt_ended(metrics.LOST)
-            _log.warning("job %s: the lease is lost; leaving it to others", job.id)
+            _log.warning("job %s: lease lost; another worker may continue it", job.id)
         elif ending is Ending.CANCEL:
             self._end(job, keeper, JobState.CANCELED, None)
         elif ending is Ending.FAIL:
             self._end(job, keeper, JobState.FAILED, _failure(job, error))
         else:
             if ending is Ending.RELEASE_LATER:
-                _log.warning("job %s: given back: %s", job.id, error)
+                _log.warning("job %s: returned to the queue: %s", job.id, error)
             with self.database.transaction() as session:
                 later = ending is Ending.RELEASE_LATER
                 jobs.release(session, job.id, keeper.lease, later=later, now=clock.now())
@@ -212,8 +212,8 @@ def _identity(work: Work) -> list[str]:
 def _failure(job: Job, error: Exception) -> Failure:
     if not isinstance(error, errors.TunesmithError):
         _log.error("job %s: unexpected error", job.id, exc_info=error)
-        message = f"an unexpected error ended the job: {type(error).__name__}"
-        hint = "The worker's log has the details; please report it."
+        message = f"unexpected error: {type(error).__name__}"
+        hint = "See the worker's log for the cause, and report it as a bug."
         return Failure(code="internal_error", message=message, hint=hint)
     details = dict(error.details)
     if isinstance(error, errors.EngineRequestFailed):
@@ -224,7 +224,7 @@ def _failure(job: Job, error: Exception) -> Failure:
 def _device_listener(work: Work) -> OnEvent:
     def hear(kind: str, data: dict[str, Any]) -> None:
         if kind == "device" and data.get("state") == "lost":
-            _device_lost(work, str(data["device"]), str(data.get("message") or "it stopped answering"))
+            _device_lost(work, str(data["device"]), str(data.get("message") or "it stopped responding"))
 
     return hear
 
@@ -238,4 +238,4 @@ def _device_lost(work: Work, device: str, reason: str) -> None:
         workers.quarantine(
             session, name, job_id=work.job.id, reason=reason, now=clock.now(), seconds=_QUARANTINE_SECONDS
         )
-    work.note_once(f"device {device} is lost: {reason[:500]}; going on with the others of key {rpc.key!r}")
+    work.note_once(f"device {device} lost: {reason[:500]}; continuing with the other devices of key {rpc.key!r}")

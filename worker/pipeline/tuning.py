@@ -26,20 +26,20 @@ from worker.pipeline.search.progress import Progress
 from worker.pipeline.search.rounds import Search
 from worker.pipeline.search.strategies import Arm
 
-_DROPPED = "engines refused what was left for it to search, or died of it"
-_EXHAUSTED = "nothing is left for it to search"
-_COVERED = "earlier searches cover all that it would search"
+_DROPPED = "engines rejected its remaining tasks or crashed on them"
+_EXHAUSTED = "its search space is exhausted"
+_COVERED = "earlier searches cover all of its tasks"
 _UNTUNABLE = "none of its tuning tasks could be tuned"
-_LOOK = "the trials' messages say more (tunesmith records export, or GET /v1/records?job=JOB)"
+_LOOK = "see the trials' error messages (tunesmith records export, or GET /v1/records?job=JOB)"
 _HINTS = {
-    TrialError.BUILD_ERROR: f"The compiler refused every candidate: {_LOOK}; another tuner or target may help.",
-    TrialError.BUILD_TIMEOUT: "None was built in time: raise timeout, or lower n_parallel on a busy machine.",
+    TrialError.BUILD_ERROR: f"Every candidate failed to compile: {_LOOK}; another tuner or target may help.",
+    TrialError.BUILD_TIMEOUT: "No candidate was built in time: raise timeout, or lower n_parallel on a busy machine.",
     TrialError.RUN_ERROR: f"Every candidate failed while it ran: {_LOOK}.",
     TrialError.RUN_TIMEOUT: "None was measured in time: raise timeout, or lower number, repeat or min_repeat_ms.",
-    TrialError.INVALID_SCHEDULE: "No schedule fitted the operator: another tuner or layout may help.",
-    TrialError.WRONG_RESULT: "Every candidate computed something else than the operator untuned: use another tuner.",
-    TrialError.WRONG_DEVICE: "The devices cannot run what is built for this target: correct the target or the key.",
-    TrialError.DEVICE_LOST: "The devices went away: see GET /v1/devices, and retry the job when they are back.",
+    TrialError.INVALID_SCHEDULE: "No schedule is valid for the operator: another tuner or layout may help.",
+    TrialError.WRONG_RESULT: "Every candidate gave wrong results: use another tuner.",
+    TrialError.WRONG_DEVICE: "The devices cannot run code for this target: correct the target or the device key.",
+    TrialError.DEVICE_LOST: "The devices were lost: see GET /v1/devices, and retry the job when they are back.",
 }
 _UNKNOWN = f"See the engine log for the first error (tunesmith logs JOB); {_LOOK}."
 
@@ -83,8 +83,8 @@ class _Entry:
     def sentence(self, *, trials: int, seconds: float) -> str:
         spent = f"{self.arm.name}: {trials} trials in {seconds:.0f} s"
         if self.estimate is None:
-            return f"{spent}, none of them valid."
-        return f"{spent}; the model would then run in {self.estimate * 1e3:.3g} ms."
+            return f"{spent}, none valid."
+        return f"{spent}; estimated model latency {self.estimate * 1e3:.3g} ms."
 
 
 def _race(work: Work, raced: Sequence[Arm]) -> _Ended:
@@ -154,10 +154,10 @@ class _Contest:
         keys = {task.workload_key for task in entry.extracted}
         for other in self._entries.values():
             if other is not entry and other.search and keys == {task.workload_key for task in other.extracted}:
-                self._race.end(entry.arm.name, f"its tuning tasks are those of {other.arm.name}")
+                self._race.end(entry.arm.name, f"its tuning tasks are the same as those of {other.arm.name}")
                 return False
         if not keys:
-            self._race.end(entry.arm.name, "finds nothing to tune in the model")
+            self._race.end(entry.arm.name, "it finds nothing to tune in the model")
         return bool(keys)
 
     def _begin(self, entry: _Entry) -> None:

@@ -97,7 +97,7 @@ def _checked(work: Work, build: Build, untuned: Verification) -> _Checked:
             else _Checked(build=build, verification=found)
         )
     except errors.EngineError as error:
-        recovery.forgive(work, error, "the second tuned build failed, the untuned one is left")
+        recovery.forgive(work, error, "the second tuned build failed; only the untuned build is left")
         return _Checked(build=build, verification=found)
     finally:
         _close_compilers(work)
@@ -195,7 +195,7 @@ def _decide(work: Work, checked: Sequence[_Checked]) -> _Decided:
 
 def _unmeasured(work: Work, made: Sequence[Build]) -> list[Outcome]:
     """Of a job that runs nothing: what was built, and what was not."""
-    told = [_contender_of(build, verdict="built; nothing was run") for build in made]
+    told = [_contender_of(build, verdict="built; not run") for build in made]
     return [codec.dump(contender) for contender in (*told, *_left_contenders(work))]
 
 
@@ -217,7 +217,7 @@ def _race(work: Work, right: Mapping[str, _Checked]) -> tuple[dict[str, float], 
             dead = [each.name for each in timed if each.name in names and not each.engine.alive]
             if not dead:
                 raise
-            crashed |= dict.fromkeys(dead, f"crashed while it was timed: {error.message[:200]}")
+            crashed |= dict.fromkeys(dead, f"crashed in the benchmark: {error.message[:200]}")
     return {}, crashed
 
 
@@ -256,7 +256,7 @@ def _contender(
     elif each is chosen or chosen is None or seconds is None:
         verdict = "the fastest tuned build"
     else:
-        verdict = f"when they raced: {seconds / medians[chosen.build.name]:.2f}× the time of {chosen.build.name}"
+        verdict = f"{seconds / medians[chosen.build.name]:.2f}× the time of {chosen.build.name} in the comparison"
     return replace(_contender_of(build, verdict=verdict), seconds=seconds, verified=found.passed)
 
 
@@ -280,7 +280,7 @@ def _untuned_contender(work: Work, medians: Mapping[str, float]) -> Contender:
         precision=str(precisions.first(work.request)),
         seconds=medians.get(name),
         verified=bool(stored) and codec.load(Verification, stored).passed,
-        verdict="what tuned builds are compared with",
+        verdict="baseline for the tuned builds",
     )
 
 
@@ -337,24 +337,24 @@ def rebuild(work: Work, build: Build, found: Verification) -> Build | None:
     """
     candidates = compiling.candidate_records(work, build)
     if not candidates:
-        work.note(_refusal(work, build, found) or f"the build without records is wrong ({build.name})")
+        work.note(_refusal(work, build, found) or f"the build without records gives wrong results ({build.name})")
         return None
     try:
         blamed, kept = _audit(work, build, candidates)
     except errors.EngineError as error:
-        recovery.forgive(work, error, "the tuned build is wrong, and its records could not be audited")
+        recovery.forgive(work, error, "the tuned build gives wrong results, and its records could not be checked")
         return None
     if not blamed.wrong and not blamed.failed:
         refusal = _refusal(work, build, found)
         work.note(
-            f"{refusal} Each of its operators is right alone"
+            f"{refusal} Each operator alone gives correct results"
             if refusal
-            else "the tuned build is wrong, though each of its operators is right alone; the untuned one is left"
+            else "the tuned build gives wrong results, though each operator alone is correct; only the untuned is left"
         )
         return None
     _condemn(work, candidates, blamed)
     if not kept:
-        work.note("no record is left: the untuned build is the only one")
+        work.note("no valid record is left; only the untuned build exists")
         return None
     return compiling.rebuild(work, build, kept)
 
@@ -419,12 +419,10 @@ def _told(condemned: dict[tuple[str, str], Record], blamed: _Blamed) -> str:
     if condemned:
         names = [record.key.workload_key[:100] for record in condemned.values()]
         named = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
-        parts.append(
-            f"records whose operators compute something else are not used any more: {len(condemned)}, of {named}"
-        )
+        parts.append(f"records with wrong results were invalidated: {len(condemned)}, of {named}")
     if blamed.failed:
-        parts.append(f"records that cannot be built or run alone are left out: {len(blamed.failed)}")
-    return f"the tuned build is wrong; {'; '.join(parts)}"
+        parts.append(f"records that failed to build or run were left out: {len(blamed.failed)}")
+    return f"the tuned build gives wrong results; {'; '.join(parts)}"
 
 
 def _identity(record: Record) -> tuple[str, str]:

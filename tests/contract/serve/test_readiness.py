@@ -101,7 +101,7 @@ def test_a_worker_that_says_nothing_is_told_of(bench: Bench, pid: int | None) ->
         beat(bench, os.getpid())
         found = readiness(bench, url, pid, worker=0.3)
         assert over(found)
-        with pytest.raises(errors.ConfigurationError, match=r"no sign of life of its worker within 0\.3 s") as raised:
+        with pytest.raises(errors.ConfigurationError, match=r"no heartbeat from its worker within 0\.3 s") as raised:
             found.check()
     assert "/logs" in str(raised.value.hint)
 

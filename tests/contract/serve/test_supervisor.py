@@ -94,7 +94,7 @@ def test_pauses_grow_while_a_child_keeps_dying(tmp_path: Path) -> None:
     child = _child(tmp_path, "raise SystemExit(7)")
     child.start()
     news = [str(_until(child.watch)) for _ in range(3)]
-    assert [text.split(" again in ")[1].split()[0] for text in news] == ["0.2", "0.4", "0.8"]
+    assert [text.split("restarting it in ")[1].split()[0] for text in news] == ["0.2", "0.4", "0.8"]
     assert "exit status 7" in news[0]
     child.end(by=time.monotonic())
 
@@ -114,7 +114,7 @@ def test_a_child_that_cannot_be_started_again_is_put_off(tmp_path: Path, monkeyp
         patch.setattr(subprocess, "Popen", refuse)
         news = [str(_until(child.watch)) for _ in range(2)]
     assert all("the child cannot be started ([Errno 11] Resource temporarily unavailable)" in text for text in news)
-    assert [text.split(" again in ")[1] for text in news] == ["0.4 s", "0.8 s"]
+    assert [text.split("restarting it in ")[1] for text in news] == ["0.4 s", "0.8 s"]
     _until(lambda: child.watch() or child.process)
     child.end(by=time.monotonic())
 

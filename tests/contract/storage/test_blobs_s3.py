@@ -316,7 +316,7 @@ def test_a_store_that_is_away(bucket: Bucket, tmp_path: Path) -> None:
         lambda: store.open("0" * 64),
         lambda: store.exists("0" * 64),
     ):
-        with pytest.raises(errors.BlobStoreUnavailable, match="does not answer") as raised:
+        with pytest.raises(errors.BlobStoreUnavailable, match="does not respond") as raised:
             ask()
         assert raised.value.code == "blob_store_unavailable"
         assert "127.0.0.1" not in raised.value.message

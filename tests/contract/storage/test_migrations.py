@@ -127,7 +127,7 @@ def test_a_saved_database_is_upgraded_to_the_next_revision(
     assert counts(either) == known
     assert_rows_were_kept(either)
     monkeypatch.undo()
-    with pytest.raises(errors.ConfigurationError, match=f"newer release: it has revision {revisions.NEXT}"):
+    with pytest.raises(errors.ConfigurationError, match=f"newer release: its revision is {revisions.NEXT}"):
         migrate(either)
 
 
@@ -201,7 +201,7 @@ def test_a_database_from_before_the_first_release_is_refused(either: Database) -
     migrate(either)
     with either.transaction() as session:
         session.execute(text("UPDATE alembic_version SET version_num = '0011'"))
-    with pytest.raises(errors.ConfigurationError, match="before the first release: it has revision 0011") as caught:
+    with pytest.raises(errors.ConfigurationError, match="older than the first release: its revision 0011") as caught:
         migrate(either)
     assert "TUNESMITH_HOME" in str(caught.value.hint)
 
@@ -210,7 +210,7 @@ def test_a_database_of_a_newer_release_is_refused(either: Database) -> None:
     migrate(either)
     with either.transaction() as session:
         session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(errors.ConfigurationError, match="newer release: it has revision 9999") as caught:
+    with pytest.raises(errors.ConfigurationError, match="newer release: its revision is 9999") as caught:
         migrate(either)
     assert caught.value.hint
     assert running.newest() in caught.value.message

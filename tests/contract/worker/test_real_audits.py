@@ -76,7 +76,7 @@ def test_a_poisoned_record_is_found_and_costs_no_other_gain(bench: Bench) -> Non
     object.__setattr__(engines, "hear", poison)
     replace(bench.runtime(), engines=engines).run_job(job_id)
     assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
-    assert any("not used any more: 1" in note for note in bench.notes(job_id)), bench.notes(job_id)
+    assert any("were invalidated: 1" in note for note in bench.notes(job_id)), bench.notes(job_id)
     with bench.database.reading() as session:
         artifact = artifacts.of_job(session, job_id)
     assert artifact is not None

@@ -26,7 +26,7 @@ def test_a_full_queue_refuses_a_job(service: Service, client: TestClient) -> Non
     refused = client.post("/v1/jobs", json=body, headers=headers)
     assert (refused.status_code, refused.json()["code"]) == (429, "quota_exceeded")
     assert refused.json()["details"] == {"quota": "queued_jobs", "limit": 1}
-    assert "the token may have 1 job in the queue, and has" in refused.text
+    assert "the token has reached its limit of 1 queued job" in refused.text
     assert refused.json()["hint"]
     again = client.post("/v1/jobs", json=body, headers={**headers, "Idempotency-Key": "k"})
     assert again.json()["id"] == first.json()["id"]

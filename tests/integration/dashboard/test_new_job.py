@@ -142,7 +142,12 @@ def test_a_request_that_changed_is_planned_again(client: TestClient, service: Se
         ({"budget": "custom"}, "field-budget", "needs trials, seconds, or both", "invalid_budget"),
         ({"budget": "custom", "budget.trials": "many"}, "field-budget.trials", "no whole number", "invalid_request"),
         ({"measure.number": "0"}, "field-measure.number", "Runs per repeat", "invalid_request"),
-        ({"tuner": "ansor", "tuner_options.search": "ga"}, "field-tuner_options.search", "no option", "invalid_option"),
+        (
+            {"tuner": "ansor", "tuner_options.search": "ga"},
+            "field-tuner_options.search",
+            "does not support option",
+            "invalid_option",
+        ),
         ({"labels": "branch"}, "field-labels", "'branch' is no label", "invalid_request"),
         ({"webhook.url": "https://a.example"}, "field-webhook.secret", "needs a secret", "invalid_request"),
         ({"model": "m-none"}, "field-model", "there is no model 'm-none'", "model_not_found"),

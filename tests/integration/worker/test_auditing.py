@@ -37,7 +37,7 @@ def test_a_wrong_record_costs_itself_and_not_the_tuned_build(bench: Bench) -> No
     assert bench.report(job_id).published is Variant.TUNED
     assert _indices(_condemned(bench, job_id)) == {(CONV, 7)}
     assert len(bench.script.asked("audit")) == 2
-    notes = [note for note in bench.notes(job_id) if "not used any more: 1" in note]
+    notes = [note for note in bench.notes(job_id) if "were invalidated: 1" in note]
     assert len(notes) == 1
     assert CONV in notes[0]
 
@@ -77,7 +77,7 @@ def test_a_build_whose_records_are_right_alone_is_given_up(bench: Bench) -> None
     job_id = _run(bench)
     assert bench.report(job_id).published is Variant.UNTUNED
     assert _condemned(bench, job_id) == []
-    assert any("right alone" in note for note in bench.notes(job_id))
+    assert any("each operator alone is correct" in note for note in bench.notes(job_id))
     assert "wrong results" in bench.report(job_id).summary
 
 
@@ -89,7 +89,7 @@ def test_an_audit_that_fails_costs_the_tuned_build_alone(bench: Bench) -> None:
     bench.script.poisoned, bench.script.refuse = frozenset({(CONV, 7)}), refuse
     job_id = _run(bench)
     assert bench.report(job_id).published is Variant.UNTUNED
-    assert any("could not be audited" in note for note in bench.notes(job_id))
+    assert any("could not be checked" in note for note in bench.notes(job_id))
 
 
 @pytest.mark.parametrize("poisoned", [frozenset(), frozenset({(CONV, 0)})])

@@ -58,7 +58,7 @@ def test_a_worker_with_a_gpu_takes_cuda_jobs_alone(
 
 
 def test_a_worker_that_is_to_take_cuda_jobs_without_a_gpu_does_not_start(bench: Bench) -> None:
-    with pytest.raises(errors.ConfigurationError, match="no NVIDIA GPU"):
+    with pytest.raises(errors.ConfigurationError, match="no visible NVIDIA GPU"):
         bench.runtime(takes="cuda").announce()
 
 

@@ -60,7 +60,7 @@ def test_a_dry_run_removes_nothing(bench: Bench) -> None:
 def test_a_database_that_knows_nothing_keeps_the_bytes(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     runtime, digest = bench.runtime(), bench.blobs.put([b"of another service"]).digest
     tidy(runtime)
-    assert "of 1 blobs there this one knows 0: nothing is removed" in caplog.text
+    assert "this database knows only 0 of 1 blobs in it: nothing was removed" in caplog.text
     for days in (2, 4):
         tidy(runtime, days=days)
     assert bench.blobs.exists(digest)
@@ -81,7 +81,7 @@ def test_a_store_is_claimed_at_once_and_never_that_of_another_service(
     assert not caplog.records
     for days in (2, 4):
         tidy(runtime, days=days)
-    assert "is the one of database d-another" in caplog.text
+    assert "belongs to database d-another" in caplog.text
     assert bench.blobs.exists(digest)
     blob_owners.take_over(bench.database, bench.blobs, now=clock.now())
     tidy(runtime, days=6)
@@ -143,7 +143,7 @@ def test_a_store_that_is_away_keeps_the_rest_from_nothing(bench: Bench, monkeypa
     job_id = finished(bench)
 
     def away(**_: object) -> int:
-        raise errors.BlobStoreUnavailable("the blob store does not answer")
+        raise errors.BlobStoreUnavailable("the blob store does not respond")
 
     runtime = bench.runtime(keep_logs_days=1)
     monkeypatch.setattr(bench.blobs, "sweep", away)

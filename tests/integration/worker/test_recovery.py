@@ -34,7 +34,7 @@ AWAY = OperationalError("SELECT 1", {}, Exception("server closed the connection 
 REFUSED = IntegrityError("INSERT", {}, Exception("NOT NULL constraint failed"))
 FULL = OSError(errno.ENOSPC, "No space left on device")
 CRASHED = errors.EngineCrashed("the relay engine was lost")
-STORE_REFUSES = errors.BlobStoreRefused("the blob store refuses (403 AccessDenied)")
+STORE_REFUSES = errors.BlobStoreRefused("the blob store rejected the request (403 AccessDenied)")
 
 
 @dataclass
@@ -88,7 +88,7 @@ def attempt(keeper: Keeper, *raised: Exception) -> tuple[Ending | None, int]:
         (LeaseLost(), Ending.LEAVE),
         (ShuttingDown(), Ending.RELEASE),
         (CancelAsked(), Ending.CANCEL),
-        (errors.BlobStoreUnavailable("the blob store does not answer"), Ending.RELEASE_LATER),
+        (errors.BlobStoreUnavailable("the blob store does not respond"), Ending.RELEASE_LATER),
         (FULL, Ending.RELEASE_LATER),
         (errors.EngineRequestFailed("disk_full", "no space"), Ending.RELEASE_LATER),
         (CRASHED, Ending.FAIL),

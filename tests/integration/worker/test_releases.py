@@ -76,7 +76,7 @@ def test_a_job_of_an_older_release_is_run(bench: Bench) -> None:
 
 def test_a_worker_does_not_start_on_a_newer_database(bench: Bench) -> None:
     migrate_further(bench)
-    with pytest.raises(errors.ConfigurationError, match="newer release: it has revision 9999"):
+    with pytest.raises(errors.ConfigurationError, match="newer release: its revision is 9999"):
         migrate(bench.database)
 
 

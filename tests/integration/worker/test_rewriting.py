@@ -40,7 +40,7 @@ def test_tuning_is_of_the_rewritten_model_and_is_compared_with_the_model(bench: 
     }
     (asked,) = bench.script.asked("rewrite")
     assert (asked["engine"], asked["lanes"], Path(asked["path"]).name) == ("onnx", 16, "prepared.onnx")
-    did = "1 transposed convolution made a plain one, 12 layers padded to whole vectors, 2 places by else"
+    did = "1 transposed convolution replaced by a plain one, 12 layers padded to whole vectors, 2 places by else"
     told = f"rewritten for tuning: {did}"
     assert told in bench.notes(job_id)
     outcome = bench.outcome(job_id, Stage.IMPORT)
@@ -69,7 +69,7 @@ def test_a_rewriting_that_fails_or_cannot_be_imported_costs_nothing_else(bench: 
 
     bench.script.refuse = refuse
     job_id = run(bench)
-    assert "the model could not be rewritten for tuning: no" in " ".join(bench.notes(job_id))
+    assert "cannot rewrite the model for tuning: no" in " ".join(bench.notes(job_id))
     failing = "check"
     job_id = run(bench, content=b"another model")
     assert "the relay engine cannot import the rewritten model" in " ".join(bench.notes(job_id))

@@ -255,14 +255,14 @@ def test_a_redirect_is_no_delivery(bench: Bench) -> None:
     with receiving(302) as receiver:
         found = attempt(bench, couriers(bench), ended(bench, receiver.url))
         assert len(receiver.received) == 1
-    assert (found.last_status, found.last_error) == (302, "answered 302; redirects are not followed")
+    assert (found.last_status, found.last_error) == (302, "responded 302; redirects are not followed")
     assert found.next_attempt_at is not None
 
 
 def test_an_address_that_is_allowed_no_more_is_not_called(bench: Bench, receiver: Receiver) -> None:
     found = attempt(bench, couriers(bench, allowed=AllowedHosts()), ended(bench, receiver.url))
     assert receiver.received == []
-    assert found.last_error == "the webhook's URL leads to a private or reserved address"
+    assert found.last_error == "the webhook's URL resolves to a private or reserved address"
     assert found.next_attempt_at is not None
 
 
@@ -349,7 +349,7 @@ def test_what_cannot_be_put_together_is_tried_again_later(
 ) -> None:
     monkeypatch.setattr(sending, "compose", lambda *_: 1 / 0)
     found = attempt(bench, couriers(bench), ended(bench, receiver.url))
-    assert found.last_error == "it could not be sent: ZeroDivisionError"
+    assert found.last_error == "cannot send it: ZeroDivisionError"
     assert found.next_attempt_at is not None
 
 

@@ -315,7 +315,7 @@ def _portfolio(story: Story, report: Report) -> tuple[Contender, ...]:
         name="untuned relay", tuner=None, engine="relay", seconds=untuned, verdict="slower" if won else "published"
     )
     rewritten = replace(
-        plain, name="rewritten", rewritten=True, seconds=None, verdict="when they raced: 1.12× the time of autotvm"
+        plain, name="rewritten", rewritten=True, seconds=None, verdict="1.12× the time of autotvm in the comparison"
     )
     left = Contender(
         name="metaschedule NCHW", tuner="metaschedule", engine="relax", trials=24, verdict="could not catch up"

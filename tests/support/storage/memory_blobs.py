@@ -29,7 +29,7 @@ class MemoryBlobStore:
         for chunk in chunks:
             content += chunk
             if limit is not None and len(content) > limit:
-                raise errors.BlobTooLarge(f"more than the {limit} bytes that are accepted")
+                raise errors.BlobTooLarge(f"the file exceeds the limit of {limit} bytes")
         digest = hashlib.sha256(content).hexdigest()
         self._blobs[digest] = bytes(content)
         self._put_at[digest] = self._now()
@@ -79,5 +79,5 @@ class MemoryBlobStore:
 
     def _content(self, digest: str) -> bytes:
         if digest not in self._blobs:
-            raise errors.BlobNotFound(f"there are no stored bytes with digest {digest!r}")
+            raise errors.BlobNotFound(f"no file is stored with digest {digest!r}")
         return self._blobs[digest]

@@ -114,10 +114,10 @@ def test_an_older_release_left_no_marker(sqlite_database: Database, store: BlobS
 def test_a_store_full_of_unknown_bytes_is_not_claimed(sqlite_database: Database, store: BlobStore) -> None:
     """A new service with the address of an old one, whose release wrote no marker."""
     theirs = [store.put([bytes([number])]).digest for number in range(3)]
-    with pytest.raises(errors.ForeignBlobStore, match="of 3 blobs there this one knows 0"):
+    with pytest.raises(errors.ForeignBlobStore, match="knows only 0 of 3 blobs"):
         blob_owners.claim(sqlite_database, store, now=NOW)
     keep(sqlite_database, store, b"a model of the new service")
-    with pytest.raises(errors.ForeignBlobStore, match="of 4 blobs there this one knows 1"):
+    with pytest.raises(errors.ForeignBlobStore, match="knows only 1 of 4 blobs"):
         collect(sqlite_database, store)
     assert store.owner() is None
     assert all(store.exists(digest) for digest in theirs)
@@ -142,7 +142,7 @@ def test_a_store_is_taken_over(sqlite_database: Database, other: Database, store
 def test_a_database_that_knows_nothing_takes_no_bytes_over(sqlite_database: Database, store: BlobStore) -> None:
     store.claim("d-one")
     store.put([b"bytes"])
-    with pytest.raises(errors.ConfigurationError, match="never knew a model"):
+    with pytest.raises(errors.ConfigurationError, match="never had a model"):
         collect(sqlite_database, store, adopt=True)
     assert store.owner() == "d-one"
 
@@ -211,7 +211,7 @@ def test_a_file_system_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_marker_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "blobs" / "owner").mkdir(parents=True)
-    with pytest.raises(errors.BlobStoreUnavailable, match="cannot be read"):
+    with pytest.raises(errors.BlobStoreUnavailable, match="cannot read the owner"):
         LocalBlobStore(tmp_path / "blobs").owner()
 
 

@@ -47,17 +47,17 @@ def test_a_place_in_a_bucket(url: str, location: S3Location) -> None:
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("/plain/path", "names no"),
+        ("/plain/path", "must start with"),
         ("ftp://host/x", "'ftp'"),
         ("file://other-host/x", "file:///absolute"),
         ("file:relative", "file:///absolute"),
-        ("s3:///x", "no bucket"),
-        ("s3://key:secret@bucket/x", "credentials have settings of their own"),
-        ("s3://bucket?acl=public", "and not acl"),
+        ("s3:///x", "bucket is missing"),
+        ("s3://key:secret@bucket/x", "which belong in their own settings"),
+        ("s3://bucket?acl=public", "does not support acl"),
         ("s3://bucket#x", "fragment"),
         ("s3://bucket?endpoint=minio:9000", "endpoint"),
         ("s3://bucket?path_style=maybe", "path_style"),
-        ("s3://[bad", "cannot be parsed"),
+        ("s3://[bad", "invalid URL"),
     ],
 )
 def test_a_url_that_names_no_store(url: str, why: str, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_url_that_names_no_store(url: str, why: str, tmp_path: Path) -> None:
 
 def test_half_of_the_credentials(tmp_path: Path) -> None:
     settings = StorageSettings(home=tmp_path, blob_url="s3://bucket", blob_access_key="key")
-    with pytest.raises(errors.ConfigurationError, match="the other is not"):
+    with pytest.raises(errors.ConfigurationError, match="only one of"):
         blob_stores.open_store(settings)
 
 

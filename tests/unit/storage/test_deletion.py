@@ -143,7 +143,7 @@ def test_a_database_that_never_knew_anything_removes_nothing(database: Database,
     blobs = kept_blobs()
     assert garbage.collect(database, blobs, now=NOW + 2 * DAY, grace=DAY, dry_run=dry_run) == garbage.Collected()
     digest = blobs.put([b"of another service"]).digest
-    with pytest.raises(errors.ConfigurationError, match="never knew a model"):
+    with pytest.raises(errors.ConfigurationError, match="never had a model"):
         garbage.collect(database, blobs, now=NOW + 2 * DAY, grace=DAY, dry_run=dry_run)
     assert blobs.exists(digest)
 

@@ -176,7 +176,7 @@ class Helper:
             # A file that is gone: another worker of this home folder has ended the job and cleared its files away.
             if isinstance(error, errors.TunesmithError | OSError):
                 self.failures += 1
-                _log.warning("a round of job %s could not be run: %s", self.job.id, error)
+                _log.warning("cannot run a round of job %s: %s", self.job.id, error)
             if isinstance(error, errors.DiskFull):
                 # The next round would find no room either.
                 self.failures = _FAILURES

@@ -369,7 +369,7 @@ class Search:
             raise error
         if self._crashes[key] >= _CRASHES_PER_TASK:
             self._left.add(key)
-        self._work.note(f"{error.message} while tuning {self._name(key)}; going on with a new engine")
+        self._work.note(f"{error.message} while tuning {self._name(key)}; continuing with a new engine")
         self.progress.recover(seconds=self._spent)
         # Helpers have stored trials since the tasks were read.
         self.progress.reload()

@@ -48,8 +48,8 @@ def test_a_misspelt_variable_is_told_with_what_was_meant() -> None:
     ("names", "told"),
     [
         ([], "no variables are set"),
-        (["PORT"], "one variable is set, and it is known"),
-        (["PORT", "TOKEN"], "2 variables are set, each of them known"),
+        (["PORT"], "one variable is set and known"),
+        (["PORT", "TOKEN"], "2 variables are set, all known"),
     ],
 )
 def test_known_variables_are_counted_in_words(names: list[str], told: str) -> None:
@@ -104,7 +104,7 @@ def test_a_database_is_told_by_its_schema(url: str, tmp_path: Path, monkeypatch:
         assert codes(sql.check(database)) == [("warn", "database_behind")]
     assert codes(sql.check(database)) == []
     assert codes(fleet.check(database, alive_seconds=60)) == [("warn", "no_worker")]
-    for revision, told in (("9999", "newer release"), ("0011", "before the first release")):
+    for revision, told in (("9999", "newer release"), ("0011", "older than the first release")):
         with database.transaction() as session:
             session.execute(text("UPDATE alembic_version SET version_num = :found"), {"found": revision})
         (finding,) = (finding for finding in sql.check(database) if finding.state is not State.OK)
@@ -164,7 +164,7 @@ def test_clocks_are_compared(postgresql_url: str) -> None:
 def test_a_broker_is_asked(redis_server: Redis) -> None:
     found = messages.check(redis_server.url())
     assert codes(found) == []
-    assert "answers after" in found[0].message
+    assert "responds in" in found[0].message
     client = RedisClient(port=redis_server.port)
     assert client.keys("tunesmith.doctor*") == []
     client.config_set("maxmemory-policy", "allkeys-lru")

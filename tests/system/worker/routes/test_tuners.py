@@ -138,7 +138,7 @@ def test_an_engine_and_a_worker_killed_in_mid_search_cost_no_trial_twice(service
     service.bury(job_id)
     job = service.work(job_id)
     assert (job["state"], job["trials_done"], job["attempts"]) == ("succeeded", 10, 2)
-    assert any("going on with a new engine" in note for note in service.notes(job_id))
+    assert any("continuing with a new engine" in note for note in service.notes(job_id))
     assert len(set(measured)) == len(measured)
     stored = {(record.key.workload_key, record.schedule_digest) for record in service.records(job_id)}
     assert len(stored) == 10

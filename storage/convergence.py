@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
@@ -104,7 +105,7 @@ class Estimator:
         self._reckon()
         return True
 
-    def follow(self, trials: Sequence[Trial]) -> Curve:
+    def follow(self, trials: Sequence[TrialRow]) -> Curve:
         """The curve of all the trials, which begins with what was known before them."""
         estimate: list[Point] = []
         tasks: dict[int, list[Point]] = defaultdict(list)
@@ -159,7 +160,7 @@ class Estimator:
     def _fastest(self, group: Sequence[WorkloadDigest]) -> float | None:
         return min((self._best[digest] for digest in group if digest in self._best), default=None)
 
-    def _seconds(self, trial: Trial) -> float:
+    def _seconds(self, trial: TrialRow) -> float:
         return 0.0 if self.began_at is None else round(max(0.0, (trial.at - self.began_at).total_seconds()), 2)
 
 
@@ -203,7 +204,7 @@ def _known(session: Session, job: Job, digests: Collection[WorkloadDigest]) -> d
     return best_before(session, digests, job.placement, record_id=_NEWEST if first is None else first)
 
 
-def defaults(firsts: Mapping[WorkloadDigest, Trial]) -> dict[WorkloadDigest, float]:
+def defaults(firsts: Mapping[WorkloadDigest, TrialRow]) -> dict[WorkloadDigest, float]:
     """Latencies of default schedules, given the first trial ever of each workload: AutoTVM's is of the default."""
     return {
         digest: first.latency
@@ -228,8 +229,9 @@ def _groups(tasks: Mapping[WorkloadDigest, ExtractedTask]) -> list[list[Workload
     return list(together.values())
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trial:
+class TrialRow(NamedTuple):
+    """The columns of ``RecordRow`` that curves are drawn from."""
+
     record_id: int
     workload_digest: WorkloadDigest
     tuner: str
@@ -238,10 +240,10 @@ class Trial:
     at: datetime
 
 
-def trials_of_job(session: Session, job_id: str) -> list[Trial]:
+def trials_of_job(session: Session, job_id: str) -> list[TrialRow]:
     """In the order of storage."""
     query = select(*_COLUMNS).where(RecordRow.job_id == job_id).order_by(RecordRow.id)
-    return [_trial(*row) for row in session.execute(query)]
+    return [TrialRow(*row) for row in session.execute(query)]
 
 
 def standing(session: Session, job_id: str, workload_keys: Collection[str]) -> dict[str, tuple[int, float | None]]:
@@ -262,10 +264,10 @@ def first_id(session: Session, job_id: str) -> int | None:
 
 def first_ever(
     session: Session, workload_digests: Collection[WorkloadDigest], placement: Placement
-) -> dict[WorkloadDigest, Trial]:
+) -> dict[WorkloadDigest, TrialRow]:
     """The oldest record of each workload at the placement, whoever's it is, by digest."""
     oldest = select(func.min(RecordRow.id)).where(*_at(workload_digests, placement)).group_by(RecordRow.workload_digest)
-    found = [_trial(*row) for row in session.execute(select(*_COLUMNS).where(RecordRow.id.in_(oldest)))]
+    found = [TrialRow(*row) for row in session.execute(select(*_COLUMNS).where(RecordRow.id.in_(oldest)))]
     return {trial.workload_digest: trial for trial in found}
 
 
@@ -291,7 +293,3 @@ def _at(workload_digests: Collection[WorkloadDigest], placement: Placement) -> t
 
 
 _COLUMNS = (RecordRow.id, RecordRow.workload_digest, RecordRow.tuner, RecordRow.latency, RecordRow.finished_at)
-
-
-def _trial(record_id: int, workload_digest: WorkloadDigest, tuner: str, latency: float | None, at: datetime) -> Trial:
-    return Trial(record_id=record_id, workload_digest=workload_digest, tuner=tuner, latency=latency, at=at)

@@ -12,7 +12,7 @@ from api.jobs.pages.convergence import Plot
 from domain.artifacts import Variant
 from domain.tuning_tasks import ExtractedTask, TuningTask
 from storage import artifacts, convergence, records, tuning_tasks
-from storage.convergence import Estimator, Level, Point, Trial
+from storage.convergence import Estimator, Level, Point, TrialRow
 from storage.tables import digest_of
 from tests.support.api.factories import Service
 from tests.support.dashboard.networks import CLASSIFIER, MOBILENET, RESNET
@@ -199,8 +199,8 @@ def _search(untuned: float | None, flops: tuple[float, ...], alternatives: int |
     return Estimator(tasks, level=level, known={}, defaults={}, began_at=_NOW)
 
 
-def _trial(record_id: int, position: int, latency: float | None, tuner: str = "ansor") -> Trial:
-    return Trial(
+def _trial(record_id: int, position: int, latency: float | None, tuner: str = "ansor") -> TrialRow:
+    return TrialRow(
         record_id=record_id,
         workload_digest=digest_of(f"key {position}"),
         tuner=tuner,

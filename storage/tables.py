@@ -325,10 +325,10 @@ class QuarantinedDeviceRow(Base):
     until: Mapped[datetime]
 
 
-class ChoreRow(Base):
-    """Work that one of all workers does now and then."""
+class PeriodicTaskRow(Base):
+    """Work that one of all workers does from time to time."""
 
-    __tablename__ = "chores"
+    __tablename__ = "periodic_tasks"
 
     name: Mapped[str] = mapped_column(String(40), primary_key=True)
     begun_at: Mapped[datetime]

@@ -79,9 +79,9 @@ def _collect(database: Database, blobs: BlobStore, settings: WorkerSettings, *, 
         _log.info("removed %d unreferenced blobs (%d bytes)", collected.blobs, collected.size_bytes)
 
 
-def _takes(database: Database, chore: str, now: datetime, *, at_once: bool = True) -> bool:
+def _takes(database: Database, task: str, now: datetime, *, at_once: bool = True) -> bool:
     with database.transaction() as session:
-        return periodic_tasks.take(session, chore, every=_EVERY, now=now, at_once=at_once)
+        return periodic_tasks.take(session, task, every=_EVERY, now=now, at_once=at_once)
 
 
 def _in_batches(database: Database, forget: Callable[..., int], before: datetime) -> None:

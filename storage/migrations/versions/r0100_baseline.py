@@ -17,10 +17,10 @@ JSON_DOCUMENT = sa.JSON(none_as_null=True).with_variant(postgresql.JSONB(none_as
 
 def upgrade() -> None:
     op.create_table(
-        "chores",
+        "periodic_tasks",
         sa.Column("name", sa.String(length=40), nullable=False),
         sa.Column("begun_at", sa.DateTime(timezone=True), nullable=False),
-        sa.PrimaryKeyConstraint("name", name=op.f("pk_chores")),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_periodic_tasks")),
     )
     op.create_table(
         "extractions",

@@ -42,7 +42,7 @@ def test_bytes_that_nothing_names_go_a_day_later(bench: Bench) -> None:
     runtime = bench.runtime()
     tidy(runtime, days=0.5)
     assert bench.blobs.exists(artifact.digest)
-    tidy(runtime, days=1.4)  # another worker's turn: the chore was done less than a day ago
+    tidy(runtime, days=1.4)  # another worker's turn: the task ran less than a day ago
     assert bench.blobs.exists(artifact.digest)
     tidy(runtime, days=1.6)
     assert not bench.blobs.exists(artifact.digest)

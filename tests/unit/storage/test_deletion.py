@@ -181,7 +181,7 @@ def test_who_names_bytes_waits_for_who_removes_them(postgresql_database: Databas
     assert order == ["removed", "added"]
 
 
-def test_one_of_many_takes_a_chore(database: Database) -> None:
+def test_one_of_many_claims_a_periodic_task(database: Database) -> None:
     taken = []
 
     def take() -> None:
@@ -200,7 +200,7 @@ def test_one_of_many_takes_a_chore(database: Database) -> None:
         assert periodic_tasks.take(session, "gc", every=DAY, now=NOW + DAY)
 
 
-def test_a_chore_may_wait_before_its_first_time(session: Session) -> None:
+def test_a_periodic_task_may_wait_before_its_first_time(session: Session) -> None:
     due = [
         periodic_tasks.take(session, "gc", every=DAY, now=NOW + DAY * days, at_once=False)
         for days in (0, 0.9, 1, 1.5, 2)

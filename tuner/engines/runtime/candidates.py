@@ -1,9 +1,9 @@
-"""What building and measuring processes do with one candidate.
+"""Build and measure one candidate schedule.
 
-A candidate is measured in two passes: a short one for all, and the long one for those that may turn out the best. Most
-candidates of a search are much slower than the best one so far, and their exact times are of no use to anybody. So a
-candidate is run once, then glanced at, and measured as the job asks only if it still may win. What was given up keeps
-the latencies that it was given up for: they are real ones, only fewer and less exact.
+A candidate is measured in two passes: a short one for all, and a long one for those that may turn out the best. Most
+candidates of a search are much slower than the best so far, and nobody needs their exact times. So a candidate is run
+once, then timed briefly, and measured as the job asks only if it may still win. A candidate that was given up keeps its
+brief latencies: they are real, only fewer and less exact.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tuner.engines.runtime.compiling import Release
 COLD_FACTOR, COLD_SECONDS = 4.0, 0.001
 """The first run finds its data and code in no cache, and is given up only if it takes that many times the best and that
 much longer."""
-GLANCE_FACTOR = 1.25
+PREVIEW_FACTOR = 1.25
 """A short look errs: what is this much slower than the best in it is not the best."""
-GLANCE_REPEATS = 2
-GLANCE_SECONDS = 0.001
+PREVIEW_REPEATS = 2
+PREVIEW_SECONDS = 0.001
 """For each of the repeats, at least."""
 
 _MOST_POOL_BYTES = 512 << 20
@@ -62,11 +62,11 @@ def in_two_passes(
     cold = run()
     if is_hopeless_cold(cold, best):
         return [cold]
-    glance = min(evaluate(number if fixed else _runs(cold, GLANCE_SECONDS), GLANCE_REPEATS, 0))
-    if is_hopeless(glance, best):
-        return [glance]
+    preview = min(evaluate(number if fixed else _runs(cold, PREVIEW_SECONDS), PREVIEW_REPEATS, 0))
+    if is_hopeless(preview, best):
+        return [preview]
     # Else TVM finds the number by trying smaller ones first, which takes as long as a repeat.
-    enough = number if fixed else max(number, _runs(glance, min_repeat_ms / 1e3))
+    enough = number if fixed else max(number, _runs(preview, min_repeat_ms / 1e3))
     return evaluate(enough, repeat, min_repeat_ms)
 
 
@@ -75,7 +75,7 @@ def is_hopeless_cold(seconds: float, best: float) -> bool:
 
 
 def is_hopeless(seconds: float, best: float) -> bool:
-    return seconds > best * GLANCE_FACTOR
+    return seconds > best * PREVIEW_FACTOR
 
 
 def _runs(seconds: float, least: float) -> int:

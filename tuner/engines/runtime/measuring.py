@@ -33,7 +33,7 @@ _BATCHES_PER_BUILDER = 4
 """The last ones of a batch leave builders without work."""
 _BATCHES_PER_DEVICE = 4
 _CALIBRATION_SECONDS = 10.0
-PATIENCE_FACTOR = 8.0
+TIMEOUT_FACTOR = 8.0
 """Of the median: LLVM takes that much longer only for code that unrolling has blown up, which is slow code, too."""
 LEAST_TIMEOUT_SECONDS = 2.0
 ENOUGH_BUILDS = 5
@@ -55,8 +55,8 @@ class AdaptiveTimeout:
     def limit(self, timeout: float) -> float:
         if not self._seconds:
             return timeout
-        doubt = 1.0 if len(self._seconds) >= ENOUGH_BUILDS else _LITTLE
-        return min(timeout, doubt * max(LEAST_TIMEOUT_SECONDS, PATIENCE_FACTOR * statistics.median(self._seconds)))
+        caution = 1.0 if len(self._seconds) >= ENOUGH_BUILDS else _LITTLE
+        return min(timeout, caution * max(LEAST_TIMEOUT_SECONDS, TIMEOUT_FACTOR * statistics.median(self._seconds)))
 
 
 class Measurer:

@@ -587,7 +587,7 @@ class SessionPool:
         if alive or any(slot.has_session for slot in self._slots):
             self._seen_at = now
         elif self._seen_at is None or self._servers or now - self._seen_at > _GRACE_SECONDS:
-            raise _deserted(self.runner, self._lost, self._misfits, devices)
+            raise _no_device_left(self.runner, self._lost, self._misfits, devices)
 
     def _judge(self, device: str, suspect: Suspect, now: float) -> None:
         if device not in self._servers:
@@ -606,7 +606,7 @@ def _unreachable(runner: Runner, error: TrackerSilent) -> EngineFailure:
     )
 
 
-def _deserted(
+def _no_device_left(
     runner: Runner, lost: Mapping[str, str], misfits: Set[str], devices: Mapping[str, Set[str]]
 ) -> EngineFailure:
     """``lost`` maps devices to reasons; ``misfits`` are those of them that cannot run code for the target;

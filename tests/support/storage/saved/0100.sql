@@ -37,12 +37,12 @@ CREATE TABLE browser_sessions (
 	CONSTRAINT fk_browser_sessions_token_id FOREIGN KEY(token_id) REFERENCES tokens (id) ON DELETE CASCADE
 );
 INSERT INTO "browser_sessions" VALUES('2222222222222222222222222222222222222222222222222222222222222222',1,'t-1','2026-03-01 12:00:00.000000','2026-03-01 12:00:00.000000');
-CREATE TABLE chores (
+CREATE TABLE periodic_tasks (
 	name VARCHAR(40) NOT NULL, 
 	begun_at DATETIME NOT NULL, 
-	CONSTRAINT pk_chores PRIMARY KEY (name)
+	CONSTRAINT pk_periodic_tasks PRIMARY KEY (name)
 );
-INSERT INTO "chores" VALUES('garbage','2026-03-01 12:00:00.000000');
+INSERT INTO "periodic_tasks" VALUES('garbage','2026-03-01 12:00:00.000000');
 CREATE TABLE extractions (
 	key_digest VARCHAR(64) NOT NULL, 
 	tasks JSON NOT NULL, 

@@ -87,7 +87,7 @@ def _acquire(
         if deadline is not None and time.monotonic() >= deadline:
             holder = path.read_text(errors="replace")
             raise errors.DeviceBusy(
-                f"another measurement holds {device_key}",
+                f"another measurement is using {device_key}",
                 hint="Wait for it to end; concurrent measurements would distort each other.",
                 details={"device": device_key, "holder": holder},
             )
@@ -111,5 +111,5 @@ def _prepare(folder: Path) -> None:
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise errors.ConfigurationError(
-            f"the lock folder {folder} belongs to somebody else", hint="Name another one in TUNESMITH_LOCK_FOLDER."
+            f"the lock folder {folder} belongs to another user", hint="Set TUNESMITH_LOCK_FOLDER to another folder."
         )

@@ -89,8 +89,8 @@ def plugin_requirements(spec: EngineSpec) -> Path | None:
     path = Path(named).expanduser().absolute()
     if not path.is_file():
         raise errors.EngineNotInstalled(
-            f"{PLUGIN_REQUIREMENTS} names {path}, which is no file",
-            hint="Name a requirement file of the plugins, or unset it.",
+            f"{PLUGIN_REQUIREMENTS} names {path}, which is not a file",
+            hint="Set it to the plugins' requirement file, or unset it.",
         )
     return path
 
@@ -123,7 +123,8 @@ def interpreter(spec: EngineSpec, home: Path) -> Path:
         path = Path(custom).expanduser().absolute()
         if not os.access(path, os.X_OK):
             raise errors.EngineNotInstalled(
-                f"{variable(spec)} names {path}, which is no program", hint="Name a Python interpreter, or unset it."
+                f"{variable(spec)} names {path}, which is not executable",
+                hint="Set it to a Python interpreter, or unset it.",
             )
         return path
     environment = folder(spec, home)
@@ -179,7 +180,7 @@ def _told(error: errors.TunesmithError) -> str:
 
 
 def _make(spec: EngineSpec, environment: Path, say: OnProgress) -> None:
-    say(f"making the {spec.name} environment in {environment}")
+    say(f"creating the {spec.name} environment in {environment}")
     started = time.monotonic()
     # uv itself refuses to clear a folder that it does not know for an environment.
     shutil.rmtree(environment, ignore_errors=True)
@@ -249,10 +250,12 @@ def _reason(tail: deque[str]) -> str:
 
 def _hint(text: str) -> str:
     if any(word in text.lower() for word in _OFFLINE):
-        return "Is a Python package index reachable? UV_DEFAULT_INDEX names another one; HTTPS_PROXY a proxy."
+        return (
+            "Check that a Python package index is reachable. UV_DEFAULT_INDEX sets another index, HTTPS_PROXY a proxy."
+        )
     if "No space left" in text or "os error 28" in text:
         return "The disk is full: an engine environment takes about 600 MB."
-    return "details.output holds what uv said; running the same command again continues where it stopped."
+    return "details.output has uv's output. To continue, run the same command again."
 
 
 @contextlib.contextmanager
@@ -262,7 +265,7 @@ def _locked(path: Path, say: OnProgress) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("another process is making this environment; waiting for it")
+            say("another process is creating this environment; waiting for it")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -172,7 +172,7 @@ def _needs_memory(error: errors.EngineError) -> bool:
 def _reason(error: errors.EngineError) -> str:
     if isinstance(error, errors.EngineCrashed):
         how = error.details.get("signal") or f"exit status {error.details.get('exit_code')}"
-        return f"the process that read it ended with {how}"
+        return f"the reading process ended with {how}"
     return "it took too long"
 
 

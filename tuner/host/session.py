@@ -110,7 +110,7 @@ class EngineSession:
                 details={"python": str(python), **error.details},
             ) from error
         except BaseException:
-            session._end("it was stopped while starting")
+            session._end("it was stopped during startup")
             raise
         return session
 
@@ -137,7 +137,7 @@ class EngineSession:
     ) -> dict[str, Any]:
         """As ``domain.ports.Engine.request``. Params that fit no line are sent nowhere and raise MalformedMessage."""
         if self._dead is not None:
-            raise errors.EngineCrashed(f"the {self._name} engine is gone: {self._dead}")
+            raise errors.EngineCrashed(f"the {self._name} engine has ended: {self._dead}")
         line = messages.encode_request(Request(id=self._next_id, method=method, params=params))
         deadline = None if timeout is None else time.monotonic() + timeout
         self._last_heard = time.monotonic()
@@ -207,11 +207,11 @@ class EngineSession:
     def _shake_hands(self, timeout: float, canceled: Callable[[], bool] | None) -> None:
         event = self._next_event(time.monotonic() + timeout, canceled)
         if event.kind != messages.HELLO:
-            raise self._failure(errors.EngineGarbled, f"it opened with {event.kind!r} instead of hello")
+            raise self._failure(errors.EngineGarbled, f"its first message was {event.kind!r} instead of hello")
         spoken = event.data.get("protocol")
         if spoken != messages.PROTOCOL_VERSION:
             raise self._failure(
-                errors.EngineGarbled, f"it speaks protocol {spoken!r}, this host {messages.PROTOCOL_VERSION}"
+                errors.EngineGarbled, f"it uses protocol {spoken!r}, this host protocol {messages.PROTOCOL_VERSION}"
             )
         self._hello = event.data
 
@@ -237,7 +237,9 @@ class EngineSession:
             if event.kind == messages.HEARTBEAT:
                 continue
             if event.request != self._next_id:
-                raise self._failure(errors.EngineGarbled, f"it sent {event.kind!r} for request {event.request}")
+                raise self._failure(
+                    errors.EngineGarbled, f"it sent {event.kind!r} for the wrong request {event.request}"
+                )
             if event.kind in (messages.RESULT, messages.ERROR):
                 return event
             if on_event:
@@ -252,7 +254,9 @@ class EngineSession:
                 del self._buffer[: end + 1]
                 return self._decoded(line)
             if len(self._buffer) > messages.MAX_LINE_BYTES:
-                raise self._failure(errors.EngineGarbled, f"it wrote a line of over {messages.MAX_LINE_BYTES} bytes")
+                raise self._failure(
+                    errors.EngineGarbled, f"it sent a line of more than {messages.MAX_LINE_BYTES} bytes"
+                )
             self._read()
 
     def _read(self) -> None:
@@ -278,7 +282,7 @@ class EngineSession:
         try:
             return messages.decode_event(line)
         except MalformedMessage as error:
-            raise self._failure(errors.EngineGarbled, f"it wrote no message: {error}") from error
+            raise self._failure(errors.EngineGarbled, f"it sent an invalid message: {error}") from error
 
     def _check(self, deadline: float | None, canceled: Callable[[], bool] | None) -> None:
         now = time.monotonic()
@@ -287,19 +291,19 @@ class EngineSession:
             if canceled():
                 raise Canceled
         if deadline is not None and now > deadline:
-            raise self._failure(errors.EngineTimeout, "it is past its time limit")
+            raise self._failure(errors.EngineTimeout, "it exceeded its time limit")
 
     def _check_silence(self) -> None:
         # Only when nothing waits to be read: the host, too, may have been busy or suspended.
         if time.monotonic() - self._last_heard > self._silence_timeout and not self._ended():
-            raise self._failure(errors.EngineSilent, f"no sign of life for {self._silence_timeout:g} s")
+            raise self._failure(errors.EngineSilent, f"no heartbeat for {self._silence_timeout:g} s")
 
     def _crashed(self) -> NoReturn:
         self._end("it ended")
         status = self._process.returncode
         if status < 0:
             name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
-            raise self._failure(errors.EngineCrashed, f"it was ended by {name}", signal=name)
+            raise self._failure(errors.EngineCrashed, f"it was killed by {name}", signal=name)
         raise self._failure(errors.EngineCrashed, f"it ended with exit status {status}", exit_code=status)
 
     def _failure(self, kind: type[errors.EngineError], message: str, **details: Any) -> errors.EngineError:

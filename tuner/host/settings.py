@@ -27,7 +27,7 @@ class TunerSettings(Settings):
         default=None, description="Interpreter to run the onnx engine (ONNX Runtime) with."
     )
     engine_plugins: str = Field(
-        default="", description="Installed Python packages, with commas between, that teach the engines more operators."
+        default="", description="Comma-separated installed Python packages that add operators to the engines."
     )
     engine_plugin_requirements: Path | None = Field(
         default=None,
@@ -35,40 +35,38 @@ class TunerSettings(Settings):
     )
     engine_environment: str = Field(
         default="",
-        description="More environment variables that engines get, with commas between; * stands for any characters. "
-        "They get none that could hold credentials unless named here.",
+        description="Comma-separated environment variables that engines may see in addition; * matches any characters. "
+        "Variables that could hold credentials are hidden unless listed here.",
     )
     engine_memory_mb: int = Field(
         default=0,
         ge=0,
-        description="Memory, in MiB, that one process of an engine may take; 0 stands for three quarters of the "
+        description="Memory limit, in MiB, of one engine process; 0 means three quarters of the "
         "machine's or container's.",
     )
-    engine_file_mb: int = Field(
-        default=16384, gt=0, description="Size, in MiB, of the largest file that an engine may write."
-    )
-    engine_hello_seconds: float = Field(
-        default=120.0, gt=0, description="Seconds that an engine may take to start and say hello."
-    )
+    engine_file_mb: int = Field(default=16384, gt=0, description="Largest file, in MiB, that an engine may write.")
+    engine_hello_seconds: float = Field(default=120.0, gt=0, description="Seconds that an engine may take to start.")
     engine_silence_seconds: float = Field(
-        default=60.0, gt=0, description="Seconds without any sign of life after which an engine is killed."
+        default=60.0, gt=0, description="Seconds without a heartbeat after which an engine is killed."
     )
     lock_folder: Path = Field(
         default_factory=_lock_folder,
-        description="Folder of the locks that keep two measurements off one device; must be the same for every "
-        "service of one user on one host.",
+        description="Folder of the locks that prevent concurrent measurements on one device; must be the same for "
+        "every service of one user on one host.",
     )
     inspect_memory_mb: int = Field(
-        default=4096, gt=0, description="Address space, in MiB, that reading one uploaded model may take."
+        default=4096, gt=0, description="Limit of the address space, in MiB, for reading one uploaded model."
     )
-    inspect_seconds: float = Field(default=60.0, gt=0, description="Seconds that reading one uploaded model may take.")
+    inspect_seconds: float = Field(
+        default=60.0, gt=0, description="Time limit, in seconds, for reading one uploaded model."
+    )
     plan_memory_mb: int = Field(
-        default=16384, gt=0, description="Address space, in MiB, that an engine may take while a plan is made."
+        default=16384, gt=0, description="Limit of the address space, in MiB, of an engine that makes a plan."
     )
     plan_seconds: float = Field(
         default=600.0,
         gt=0,
-        description="Seconds that an engine may work on one plan, to import a model and find its tasks.",
+        description="Time limit, in seconds, of an engine for one plan: importing the model and finding its tasks.",
     )
 
     def engine_limits(self, *, network: bool) -> Limits:

@@ -108,7 +108,7 @@ def _key(found: NativeRecord, origin: Origin) -> RecordKey:
         expect(found.tvm == origin.toolchain.tvm, f"measured with TVM {found.tvm[:40]}, not {origin.toolchain.tvm}")
     threads = found.threads or origin.threads
     if threads is None:
-        raise Refused("its target names no number of cores: say threads")
+        raise Refused("its target has no core count: set threads")
     if origin.threads is not None:
         expect(threads == origin.threads, f"measured with {threads} threads, not {origin.threads}")
     device = origin.device if origin.device_is_exact else origin.device.with_threads(threads)

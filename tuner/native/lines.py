@@ -82,9 +82,7 @@ def is_list(value: Any, length: int) -> bool:
 
 
 def key(value: Any) -> str:
-    expect(
-        isinstance(value, str) and 0 < len(value) <= _LONGEST_KEY, "its workload key is no text of a sensible length"
-    )
+    expect(isinstance(value, str) and 0 < len(value) <= _LONGEST_KEY, "its workload key is not text, or too long")
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -100,21 +98,23 @@ def digest(candidate: Any) -> ScheduleDigest:
 
 def outcome(costs: Any, error_number: Any) -> tuple[tuple[float, ...], TrialError | None]:
     """Latencies in seconds, or what went wrong. Raises Refused for what is neither."""
-    expect(isinstance(error_number, int) and not isinstance(error_number, bool), "its error number is no number")
+    expect(isinstance(error_number, int) and not isinstance(error_number, bool), "its error number is not a number")
     if error_number != 0:
-        expect(error_number in _ERRORS, f"its error number {error_number} is none of TVM's")
+        expect(error_number in _ERRORS, f"its error number {error_number} is not one of TVM's")
         return (), _ERRORS[error_number]
     return latencies(costs)
 
 
 def latencies(costs: Any) -> tuple[tuple[float, ...], TrialError | None]:
     expect(isinstance(costs, list) and 0 < len(costs) <= _MOST_COSTS, "it has no list of costs")
-    expect(all(isinstance(cost, (int, float)) and not isinstance(cost, bool) for cost in costs), "a cost is no number")
+    expect(
+        all(isinstance(cost, (int, float)) and not isinstance(cost, bool) for cost in costs), "a cost is not a number"
+    )
     try:
         seconds = tuple(float(cost) for cost in costs)
     except OverflowError as error:
-        raise Refused("a cost is no time") from error
-    expect(all(math.isfinite(cost) and cost > 0 for cost in seconds), "a cost is no time")
+        raise Refused("a cost is not a positive time") from error
+    expect(all(math.isfinite(cost) and cost > 0 for cost in seconds), "a cost is not a positive time")
     return ((), TrialError.UNKNOWN) if max(seconds) >= _FAILED_SECONDS else (seconds, None)
 
 
@@ -144,7 +144,7 @@ def _depth(value: Any) -> int:
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 _WRONG_ANSWER = 5

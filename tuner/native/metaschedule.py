@@ -30,7 +30,7 @@ def read_workload(line: str) -> tuple[str, str]:
     row = parse(line)
     expect(is_list(row, 2) and all(isinstance(part, str) for part in row), "not a workload of MetaSchedule")
     workload_key, module = row
-    expect(workload_key.isascii() and workload_key.isdecimal(), "its structural hash is no number")
+    expect(workload_key.isascii() and workload_key.isdecimal(), "its structural hash is not a number")
     try:
         content = base64.b64decode(module, validate=True)
     except ValueError as error:
@@ -52,7 +52,7 @@ def _check_objects(content: bytes) -> None:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise Refused("its module is not TVM's JSON") from error
     programs = sorted(kinds & _LOADED)
-    expect(not programs, f"its module holds a {', '.join(programs)}, which TVM would load as a program")
+    expect(not programs, f"its module contains a {', '.join(programs)}, which TVM would load as a program")
 
 
 def with_key(line: str, workload_keys: Sequence[str | None]) -> str:
@@ -64,7 +64,7 @@ def with_key(line: str, workload_keys: Sequence[str | None]) -> str:
     expect(is_known, "its workload is not in the other file")
     workload_key = workload_keys[position]
     if workload_key is None:
-        raise Refused("its workload was refused")
+        raise Refused("its workload was rejected")
     return f"[{json.dumps(workload_key)},{_body(line)}"
 
 
@@ -159,7 +159,9 @@ def _members(archive: tarfile.TarFile) -> dict[str, tarfile.TarInfo]:
             continue
         name = PurePosixPath(member.name).name
         if name not in _FILES or name in found or not member.isreg() or member.sparse is not None:
-            raise _invalid(f"the tar holds {member.name[:80]!r}; it may only hold {' and '.join(_FILES)}, once each")
+            raise _invalid(
+                f"the tar contains {member.name[:80]!r}; it may contain only {' and '.join(_FILES)}, once each"
+            )
         found[name] = member
     for name in _FILES:
         if name not in found:
@@ -172,5 +174,5 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> BinaryIO:
 
 
 def _invalid(message: str) -> errors.InvalidRequest:
-    hint = f"Make it with: tar cf records.tar -C WORK_DIR {' '.join(_FILES)}"
+    hint = f"Create it with: tar cf records.tar -C WORK_DIR {' '.join(_FILES)}"
     return errors.InvalidRequest(message, hint=hint)

@@ -39,7 +39,7 @@ def read(target: Any) -> tuple[str, int | None]:
     try:
         spelled = targets.check_text(text)
     except errors.UnknownTarget as error:
-        raise Refused(f"its target is not understood: {error.message}") from error
+        raise Refused(f"invalid target: {error.message}") from error
     _check_keys(kind, keys, known, spelled)
     return spelled, threads
 
@@ -63,7 +63,7 @@ def _of_text(text: str) -> tuple[str, dict[str, str]]:
     for word in words:
         name, equals, value = word.lstrip("-").partition("=")
         if not word.startswith("-") or not equals or name in options:
-            raise Refused(f"its target has an option {word[:80]!r} that is not understood")
+            raise Refused(f"its target has an option {word[:80]!r} that is not supported")
         options[name] = value
     return kind, options
 
@@ -83,7 +83,7 @@ def _of_mapping(target: Any) -> tuple[str, dict[str, str]]:
         elif isinstance(value, (str, int)):
             options[str(name)] = str(value)
         else:
-            raise Refused(f"its target has an option {str(name)[:80]!r} that is not understood")
+            raise Refused(f"its target has an option {str(name)[:80]!r} that is not supported")
     return target["kind"], options
 
 
@@ -92,7 +92,7 @@ def _threads(options: dict[str, str], target: Any) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdecimal() and 1 <= int(text[:6]) <= 1024 and len(text) <= 6):
-        raise Refused(f"its target names no sensible number of cores: {str(target)[:80]!r}")
+        raise Refused(f"its target has an invalid core count: {str(target)[:80]!r}")
     return int(text)
 
 
@@ -101,4 +101,4 @@ def _check_keys(kind: str, keys: str | None, options: Mapping[str, str], spelled
     family = _FAMILIES.get(options.get("mtriple", "").split("-")[0])
     derived = {"cuda": {"cuda", "gpu"}, "llvm": {"cpu"}}[kind] | {options.get("device"), family}
     if keys is not None and not set(keys.split(",")) <= derived:
-        raise Refused(f"its target has the keys {keys[:80]}, which TVM does not give to {spelled!r}")
+        raise Refused(f"its target has the keys {keys[:80]}, which TVM does not use for {spelled!r}")

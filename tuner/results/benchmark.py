@@ -59,9 +59,7 @@ def judge(
 
 def nothing_right(verifications: Mapping[Variant, Verification]) -> errors.VerificationFailed:
     """The error of a job none of whose builds is correct, with every one's errors in its details."""
-    return errors.VerificationFailed(
-        "no compiled variant computes what the model computes", details=_wrong(verifications)
-    )
+    return errors.VerificationFailed("no compiled variant matches the model's results", details=_wrong(verifications))
 
 
 def nothing_compared(found: Verification, reference: str) -> errors.VerificationFailed:
@@ -70,23 +68,23 @@ def nothing_compared(found: Verification, reference: str) -> errors.Verification
     outputs = ", ".join(error.output for error in found.outputs)
     return errors.VerificationFailed(
         f"{reference} computes no finite number from {len(found.seeds)} seeded inputs{f' ({kinds})' if kinds else ''}: "
-        f"every element of {outputs} is NaN or infinite, so no build can be proven right",
-        hint="Check the model: docs/explanation/verification.md lists the values that its inputs were given. To build "
-        "it all the same, unproven and untimed, use runner 'none'.",
+        f"every element of {outputs} is NaN or infinite, so no build can be verified",
+        hint="Check the model: docs/explanation/verification.md describes the input values that are used. To build "
+        "it without verification and timing, use runner 'none'.",
         details={"outputs": [error.output for error in found.outputs], "inputs": dict(found.inputs)},
     )
 
 
 def unproven(published: Variant, *, records: int, target: str) -> Report:
     """Of a build that was made but never run: it claims nothing."""
-    basis = f"with {records} records" if published is Variant.TUNED else "without any record: untuned"
+    basis = f"with {records} records" if published is Variant.TUNED else "untuned, without records"
     return Report(
         timings={},
         verifications={},
         published=published,
         speedup_over_untuned=1.0,
         speedup_over_reference=None,
-        summary=f"Built for {target} {basis}; nothing was run there, so neither results nor speed are proven.",
+        summary=f"Built for {target} {basis}; it was not run, so neither results nor speed are verified.",
     )
 
 
@@ -155,7 +153,7 @@ def _unproven_outputs(found: Verification, reference: str) -> str:
 def _noise(conditions: Conditions | None) -> str:
     if conditions is None or not conditions.noisy:
         return ""
-    return f" The machine was busy ({'; '.join(conditions.reasons)}): take the milliseconds as rough."
+    return f" The machine was busy ({'; '.join(conditions.reasons)}): the milliseconds are approximate."
 
 
 def _lowered(part: str) -> str:
@@ -182,12 +180,12 @@ def _gain(medians: Mapping[Variant, float], correct: set[Variant], published: Va
     tuned = _milliseconds(medians[Variant.TUNED])
     if Variant.TUNED not in correct:
         return f"Tuning gained nothing: the tuned variant gives wrong results, so untuned is published ({shown})"
-    return f"Tuning gained nothing that is sure: {tuned} tuned, {shown} untuned, which is published"
+    return f"Tuning gave no significant gain: {tuned} tuned, {shown} untuned, which is published"
 
 
 def _against_reference(ratio: float, name: str, reference: str) -> str:
     if _LEVEL[0] <= ratio <= _LEVEL[1]:
-        return f"{name} is level with {reference}"
+        return f"{name} is as fast as {reference}"
     if ratio > 1:
         return f"{name} is {ratio:.2f}× as fast as {reference}"
     return f"{reference} is still {1 / ratio:.2f}× as fast as {name}"

@@ -47,9 +47,7 @@ _MANIFESTS = TypeAdapter(Manifest)
 def needed(manifest: Manifest) -> frozenset[str]:
     """The files that a bundle of this executor and format cannot do without. Raises InvalidBundle for strange ones."""
     if manifest.executor not in COMPILED or manifest.format not in ADDED:
-        raise errors.InvalidBundle(
-            f"this release knows no bundles of executor {manifest.executor!r} and format {manifest.format!r}"
-        )
+        raise errors.InvalidBundle(f"unsupported bundle: executor {manifest.executor!r}, format {manifest.format!r}")
     files = TEXTS.union(COMPILED[manifest.executor], ADDED[manifest.format])
     return files if manifest.format == "shared" else files - {LIBRARY}
 
@@ -97,9 +95,9 @@ def open_bundle(path: Path, into: Path) -> Manifest:
     manifest = read_manifest(into)
     for name in sorted((needed(manifest) | manifest.files.keys() | unpacked) - {MANIFEST}):
         if name not in unpacked:
-            raise errors.InvalidBundle(f"the bundle has no {name}")
+            raise errors.InvalidBundle(f"the bundle lacks {name}")
         if _file_digest(into / name) != manifest.files.get(name):
-            raise errors.InvalidBundle(f"{name} is not the file that the manifest describes")
+            raise errors.InvalidBundle(f"{name} does not match the manifest")
     return manifest
 
 
@@ -116,7 +114,7 @@ def read_manifest(folder: Path) -> Manifest:
             )
         return _MANIFESTS.validate_python(data)
     except (OSError, ValueError, RecursionError, AttributeError) as error:
-        raise errors.InvalidBundle(f"the bundle's manifest cannot be read: {error}") from error
+        raise errors.InvalidBundle(f"cannot read the bundle's manifest: {error}") from error
 
 
 def evidence(report: Report) -> dict[str, Any]:
@@ -148,9 +146,9 @@ def _unpack(archive: tarfile.TarFile, into: Path) -> set[str]:
     for member in archive:
         name = member.name
         if not member.isreg() or member.issparse() or name not in FILES or PurePosixPath(name).name != name:
-            raise errors.InvalidBundle(f"the bundle holds {name[:80]!r}, which does not belong there")
+            raise errors.InvalidBundle(f"the bundle contains the unexpected file {name[:80]!r}")
         if name in seen:
-            raise errors.InvalidBundle(f"the bundle holds {name} twice")
+            raise errors.InvalidBundle(f"the bundle contains {name} twice")
         seen.add(name)
         left -= member.size
         if left < 0 or (name == MANIFEST and member.size > _MAX_MANIFEST_BYTES):
@@ -169,7 +167,7 @@ def _copy(source: Any, path: Path, size: int) -> None:
             file.write(chunk)
             size -= len(chunk)
     if size:
-        raise errors.InvalidBundle(f"the bundle ends in the middle of {path.name}")
+        raise errors.InvalidBundle(f"the bundle is truncated within {path.name}")
 
 
 def _member(name: str, size: int) -> tarfile.TarInfo:

@@ -46,7 +46,7 @@ def library():
     for name in ("mod.so", "mod.tar"):
         if (HERE / name).exists():
             return tvm.runtime.load_module(str(HERE / name))
-    sys.exit("this bundle holds a static library alone: link mod.a into your program, see README.md")
+    sys.exit("this bundle contains only a static library: link mod.a into your program (see README.md)")
 """
 
 _GRAPH = (
@@ -211,9 +211,9 @@ Written by {manifest.created_by}.
 
 def _measured(report: Report) -> str:
     if not report.timings and not report.verifications:
-        return "Nothing: it was built without being run, so neither its results nor its speed are proven."
+        return "Nothing: it was built but not run, so neither its results nor its speed are verified."
     return f"""\
-Milliseconds per run, all variants in turns in one benchmark; the samples stand in `evidence.json`.{_conditions(report)}
+Milliseconds per run, variants interleaved in one benchmark; the samples are in `evidence.json`.{_conditions(report)}
 
 | variant | mean | median | p90 | max | min | std |
 |---|---|---|---|---|---|---|
@@ -237,10 +237,12 @@ def _conditions(report: Report) -> str:
         low, high = (f"{megahertz:.0f}" for megahertz in found.megahertz)
         parts.append(f"{low if low == high else f'{low} to {high}'} MHz")
     if found.load is not None:
-        parts.append(f"{found.load:.1f} other programs at work")
+        parts.append(f"{found.load:.1f} other running programs")
     if found.drift is not None:
         parts.append(f"a calibration loop varied by {found.drift:.1%}")
-    noise = f" The machine was busy ({'; '.join(found.reasons)}): the milliseconds are rough." if found.noisy else ""
+    noise = (
+        f" The machine was busy ({'; '.join(found.reasons)}): the milliseconds are approximate." if found.noisy else ""
+    )
     return f"\n{', '.join(parts)}.{noise}"
 
 
@@ -255,7 +257,7 @@ def _raced(report: Report) -> str:
     )
     return f"""
 
-Builds that might have been published; a median is that of the benchmark above:
+Builds that competed for publication; medians are those of the benchmark above:
 
 | build | median | trials | |
 |---|---|---|---|

@@ -125,7 +125,7 @@ def _drift(loops: Sequence[float]) -> float | None:
 def _reasons(timings: Sequence[Timing], drift: float | None) -> Iterable[str]:
     width = _width(timings)
     if width > WIDEST_INTERVAL:
-        yield f"a median's 95 % interval is {width:.0%} wide"
+        yield f"the 95 % confidence interval of a median is {width:.0%} wide"
     if drift is not None and drift > MOST_DRIFT:
         yield f"the calibration loop varied by {drift:.0%}"
 

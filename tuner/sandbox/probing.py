@@ -13,11 +13,11 @@ _SECONDS = 30.0
 _DUMPABLE = 4
 """PR_SET_DUMPABLE of prctl(2)."""
 _MISSING = {
-    "network": "a network of their own (no network namespace)",
-    "files": "hiding credentials and what is of other jobs (no mount namespace, no Landlock)",
-    "calls": "refusing dangerous system calls (no seccomp filter)",
-    "signals": "keeping their signals to themselves (Landlock of Linux 6.12)",
-    "privileges": "giving up privileges for good (no_new_privs)",
+    "network": "network isolation (no network namespace)",
+    "files": "hiding credentials and files of other jobs (no mount namespace, no Landlock)",
+    "calls": "filtering of dangerous system calls (no seccomp filter)",
+    "signals": "signal isolation (needs Landlock of Linux 6.12)",
+    "privileges": "dropping privileges permanently (no_new_privs)",
 }
 
 
@@ -38,8 +38,8 @@ class Strength:
     def told(self) -> str:
         """One sentence, for logs."""
         if not self.missing:
-            return "engines are sandboxed: own network, no credentials, no privileges, filtered system calls"
-        return f"engines are sandboxed, without {'; '.join(self.missing)}: see docs/explanation/threat-model.md"
+            return "engines are sandboxed: isolated network, no credentials, no privileges, filtered system calls"
+        return f"engines are sandboxed, but without {'; '.join(self.missing)}; see docs/explanation/threat-model.md"
 
 
 def probe() -> Strength:

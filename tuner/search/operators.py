@@ -70,7 +70,7 @@ def check(spec: OperatorSpec) -> CheckedOperator:
     elements = sum(math.prod(shape) for shape in (*shapes.values(), output))
     if elements > MOST_ELEMENTS:
         raise errors.InvalidOperator(
-            f"its tensors have {elements} elements; {MOST_ELEMENTS} are allowed", hint="Tune a smaller one."
+            f"its tensors have {elements} elements; the limit is {MOST_ELEMENTS}", hint="Tune a smaller operator."
         )
     return CheckedOperator(operator=spec.operator, shapes=shapes, attributes=attributes, output=output)
 
@@ -107,7 +107,7 @@ class _Kind:
 
     @property
     def hint(self) -> str:
-        return f"Such as {self.example!r}."
+        return f"Example: {self.example!r}."
 
 
 def _shapes(spec: OperatorSpec, kind: _Kind) -> dict[str, Shape]:
@@ -141,7 +141,7 @@ def _attributes(spec: OperatorSpec, kind: _Kind) -> dict[str, list[int]]:
     if not kind.axes:
         return {}
     if spec.operator == "depthwise_conv2d" and "groups" in spec.attributes:
-        raise errors.InvalidOperator("depthwise_conv2d has as many groups as channels", hint="Leave groups out.")
+        raise errors.InvalidOperator("depthwise_conv2d always has as many groups as channels", hint="Remove groups.")
     found = {
         name: _spread(name, spec.attributes.get(name, default), kind.axes * (2 if name == "padding" else 1), kind.axes)
         for name, default in (("strides", 1), ("padding", 0), ("dilation", 1))
@@ -176,7 +176,7 @@ def _matmul(shapes: Mapping[str, Shape], _: Mapping[str, list[int]]) -> Shape:
 def _dense(shapes: Mapping[str, Shape], _: Mapping[str, list[int]]) -> Shape:
     x, w = shapes["x"], shapes["w"]
     if x[1] != w[1]:
-        raise errors.InvalidOperator(f"x has {x[1]} features and w takes {w[1]}", hint="w is [outputs, features].")
+        raise errors.InvalidOperator(f"x has {x[1]} features and w expects {w[1]}", hint="w is [outputs, features].")
     return (x[0], w[0])
 
 
@@ -184,7 +184,7 @@ def _conv(shapes: Mapping[str, Shape], attributes: Mapping[str, list[int]]) -> S
     x, w, groups = shapes["x"], shapes["w"], attributes["groups"][0]
     if x[1] != w[1] * groups or w[0] % groups:
         raise errors.InvalidOperator(
-            f"x has {x[1]} channels; w has {w[0]} outputs and takes {w[1]} channels in each of {groups} groups",
+            f"x has {x[1]} channels; w has {w[0]} outputs and expects {w[1]} channels in each of {groups} groups",
             hint="w is [outputs, channels / groups, kernel…].",
         )
     windows = _windows(w, attributes)
@@ -197,7 +197,7 @@ def _transposed(shapes: Mapping[str, Shape], attributes: Mapping[str, list[int]]
     x, w, groups = shapes["x"], shapes["w"], attributes["groups"][0]
     if x[1] != w[0] or w[0] % groups:
         raise errors.InvalidOperator(
-            f"x has {x[1]} channels and w takes {w[0]} in {groups} groups",
+            f"x has {x[1]} channels and w expects {w[0]} in {groups} groups",
             hint="w is [channels, outputs / groups, kernel…].",
         )
     sizes = zip(x[2:], attributes["strides"], _pads(attributes), _windows(w, attributes), strict=True)

@@ -51,7 +51,7 @@ def passes(found: Verification, gate: AccuracyGate, precision: Precision) -> tup
         return False, f"The {precision} build did not run."
     wrong = [reason for error in found.outputs if (reason := _objection(error, gate))]
     if wrong:
-        return False, f"The {precision} build is left out: {'; '.join(wrong)}."
+        return False, f"The {precision} build was rejected: {'; '.join(wrong)}."
     return True, f"The {precision} build passes: {_worst(found)}."
 
 
@@ -68,9 +68,9 @@ def _objection(error: OutputError, gate: AccuracyGate) -> str | None:
         return f"{error.not_finite} elements of {name} are not finite"
     if gate.top1 is not None and error.top1 is not None and error.top1 < gate.top1:
         agreed, asked = f"{error.top1:.1%}", f"{gate.top1:.1%}"
-        return f"the largest element of {name} stays at its place in {agreed} of rows, {asked} are asked for"
+        return f"the largest element of {name} keeps its index in {agreed} of rows; {asked} are required"
     if not error.passed or (gate.max_rel is not None and gate.max_rel < error.rtol and error.max_rel > gate.max_rel):
-        return f"{name} is off by {_share(error.max_rel)} of its largest magnitude, {_share(allowed)} are allowed"
+        return f"{name} is off by {_share(error.max_rel)} of its largest magnitude; the limit is {_share(allowed)}"
     return None
 
 

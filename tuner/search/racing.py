@@ -207,7 +207,7 @@ class Race:
         best = min((arm.now for arm in judged), default=math.inf)
         for arm in judged:
             if not arm.ended and arm.bound(left) > best * (1 + _MARGIN):
-                self.end(arm.name, f"could not catch up: {_ms(arm.now)} expected against {_ms(best)}")
+                self.end(arm.name, f"too slow: {_ms(arm.now)} expected against {_ms(best)}")
 
 
 def near(estimates: Mapping[str, float]) -> dict[str, bool]:

@@ -97,7 +97,7 @@ def _measured(conditions: Mapping[str, Any], timings: Mapping[str, Any]) -> str:
         _clocks(conditions),
     ]
     if conditions["load"] is not None:
-        parts.append(f"{conditions['load']:.1f} other programs at work")
+        parts.append(f"{conditions['load']:.1f} other running programs")
     if conditions["drift"] is not None:
         parts.append(f"calibration loop varied by {_percent(conditions['drift'])}")
     if conditions["attempts"] > 1:

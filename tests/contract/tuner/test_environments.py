@@ -57,7 +57,7 @@ def test_an_environment_holds_what_is_pinned(spec: EngineSpec, tmp_path: Path) -
     digest = hashlib.sha256(spec.requirements.read_bytes()).hexdigest()[:12]
     assert python == tmp_path / "home" / "engines" / f"tiny-{digest}" / "bin" / "python"
     assert environments.interpreter(spec, tmp_path / "home") == python
-    assert lines[0].startswith("making the tiny environment")
+    assert lines[0].startswith("creating the tiny environment")
     assert any(line.startswith("  Installed 1 package") for line in lines)
     assert lines[-1].startswith("the tiny environment is ready")
 
@@ -98,7 +98,7 @@ def test_installs_at_the_same_time_make_one_environment(spec: EngineSpec, tmp_pa
     with ThreadPoolExecutor(4) as pool:
         pythons = set(pool.map(lambda _: environments.install(spec, tmp_path / "home", lines.append), range(4)))
     assert len(pythons) == 1
-    assert sum(line.startswith("making the") for line in lines) == 1
+    assert sum(line.startswith("creating the") for line in lines) == 1
 
 
 def test_a_wrong_hash_installs_nothing(spec: EngineSpec, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_an_unreachable_index_is_named_as_the_likely_cause(
     with pytest.raises(errors.EngineInstallFailed) as caught:
         environments.install(spec, tmp_path / "home")
     assert caught.value.hint
-    assert "index reachable" in caught.value.hint
+    assert "index is reachable" in caught.value.hint
 
 
 def test_pips_index_serves_uv_as_well(spec: EngineSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

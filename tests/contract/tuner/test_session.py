@@ -124,7 +124,7 @@ def test_a_crash_is_seen_while_a_child_holds_the_descriptor_open(engine: EngineS
 def test_silence_is_noticed_in_spite_of_a_generous_time_limit(start: Start) -> None:
     engine = start(silence_timeout=1.0)
     began = time.monotonic()
-    with pytest.raises(errors.EngineSilent, match="no sign of life for 1 s"):
+    with pytest.raises(errors.EngineSilent, match="no heartbeat for 1 s"):
         engine.request("freeze", {}, timeout=60)
     assert time.monotonic() - began < 6
     assert not engine.alive
@@ -184,7 +184,7 @@ def test_garbage_is_told(engine: EngineSession, text: str) -> None:
 
 
 def test_a_line_without_end_is_cut_off(engine: EngineSession) -> None:
-    with pytest.raises(errors.EngineGarbled, match="line of over"):
+    with pytest.raises(errors.EngineGarbled, match="line of more than"):
         engine.request("write", {"text": "x" * 1024, "times": messages.MAX_LINE_BYTES // 1024 + 300}, timeout=20)
 
 

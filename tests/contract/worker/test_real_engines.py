@@ -87,7 +87,7 @@ def test_int8_is_verified_on_inputs_that_found_no_scales(bench: Bench) -> None:
 def test_a_gate_that_int8_cannot_keep(bench: Bench) -> None:
     failure = finish(bench, tuner=Tuner.AUTOTVM, precision=Precision.INT8, accuracy=AccuracyGate(max_rel=1e-6)).failure
     assert failure is not None
-    assert (failure.code, "0.0001 % are allowed" in failure.message) == ("accuracy_not_met", True)
+    assert (failure.code, "the limit is 0.0001 %" in failure.message) == ("accuracy_not_met", True)
 
 
 def test_a_gpus_build_needs_a_compiler_and_no_gpu(bench: Bench) -> None:

@@ -134,7 +134,7 @@ def test_a_report_comes_with_success(client: TestClient, service: Service, job: 
     assert [(each["name"], each["trials"], each["verdict"]) for each in report["portfolio"]] == [
         ("autotvm", 64, "published"),
         ("untuned relay", 0, "slower"),
-        ("ansor", 16, "could not catch up"),
+        ("ansor", 16, "too slow"),
     ]
     error = report["verifications"]["tuned"]["outputs"][0]
     assert (error["max_abs"], error["top1"], error["least_top1"], error["not_finite"]) == (3.6e-7, 1.0, None, 0)

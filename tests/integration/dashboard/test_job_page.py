@@ -36,7 +36,7 @@ def look(browser: TestClient, job_id: str) -> str:
     ("name", "said"),
     [
         ("succeeded", "Tuning made it 1."),
-        ("gained_nothing", "tuning gained nothing that is sure"),
+        ("gained_nothing", "tuning gave no significant gain"),
         ("running", "estimated so far"),
         ("beginning", "<strong data-of=\"stage\">import</strong>"),
         ("queued", "Waits for a worker with a GPU"),

@@ -117,7 +117,7 @@ def test_a_report_says_what_was_compared(capsys: pytest.CaptureFixture[str], onn
     assert "checked tuned: f32 on 3 inputs (x image); y off by 4e-05 % of its largest value, 0.01 % allowed" in told
     assert "top-1 agreement 100 %" in told
     assert "measured on Zen with 2 threads, 2 samples of each; 95 % intervals of medians at most 3 % wide" in told
-    assert "3000 to 3700 MHz; 0.2 other programs at work; calibration loop varied by 8 %; attempt 3" in told
+    assert "3000 to 3700 MHz; 0.2 other running programs; calibration loop varied by 8 %; attempt 3" in told
     assert "NOISY: the calibration loop varied by 8%" in told
 
 

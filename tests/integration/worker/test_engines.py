@@ -226,7 +226,7 @@ def test_without_a_runner_nothing_is_measured_or_claimed(bench: Bench, target: s
     assert not found.verified
     assert (found.report.timings, found.report.verifications) == ({}, {})
     assert (found.report.published, found.report.speedup_over_reference) == (Variant.UNTUNED, None)
-    assert "neither results nor speed are proven" in found.report.summary
+    assert "neither results nor speed are verified" in found.report.summary
     assert not [method for method, _ in bench.script.requests if method in ("tune", "run", "time")]
 
 

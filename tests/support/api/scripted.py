@@ -294,7 +294,7 @@ def report(gain: float) -> Report:
                 seconds=untuned / gain, verified=True, verdict="published" if gained else "no gain",
             ),
             Contender(name="untuned relay", tuner=None, engine="relay", seconds=untuned, verdict="slower"),
-            Contender(name="ansor", tuner="ansor", engine="relay", trials=16, verdict="could not catch up"),
+            Contender(name="ansor", tuner="ansor", engine="relay", trials=16, verdict="too slow"),
         ),
         conditions=Conditions(
             device="Zen", threads=2, megahertz=(3000.0, 3700.0), load=0.25, drift=0.08, attempts=3, noisy=True,

@@ -72,7 +72,7 @@ class FakeEngine:
 
     def _answer(self, method: str, params: Json, emit: OnEvent) -> Json:
         if method not in self.answers:
-            raise errors.EngineRequestFailed("unknown_method", f"this engine has no method {method!r}")
+            raise errors.EngineRequestFailed("unknown_method", f"unknown method {method!r}")
         try:
             return self.answers[method](params, emit)
         except EngineFailure as failure:

@@ -136,7 +136,7 @@ def test_the_evidence_and_the_records_are_inside(tar: Path, tmp_path: Path) -> N
     assert "| ansor | 1.0000 | 64 | published |\n| autotvm |  | 0 | wrong results |" in readme
     assert "`x` float32[1, 3, 48, 192]" in readme
     assert (
-        "On Zen, 2 thread(s), governor performance, 3000 to 3700 MHz, 0.2 other programs at work, "
+        "On Zen, 2 thread(s), governor performance, 3000 to 3700 MHz, 0.2 other running programs, "
         "a calibration loop varied by 8.0%. The machine was busy (the calibration loop varied by 8%)"
     ) in readme
     ast.parse((tmp_path / "out" / "example.py").read_text())
@@ -338,7 +338,7 @@ def test_a_bundle_that_nothing_was_run_of_says_so(compiled: Path, tmp_path: Path
     bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=MANIFEST, report=unproven)
     bundle.open_bundle(tmp_path / "b.tar", tmp_path / "out")
     readme = (tmp_path / "out" / "README.md").read_text()
-    assert "Nothing: it was built without being run" in readme
+    assert "Nothing: it was built but not run" in readme
     assert "| measured on | nothing |" in readme
     assert "| variant | mean |" not in readme
 

@@ -62,7 +62,7 @@ def _uniform(generator: Any, shape: tuple[int, ...], dtype: Any, kind: Kind) -> 
 
 
 def _unsupported(name: str) -> EngineFailure:
-    return EngineFailure("unsupported_dtype", f"inputs of type {name} cannot be made")
+    return EngineFailure("unsupported_dtype", f"cannot generate inputs of type {name}")
 
 
 def _image(generator: Any, shape: tuple[int, ...], seed: int, _: int | None) -> Any:

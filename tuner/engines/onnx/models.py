@@ -28,7 +28,7 @@ def read(path: str) -> onnx.ModelProto:
     try:
         model = onnx.load_model_from_string(content)
     except DecodeError as error:
-        raise refuse("not_onnx", "this is not an ONNX file, or it is truncated") from error
+        raise refuse("not_onnx", "not an ONNX file, or truncated") from error
     check(model)
     return model
 
@@ -36,7 +36,7 @@ def read(path: str) -> onnx.ModelProto:
 def check(model: onnx.ModelProto) -> None:
     """Raises EngineFailure ``invalid_model`` for what vetting finds, or with what ``onnx.checker`` says."""
     if not model.HasField("graph"):
-        raise refuse("not_onnx", "the file holds no graph")
+        raise refuse("not_onnx", "the file contains no graph")
     vetting.check(model)
     try:
         onnx.checker.check_model(model)
@@ -57,7 +57,7 @@ def spec(value: Any) -> Json:
     Raises EngineFailure ``invalid_model`` for a value that is no tensor.
     """
     if value.type.WhichOneof("value") != "tensor_type":
-        raise refuse("dtype", f"{shown(value.name)} is not a tensor; only tensors can be fed and returned")
+        raise refuse("dtype", f"{shown(value.name)} is not a tensor; inputs and outputs must be tensors")
     tensor = value.type.tensor_type
     shape: list[int | str | None] = [None]
     if tensor.HasField("shape"):

@@ -25,7 +25,7 @@ def resolve(model: onnx.ModelProto, given: Shapes) -> Shapes:
     ranks = {value.name: value.type.tensor_type.HasField("shape") for value in models.fed_inputs(model)}
     unknown = sorted(set(given) - set(declared))
     if unknown:
-        raise _mismatch(f"the model has no input {', '.join(unknown)}; it has {', '.join(declared)}")
+        raise _mismatch(f"the model has no input {', '.join(unknown)}; its inputs are {', '.join(declared)}")
     symbols: dict[str, int] = {}
     for name, shape in given.items():
         _bind(name, shape, declared[name] if ranks[name] else None, symbols)
@@ -55,10 +55,10 @@ def _bind(name: str, shape: list[int], declared: list[Any] | None, symbols: dict
     if declared is None:
         return
     if len(shape) != len(declared):
-        raise _mismatch(f"{name} has {len(declared)} dimensions {_shown(declared)}, {len(shape)} were given")
+        raise _mismatch(f"{name} has {len(declared)} dimensions {_shown(declared)}, not {len(shape)}")
     for axis, (size, own) in enumerate(zip(shape, declared, strict=True)):
         if isinstance(own, int) and own != size:
-            raise _mismatch(f"dimension {axis} of {name} is fixed at {own}, {size} was given")
+            raise _mismatch(f"dimension {axis} of {name} is fixed at {own}, not {size}")
         if isinstance(own, str) and symbols.setdefault(own, size) != size:
             raise _mismatch(f"dimension {own} is {symbols[own]} in one input and {size} in {name}")
 
@@ -73,7 +73,7 @@ def _required(missing: list[Json]) -> EngineFailure:
         + (f" ({entry['symbol']})" if entry["symbol"] else "")
         for entry in missing
     )
-    return EngineFailure("shape_required", f"these dimensions have no value: {places}", details={"dimensions": missing})
+    return EngineFailure("shape_required", f"these dimensions have no size: {places}", details={"dimensions": missing})
 
 
 def _shown(shape: list[Any]) -> str:

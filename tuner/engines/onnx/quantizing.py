@@ -91,7 +91,9 @@ def _with_scales_for_channels(model: onnx.ModelProto) -> onnx.ModelProto:
         models.check(converted)
     except Exception as error:
         # The converter raises RuntimeError, ValueError, and IndexError.
-        raise _refused(f"opset {models.opset(model)} cannot be brought to {_OPSET}: {str(error)[:500]}") from error
+        raise _refused(
+            f"opset {models.opset(model)} cannot be converted to opset {_OPSET}: {str(error)[:500]}"
+        ) from error
     return converted
 
 

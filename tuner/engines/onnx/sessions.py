@@ -56,7 +56,7 @@ def _refuse_unknown(said: str, model: bytes | str) -> None:
     name = f"{domain}::{operator}" if domain else operator
     proto = onnx.load_model_from_string(model if isinstance(model, bytes) else Path(model).read_bytes())
     count = models.operator_counts(proto.graph).get(name, 1)
-    message = f"the reference, ONNX Runtime, does not know: {name} ({count}×)"
+    message = f"ONNX Runtime, the reference, does not support {name} ({count}×)"
     raise EngineFailure("unsupported_operators", message, details={"operators": {name: count}})
 
 
@@ -77,7 +77,7 @@ def run(session: Any, inputs: Arrays) -> Arrays:
 def check_inputs(session: Any, inputs: Arrays) -> None:
     expected = {entry.name for entry in session.get_inputs()}
     if expected != set(inputs):
-        message = f"the model takes {', '.join(sorted(expected))}; the file holds {', '.join(sorted(inputs))}"
+        message = f"the model's inputs are {', '.join(sorted(expected))}; the file contains {', '.join(sorted(inputs))}"
         raise EngineFailure("invalid_inputs", message)
 
 

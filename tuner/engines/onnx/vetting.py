@@ -18,21 +18,21 @@ from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.runtime.importing import every_node, subgraphs
 
 REASONS = {
-    "not_onnx": "the bytes are no ONNX file, or are truncated",
-    "checker": "`onnx.checker` refuses it",
-    "ir_version": "an IR version that no release has, or a newer one than ours",
-    "opset_version": "an operator set that no release has, a newer one than ours, or one domain twice",
-    "external_data": "weights in other files, wherever in the model they are named",
-    "too_many": "more nodes, tensors, values or functions than any network has, as written or with functions expanded",
-    "nested_too_deep": "graphs within graphs, or functions that call functions, too deep or in a circle",
-    "name": "a name that is too long, has control characters or is no UTF-8",
-    "duplicate_name": "two inputs, outputs or weights of one name",
+    "not_onnx": "not an ONNX file, or truncated",
+    "checker": "`onnx.checker` rejects it",
+    "ir_version": "an unknown or too new IR version",
+    "opset_version": "an unknown or too new operator set, or one domain in two versions",
+    "external_data": "weights in external files, anywhere in the model",
+    "too_many": "too many nodes, tensors, values or functions, as written or with functions expanded",
+    "nested_too_deep": "graphs or functions nested too deeply, or recursive functions",
+    "name": "a name that is too long, contains control characters or is not UTF-8",
+    "duplicate_name": "two inputs, outputs or weights with the same name",
     "shape": "a negative or overflowing size",
-    "dtype": "an element type that ONNX does not have",
-    "tensor_size": "a tensor with more or fewer bytes than its shape and type say",
-    "attribute": "a stride, kernel, group or the like of zero or less, or beyond 2³¹",
-    "endless_loop": "a loop that nothing ends, or not within a sensible number of rounds",
-    "memory": "a value larger than what reading a model may take (`TUNESMITH_INSPECT_MEMORY_MB`)",
+    "dtype": "an element type that ONNX does not define",
+    "tensor_size": "a tensor whose data does not match its shape and type",
+    "attribute": "a stride, kernel, group or similar attribute below 1 or above 2³¹",
+    "endless_loop": "an endless loop, or one with too many iterations",
+    "memory": "a value larger than the memory limit for reading a model (`TUNESMITH_INSPECT_MEMORY_MB`)",
 }
 """``details.reason`` of ``invalid_model``: stable."""
 _LONGEST_SHOWN = 100
@@ -69,14 +69,16 @@ _HIGHEST = 1_000
 def check_versions(model: onnx.ModelProto) -> None:
     """Raises EngineFailure ``invalid_model``."""
     if not 1 <= model.ir_version <= onnx.IR_VERSION:
-        raise refuse("ir_version", f"its IR version is {model.ir_version}; versions up to {onnx.IR_VERSION} are known")
+        raise refuse(
+            "ir_version", f"its IR version is {model.ir_version}; supported are versions up to {onnx.IR_VERSION}"
+        )
     seen: dict[str, int] = {}
     for entry in model.opset_import:
         domain = "" if entry.domain in _STANDARD else entry.domain
         newest = onnx.defs.onnx_opset_version() if domain == "" else _HIGHEST
         if not 1 <= entry.version <= newest:
             kind = f"operator set {shown(domain)}" if domain else "operator set"
-            raise refuse("opset_version", f"its {kind} is {entry.version}; versions up to {newest} are known")
+            raise refuse("opset_version", f"its {kind} is {entry.version}; supported are versions up to {newest}")
         if seen.setdefault(domain, entry.version) != entry.version:
             raise refuse("opset_version", f"it imports domain {shown(domain)} in two versions")
 
@@ -93,7 +95,7 @@ def check_names(model: onnx.ModelProto, parts: Parts) -> None:
     for name in _names(model, parts):
         # Protobuf gives what is no UTF-8 as bytes.
         if isinstance(name, bytes) or len(name) > _LONGEST or _CONTROL.search(name):
-            raise refuse("name", f"the name {shown(name)} is too long, has control characters or is no UTF-8")
+            raise refuse("name", f"the name {shown(name)} is too long, contains control characters or is not UTF-8")
     for graph in parts.graphs:
         weights = [tensor.name for tensor in graph.initializer]
         weights += [sparse.values.name for sparse in graph.sparse_initializer]
@@ -126,7 +128,7 @@ def _check_distinct(kind: str, names: Iterable[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise refuse("duplicate_name", f"two of its {kind} are called {shown(name)}")
+            raise refuse("duplicate_name", f"two of its {kind} have the name {shown(name)}")
         seen.add(name)
 
 
@@ -136,7 +138,7 @@ def _check_type(value: Any) -> None:
     tensor = value.type.tensor_type
     known = onnx.TensorProto.DataType.values()
     if tensor.elem_type not in known:
-        raise refuse("dtype", f"{shown(value.name)} has element type {tensor.elem_type}, which ONNX has not")
+        raise refuse("dtype", f"{shown(value.name)} has element type {tensor.elem_type}, which ONNX does not define")
     sizes = [dimension.dim_value for dimension in tensor.shape.dim if dimension.HasField("dim_value")]
     if len(tensor.shape.dim) > _MOST_SYMBOLS:
         raise refuse("shape", f"{shown(value.name)} has {len(tensor.shape.dim)} dimensions")
@@ -174,7 +176,7 @@ def _check(node: Any, attribute: Any) -> None:
     said = (
         f"{shown(node.op_type)} {shown(node.name)} has {attribute.name} {values[0] if len(values) == 1 else values[:8]}"
     )
-    raise refuse("attribute", f"{said}; from 1 to {_MOST} is allowed")
+    raise refuse("attribute", f"{said}; it must be from 1 to {_MOST}")
 
 
 _T = onnx.TensorProto
@@ -206,11 +208,13 @@ _ALL_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_
 def check_tensor(tensor: Any) -> None:
     """Raises EngineFailure ``invalid_model``: ``external_data``, ``dtype``, ``shape``, ``tensor_size``."""
     if tensor.data_location == _T.EXTERNAL or tensor.external_data:
-        raise refuse("external_data", "the model keeps weights in other files; save it as one file")
+        raise refuse("external_data", "the model has weights in external files; save it as one file")
     if tensor.HasField("segment"):
-        raise refuse("tensor_size", f"tensor {shown(tensor.name)} comes in segments, which no engine reads")
+        raise refuse("tensor_size", f"tensor {shown(tensor.name)} has segments, which are not supported")
     if tensor.data_type != _T.STRING and tensor.data_type not in _BITS:
-        raise refuse("dtype", f"tensor {shown(tensor.name)} has element type {tensor.data_type}, which ONNX has not")
+        raise refuse(
+            "dtype", f"tensor {shown(tensor.name)} has element type {tensor.data_type}, which ONNX does not define"
+        )
     if any(size < 0 for size in tensor.dims) or math.prod(tensor.dims) > _LARGEST:
         raise refuse("shape", f"tensor {shown(tensor.name)} has the shape {list(tensor.dims)[:8]}")
     _check_size(tensor, math.prod(tensor.dims))
@@ -230,7 +234,7 @@ def _check_size(tensor: Any, count: int) -> None:
         held = ", ".join(f"{size} entries of {name}" for name, size in given.items()) or "no values"
     if not fits:
         kind = _T.DataType.Name(tensor.data_type)
-        said = f"tensor {shown(tensor.name)} says {count} values of {kind} and holds {held}"
+        said = f"tensor {shown(tensor.name)} should have {count} values of {kind} but has {held}"
         raise refuse("tensor_size", said)
 
 
@@ -257,7 +261,7 @@ class Parts:
 def walk(model: onnx.ModelProto) -> Parts:
     """Raises EngineFailure ``invalid_model``: ``too_many``, ``nested_too_deep``."""
     if len(model.functions) > _MOST_FUNCTIONS:
-        raise refuse("too_many", f"it defines {len(model.functions)} functions; {_MOST_FUNCTIONS} are allowed")
+        raise refuse("too_many", f"it defines {len(model.functions)} functions; the limit is {_MOST_FUNCTIONS}")
     if max(len(model.graph.input), len(model.graph.output)) > _MOST_ENDS:
         raise refuse("too_many", f"it has more than {_MOST_ENDS} inputs or outputs")
     parts = Parts()
@@ -281,7 +285,7 @@ def _graph(graph: Any, parts: Parts, depth: int = 0) -> None:
     for sparse in graph.sparse_initializer:
         parts.tensors += [sparse.values, sparse.indices]
     if len(graph.value_info) > _MOST_VALUES:
-        raise refuse("too_many", f"it describes more than {_MOST_VALUES} values")
+        raise refuse("too_many", f"it has more than {_MOST_VALUES} values")
     _nodes(graph.node, parts, depth)
 
 
@@ -326,7 +330,7 @@ def _expanded(name: tuple[str, str], bodies: dict[Any, Any], sizes: dict[Any, in
     if name in sizes:
         return sizes[name]
     if name in above or len(above) > _DEEPEST:
-        raise refuse("nested_too_deep", f"its function {shown(name[1])} calls itself, or too many levels of others")
+        raise refuse("nested_too_deep", f"its function {shown(name[1])} is recursive or nested too deeply")
     called = ((node.domain, node.op_type) for node in every_node(bodies[name]))
     size = sum(_expanded(each, bodies, sizes, [*above, name]) if each in bodies else 1 for each in called)
     sizes[name] = size
@@ -367,7 +371,7 @@ def _unroll_nodes(nodes: Any, outer: Constants, rounds: int) -> None:
         if node.op_type == "Loop":
             inside *= _rounds(node, known)
             if inside > _MOST_ROUNDS:
-                raise refuse("endless_loop", f"loop {shown(node.name)} makes {min(inside, 10**12)} rounds or more")
+                raise refuse("endless_loop", f"loop {shown(node.name)} runs {min(inside, 10**12)} or more iterations")
         for graph in subgraphs(node.attribute):
             _unroll_graph(graph, known, inside)
 
@@ -438,7 +442,7 @@ def check_memory(model: onnx.ModelProto) -> None:
     for kind, found in (("inputs and outputs", sum(map(_size, ends))), ("largest value", _largest(model))):
         if found > allowed:
             needed, limit = f"{found / 1e9:,.0f} GB", f"{allowed / 1e9:.1f} GB"
-            raise refuse("memory", f"its {kind} would take {needed}; {limit} are allowed")
+            raise refuse("memory", f"its {kind} would need {needed}; the limit is {limit}")
 
 
 def _allowed() -> int:

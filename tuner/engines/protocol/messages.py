@@ -89,7 +89,7 @@ def _object(line: bytes) -> Json:
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _shown(line: bytes) -> str:

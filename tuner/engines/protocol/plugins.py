@@ -88,7 +88,7 @@ class Registry:
         Without a ``schedule`` the engine takes its own for elementwise operators. Raises PluginError.
         """
         if "." not in name.strip("."):
-            raise PluginError(f"{self._loading}: an operator is named namespace.name, not {name!r}")
+            raise PluginError(f"{self._loading}: an operator name must be namespace.name, not {name!r}")
         if name in self.operators:
             raise PluginError(f"{self.operators[name].plugin} and {self._loading} both add the operator {name}")
         self.operators[name] = Operator(plugin=self._loading, name=name, compute=compute, schedule=schedule)

@@ -94,7 +94,7 @@ def _answer(request: Request, handlers: Mapping[str, Handler], stream: BinaryIO,
     handler = handlers.get(request.method)
     try:
         if handler is None:
-            raise EngineFailure("unknown_method", f"this engine has no method {request.method!r}")
+            raise EngineFailure("unknown_method", f"unknown method {request.method!r}")
         emitter.emit(messages.RESULT, handler(request.params, emitter))
     except EngineFailure as failure:
         emitter.emit(messages.ERROR, failure.data)
@@ -125,8 +125,8 @@ def _start_heartbeat(emitter: Emitter) -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="A Tunesmith engine; started by the host, not by hand.")
-    parser.add_argument("--event-fd", type=int, required=True, help="descriptor that events are written to")
+    parser = argparse.ArgumentParser(description="A Tunesmith engine, started by its host process.")
+    parser.add_argument("--event-fd", type=int, required=True, help="file descriptor for events")
     return parser.parse_args()
 
 

@@ -42,7 +42,7 @@ def require_compiler() -> None:
     elif _has_nvrtc():
         os.environ[_MODE] = "nvrtc"
     else:
-        raise _missing("there is neither nvcc nor NVRTC")
+        raise _missing("neither nvcc nor NVRTC was found")
     if tvm.get_global_func("ffi.Module.create.cuda", allow_missing=True) is None:
         _load_runtime()
 
@@ -67,7 +67,7 @@ def _load_runtime() -> None:
             ctypes.CDLL(_driver_stub(Path(folder)), mode=ctypes.RTLD_GLOBAL)
         ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise _missing(f"TVM's CUDA runtime cannot be loaded: {error}") from error
+        raise _missing(f"cannot load TVM's CUDA runtime: {error}") from error
 
 
 def _driver_stub(folder: Path) -> str:
@@ -101,6 +101,6 @@ def _nvcc() -> str | None:
 def _missing(why: str) -> EngineFailure:
     return EngineFailure(
         "compiler_missing",
-        f"CUDA code cannot be compiled here: {why}",
-        hint="Install the CUDA 13 toolkit, so that nvcc is on the PATH or under CUDA_HOME; no GPU is needed to build.",
+        f"cannot compile CUDA code: {why}",
+        hint="Install the CUDA 13 toolkit, with nvcc on the PATH or under CUDA_HOME. Building needs no GPU.",
     )

@@ -114,13 +114,13 @@ def read_definition(path: str | None, workload_key: str) -> Any:
     """The ``Workload`` of a definition file. Raises EngineFailure ``unknown_workload``."""
     try:
         if not path:
-            raise ValueError("its definition is needed: the key is a hash")
+            raise ValueError("the definition of the workload is needed: its key is a hash")
         work = workload_of(json.loads(Path(path).read_text(encoding="utf-8")))
         if key_of(work) != workload_key:
-            raise ValueError(f"its definition has the key {key_of(work)}")
+            raise ValueError(f"the definition has another key: {key_of(work)}")
     except Exception as error:
         # OSError, JSON errors, and whatever TVM raises for text that is no module.
-        message = f"the workload {workload_key[:100]} cannot be read: {error}"
+        message = f"cannot read the workload {workload_key[:100]}: {error}"
         raise EngineFailure("unknown_workload", message[:1500]) from error
     return work
 

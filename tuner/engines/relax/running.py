@@ -63,7 +63,7 @@ def _tensors(answer: Any) -> list[Any]:
 
 def _device(kind: str) -> Any:
     if kind == "cuda" and not cuda.device_exists():
-        raise EngineFailure("no_device", "the bundle needs a CUDA GPU, and this machine has none")
+        raise EngineFailure("no_device", "the bundle needs a CUDA GPU, but this machine has none")
     return tvm.device(kind, 0)
 
 

@@ -91,7 +91,7 @@ def _machine(target: Any) -> str:
 def _option(text: str, option: str) -> tuple[str, str]:
     name, equals, value = option.partition("=")
     if not name.startswith("-") or not equals:
-        raise unknown(f"TVM refuses the target {text!r}: {option!r} is not of the form -name=value")
+        raise unknown(f"TVM rejects the target {text!r}: {option!r} is not of the form -name=value")
     return name.removeprefix("-"), value
 
 

@@ -117,7 +117,7 @@ def _build(instantiate: Instantiate, target: Any) -> _Built:
 
 def _compared(expected: Arrays, actual: Arrays) -> Json:
     if [array.shape for array in expected] != [array.shape for array in actual]:
-        return {"skipped": "its output has another shape than the untuned one's"}
+        return {"skipped": "its output shape differs from that of the untuned build"}
     pairs = zip(expected, actual, strict=True)
     return auditing.worst([auditing.compare(wanted, found) for wanted, found in pairs])
 

@@ -47,7 +47,7 @@ def _has_byte_products(target: Any) -> bool:
 def _int8(imported: importing.Imported) -> importing.Imported:
     """A quantized model with products of integers. Raises EngineFailure ``unsupported_dtype``."""
     if not any(imported.operators.get(name) for name in _CONVERSIONS):
-        raise EngineFailure("unsupported_dtype", "an int8 build takes a quantized model, and this one is not quantized")
+        raise EngineFailure("unsupported_dtype", "an int8 build needs a quantized model")
     corrections.use_threads(1)
     passes = tvm.transform.Sequential(
         [
@@ -168,8 +168,8 @@ def require(params: Json, target: Any) -> None:
     if precision not in of_target(target):
         raise EngineFailure(
             "unsupported_dtype",
-            f"{params['target']!r} has no instructions for {_INSTRUCTIONS[precision]}",
-            hint="Use precision f32, or a target that has them, as 'llvm -mcpu=znver4' or 'llvm -mcpu=sapphirerapids'.",
+            f"{params['target']!r} lacks instructions for {_INSTRUCTIONS[precision]}",
+            hint="Use precision f32, or a target that has them: 'llvm -mcpu=znver4', 'llvm -mcpu=sapphirerapids'.",
         )
     if (params.get("tuner") or "autotvm") != "autotvm":
         raise EngineFailure(
@@ -232,5 +232,5 @@ def _bf16(imported: importing.Imported) -> importing.Imported:
         with tvm.transform.PassContext(opt_level=3):
             module = after(bf16_narrowing.narrow(before(imported.module)))
     except bf16_narrowing.ControlFlow as error:
-        raise _unsupported(f"the model cannot be converted to bf16: {error}") from error
+        raise _unsupported(f"TVM cannot convert the model to bf16: {error}") from error
     return dataclasses.replace(imported, module=module)

@@ -51,7 +51,7 @@ def resolve(text: str, threads: int) -> Any:
         if "mattr" in values:
             for feature in values["mattr"].split(","):
                 if feature[:1] not in ("+", "-"):
-                    raise unknown(f"a feature is switched with + or -: {feature!r}", [f"+{feature}"])
+                    raise unknown(f"a feature needs a sign, + or -: {feature!r}", [f"+{feature}"])
                 check_known(tvm, "feature", feature[1:], _known_features(triple), place)
         return tvm.target.Target(f"{text} -num-cores={threads}")
     except EngineFailure:
@@ -74,11 +74,11 @@ def _check_triple(triple: str) -> None:
         known = [*built_in, *_FAMILIES]
         near = difflib.get_close_matches(machine, known, n=3, cutoff=0.6)
         if near:
-            raise unknown(f"LLVM {llvm_version(tvm)} knows no processor {machine!r}", near)
+            raise unknown(f"LLVM {llvm_version(tvm)} does not know machine {machine!r}", near)
         raise EngineFailure(
             "unsupported_target",
             f"this engine's LLVM has no code generator for {machine!r}",
-            hint=f"It has {', '.join(built_in)}.",
+            hint=f"Supported: {', '.join(built_in)}.",
         )
     if not any(part in _SYSTEMS for part in rest):
         near = [near for part in rest for near in difflib.get_close_matches(part, _SYSTEMS, n=1, cutoff=0.6)]

@@ -23,7 +23,7 @@ def task(workload_key: str, target: Any) -> Any:
         return create(name, _tuples(arguments), target)
     except Exception as error:
         # Templates raise anything for arguments that are not theirs.
-        raise EngineFailure("unknown_workload", f"no template takes {workload_key[:200]}: {error}"[:1500]) from error
+        raise EngineFailure("unknown_workload", f"no template supports {workload_key[:200]}: {error}"[:1500]) from error
 
 
 def create(name: str, arguments: tuple[Any, ...], target: Any) -> Any:

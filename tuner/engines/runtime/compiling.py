@@ -59,9 +59,7 @@ class Tools:
     def link(self, output: str, objects: Any, options: Any = None, **_: Any) -> None:
         """Make a shared library of object files; ``fcompile`` of ``tvm.runtime.Module.export_library``."""
         if self.triple is None and self.compiler is None:
-            raise EngineFailure(
-                "compile_failed", "this machine has no C compiler to link with", hint="Install one (Debian: gcc)."
-            )
+            raise EngineFailure("compile_failed", "no C compiler found to link with", hint="Install one (Debian: gcc).")
         if self.compiler is None:
             raise self.missing()
         self.cc.create_shared(output, objects, options, cc=self.compiler)
@@ -85,7 +83,7 @@ class Tools:
     def archiver_missing(self) -> EngineFailure:
         return EngineFailure(
             "cross_compiler_missing",
-            f"this machine has no archiver for {self.triple or 'itself'}",
+            f"no archiver found for {self.triple or 'this machine'}",
             hint="Install one (Debian: apt install binutils).",
         )
 
@@ -93,9 +91,9 @@ class Tools:
         package = f"gcc-{self.triple}".replace("_", "-")
         return EngineFailure(
             "cross_compiler_missing",
-            f"nothing on this machine links for {self.triple}: there is no {self.triple}-gcc",
-            hint=f"Install a cross toolchain (Debian: apt install {package}), or ask for the format 'object', "
-            "whose mod.tar is linked elsewhere.",
+            f"no cross linker for {self.triple}: {self.triple}-gcc is missing",
+            hint=f"Install a cross toolchain (Debian: apt install {package}), or use format 'object' "
+            "and link its mod.tar elsewhere.",
             details={"triple": self.triple},
         )
 

@@ -34,7 +34,7 @@ def require_known(noun: str, value: str, known: Collection[str]) -> None:
     if value not in known:
         near = difflib.get_close_matches(value, known, n=1) or difflib.get_close_matches(value.upper(), known, n=1)
         hint = f"Did you mean {near[0]}?" if near else None
-        raise EngineFailure("invalid_option", f"{noun} {value!r} is none of {', '.join(known)}", hint=hint)
+        raise EngineFailure("invalid_option", f"{noun} {value!r} is not one of {', '.join(known)}", hint=hint)
 
 
 @contextmanager

@@ -53,7 +53,7 @@ _OTHER_RELEASE = "pending_request_bytes_"
 def explained(ended: Ended, message: str) -> tuple[Ended, str]:
     """What an opening that failed tells of the device."""
     if _OTHER_RELEASE in message:
-        return Ended.WRONG_DEVICE, "its TVM is of another release than the engine's, and reads no call of it"
+        return Ended.WRONG_DEVICE, "its TVM release is incompatible with the engine's"
     return ended, message
 
 
@@ -194,7 +194,7 @@ def _meaning(outcome: processes.Outcome) -> tuple[Ended, Any]:
     if isinstance(outcome.error, processes.ChildRaised):
         return Ended.RAISED, str(outcome.error)
     if outcome.error is not None:
-        return Ended.LOST, f"no answer: {outcome.error}"
+        return Ended.LOST, f"no response: {outcome.error}"
     ended, value = outcome.value
     return Ended(ended), value
 
@@ -212,8 +212,8 @@ _MOST_SLOTS = 32
 _MOST_LOSSES = 2
 _PROBE_SECONDS = 60.0
 _MISFIT = (
-    "Give the target of the devices, its -mtriple and -mcpu, and start their RPC servers with the release of TVM that "
-    "the tuner has: 0.19 for autotvm and ansor, 0.27 for metaschedule."
+    "Set the target of the devices (-mtriple, -mcpu), and start their RPC servers with the TVM release of the tuner: "
+    "0.19 for autotvm and ansor, 0.27 for metaschedule."
 )
 _CODES = {"run_timeout": "device_lost", "device_lost": "device_lost", "wrong_device": "no_device"}
 
@@ -314,7 +314,7 @@ class SessionPool:
             if ended is Ended.REFUSED:
                 raise EngineFailure(**value)
             if ended is not Ended.OK:
-                raise EngineFailure("compile_failed", f"nothing can be built for {target!r}: {value}"[:2000])
+                raise EngineFailure("compile_failed", f"cannot build for {target!r}: {value}"[:2000])
             made = self._probes[target, threads] = path.read_bytes()
             self._proven.clear()
         path.write_bytes(made)
@@ -539,7 +539,7 @@ class SessionPool:
                 call=call,
                 device=call.lost_on[-1],
                 error="wrong_device" if call.lost_as is Ended.WRONG_DEVICE else "device_lost",
-                value=self._lost.get(call.lost_on[-1], "the device went away"),
+                value=self._lost.get(call.lost_on[-1], "the device was lost"),
             )
             for call in doomed
         ]
@@ -591,7 +591,7 @@ class SessionPool:
 
     def _judge(self, device: str, suspect: Suspect, now: float) -> None:
         if device not in self._servers:
-            self._lose(device, f"it left the tracker: {suspect.reason}")
+            self._lose(device, f"it is no longer at the tracker: {suspect.reason}")
         elif now > suspect.check_at:
             suspect.check_at = now + _COMEBACK_SECONDS
             if now - suspect.since > self.runner.session_timeout + _AWAY_SECONDS or not suspect.offer.is_reachable():
@@ -601,8 +601,8 @@ class SessionPool:
 def _unreachable(runner: Runner, error: TrackerSilent) -> EngineFailure:
     return EngineFailure(
         "tracker_unreachable",
-        f"the RPC tracker {runner.tracker} does not answer: {error}",
-        hint="Start one (python -m tvm.exec.rpc_tracker) and name it as HOST:PORT.",
+        f"the RPC tracker {runner.tracker} does not respond: {error}",
+        hint="Start it (python -m tvm.exec.rpc_tracker), and set its address as HOST:PORT.",
     )
 
 
@@ -625,14 +625,14 @@ def _no_device_left(
     if misfits >= set(lost):
         return EngineFailure(
             "no_device",
-            f"no device of key {runner.key!r} runs what is built for the target: {reasons}"[:2000],
+            f"no device of key {runner.key!r} can run code for the target: {reasons}"[:2000],
             hint=_MISFIT,
             details=details,
         )
     return EngineFailure(
         "device_lost",
-        f"every device of key {runner.key!r} is lost: {reasons}"[:2000],
-        hint="Look at the devices, start their RPC servers again, and retry the job: finished trials are kept.",
+        f"all devices of key {runner.key!r} were lost: {reasons}"[:2000],
+        hint="Check the devices, restart their RPC servers, and retry the job; finished trials are kept.",
         details=details,
     )
 
@@ -692,7 +692,7 @@ def _result(answer: CallResult, runner: Runner) -> Json:
         raise EngineFailure(
             "device_lost",
             f"{answer.device} was not done within {runner.session_timeout:g} s",
-            hint="Raise session_timeout: the network may be slow, or the model.",
+            hint="Raise session_timeout; the network or the model may be slow.",
         )
     code = _CODES.get(answer.error, "run_failed")
     hint = _MISFIT if answer.error == "wrong_device" else None

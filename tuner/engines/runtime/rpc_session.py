@@ -106,13 +106,13 @@ class Session:
             told = _last_line(error)
             # 0.19 often says nothing below its heading; the server's own output does not either.
             reason = "" if told.endswith("Error caught from RPC call:") else f": {told}"
-            return Ended.WRONG_DEVICE, f"it cannot load what is built for this target{reason}"
+            return Ended.WRONG_DEVICE, f"it cannot load code for this target{reason}"
         device = self._session.cpu(0)
         given = np.arange(_PROBE_SIZE, dtype="float32")
         answer = self._release.empty(given.shape, "float32", device)
         library["probe"](self._release.tensor(given, device), answer)
         if not np.array_equal(answer.numpy(), given * 3 + 1):
-            return Ended.WRONG_ANSWER, "it computes 3·x + 1 wrongly"
+            return Ended.WRONG_ANSWER, "it gives a wrong result for 3·x + 1"
         return Ended.OK, None
 
     def _upload(self, path: str) -> Any:

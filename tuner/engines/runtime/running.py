@@ -98,7 +98,7 @@ class Bundles:
         try:
             return tuple((Path(bundle) / name).stat().st_mtime_ns for name in self._files)
         except OSError as error:
-            raise EngineFailure("invalid_bundle", f"{error.filename} cannot be read: {error.strerror}") from error
+            raise EngineFailure("invalid_bundle", f"cannot read {error.filename}: {error.strerror}") from error
 
 
 BIG_CORES = 1
@@ -133,13 +133,13 @@ def _read(path: str, specs: Sequence[Json]) -> Arrays:
         raise EngineFailure("invalid_inputs", f"not an .npz file of arrays: {error}") from error
     names = {spec["name"] for spec in specs}
     if set(arrays) != names:
-        message = f"the model takes {', '.join(sorted(names))}; the file holds {', '.join(sorted(arrays))}"
+        message = f"the model's inputs are {', '.join(sorted(names))}; the file contains {', '.join(sorted(arrays))}"
         raise EngineFailure("invalid_inputs", message)
     for spec in specs:
         array = arrays[spec["name"]]
         if list(array.shape) != spec["shape"] or str(array.dtype) != spec["dtype"]:
             have, want = f"{array.dtype}{tuple(array.shape)}", f"{spec['dtype']}{tuple(spec['shape'])}"
-            raise EngineFailure("invalid_inputs", f"{spec['name']} is {have}, the model takes {want}")
+            raise EngineFailure("invalid_inputs", f"{spec['name']} is {have}; the model expects {want}")
     return arrays
 
 

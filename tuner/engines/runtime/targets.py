@@ -58,13 +58,13 @@ def check_known(tvm: Any, noun: str, name: str, known: Collection[str], place: s
     """Raise EngineFailure ``unknown_target`` with near matches unless ``name`` is known; ``place`` ends its message."""
     if name not in known:
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-        raise unknown(f"LLVM {llvm_version(tvm)} knows no {noun} {name!r}{place}", near)
+        raise unknown(f"LLVM {llvm_version(tvm)} does not know {noun} {name!r}{place}", near)
 
 
 def refused(text: str, error: Exception) -> EngineFailure:
     """For whatever TVM's parsing of a target raises: TVMError, ValueError, TypeError."""
     lines = [line for line in str(error).splitlines() if line.strip()]
-    return unknown(f"TVM refuses the target {text!r}: {lines[-1][:300] if lines else type(error).__name__}")
+    return unknown(f"TVM rejects the target {text!r}: {lines[-1][:300] if lines else type(error).__name__}")
 
 
 def unknown(message: str, near: Collection[str] = ()) -> EngineFailure:

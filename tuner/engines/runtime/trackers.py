@@ -105,7 +105,7 @@ class Tracker:
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit():
-            raise TrackerSilent(f"{address!r} is no HOST:PORT")
+            raise TrackerSilent(f"{address!r} is not HOST:PORT")
         self.address = address
         self._place = (host.strip("[]"), int(port))
 
@@ -146,7 +146,7 @@ class Tracker:
             connection.sendall(struct.pack("<i", _TRACKER_MAGIC))
             answer = _receive(connection, 4)
             if answer != struct.pack("<i", _TRACKER_MAGIC):
-                raise TrackerSilent("what listens there is no RPC tracker")
+                raise TrackerSilent("the program that listens there is not an RPC tracker")
         except (OSError, TrackerSilent) as error:
             connection.close()
             raise TrackerSilent(str(error)) from error

@@ -56,7 +56,7 @@ def test_a_line_of_something_else_is_refused(changes: dict[str, object], reason:
 
 def test_threads_are_told_by_the_line_or_the_caller() -> None:
     silent = AUTOTVM[0].replace(" -num-cores=2", "")
-    with pytest.raises(Refused, match="say threads"):
+    with pytest.raises(Refused, match="set threads"):
         importing.read(silent, ORIGIN, number=0, now=NOW)
     record = importing.read(silent, replace(ORIGIN, threads=4), number=0, now=NOW)
     assert record.key.target == "llvm -mcpu=skylake-avx512 -num-cores=4"

@@ -67,7 +67,7 @@ def rewrite(path: str, lanes: int, out_path: str, passes: Sequence[Pass] = PASSE
             if count:
                 original.require_same(candidate)
         except Exception as error:  # noqa: BLE001 - a rewriting never breaks a model, whatever goes wrong in it
-            _log.warning("rewriting %s is undone", each.name, exc_info=True)
+            _log.warning("rewrite %s was reverted", each.name, exc_info=True)
             undone[each.name] = f"{type(error).__name__}: {error}"[:500]
             continue
         if count:

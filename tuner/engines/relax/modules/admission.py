@@ -67,18 +67,18 @@ _NAME = re.compile(r"[^\x00-\x1f\x7f]{0,500}")
 def screen(content: bytes) -> str:
     """The module's text, written anew. Raises EngineFailure ``invalid_model`` for what is on no list."""
     if len(content) > MOST_BYTES:
-        raise refused(f"it has {len(content)} bytes; {MOST_BYTES} are read")
+        raise refused(f"it has {len(content)} bytes; the limit is {MOST_BYTES}")
     try:
         graph = json.loads(content.decode())
         nodes = graph["nodes"]
         root = graph["root_index"]
         if not isinstance(nodes, list) or nodes[root]["type"] != "ir.IRModule":
-            raise refused("its root is no ir.IRModule")
+            raise refused("its root is not an ir.IRModule")
         if len(nodes) > _MOST_NODES:
-            raise refused(f"it has {len(nodes)} nodes; {_MOST_NODES} are read")
+            raise refused(f"it has {len(nodes)} nodes; the limit is {_MOST_NODES}")
         nodes = [_judged(node, place) for place, node in enumerate(nodes)]
     except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
-        raise refused(f"this is no TVM IRModule JSON ({type(error).__name__})") from error
+        raise refused(f"not the JSON of a TVM IRModule ({type(error).__name__})") from error
     return json.dumps({"root_index": root, "nodes": nodes, "metadata": {}})
 
 
@@ -87,13 +87,13 @@ def _judged(node: dict[str, Any], place: int) -> dict[str, Any]:
     if isinstance(kind, str) and kind in _SOURCES:
         return {"type": "None"}
     if not isinstance(kind, str) or kind not in OBJECTS:
-        raise refused(f"it holds a {str(kind)[:80]}, which is not on the list")
+        raise refused(f"it contains a {str(kind)[:80]}, which is not supported")
     if not node.keys() <= {"type", "data"}:
-        raise refused("a node has fields that no node has")
+        raise refused("a node has unknown fields")
     if kind == "ffi.String" and not _NAME.fullmatch(node["data"]):
-        raise refused(f"the name {node['data'][:40]!r} is no plain name")
+        raise refused(f"the name {node['data'][:40]!r} contains control characters or is too long")
     if kind == "ir.Op" and node["data"] not in INTRINSICS:
-        raise refused(f"it calls {str(node['data'])[:80]}, which is not on the list")
+        raise refused(f"it calls {str(node['data'])[:80]}, which is not supported")
     _require_order(node.get("data"), place)
     return node
 
@@ -103,8 +103,8 @@ def _require_order(data: Any, place: int) -> None:
     named = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
     for name, value in named:
         if isinstance(value, int) and not isinstance(value, bool) and name not in _NUMBERS and not 0 <= value < place:
-            raise refused("a node refers to one that is not before it")
+            raise refused("a node refers to a later node")
 
 
 def refused(reason: str) -> EngineFailure:
-    return EngineFailure("invalid_model", f"the module cannot be taken: {reason}"[:1500], hint=HINT)
+    return EngineFailure("invalid_model", f"the module was rejected: {reason}"[:1500], hint=HINT)

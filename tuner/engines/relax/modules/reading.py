@@ -73,11 +73,11 @@ load_module = importing.by_file(_read, kept=2)
 def _only_function(module: Any) -> tuple[str, Any]:
     functions = [(str(variable.name_hint), function) for variable, function in module.functions_items()]
     if len(functions) != 1 or not isinstance(functions[0][1], tirx.PrimFunc):
-        raise refused(f"it has {len(functions)} functions; one tensor function (tirx.PrimFunc) is taken")
+        raise refused(f"it has {len(functions)} functions; it must have one tensor function (tirx.PrimFunc)")
     name, function = functions[0]
     strange = sorted({str(key) for key, _ in function.attrs.items()} - _ATTRIBUTES) if function.attrs else []
     if strange:
-        raise refused(f"its function has the attribute {strange[0]}, which is not on the list")
+        raise refused(f"its function has the attribute {strange[0]}, which is not supported")
     return name, function
 
 
@@ -110,7 +110,7 @@ def _names(given: list[str]) -> list[str]:
         plain = name if _NAMED.fullmatch(name) else f"arg{place}"
         found.append(f"{plain}_{place}" if plain in found else plain)
     if len(set(found)) < len(found):
-        raise refused("the names of its parameters cannot be told apart")
+        raise refused("its parameters have ambiguous names")
     return found
 
 

@@ -79,9 +79,9 @@ class Values:
         """The buffer that is there under this variable, used within its bounds."""
         access = self.buffers.get(handle(buffer)) if isinstance(buffer, ir.Var) else None
         if access is None:
-            raise refused("it uses a buffer that is none of its own")
+            raise refused("it uses a buffer that it does not declare")
         if len(indices) != len(access.shape):
-            raise refused("a buffer is used with another rank than it has")
+            raise refused("a buffer is used with the wrong rank")
         for index, size in zip(indices, access.shape, strict=True):
             self.index(index, 0, size)
         return access
@@ -90,10 +90,10 @@ class Values:
         """Prove that the index is one of ``extent`` numbers from ``start``."""
         dtype = dtype_of(index)
         if dtype not in _INDEX_DTYPES:
-            raise refused(f"an index is {dtype}")
+            raise refused(f"an index has dtype {dtype}")
         self.check(index, dtype, exact=True)
         if not self._known.can_prove(index >= start) or not self._known.can_prove(index < start + extent):
-            raise refused(f"nothing proves that the index {_shown(index)} stays within {start} and {start + extent}")
+            raise refused(f"cannot prove that the index {_shown(index)} is from {start} to below {start + extent}")
 
     def check(self, node: Any, dtype: str, *, exact: bool = False) -> None:
         """Whether ``node`` is an expression of that type, of what is on the list.
@@ -102,7 +102,7 @@ class Values:
         """
         with self.counted():
             if dtype not in DTYPES or dtype_of(node) != dtype:
-                raise refused(f"an expression is not the {dtype} that it should be")
+                raise refused(f"an expression is not of dtype {dtype}")
             for kinds, judge in self._judges:
                 if isinstance(node, kinds):
                     judge(node, dtype, exact)
@@ -120,7 +120,7 @@ class Values:
         self._visits += 1
         self._depth += 1
         if self._visits > _MOST_VISITS or self._depth > _MOST_DEPTH:
-            raise refused("it is too large or too deep for one operator")
+            raise refused("it is too large or too deeply nested for one operator")
         yield
         self._depth -= 1
 
@@ -150,11 +150,11 @@ class Values:
 
     def _variable(self, node: Any, _dtype: str, _exact: bool) -> None:
         if handle(node) not in self._variables:
-            raise refused(f"the variable {node.name} belongs to no loop: sizes must be numbers")
+            raise refused(f"the variable {node.name} is not a loop variable: sizes must be constants")
 
     def _load(self, load: Any, dtype: str, exact: bool) -> None:
         if exact:
-            raise refused("an index depends on what a buffer holds, so nothing proves that it stays within bounds")
+            raise refused("an index depends on buffer contents, so its bounds cannot be proven")
         access = self.access(load.source, load.indices)
         require(access.dtype == dtype)
         access.read_first = access.read_first or not access.written
@@ -165,7 +165,7 @@ class Values:
         if not exact or dtype.startswith("float"):
             return
         if isinstance(node, _DIVISIONS) and not self._known.can_prove(node.b > 0):
-            raise refused(f"nothing proves that {_shown(node.b)} is positive, which an index is divided by")
+            raise refused(f"cannot prove that {_shown(node.b)}, the divisor of an index, is positive")
         self._require_fits(node, dtype)
 
     def _comparison(self, node: Any, dtype: str, exact: bool) -> None:
@@ -190,7 +190,7 @@ class Values:
     def _call(self, call: Any, dtype: str, exact: bool) -> None:
         name = str(call.op.name) if isinstance(call.op, ir.Op) else "a function"
         if name not in admission.INTRINSICS or call.attrs is not None or call.ty_args:
-            raise refused(f"it calls {name}, which is not on the list")
+            raise refused(f"it calls {name}, which is not supported")
         if name == admission.CHOICE:
             self._choice(call, dtype, exact)
             return
@@ -215,13 +215,13 @@ class Values:
         bound = self._known.const_int_bound(node)
         low, high = _limits(dtype)
         if not low <= bound.min_value <= bound.max_value <= high:
-            raise refused(f"nothing proves that {_shown(node)} fits {dtype}")
+            raise refused(f"cannot prove that {_shown(node)} fits in {dtype}")
 
 
 def constant(node: Any, place: str) -> int:
     """A number that is written there. Raises EngineFailure ``invalid_model``."""
     if not isinstance(node, int | prim.IntImm):
-        raise refused(f"{place} is no number: sizes must be static")
+        raise refused(f"{place} is not a constant: sizes must be static")
     return node if isinstance(node, int) else int(node.value)
 
 
@@ -241,13 +241,13 @@ def handle(node: Any) -> int:
 def require(holds: bool) -> None:
     """Raises EngineFailure ``invalid_model`` unless types go together."""
     if not holds:
-        raise refused("an expression has types that do not go together")
+        raise refused("an expression combines incompatible types")
 
 
 def strange(node: Any) -> Exception:
     if not isinstance(node, tvm_ffi.Object):
-        return refused("something is missing in it")
-    return refused(f"it holds a {type(node).__name__} where none belongs")
+        return refused("a required part is missing")
+    return refused(f"it contains a {type(node).__name__} in the wrong place")
 
 
 def _limits(dtype: str) -> tuple[int, int]:
@@ -305,7 +305,7 @@ class Walk:
             and constant(kind.elem_offset, "an offset") == 0
         )
         if not plain or min(shape, default=1) < 1 or dtype not in DTYPES:
-            raise refused("it has a buffer that is not compact, static and in plain memory")
+            raise refused("it has a buffer that is not compact, static and in global memory")
         self._bytes += math.prod(shape) * DTYPES[dtype]
         if self._bytes > MOST_BYTES:
             raise refused(f"its buffers have more than {MOST_BYTES} bytes")
@@ -339,7 +339,7 @@ class Walk:
     def _loop(self, loop: Any) -> None:
         scheduled = loop.kind != tirx.ForKind.SERIAL or loop.thread_binding is not None or loop.annotations
         if scheduled or (loop.step is not None and constant(loop.step, "a step") != 1):
-            raise refused("a loop is scheduled already: give the function as it was before scheduling")
+            raise refused("a loop is already scheduled: use the unscheduled function")
         self._values.bind(loop.loop_var, constant(loop.min, "a loop"), constant(loop.extent, "a loop"))
         self._loops(loop.body)
         self._values.release(loop.loop_var)
@@ -367,7 +367,7 @@ class Walk:
         found = s_tir.analysis.get_sblock_access_region(block, buffers)
         for said, seen in ((block.reads, found[0]), (block.writes, found[1])):
             if len(said) != len(seen) or not all(map(tvm_ffi.structural_equal, said, seen)):
-                raise refused("a block touches other regions than it says")
+                raise refused("a block accesses regions that it does not declare")
 
     def _effects(self, statement: Any) -> None:
         with self._values.counted():
@@ -393,7 +393,7 @@ class Walk:
         self._values.check(store.value, dtype_name(store.value.ty))
         access = self._values.access(store.buffer, store.indices)
         if dtype_name(store.value.ty) != access.dtype:
-            raise refused("it stores another type than the buffer has")
+            raise refused("it stores a value of another type than the buffer's")
         access.written = True
 
 
@@ -401,8 +401,8 @@ def _require_plain(realize: Any, block: Any) -> None:
     predicate = realize.predicate
     always = isinstance(predicate, prim.IntImm) and bool(predicate.value)
     if not always or not isinstance(block, s_tir.SBlock) or block.match_buffers:
-        raise refused("a block is scheduled already: give the function as it was before scheduling")
+        raise refused("a block is already scheduled: use the unscheduled function")
     # Such as schedule_rule, which names a function that MetaSchedule then looks up and calls.
     found = sorted(str(key) for key in block.annotations if str(key) not in _ANNOTATIONS)
     if found:
-        raise refused(f"a block has the annotation {found[0]}, which is not on the list")
+        raise refused(f"a block has the annotation {found[0]}, which is not supported")

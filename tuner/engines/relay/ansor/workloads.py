@@ -44,9 +44,9 @@ def register(workload_key: str, text: str) -> None:
         key = str(auto_scheduler.ComputeDAG(tensors).workload_key())
     except Exception as error:
         # TVMError, ValueError or TypeError, depending on what is wrong with the text.
-        raise EngineFailure("unknown_workload", f"not a definition of a workload: {error}"[:1000]) from error
+        raise EngineFailure("unknown_workload", f"not a workload definition: {error}"[:1000]) from error
     if json.loads(key) != json.loads(workload_key):
-        raise EngineFailure("unknown_workload", f"the definition is that of {key[:300]}, not {workload_key[:300]}")
+        raise EngineFailure("unknown_workload", f"the definition belongs to {key[:300]}, not to {workload_key[:300]}")
     register_workload_tensors(workload_key, tensors)
 
 

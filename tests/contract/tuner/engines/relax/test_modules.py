@@ -23,21 +23,21 @@ from tuner.host.settings import TunerSettings
 pytestmark = pytest.mark.engine
 
 REFUSED = {
-    "gather": "depends on what a buffer holds",
-    "beyond_the_end": "nothing proves that the index v_i + 1 stays within 0 and 16",
-    "beyond_by_overflow": "nothing proves that v * 65536 * 65536 fits int32",
-    "through_a_narrow_cast": "nothing proves that v_i fits int8",
-    "guarded_by_memory": "nothing proves that the index v_i + 8",
-    "guarded_by_select": "nothing proves that the index v_i + 8",
+    "gather": "depends on buffer contents",
+    "beyond_the_end": "cannot prove that the index v_i + 1 is from 0 to below 16",
+    "beyond_by_overflow": "cannot prove that v * 65536 * 65536 fits in int32",
+    "through_a_narrow_cast": "cannot prove that v_i fits in int8",
+    "guarded_by_memory": "cannot prove that the index v_i + 8",
+    "guarded_by_select": "cannot prove that the index v_i + 8",
     "host_call": "calls tirx.call_pure_extern",
     "packed_call": "calls tirx.tvm_call_packed",
     "intrinsic_call": "calls tirx.call_llvm_pure_intrin",
     "dynamic_shape": "sizes must be static",
     "imported_code": "attribute pragma_import_c",
-    "pragma": "a loop is scheduled already",
-    "threaded": "a loop is scheduled already",
+    "pragma": "a loop is already scheduled",
+    "threaded": "a loop is already scheduled",
     "rule_by_name": "annotation schedule_rule",
-    "other_regions": "touches other regions than it says",
+    "other_regions": "accesses regions that it does not declare",
     "written_first": "its last parameters must be the buffers that it writes",
     "reads_before_writing": "reads a buffer before it writes it",
     "two_functions": "it has 2 functions",
@@ -102,7 +102,7 @@ def test_what_is_not_on_the_list_is_refused(relax: EngineSession, functions: Pat
         path = str(functions / f"{name}.json")
         refused = asking.refusal(relax, method, {"path": path, "model": path, "out_dir": str(functions)})
         assert (refused.engine_code, refused.hint is not None) == ("invalid_model", True)
-        assert "the module cannot be taken" in refused.message
+        assert "the module was rejected" in refused.message
         assert REFUSED[name] in refused.message
 
 

@@ -131,7 +131,7 @@ def test_one_device_may_be_of_another_kind_and_may_be_the_last(
         tune(relay, other, tmp_path / "j", misfits.append, runner=fresh(boards.runner("lonely")))
     assert [trial["error"] for trial in misfits] == ["wrong_device"]
     assert caught.value.engine_code == "no_device"
-    assert caught.value.details["devices"][lonely] == "it cannot load what is built for this target"
+    assert caught.value.details["devices"][lonely] == "it cannot load code for this target"
 
     trials: Trials = []
 

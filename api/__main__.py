@@ -19,7 +19,7 @@ from domain import errors
 from domain.models import ModelFormat
 from process import homes, logs, tracing
 from process.refusing import refuse
-from storage import blob_stores
+from storage.blobs import stores
 from storage.database import Database, migrate
 from storage.settings import StorageSettings
 from tuner.host.extraction import InstalledPlanner
@@ -58,13 +58,13 @@ def main() -> int:
         if open_to_others:
             _log.warning("%s: %s", open_to_others, homes.HINT)
         tracing.set_up("tunesmith-api", wanted=settings.otel)
-        blobs = blob_stores.open_store(storage)
+        blobs = stores.open_store(storage)
         database = Database(storage.database_url, timeout=storage.database_timeout)
         migrate(database)
     except errors.TunesmithError as error:
         return refuse(error)
     # Of everybody's models, the process that reads one sees that one.
-    hidden = limits.hideable(blob_stores.folder(storage), storage.home)
+    hidden = limits.hideable(stores.folder(storage), storage.home)
     inspector = _inspector(storage.home, tuning, hidden)
     app = create_app(
         settings,

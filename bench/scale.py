@@ -34,7 +34,7 @@ from bench.scale_engine import ROUND, TASKS
 from domain.jobs import Budget, Job, JobRequest, JobState, Stage, Tuner, TunerOptions
 from domain.models import ModelFacts, TensorSpec
 from storage import jobs, models, records, stages, workers
-from storage.blobs import LocalBlobStore
+from storage.blobs.local import LocalBlobStore
 from storage.database import Database, migrate
 from tests.support.servers import processes
 from tuner.host.catalogue import ROOT

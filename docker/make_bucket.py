@@ -8,7 +8,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from domain import errors
 from process.refusing import refuse
-from storage import blob_stores, blobs_s3
+from storage.blobs import s3, stores
 from storage.settings import StorageSettings
 
 _THERE = ("BucketAlreadyOwnedByYou", "BucketAlreadyExists")
@@ -17,12 +17,12 @@ _THERE = ("BucketAlreadyOwnedByYou", "BucketAlreadyExists")
 def main() -> int:
     try:
         settings = StorageSettings()
-        location = blob_stores.parse_url(settings.blob_url, home=settings.home)
-        if not isinstance(location, blob_stores.S3Location):
+        location = stores.parse_url(settings.blob_url, home=settings.home)
+        if not isinstance(location, stores.S3Location):
             raise errors.ConfigurationError("TUNESMITH_BLOB_URL names no bucket", hint="It looks like s3://bucket/….")
         key, secret = settings.blob_access_key, settings.blob_secret_key
         pair = (key.get_secret_value(), secret.get_secret_value()) if key and secret else None
-        client = blobs_s3.make_client(location, pair)
+        client = s3.make_client(location, pair)
         try:
             client.create_bucket(Bucket=location.bucket)
         except ClientError as error:

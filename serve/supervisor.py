@@ -30,7 +30,8 @@ from domain import errors
 from process import homes, settings
 from process.refusing import CONFIGURATION_STATUS, refuse
 from serve.readiness import WORKER_SECONDS, Readiness
-from storage import blob_stores, integrity
+from storage import integrity
+from storage.blobs import stores
 from storage.database import Database, migrate
 from storage.settings import StorageSettings
 from tuner.host import hardware
@@ -183,7 +184,7 @@ def main(host: str, port: int, home: Path, *, api_settings: Callable[[], object]
         open_to_others = homes.prepare(home)
         if open_to_others:
             _say(f"warning: {open_to_others}\nhint: {homes.HINT}")
-        blob_stores.open_store(storage)
+        stores.open_store(storage)
         with _only_one(home), _listen(host, port) as listener:
             return _Service(home, listener).run()
     except errors.TunesmithError as error:

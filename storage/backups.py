@@ -26,7 +26,7 @@ from sqlalchemy import make_url
 from domain import errors, release
 from domain.blobs import BlobStore
 from domain.digests import BlobDigest
-from storage import blob_files
+from storage.blobs import files
 from storage.database import unavailable
 from storage.settings import StorageSettings
 
@@ -111,8 +111,8 @@ def restore(settings: StorageSettings, blobs: BlobStore, source: Path) -> Backup
         if found := _wrong_with(folder / DATABASE):
             raise errors.InvalidRequest(f"the backup's database is corrupt: {found}", hint=_OLDER)
         count = size = 0
-        for digest, facts in blob_files.blobs_in(folder / BLOBS):
-            with blob_files.place(folder / BLOBS, digest).open("rb") as file:
+        for digest, facts in files.blobs_in(folder / BLOBS):
+            with files.place(folder / BLOBS, digest).open("rb") as file:
                 blobs.put(_checked(file, digest))
             count, size = count + 1, size + facts.st_size
         if count != about["blobs"]:
@@ -222,7 +222,7 @@ def _copy_blobs(folder: Path, blobs: BlobStore, target: Path) -> Backup:
     count = size = 0
     missing = []
     for digest in _known(folder / DATABASE):
-        copied = _copied(blobs, digest, blob_files.place(folder / BLOBS, digest))
+        copied = _copied(blobs, digest, files.place(folder / BLOBS, digest))
         if copied is None:
             missing.append(digest)
         else:

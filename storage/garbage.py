@@ -20,7 +20,8 @@ from sqlalchemy.orm import Session
 from domain import errors
 from domain.blobs import Blob, BlobStore
 from domain.digests import BlobDigest
-from storage import blob_owners, statements
+from storage import statements
+from storage.blobs import ownership
 from storage.database import Database
 from storage.tables import ArtifactRow, ModelRow
 
@@ -54,17 +55,17 @@ def collect(
         _check_database(database)
     if not adopt:
         if dry_run:
-            blob_owners.check(database, blobs)
+            ownership.check(database, blobs)
         else:
-            blob_owners.claim(database, blobs, now=now)
+            ownership.claim(database, blobs, now=now)
     elif not dry_run:
-        blob_owners.take_over(database, blobs, now=now)
+        ownership.take_over(database, blobs, now=now)
     if first is None:
         return Collected()
     for number, blob in enumerate(_unnamed(database, itertools.chain([first], found), before), start=1):
         if not dry_run and number % _ASKED_AT_ONCE == 0:
             # Somebody may take the store over meanwhile.
-            blob_owners.check(database, blobs)
+            ownership.check(database, blobs)
         if dry_run or _removed(database, blobs, blob.digest, before):
             count += 1
             size += blob.size_bytes

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from domain import errors
 from domain.models import ModelFormat
 from domain.ports import Engine, OnEvent
-from storage import blob_stores
+from storage.blobs import stores
 from storage.settings import StorageSettings
 from tuner.engines.protocol import plugins
 from tuner.host import catalogue, environments, hardware
@@ -85,7 +85,7 @@ class InstalledEngines:
 
     def _hidden(self) -> tuple[str, ...]:
         """Models and bundles of everybody: the engines of a job read what lies in its own folder."""
-        return limits.hideable(blob_stores.folder(StorageSettings(home=self.home)), self.home)
+        return limits.hideable(stores.folder(StorageSettings(home=self.home)), self.home)
 
 
 class EnginePool:

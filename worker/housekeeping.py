@@ -10,7 +10,8 @@ from pathlib import Path
 
 from domain import errors
 from domain.blobs import BlobStore
-from storage import blob_owners, browser_sessions, events, garbage, idempotency, job_logs, periodic_tasks
+from storage import browser_sessions, events, garbage, idempotency, job_logs, periodic_tasks
+from storage.blobs import ownership
 from storage.database import Database
 from storage.garbage import Collected
 from worker import paths
@@ -63,7 +64,7 @@ def collect(
 def _has_store(database: Database, blobs: BlobStore, *, now: datetime) -> bool:
     """Whether the store is this database's, which claims one that is nobody's."""
     try:
-        blob_owners.claim(database, blobs, now=now)
+        ownership.claim(database, blobs, now=now)
     except errors.ForeignBlobStore as error:
         _log.warning("%s. %s", error.message, error.hint)
         return False

@@ -13,7 +13,7 @@ import celery.signals
 from domain import errors
 from process import homes, logs, tracing
 from process.refusing import refuse
-from storage import blob_stores
+from storage.blobs import stores
 from storage.database import Database, migrate, told
 from storage.settings import StorageSettings
 from tuner.host.settings import TunerSettings
@@ -71,7 +71,7 @@ def _runtime() -> Runtime:
     migrate(database)
     return Runtime(
         database=database,
-        blobs=blob_stores.open_store(storage),
+        blobs=stores.open_store(storage),
         engines=InstalledEngines(home=settings.home, settings=TunerSettings()),
         settings=settings,
     )

@@ -13,7 +13,7 @@ from api.documentation import reference
 from api.documentation.reference import Field, Operation, Reference, Shape
 from api.jobs.publishing import CeleryPublisher
 from api.settings import ApiSettings
-from storage.blobs import LocalBlobStore
+from storage.blobs.local import LocalBlobStore
 from storage.database import Database
 
 

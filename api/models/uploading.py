@@ -12,7 +12,8 @@ from domain import errors
 from domain.blobs import Blob
 from domain.models import Model, ModelFacts, ModelFormat
 from domain.tokens import Principal
-from storage import blob_owners, garbage, models, owners, quotas, statements
+from storage import garbage, models, owners, quotas, statements
+from storage.blobs import ownership
 
 _MOST_MODULE_BYTES = 16 * 1024**2
 """The relax engine reads no larger IRModule: it holds one operator and no weights."""
@@ -87,7 +88,7 @@ def _discard(services: Services, blob: Blob, put_before: datetime) -> None:
     with services.database.transaction() as session:
         # Whoever is naming the bytes just now is waited for.
         statements.lock_digest(session, blob.digest)
-        kept = garbage.named(session, [blob.digest]) or owner not in (None, blob_owners.identity(session))
+        kept = garbage.named(session, [blob.digest]) or owner not in (None, ownership.identity(session))
     if not kept:
         services.blobs.delete(blob.digest, put_before=put_before)
 

@@ -11,7 +11,7 @@ from domain import errors
 from domain.blobs import BlobStore
 from serve.doctor import findings
 from serve.doctor.findings import Finding
-from storage import blob_owners
+from storage.blobs import ownership
 from storage.database import Database
 
 CHECK = "blobs"
@@ -38,10 +38,10 @@ def check(store: BlobStore, *, where: str) -> list[Finding]:
     ]
 
 
-def ownership(database: Database, store: BlobStore, *, where: str) -> list[Finding]:
+def owner(database: Database, store: BlobStore, *, where: str) -> list[Finding]:
     """Nothing of a database that does not answer or has no tables yet: its own check tells of that."""
     try:
-        blob_owners.check(database, store)
+        ownership.check(database, store)
     except SQLAlchemyError:
         return []
     except errors.TunesmithError as error:

@@ -8,7 +8,7 @@ from domain import errors
 from serve.doctor import bytes_kept, findings, fleet, host, messages, sql, variables
 from serve.doctor.findings import Finding, State
 from serve.doctor.variables import AllSettings
-from storage import blob_stores
+from storage.blobs import stores
 from storage.database import Database
 from worker import broker
 
@@ -82,13 +82,13 @@ def _broker(settings: AllSettings) -> list[Finding]:
 
 def _bytes_kept(settings: AllSettings) -> list[Finding]:
     where = settings.storage.blob_url or str(settings.storage.blobs)
-    store = blob_stores.open_store(settings.storage)
+    store = stores.open_store(settings.storage)
     found = bytes_kept.check(store, where=where)
     if any(finding.state is State.FAIL for finding in found):
         return found
     database = _database(settings)
     try:
-        return found + bytes_kept.ownership(database, store, where=where)
+        return found + bytes_kept.owner(database, store, where=where)
     finally:
         database.close()
 

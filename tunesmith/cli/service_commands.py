@@ -208,11 +208,12 @@ def backup(
 ) -> int:
     """Copy database, models and artifacts; exits 1 when bytes of some are missing."""
     with local.translated():
-        from storage import backups, blob_stores
+        from storage import backups
+        from storage.blobs import stores
         from storage.settings import StorageSettings
 
         settings = StorageSettings()
-        made = backups.create(settings, blob_stores.open_store(settings), target)
+        made = backups.create(settings, stores.open_store(settings), target)
     return _tell_backup("backed up", made, as_json=as_json)
 
 
@@ -222,12 +223,13 @@ def restore(
 ) -> int:
     """Put a backup into an empty home folder; exits 1 when it lacked bytes of some."""
     with local.translated():
-        from storage import backups, blob_stores
+        from storage import backups
+        from storage.blobs import stores
         from storage.settings import StorageSettings
 
         settings = StorageSettings()
         backups.make_home(settings)
-        restored = backups.restore(settings, blob_stores.open_store(settings), source)
+        restored = backups.restore(settings, stores.open_store(settings), source)
     return _tell_backup("restored", restored, as_json=as_json)
 
 
@@ -238,12 +240,13 @@ def copy(
 ) -> int:
     """Copy all bytes that another store lacks; exits 1 when some are damaged."""
     with local.translated():
-        from storage import backups, blob_stores
+        from storage import backups
+        from storage.blobs import stores
         from storage.settings import StorageSettings
 
         settings = StorageSettings()
         there = settings.model_copy(update={"blob_url": target})
-        copied = backups.copy_blobs(blob_stores.open_store(settings), blob_stores.open_store(there))
+        copied = backups.copy_blobs(stores.open_store(settings), stores.open_store(there))
     if as_json:
         counts = {"blobs": copied.blobs, "bytes": copied.size_bytes, "there": copied.there}
         output.document({**counts, "damaged": copied.damaged})
@@ -268,7 +271,7 @@ def gc(
 
 
 def _collect(*, dry_run: bool, adopt: bool) -> Any:
-    from storage import blob_stores
+    from storage.blobs import stores
     from storage.database import Database, told
     from storage.settings import StorageSettings
     from worker import clock, housekeeping
@@ -278,7 +281,7 @@ def _collect(*, dry_run: bool, adopt: bool) -> Any:
     database = Database(settings.database_url, timeout=settings.database_timeout)
     try:
         _check_schema(database)
-        blobs = blob_stores.open_store(settings)
+        blobs = stores.open_store(settings)
         now = clock.now()
         with told():
             return housekeeping.collect(database, blobs, WorkerSettings(), now=now, dry_run=dry_run, adopt=adopt)

@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import update
 
 from storage import artifacts
-from storage.blobs_s3 import S3BlobStore
+from storage.blobs.s3 import S3BlobStore
 from storage.tables import ArtifactRow
 from tests.support.api.factories import AUTHORIZED, Service, make_service
 from tests.support.api.scripted import ScriptedWorker

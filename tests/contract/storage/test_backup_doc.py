@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from storage import artifacts, blob_stores, jobs, models
+from storage import artifacts, jobs, models
+from storage.blobs import stores
 from storage.database import Database, migrate
 from storage.settings import StorageSettings
 from tests.support.servers import postgresql
@@ -65,7 +66,7 @@ def two_urls(postgresql_server: PostgreSQL) -> Iterator[tuple[str, str]]:
 
 def test_a_service_moves_as_the_page_says(two_urls: tuple[str, str], bucket: Bucket, tmp_path: Path) -> None:
     old = bucket.settings(tmp_path / "old", database_url=two_urls[0])
-    database, blobs = Database(old.database_url), blob_stores.open_store(old)
+    database, blobs = Database(old.database_url), stores.open_store(old)
     migrate(database)
     model, bundle = blobs.put([b"model" * 1000]), blobs.put([b"bundle" * 1000])
     with database.transaction() as session:
@@ -82,7 +83,7 @@ def test_a_service_moves_as_the_page_says(two_urls: tuple[str, str], bucket: Buc
         tmp_path / "new", database_url=two_urls[1], blob_url=bucket.url().replace("a/prefix", "elsewhere")
     )
     do(restore, new, tmp_path)
-    database, blobs = Database(new.database_url), blob_stores.open_store(new)
+    database, blobs = Database(new.database_url), stores.open_store(new)
     migrate(database)
     with database.reading() as session:
         assert artifacts.get(session, "a-1").digest == bundle.digest

@@ -17,8 +17,9 @@ import pytest
 
 from domain import errors
 from domain.blobs import BlobStore
-from storage import artifacts, backups, blob_files, blob_owners, blob_stores, jobs, models, records
-from storage.blobs import LocalBlobStore
+from storage import artifacts, backups, jobs, models, records
+from storage.blobs import files, ownership, stores
+from storage.blobs.local import LocalBlobStore
 from storage.database import Database, migrate
 from storage.settings import StorageSettings
 from tests.support.storage import revisions
@@ -40,7 +41,7 @@ def home(tmp_path: Path, migrated_file: Path) -> Path:
 
 
 def fill(settings: StorageSettings) -> None:
-    blobs, database = blob_stores.open_store(settings), Database(settings.database_url)
+    blobs, database = stores.open_store(settings), Database(settings.database_url)
     model, bundle = blobs.put([b"model" * 1000]), blobs.put([b"bundle" * 1000])
     blobs.put([b"nothing names this"])
     with database.transaction() as session:
@@ -56,7 +57,7 @@ def fill(settings: StorageSettings) -> None:
 def check(settings: StorageSettings) -> None:
     database = Database(settings.database_url)
     migrate(database)
-    blobs = blob_stores.open_store(settings)
+    blobs = stores.open_store(settings)
     with database.reading() as session:
         (model,), _ = models.page(session, limit=10)
         (made,), _ = artifacts.page(session, limit=10)
@@ -68,13 +69,13 @@ def check(settings: StorageSettings) -> None:
 
 def back_up(home: Path, target: Path) -> backups.Backup:
     settings = StorageSettings(home=home)
-    return backups.create(settings, blob_stores.open_store(settings), target)
+    return backups.create(settings, stores.open_store(settings), target)
 
 
 def put_back(home: Path, source: Path) -> backups.Backup:
     settings = StorageSettings(home=home)
     backups.make_home(settings)
-    return backups.restore(settings, blob_stores.open_store(settings), source)
+    return backups.restore(settings, stores.open_store(settings), source)
 
 
 @pytest.mark.parametrize("name", ["backup.tar", "backup"])
@@ -258,18 +259,18 @@ def test_a_restored_service_goes_on_with_its_store(
     settings.home.mkdir()
     shutil.copy(migrated_file, settings.home / "db.sqlite3")
     fill(settings)
-    store, database = blob_stores.open_store(settings), Database(settings.database_url)
-    blob_owners.claim(database, store, now=NOW)
+    store, database = stores.open_store(settings), Database(settings.database_url)
+    ownership.claim(database, store, now=NOW)
     database.close()
     backups.create(settings, store, tmp_path / "backup")
     new = bucket.settings(tmp_path / "new")
     if has_lost_its_store:
         new = bucket.settings(tmp_path / "new", blob_url=bucket.url().replace("a/prefix", "another"))
     backups.make_home(new)
-    backups.restore(new, blob_stores.open_store(new), tmp_path / "backup")
-    there, database = blob_stores.open_store(new), Database(new.database_url)
+    backups.restore(new, stores.open_store(new), tmp_path / "backup")
+    there, database = stores.open_store(new), Database(new.database_url)
     assert there.owner() == (None if has_lost_its_store else store.owner())
-    blob_owners.claim(database, there, now=NOW)
+    ownership.claim(database, there, now=NOW)
     assert there.owner() == store.owner() is not None
     database.close()
 
@@ -279,10 +280,10 @@ def test_blobs_in_s3_come_along(bucket: Bucket, tmp_path: Path, migrated_file: P
     settings.home.mkdir()
     shutil.copy(migrated_file, settings.home / "db.sqlite3")
     fill(settings)
-    made = backups.create(settings, blob_stores.open_store(settings), tmp_path / "backup.tar")
+    made = backups.create(settings, stores.open_store(settings), tmp_path / "backup.tar")
     assert (made.blobs, made.missing) == (2, [])
     new = bucket.settings(tmp_path / "new", blob_url=bucket.url().replace("a/prefix", "another"))
-    backups.restore(new, blob_stores.open_store(new), tmp_path / "backup.tar")
+    backups.restore(new, stores.open_store(new), tmp_path / "backup.tar")
     check(new)
 
 
@@ -333,12 +334,12 @@ def test_bytes_under_the_digest_of_others_cost_the_target_nothing(
 
 def test_bytes_under_the_digest_of_others_in_a_backup_cost_the_store_nothing(home: Path, tmp_path: Path) -> None:
     back_up(home, tmp_path / "backup")
-    place = blob_files.place(tmp_path / "backup" / "blobs", "0" * 64)
+    place = files.place(tmp_path / "backup" / "blobs", "0" * 64)
     place.parent.mkdir()
     place.write_bytes(b"model" * 1000)
     settings = StorageSettings(home=tmp_path / "new")
     backups.make_home(settings)
-    store = blob_stores.open_store(settings)
+    store = stores.open_store(settings)
     model = store.put([b"model" * 1000])
     with pytest.raises(errors.BlobDamaged, match="0" * 64):
         backups.restore(settings, store, tmp_path / "backup")

@@ -18,7 +18,7 @@ from typing import BinaryIO
 import pytest
 
 from domain import errors
-from storage.blob_cache import BlobCache
+from storage.blobs.cache import BlobCache
 
 KIB = 1024
 
@@ -199,7 +199,7 @@ def test_files_are_evicted_and_fetched_by_many_at_once(tmp_path: Path) -> None:
 USER = """
 import hashlib, sys, time
 from pathlib import Path
-from storage.blob_cache import BlobCache
+from storage.blobs.cache import BlobCache
 
 root, log = Path(sys.argv[1]), Path(sys.argv[2])
 content = b"shared" * 1000

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from domain import errors
-from storage import blobs_s3
-from storage.blobs_s3 import S3BlobStore
+from storage.blobs import s3
+from storage.blobs.s3 import S3BlobStore
 from tests.support.servers.processes import free_port
 from tests.support.servers.proxy import Proxy
 from tests.support.storage.buckets import Bucket
@@ -112,7 +112,7 @@ def test_putting_again_counts_as_put_now(bucket: Bucket, store: S3BlobStore, mon
     time.sleep(1.1)  # S3 tells time in seconds
     between = datetime.now(UTC)
     time.sleep(1.1)
-    monkeypatch.setattr("storage.blobs_s3._FRESH", timedelta(0))
+    monkeypatch.setattr("storage.blobs.s3._FRESH", timedelta(0))
     store.put([b"bytes"])
     assert list(store.stored(put_before=between)) == []
     assert not store.delete(digest, put_before=between)
@@ -162,7 +162,7 @@ def test_damage_is_told_though_the_store_cannot_be_written(bucket: Bucket, store
 
 def test_what_is_marked_stays_marked(bucket: Bucket, store: S3BlobStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store.put([b"bytes"])
-    monkeypatch.setattr("storage.blobs_s3._FRESH", timedelta(0))
+    monkeypatch.setattr("storage.blobs.s3._FRESH", timedelta(0))
     store.put([b"bytes"])
     monkeypatch.setattr(S3BlobStore, "_upload", None)  # it is not called
     store.put([b"bytes"])
@@ -212,7 +212,7 @@ def test_bytes_that_are_too_few_are_found_out(
     bucket: Bucket, store: S3BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest = store.put([b"right bytes"]).digest
-    monkeypatch.setattr(blobs_s3, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(s3, "_PAUSE_SECONDS", 0.0)
     with elsewhere(bucket, tmp_path).open(digest) as file:
         bucket.overwrite(digest, b"right")
         with pytest.raises((errors.BlobStoreUnavailable, errors.BlobDamaged)):

@@ -10,7 +10,8 @@ import pytest
 
 from domain import errors
 from domain.jobs import EventKind, JobState
-from storage import artifacts, blob_owners, deletion, job_logs
+from storage import artifacts, deletion, job_logs
+from storage.blobs import ownership
 from tests.support.worker.fixtures import Bench
 from worker import clock, housekeeping, paths
 from worker.runtime import Runtime
@@ -74,7 +75,7 @@ def test_a_store_is_claimed_at_once_and_never_that_of_another_service(
     runtime = bench.runtime()
     tidy(runtime)
     with bench.database.reading() as session:
-        assert bench.blobs.owner() == blob_owners.identity(session) is not None
+        assert bench.blobs.owner() == ownership.identity(session) is not None
     digest = bench.blobs.put([b"no name"]).digest
     os.utime(bench.blobs.path(digest), LONG_AGO)
     bench.blobs.hand_over("d-another")
@@ -83,7 +84,7 @@ def test_a_store_is_claimed_at_once_and_never_that_of_another_service(
         tidy(runtime, days=days)
     assert "belongs to database d-another" in caplog.text
     assert bench.blobs.exists(digest)
-    blob_owners.take_over(bench.database, bench.blobs, now=clock.now())
+    ownership.take_over(bench.database, bench.blobs, now=clock.now())
     tidy(runtime, days=6)
     assert not bench.blobs.exists(digest)
 

@@ -22,7 +22,7 @@ from domain.blobs import Blob
 from domain.jobs import JobState, Lease, Stage
 from domain.ports import Canceled
 from storage import jobs
-from storage.blobs import LocalBlobStore
+from storage.blobs.local import LocalBlobStore
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.team import LEADER, Team, by_worker, check_whole
 from worker import clock

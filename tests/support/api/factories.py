@@ -18,7 +18,7 @@ from domain import errors
 from domain.models import ModelFacts, ModelFormat, TensorSpec
 from domain.targets import Toolchain
 from domain.tuning_tasks import ExtractedTask
-from storage.blobs import LocalBlobStore
+from storage.blobs.local import LocalBlobStore
 from storage.database import Database
 from tests.support.storage.empty import put_empty_database
 from tests.support.storage.sessions import WatchedBlobStore, WatchedDatabase, check_outside

@@ -22,7 +22,7 @@ from domain.records import Record, RecordKey, TrialError
 from domain.targets import Device, Target, Toolchain
 from domain.tuning_tasks import ExtractedTask, TuningTask
 from storage import artifacts, events, jobs, records, stages, tuning_tasks
-from storage.blobs import LocalBlobStore
+from storage.blobs.local import LocalBlobStore
 from storage.tables import digest_of
 from tests.support.dashboard.networks import Network, Operator
 from tuner.results import benchmark, bundle, timing

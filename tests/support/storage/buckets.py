@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from storage import blob_stores
-from storage.blobs_s3 import S3BlobStore
+from storage.blobs import stores
+from storage.blobs.s3 import S3BlobStore
 from storage.settings import StorageSettings
 from tests.support.servers.s3 import KEY_ID, REGION, S3, SECRET
 
@@ -28,7 +28,7 @@ class Bucket:
 
     def store(self, home: Path, **others: Any) -> S3BlobStore:
         """A store as the service opens it."""
-        opened = blob_stores.open_store(self.settings(home, **others))
+        opened = stores.open_store(self.settings(home, **others))
         assert isinstance(opened, S3BlobStore)
         return opened
 

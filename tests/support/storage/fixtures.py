@@ -20,7 +20,7 @@ from sqlalchemy.util import LRUCache
 
 from domain.blobs import BlobStore
 from storage import database as storage_database
-from storage.blobs import LocalBlobStore
+from storage.blobs.local import LocalBlobStore
 from storage.database import Database, migrate
 from tests.support.servers.postgresql import PostgreSQL
 from tests.support.storage.buckets import Bucket

@@ -18,7 +18,6 @@ from domain.records import TrialError
 from domain.tuning_tasks import Effort
 from storage import (
     artifacts,
-    blob_owners,
     idempotency,
     job_logs,
     jobs,
@@ -30,6 +29,7 @@ from storage import (
     workers,
     workloads,
 )
+from storage.blobs import ownership
 from storage.database import Database, migrate
 from storage.tables import BrowserSessionRow, ModelOwnerRow, ModelRow, TokenRow, WebhookDeliveryRow, WebhookRow
 from tests.support.storage.factories import NOW, PLACEMENT, add_job, artifact, offer, record, task, worker
@@ -63,7 +63,7 @@ def fill(session: Session) -> None:
     shared_rounds.open_round(session, led.id, led.lease.attempt, offer(), now=NOW)
     workers.beat(session, worker())
     periodic_tasks.take(session, "garbage", every=timedelta(days=1), now=NOW)
-    blob_owners.own_identity(session, now=NOW)
+    ownership.own_identity(session, now=NOW)
     idempotency.IdempotentRequest(key_digest="3" * 64, fingerprint="fingerprint").remember(session, job_id, now=NOW)
     _fill_access(session, job_id)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from storage.blobs import LocalBlobStore
+from storage.blobs.local import LocalBlobStore
 from storage.database import Database
 
 _here = threading.local()

@@ -20,7 +20,7 @@ from domain.tuning_tasks import TuningTask
 from process import tracing
 from process.otel import OpenTelemetryTracer
 from storage import artifacts, events, jobs, models, queue, records, stages, tuning_tasks
-from storage.blobs import LocalBlobStore
+from storage.blobs.local import LocalBlobStore
 from storage.database import Database
 from tests.support.storage.empty import put_empty_database
 from tests.support.worker.scripted import SPEC, Script

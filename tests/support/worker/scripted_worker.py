@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from storage.blobs import LocalBlobStore
+from storage.blobs.local import LocalBlobStore
 from storage.database import Database
 from tests.support.worker.scripted import HELLO, Script
 from worker import app as worker_app

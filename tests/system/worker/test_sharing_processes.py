@@ -16,7 +16,7 @@ import pytest
 from bench import scale, scale_engine
 from domain.jobs import EventKind, Job, JobState
 from storage import events, jobs, records
-from storage.blobs import LocalBlobStore
+from storage.blobs.local import LocalBlobStore
 from storage.database import Database, migrate
 from tuner.search.planning import ROUND_TRIALS
 

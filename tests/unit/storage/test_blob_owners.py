@@ -15,9 +15,10 @@ from sqlalchemy.orm import Session
 
 from domain import errors
 from domain.blobs import BlobStore
-from storage import backups, blob_owners, garbage, models
-from storage.blobs import LocalBlobStore
-from storage.blobs_s3 import S3BlobStore
+from storage import backups, garbage, models
+from storage.blobs import ownership
+from storage.blobs.local import LocalBlobStore
+from storage.blobs.s3 import S3BlobStore
 from storage.database import Database, migrate
 from tests.support.storage.buckets import Bucket
 from tests.support.storage.factories import FACTS, NOW
@@ -49,7 +50,7 @@ def collect(database: Database, store: BlobStore, *, dry_run: bool = False, adop
 
 def identity_of(database: Database) -> str | None:
     with database.reading() as session:
-        return blob_owners.identity(session)
+        return ownership.identity(session)
 
 
 def test_the_first_who_claims_a_store_has_it(store: BlobStore) -> None:
@@ -91,7 +92,7 @@ def test_the_marker_is_no_blob(store: BlobStore, tmp_path: Path) -> None:
 
 def test_nobody_removes_bytes_of_another_service(sqlite_database: Database, other: Database, store: BlobStore) -> None:
     ours = keep(sqlite_database, store, b"ours")
-    blob_owners.claim(sqlite_database, store, now=NOW)
+    ownership.claim(sqlite_database, store, now=NOW)
     theirs, left = keep(other, store, b"theirs"), store.put([b"left"]).digest
     assert store.owner() == identity_of(sqlite_database) is not None
     for dry_run in (True, False):
@@ -115,7 +116,7 @@ def test_a_store_full_of_unknown_bytes_is_not_claimed(sqlite_database: Database,
     """A new service with the address of an old one, whose release wrote no marker."""
     theirs = [store.put([bytes([number])]).digest for number in range(3)]
     with pytest.raises(errors.ForeignBlobStore, match="knows only 0 of 3 blobs"):
-        blob_owners.claim(sqlite_database, store, now=NOW)
+        ownership.claim(sqlite_database, store, now=NOW)
     keep(sqlite_database, store, b"a model of the new service")
     with pytest.raises(errors.ForeignBlobStore, match="knows only 1 of 4 blobs"):
         collect(sqlite_database, store)
@@ -151,11 +152,11 @@ def test_of_a_database_and_its_copy_one_takes_the_store(sqlite_database: Databas
     """A copy says that it is the original, until one of them takes the store over."""
     store = LocalBlobStore(tmp_path / "blobs")
     keep(sqlite_database, store, b"ours")
-    blob_owners.claim(sqlite_database, store, now=NOW)
+    ownership.claim(sqlite_database, store, now=NOW)
     backups.copy_database(Path(str(sqlite_database.url.database)), tmp_path / "copy.sqlite3")
     copy = Database(f"sqlite:///{tmp_path / 'copy.sqlite3'}")
     assert identity_of(copy) == identity_of(sqlite_database)
-    blob_owners.check(copy, store)
+    ownership.check(copy, store)
     assert collect(sqlite_database, store, adopt=True) == 0
     with pytest.raises(errors.ForeignBlobStore):
         collect(copy, store)
@@ -167,7 +168,7 @@ def test_a_store_that_is_taken_over_meanwhile_is_left(
     sqlite_database: Database, other: Database, store: BlobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep(sqlite_database, store, b"ours")
-    blob_owners.claim(sqlite_database, store, now=NOW)
+    ownership.claim(sqlite_database, store, now=NOW)
     for number in range(5):
         store.put([bytes([number])])
     monkeypatch.setattr(garbage, "_ASKED_AT_ONCE", 2)
@@ -242,10 +243,10 @@ def test_a_marker_of_a_bucket_that_is_away_or_refused(bucket: Bucket, tmp_path: 
 
 
 def test_an_identity_is_made_once_and_renewed_when_that_is_wanted(session: Session) -> None:
-    assert blob_owners.identity(session) is None
-    first = blob_owners.own_identity(session, now=NOW)
-    assert blob_owners.own_identity(session, now=NOW) == blob_owners.identity(session) == first
-    assert blob_owners.renew_identity(session, now=NOW) == blob_owners.own_identity(session, now=NOW) != first
+    assert ownership.identity(session) is None
+    first = ownership.own_identity(session, now=NOW)
+    assert ownership.own_identity(session, now=NOW) == ownership.identity(session) == first
+    assert ownership.renew_identity(session, now=NOW) == ownership.own_identity(session, now=NOW) != first
 
 
 def test_all_who_ask_at_once_hear_the_same(database: Database) -> None:
@@ -254,7 +255,7 @@ def test_all_who_ask_at_once_hear_the_same(database: Database) -> None:
     def ask() -> None:
         together.wait()
         with database.transaction() as session:
-            heard.append(blob_owners.own_identity(session, now=NOW))
+            heard.append(ownership.own_identity(session, now=NOW))
 
     threads = [threading.Thread(target=ask) for _ in range(6)]
     for thread in threads:

@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 
 from domain import errors
-from storage import blob_stores
-from storage.blob_stores import S3Location
-from storage.blobs import LocalBlobStore
+from storage.blobs import stores
+from storage.blobs.local import LocalBlobStore
+from storage.blobs.stores import S3Location
 from storage.settings import StorageSettings
 
 
 def test_without_a_url_blobs_lie_under_the_home_folder(tmp_path: Path) -> None:
-    store = blob_stores.open_store(StorageSettings(home=tmp_path))
+    store = stores.open_store(StorageSettings(home=tmp_path))
     assert isinstance(store, LocalBlobStore)
     assert store.path(store.put([b"bytes"]).digest).is_relative_to(tmp_path / "blobs")
 
 
 def test_a_folder_elsewhere(tmp_path: Path) -> None:
-    store = blob_stores.open_store(StorageSettings(home=tmp_path, blob_url=f"file://{tmp_path}/more%20room"))
+    store = stores.open_store(StorageSettings(home=tmp_path, blob_url=f"file://{tmp_path}/more%20room"))
     assert isinstance(store, LocalBlobStore)
     assert store.path(store.put([b"bytes"]).digest).is_relative_to(tmp_path / "more room")
 
@@ -41,7 +41,7 @@ def test_a_folder_elsewhere(tmp_path: Path) -> None:
     ],
 )
 def test_a_place_in_a_bucket(url: str, location: S3Location) -> None:
-    assert blob_stores.parse_url(url, home=Path("/home")) == location
+    assert stores.parse_url(url, home=Path("/home")) == location
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_place_in_a_bucket(url: str, location: S3Location) -> None:
 )
 def test_a_url_that_names_no_store(url: str, why: str, tmp_path: Path) -> None:
     with pytest.raises(errors.ConfigurationError, match=why) as raised:
-        blob_stores.open_store(StorageSettings(home=tmp_path, blob_url=url))
+        stores.open_store(StorageSettings(home=tmp_path, blob_url=url))
     assert "secret" not in raised.value.message
     assert "TUNESMITH_BLOB_URL" in (raised.value.hint or "")
 
@@ -70,7 +70,7 @@ def test_a_url_that_names_no_store(url: str, why: str, tmp_path: Path) -> None:
 def test_half_of_the_credentials(tmp_path: Path) -> None:
     settings = StorageSettings(home=tmp_path, blob_url="s3://bucket", blob_access_key="key")
     with pytest.raises(errors.ConfigurationError, match="only one of"):
-        blob_stores.open_store(settings)
+        stores.open_store(settings)
 
 
 def test_the_secret_is_told_to_nobody(tmp_path: Path) -> None:
@@ -80,5 +80,5 @@ def test_the_secret_is_told_to_nobody(tmp_path: Path) -> None:
 
 @pytest.mark.contract
 def test_files_need_no_boto3() -> None:
-    program = "import sys; from storage import blob_stores, blobs; sys.exit('boto3' in sys.modules)"
+    program = "import sys; from storage.blobs import local, stores; sys.exit('boto3' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[3])

@@ -15,7 +15,7 @@ import pytest
 
 from domain import errors
 from domain.blobs import BlobStore
-from storage.blobs import LocalBlobStore
+from storage.blobs.local import LocalBlobStore
 
 UNKNOWN = "0" * 64
 

@@ -14,7 +14,8 @@ from sqlalchemy.orm import Session
 from domain import errors
 from domain.jobs import Budget, Job, JobRequest, JobState
 from domain.models import Model
-from storage import artifacts, blob_owners, deletion, garbage, jobs, models, owners, periodic_tasks, quotas, statements
+from storage import artifacts, deletion, garbage, jobs, models, owners, periodic_tasks, quotas, statements
+from storage.blobs import ownership
 from storage.database import Database
 from storage.deletion import Prospect
 from tests.support.storage.factories import DIGEST, FACTS, NOW, add_model, artifact
@@ -133,7 +134,7 @@ def test_bytes_go_that_nothing_names(database: Database) -> None:
 
 def test_nothing_goes_that_was_just_put(database: Database) -> None:
     blobs = kept_blobs()
-    blob_owners.claim(database, blobs, now=NOW)
+    ownership.claim(database, blobs, now=NOW)
     blobs.put([b"just put"])
     assert garbage.collect(database, blobs, now=NOW + DAY / 2, grace=DAY) == garbage.Collected()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from storage.blobs import LocalBlobStore
+from storage.blobs.local import LocalBlobStore
 from storage.database import Database
 from tests.support.storage.empty import put_empty_database
 from tests.support.tunesmith.commands import run

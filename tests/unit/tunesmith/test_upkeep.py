@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from storage import blob_owners
-from storage.blobs import LocalBlobStore
+from storage.blobs import ownership
+from storage.blobs.local import LocalBlobStore
 from storage.database import Database
 from tests.support.storage.empty import put_empty_database
 from tests.support.storage.factories import NOW, add_model
@@ -63,7 +63,7 @@ def test_bytes_without_a_name_go(home: Path, capsys: pytest.CaptureFixture[str])
     database = Database(f"sqlite:///{home / 'db.sqlite3'}")
     with database.transaction() as session:
         add_model(session)
-        store.claim(blob_owners.own_identity(session, now=NOW))
+        store.claim(ownership.own_identity(session, now=NOW))
     database.close()
     digest = store.put([b"x" * 1500]).digest
     store.put([b"just put"])

@@ -19,8 +19,9 @@ from domain.blobs import Blob
 from domain.workers import Worker
 from serve.doctor import bytes_kept, fleet, host, messages, sql, variables
 from serve.doctor.findings import Finding, State
-from storage import blob_owners, workers
-from storage.blobs import LocalBlobStore
+from storage import workers
+from storage.blobs import ownership
+from storage.blobs.local import LocalBlobStore
 from storage.database import Database, migrate
 from tests.support.servers import processes
 from tests.support.servers.redis import Redis
@@ -209,15 +210,15 @@ def test_a_store_of_another_service_is_told(tmp_path: Path) -> None:
     database = Database(f"sqlite:///{tmp_path / 'db.sqlite3'}")
 
     def told() -> list[tuple[str, str]]:
-        return codes(bytes_kept.ownership(database, store, where="here"))
+        return codes(bytes_kept.owner(database, store, where="here"))
 
-    assert bytes_kept.ownership(database, store, where="here") == []  # it has no tables yet
+    assert bytes_kept.owner(database, store, where="here") == []  # it has no tables yet
     migrate(database)
     assert told() == []
     assert store.owner() is None
     store.hand_over("d-another")
     assert told() == [("fail", "blob_store_foreign")]
-    blob_owners.take_over(database, store, now=datetime.now(UTC))
+    ownership.take_over(database, store, now=datetime.now(UTC))
     assert told() == []
     database.close()
 

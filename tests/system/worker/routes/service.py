@@ -23,7 +23,7 @@ from domain.ports import Engine
 from domain.records import Record
 from domain.workers import Worker
 from storage import artifacts, events, jobs, records, workers
-from storage.blobs import LocalBlobStore
+from storage.blobs.local import LocalBlobStore
 from storage.database import Database, migrate
 from tests.support.api.factories import AUTHORIZED, TOKEN, FakePublisher
 from tests.support.worker.fixtures import OneJob

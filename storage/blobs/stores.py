@@ -11,8 +11,8 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from domain import errors
 from domain.blobs import BlobStore
 from process.homes import making
-from storage.blob_cache import BlobCache
-from storage.blobs import LocalBlobStore
+from storage.blobs.cache import BlobCache
+from storage.blobs.local import LocalBlobStore
 from storage.settings import StorageSettings
 
 
@@ -23,8 +23,8 @@ def open_store(settings: StorageSettings) -> BlobStore:
         with making(location):
             return LocalBlobStore(location)
     # boto3 takes a third of a second to import.
-    from storage import blobs_s3
-    from storage.blobs_s3 import S3BlobStore
+    from storage.blobs import s3
+    from storage.blobs.s3 import S3BlobStore
 
     key, secret = settings.blob_access_key, settings.blob_secret_key
     if (key is None) != (secret is None):
@@ -35,7 +35,7 @@ def open_store(settings: StorageSettings) -> BlobStore:
     credentials = (key.get_secret_value(), secret.get_secret_value()) if key and secret else None
     with making(settings.blob_cache) as cache_folder:
         cache = BlobCache(cache_folder, limit_bytes=settings.blob_cache_mb * 1024**2)
-    return S3BlobStore(blobs_s3.make_client(location, credentials), location, cache)
+    return S3BlobStore(s3.make_client(location, credentials), location, cache)
 
 
 def folder(settings: StorageSettings) -> Path:

@@ -11,7 +11,7 @@ from typing import BinaryIO
 from domain import errors
 from domain.blobs import Blob
 from domain.digests import BlobDigest
-from storage import blob_files
+from storage.blobs import files
 
 _OWNER = "owner"
 
@@ -28,10 +28,10 @@ class LocalBlobStore:
         self._incoming.mkdir(parents=True, exist_ok=True)
 
     def put(self, chunks: Iterable[bytes], *, limit: int | None = None) -> Blob:
-        with blob_files.temporary_file(self._incoming) as (file, temporary):
-            blob = blob_files.receive(file, chunks, limit)
+        with files.temporary_file(self._incoming) as (file, temporary):
+            blob = files.receive(file, chunks, limit)
             # In place of one that is there already: that may be damaged, and this one is put now.
-            blob_files.move(temporary, blob_files.place(self._root, blob.digest))
+            files.move(temporary, files.place(self._root, blob.digest))
         return blob
 
     def open(self, digest: BlobDigest) -> BinaryIO:
@@ -45,7 +45,7 @@ class LocalBlobStore:
         """Of the blob's only file: to be read only."""
         path = self._place(digest)
         if path is None or not path.is_file():
-            raise blob_files.not_found(digest)
+            raise files.not_found(digest)
         return path
 
     def size(self, digest: BlobDigest) -> int:
@@ -65,15 +65,15 @@ class LocalBlobStore:
         return True
 
     def stored(self, *, put_before: datetime) -> Iterator[Blob]:
-        for digest, facts in blob_files.blobs_in(self._root):
+        for digest, facts in files.blobs_in(self._root):
             if facts.st_mtime < put_before.timestamp():
                 yield Blob(digest=digest, size_bytes=facts.st_size)
 
     def check(self) -> None:
-        blob_files.check_writable(self._incoming)
+        files.check_writable(self._incoming)
 
     def sweep(self, *, older_than: float) -> int:
-        return blob_files.sweep(self._incoming, older_than=older_than)
+        return files.sweep(self._incoming, older_than=older_than)
 
     def owner(self) -> str | None:
         try:
@@ -84,11 +84,11 @@ class LocalBlobStore:
             raise errors.BlobStoreUnavailable(f"cannot read the owner of the blob store: {error.strerror}") from error
 
     def claim(self, identity: str) -> None:
-        blob_files.write_new(self._root / _OWNER, identity, incoming=self._incoming)
+        files.write_new(self._root / _OWNER, identity, incoming=self._incoming)
 
     def hand_over(self, identity: str) -> None:
-        with blob_files.written(identity, self._incoming) as temporary:
-            blob_files.move(temporary, self._root / _OWNER, mode=0o444)
+        with files.written(identity, self._incoming) as temporary:
+            files.move(temporary, self._root / _OWNER, mode=0o444)
 
     def _place(self, digest: BlobDigest) -> Path | None:
-        return blob_files.place(self._root, digest) if blob_files.is_digest(digest) else None
+        return files.place(self._root, digest) if files.is_digest(digest) else None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from domain.digests import BlobDigest
-from storage import blob_files
+from storage.blobs import files
 
 Fetch = Callable[[BinaryIO], None]
 """Writes the blob's bytes. Raises BlobDamaged when they are not those of its digest."""
@@ -33,10 +33,10 @@ class BlobCache:
 
     def add(self, temporary: Path, digest: BlobDigest) -> None:
         """Keep a file that is on this host anyway, unless there is one with these bytes that somebody uses."""
-        path = blob_files.place(self._root, digest)
+        path = files.place(self._root, digest)
         with _locked(self._locks / digest[:2]):
             if _removed(path):
-                blob_files.move(temporary, path)
+                files.move(temporary, path)
             else:
                 _used_now(path)
         self.make_room(0)
@@ -44,7 +44,7 @@ class BlobCache:
     def open(self, digest: BlobDigest) -> BinaryIO | None:
         """The file, if it is here."""
         with contextlib.suppress(FileNotFoundError):
-            path = blob_files.place(self._root, digest)
+            path = files.place(self._root, digest)
             file = path.open("rb")
             _used_now(path)
             return file
@@ -53,7 +53,7 @@ class BlobCache:
     @contextlib.contextmanager
     def local(self, digest: BlobDigest, size_bytes: int, fetch: Fetch) -> Iterator[Path]:
         """The file, fetched first if it is not here, and held until the context ends."""
-        path = blob_files.place(self._root, digest)
+        path = files.place(self._root, digest)
         with contextlib.ExitStack() as holding:
             while not holding.enter_context(_held(path)):
                 # Of several that want the same bytes at once, one fetches them.
@@ -65,30 +65,30 @@ class BlobCache:
 
     def forget(self, digest: BlobDigest) -> None:
         """Remove the file; one that is used goes later, when room is made."""
-        _removed(blob_files.place(self._root, digest))
+        _removed(files.place(self._root, digest))
 
     def make_room(self, size_bytes: int) -> int:
         """Remove what was used longest ago until so many bytes fit within the limit; return how many files went."""
         removed = 0
         with _locked(self._locks / "eviction"):
-            found = [(facts.st_mtime, facts.st_size, digest) for digest, facts in blob_files.blobs_in(self._root)]
+            found = [(facts.st_mtime, facts.st_size, digest) for digest, facts in files.blobs_in(self._root)]
             excess = sum(size for _, size, _ in found) + size_bytes - self._limit
             for _, size, digest in sorted(found):
                 if excess <= 0:
                     break
-                if _removed(blob_files.place(self._root, digest)):
+                if _removed(files.place(self._root, digest)):
                     excess -= size
                     removed += 1
         return removed
 
     def _fetch(self, path: Path, size_bytes: int, fetch: Fetch) -> None:
         self.make_room(size_bytes)
-        with blob_files.temporary_file(self.incoming) as (file, temporary):
+        with files.temporary_file(self.incoming) as (file, temporary):
             fetch(file)
-            with blob_files.writing():
+            with files.writing():
                 file.flush()
                 os.fsync(file.fileno())
-            blob_files.move(temporary, path)
+            files.move(temporary, path)
 
 
 @contextlib.contextmanager

@@ -31,9 +31,9 @@ from botocore.exceptions import (
 from domain import errors
 from domain.blobs import Blob
 from domain.digests import BlobDigest
-from storage import blob_files
-from storage.blob_cache import BlobCache
-from storage.blob_stores import S3Location
+from storage.blobs import files
+from storage.blobs.cache import BlobCache
+from storage.blobs.stores import S3Location
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -62,8 +62,8 @@ class S3BlobStore:
         self._cache = cache
 
     def put(self, chunks: Iterable[bytes], *, limit: int | None = None) -> Blob:
-        with blob_files.temporary_file(self._cache.incoming) as (file, temporary):
-            blob = blob_files.receive(file, chunks, limit)
+        with files.temporary_file(self._cache.incoming) as (file, temporary):
+            blob = files.receive(file, chunks, limit)
             known = self._head(blob.digest)
             if known is None or known["ContentLength"] != blob.size_bytes or not _is_marked(known, blob.digest):
                 self._upload(temporary, blob)
@@ -81,7 +81,7 @@ class S3BlobStore:
         size = self.size(digest)
 
         def fetch(file: BinaryIO) -> None:
-            with self._reader(digest, size) as reader, blob_files.writing():
+            with self._reader(digest, size) as reader, files.writing():
                 shutil.copyfileobj(reader, file, _READ_BYTES)
 
         with self._cache.local(digest, size, fetch) as path:
@@ -90,7 +90,7 @@ class S3BlobStore:
     def size(self, digest: BlobDigest) -> int:
         known = self._head(digest)
         if known is None:
-            raise blob_files.not_found(digest)
+            raise files.not_found(digest)
         return int(known["ContentLength"])
 
     def exists(self, digest: BlobDigest) -> bool:
@@ -119,7 +119,7 @@ class S3BlobStore:
 
         Uploads to other keys are those of other programs, which may share the bucket.
         """
-        removed = blob_files.sweep(self._cache.incoming, older_than=older_than)
+        removed = files.sweep(self._cache.incoming, older_than=older_than)
         before = datetime.now(UTC) - timedelta(seconds=older_than)
         pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=self._bucket, Prefix=self._prefix)
         with explained():
@@ -131,7 +131,7 @@ class S3BlobStore:
 
     def check(self) -> None:
         """Writes an object, as credentials that may only read would look well until a job has ended."""
-        blob_files.check_writable(self._cache.incoming)
+        files.check_writable(self._cache.incoming)
         with explained():
             self._client.put_object(Bucket=self._bucket, Key=f"{self._prefix}check", Body=b"1")
 
@@ -171,10 +171,10 @@ class S3BlobStore:
     def _digest(self, key: str) -> BlobDigest | None:
         """The reverse of ``_key``; None for what is no blob's."""
         digest = key.removeprefix(self._prefix).replace("/", "", 1)
-        return digest if blob_files.is_digest(digest) and self._key(digest) == key else None
+        return digest if files.is_digest(digest) and self._key(digest) == key else None
 
     def _head(self, digest: BlobDigest) -> Any:
-        if not blob_files.is_digest(digest):
+        if not files.is_digest(digest):
             return None
         with explained():
             try:
@@ -195,7 +195,7 @@ class S3BlobStore:
                     )
                 except ClientError as error:
                     if is_missing(error):
-                        raise blob_files.not_found(digest) from error
+                        raise files.not_found(digest) from error
                     raise
             return answer["Body"]
 

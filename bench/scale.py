@@ -33,6 +33,7 @@ from bench import note, show
 from bench.scale_engine import ROUND, TASKS
 from domain.jobs import Budget, Job, JobRequest, JobState, Stage, Tuner, TunerOptions
 from domain.models import ModelFacts, TensorSpec
+from domain.stage_results import TuneResult
 from storage import jobs, models, records, stages, workers
 from storage.blobs.local import LocalBlobStore
 from storage.database import Database, migrate
@@ -140,7 +141,7 @@ def _turn_of(database: Database, job_id: str, size: int, measured: list[str]) ->
         found = records.of_job(session, job_id)
         tuned = next(each for each in stages.timeline(session, job_id) if each.stage is Stage.TUNE)
     by_worker = Counter(record.worker_id for record in found)
-    helpers: dict[str, int] = tuned.outcome.get("helpers", {})
+    helpers = tuned.result.helpers if isinstance(tuned.result, TuneResult) else {}
     trials = [line for line in measured if line != ROUND]
     led = len(measured) - len(trials) - sum(helpers.values())
     return Turn(

@@ -78,5 +78,5 @@ class TensorSpec:
 
 
 def tensor_specs(entries: Iterable[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
-    """Of mappings with ``name``, ``dtype`` and ``shape``, as engines and stages write them."""
+    """Of mappings with ``name``, ``dtype`` and ``shape``, as engines write them."""
     return tuple(TensorSpec(name=entry["name"], dtype=entry["dtype"], shape=tuple(entry["shape"])) for entry in entries)

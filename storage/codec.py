@@ -23,6 +23,14 @@ def load(kind: type[T], data: Any) -> T:
     return loaded
 
 
+def try_load(kind: type[T], data: Any) -> T | None:
+    """``load``, or None for data that another release wrote in a form that ``kind`` cannot read."""
+    try:
+        return load(kind, data)
+    except ValidationError:
+        return None
+
+
 def from_row(kind: type[T], row: Any, **given: Any) -> T:
     """The dataclass whose fields are the row's columns of the same names, but for those that are ``given``."""
     names = [each.name for each in fields(cast("Any", kind)) if each.name not in given]

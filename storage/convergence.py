@@ -21,7 +21,8 @@ from sqlalchemy.orm import Session
 
 from domain.artifacts import Variant
 from domain.digests import WorkloadDigest
-from domain.jobs import Job, Placement, Precision, Stage, Tuner
+from domain.jobs import Job, Placement, Precision, Tuner
+from domain.stage_results import BaselineResult
 from domain.tuning_tasks import ExtractedTask, TuningTask
 from storage import artifacts, stages, tuning_tasks
 from storage.tables import RecordRow, workload_digest
@@ -191,9 +192,14 @@ def _level(session: Session, job: Job) -> Level:
             reference_name=artifact.report.compared_with,
             is_final=True,
         )
-    seconds = (stages.outcome(session, job.id, Stage.BASELINE) or {}).get("seconds", {})
-    untuned, reference = seconds.get("untuned"), seconds.get("reference")
-    return Level(untuned=untuned, reference=reference, reference_name="Reference", is_final=False)
+    baseline = stages.result(session, job.id, BaselineResult)
+    seconds = baseline.seconds if baseline else {}
+    return Level(
+        untuned=seconds.get(Variant.UNTUNED),
+        reference=seconds.get(Variant.REFERENCE),
+        reference_name="Reference",
+        is_final=False,
+    )
 
 
 def _known(session: Session, job: Job, digests: Collection[WorkloadDigest]) -> dict[WorkloadDigest, float]:

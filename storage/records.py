@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from statistics import median
 from typing import Any, Unpack
@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session, aliased
 from domain.digests import ScheduleDigest, WorkloadDigest
 from domain.jobs import Placement, Stage
 from domain.records import Record, RecordKey, RecordPlace, TrialError
+from domain.stage_results import TuneResult
 from storage import codec, statements
 from storage.tables import JobRow, RecordRow, StageRow, TuningTaskRow, workload_digest
 
@@ -333,15 +334,15 @@ def seconds_a_trial(session: Session, *, device_key: str, toolchain: str, tuner:
         .order_by(JobRow.created_at.desc())
         .limit(_LOOKED_AT)
     )
-    paces = [_pace(outcome, tuner) for outcome in session.scalars(latest)]
+    paces = [_pace(codec.try_load(TuneResult, stored), tuner) for stored in session.scalars(latest)]
     known = [pace for pace in paces if pace is not None]
     return median(known[:_JOBS]) if known else None
 
 
-def _pace(outcome: Mapping[str, Any], tuner: str) -> float | None:
-    """Of the arms with that tuner together; None where other workers helped, whose seconds nobody added up."""
-    if outcome.get("helpers"):
+def _pace(result: TuneResult | None, tuner: str) -> float | None:
+    """Of all strategies with that tuner; None if other workers helped, as their seconds are not counted."""
+    if result is None or result.helpers:
         return None
-    arms = [arm for arm in outcome.get("arms", ()) if arm["tuner"] == tuner]
-    trials, seconds = sum(arm["trials"] for arm in arms), sum(arm["seconds"] for arm in arms)
+    searched = [strategy for strategy in result.strategies if strategy.tuner == tuner]
+    trials, seconds = sum(each.trials for each in searched), sum(each.seconds for each in searched)
     return seconds / trials if trials >= _LEAST_TRIALS and seconds > 0 else None

@@ -1,24 +1,28 @@
-"""What the finished stages of a job found out, so that the next attempt goes on behind them."""
+"""Results of the finished stages of a job, from which the next attempt continues."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TypeVar
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from domain.jobs import Lease, Stage
+from domain.stage_results import RESULTS, StageResult
 from storage import codec, jobs, statements
 from storage.tables import StageRow
+
+R = TypeVar("R", bound=StageResult)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedStage:
     stage: Stage
     attempt: int
-    outcome: dict[str, Any]
+    result: StageResult | None
+    """None if another release stored it in a form that this one cannot read."""
     started_at: datetime
     finished_at: datetime
 
@@ -27,34 +31,23 @@ class FinishedStage:
         return (self.finished_at - self.started_at).total_seconds()
 
 
-def outcome(session: Session, job_id: str, stage: Stage) -> dict[str, Any] | None:
-    """None when the stage has not finished; outcomes are JSON objects, finite numbers only."""
-    row = session.get(StageRow, (job_id, stage), populate_existing=True)
-    return row.outcome if row else None
-
-
-def outcomes(session: Session, job_id: str) -> dict[Stage, dict[str, Any]]:
-    return {finished.stage: finished.outcome for finished in timeline(session, job_id)}
+def result(session: Session, job_id: str, kind: type[R]) -> R | None:
+    """None if the stage has not finished, or if another release stored its result in a form that cannot be read."""
+    row = session.get(StageRow, (job_id, kind.stage), populate_existing=True)
+    return codec.try_load(kind, row.outcome) if row else None
 
 
 def save(
-    session: Session,
-    job_id: str,
-    lease: Lease,
-    stage: Stage,
-    outcome: dict[str, Any],
-    *,
-    started_at: datetime,
-    finished_at: datetime,
+    session: Session, job_id: str, lease: Lease, result: StageResult, *, started_at: datetime, finished_at: datetime
 ) -> bool:
-    """Keep or replace a stage's outcome; False, and nothing written, when the lease is lost."""
+    """Store or replace a stage's result; False, and nothing written, when the lease is lost."""
     if not jobs.holds(session, job_id, lease):
         return False
     row = {
         "job_id": job_id,
-        "stage": stage,
+        "stage": result.stage,
         "attempt": lease.attempt,
-        "outcome": outcome,
+        "outcome": codec.dump(result),
         "started_at": started_at,
         "finished_at": finished_at,
     }
@@ -65,7 +58,9 @@ def save(
 def timeline(session: Session, job_id: str) -> list[FinishedStage]:
     """In the order in which the stages finished."""
     query = select(StageRow).where(StageRow.job_id == job_id).order_by(StageRow.finished_at)
-    return [
-        codec.from_row(FinishedStage, row)
-        for row in session.scalars(query, execution_options={"populate_existing": True})
-    ]
+    return [_finished(row) for row in session.scalars(query, execution_options={"populate_existing": True})]
+
+
+def _finished(row: StageRow) -> FinishedStage:
+    result = codec.try_load(RESULTS[Stage(row.stage)], row.outcome)
+    return codec.from_row(FinishedStage, row, result=result)

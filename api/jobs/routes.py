@@ -21,6 +21,7 @@ from api.response_cache import Status
 from api.services import Services, ServicesDep
 from domain import errors
 from domain.jobs import Job, JobState, Stage, Tuner
+from domain.stage_results import PlanResult, StageResults
 from domain.tokens import Principal
 from domain.workers import Worker
 from storage import (
@@ -157,15 +158,11 @@ def _detail(services: Services, session: Session, job_id: str) -> schemas.JobDet
     finished = stages.timeline(session, job_id)
     tasks = tuning_tasks.of_job(session, job_id)
     failures = records.failures_of_job(session, job_id)
-    outcomes = {stage.stage: stage.outcome for stage in finished}
+    results = StageResults(stage.result for stage in finished if stage.result is not None)
     return schemas.JobDetail(
         **base.model_dump(),
-        planned=schemas.planned(outcomes.get(Stage.PLAN)),
-        choice=[
-            text
-            for stage in (Stage.IMPORT, Stage.BASELINE, Stage.PLAN)
-            for text in outcomes.get(stage, {}).get("choice", [])
-        ],
+        planned=schemas.planned(results.find(PlanResult)),
+        choice=list(results.choice(Stage.IMPORT, Stage.BASELINE, Stage.PLAN)),
         timeline=[
             schemas.StageTime(
                 stage=stage.stage,

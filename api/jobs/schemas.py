@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -19,6 +19,7 @@ from domain.jobs import Group as DomainGroup
 from domain.jobs import Job as DomainJob
 from domain.jobs import Placement as DomainPlacement
 from domain.models import Model
+from domain.stage_results import PlanResult
 from domain.tuning_tasks import TuningTask
 from domain.webhooks import Webhook
 from domain.workers import Doubt, Worker
@@ -361,17 +362,16 @@ def task(value: TuningTask) -> Task:
     return shared.fill(Task, extracted, value, best_gflops=extracted.flop / best / 1e9 if best else None)
 
 
-def planned(outcome: Mapping[str, Any] | None) -> Planned | None:
-    """Of the plan stage's outcome; those of older releases say no tuner."""
-    if outcome is None or "tuner" not in outcome:
+def planned(result: PlanResult | None) -> Planned | None:
+    if result is None:
         return None
     return Planned(
-        tuner=outcome["tuner"],
-        tasks=outcome["tasks"],
-        tasks_covered=outcome["covered"],
-        trials_on_record=outcome.get("trials_on_record", 0),
-        records_passed_over=outcome.get("passed_over", {}),
-        elsewhere=outcome.get("elsewhere", {}),
+        tuner=result.tuner,
+        tasks=result.tasks,
+        tasks_covered=result.covered,
+        trials_on_record=result.trials_on_record,
+        records_passed_over=result.passed_over,
+        elsewhere=result.elsewhere,
     )
 
 

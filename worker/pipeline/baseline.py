@@ -10,13 +10,13 @@ from pathlib import Path
 from domain import errors
 from domain.artifacts import Variant, Verification
 from domain.jobs import Precision
-from storage import codec
+from domain.stage_results import BaselineResult
 from tuner.results import benchmark, timing, verification
 from tuner.results.timing import Timed
 from tuner.search import precisions
 from worker.engines import ONNX
 from worker.pipeline import builds, measuring, placing, recovery, references, verifying
-from worker.pipeline.context import EXPECTED, INPUTS, KINDS, Outcome, Work
+from worker.pipeline.context import INPUTS, Work
 
 _TIME_SECONDS = 600.0
 _RUNS = {"number": 3, "repeat": 5}
@@ -25,7 +25,7 @@ _CLEARLY = 0.8
 """Of the preferred engine's time: a first impression is too noisy to prefer another one for less."""
 
 
-def run(work: Work) -> Outcome:
+def run(work: Work) -> BaselineResult:
     """Raises EngineError, VerificationFailed, UnsupportedTarget when this CPU cannot run code for the target."""
     plain = references.make(work) if work.measures else []
     made = _references(work) if work.measures else _Made()
@@ -37,21 +37,19 @@ def run(work: Work) -> Outcome:
         if name != fastest:
             work.engines.close(name, role=Variant.UNTUNED)
     leading = placing.of_engine(work, fastest)
-    told = {str(Variant.UNTUNED): seconds[fastest]} if fastest in seconds else {}
-    if Variant.REFERENCE in seconds:
-        told[Variant.REFERENCE] = seconds[Variant.REFERENCE]
-    return {
-        "files": [*builds.files, *plain, *made.inputs, *made.expected],
-        INPUTS: made.inputs,
-        EXPECTED: made.expected,
-        KINDS: made.kinds,
-        "seconds": told,
-        "engine": fastest,
-        "engines": {name: seconds.get(name) for name in right},
-        "verifications": {name: codec.dump(each) for name, each in builds.verifications.items()},
-        "tuner": str(leading),
-        "choice": [*builds.choice, *_compared(right, seconds, fastest)],
-    }
+    variants = {Variant.UNTUNED: fastest, Variant.REFERENCE: str(Variant.REFERENCE)}
+    return BaselineResult(
+        files=(*builds.files, *plain, *made.inputs, *made.expected),
+        inputs=tuple(made.inputs),
+        expected=tuple(made.expected),
+        kinds=made.kinds,
+        seconds={variant: seconds[name] for variant, name in variants.items() if name in seconds},
+        engine=fastest,
+        engines={name: seconds.get(name) for name in right},
+        verifications=builds.verifications,
+        tuner=leading,
+        choice=(*builds.choice, *_compared(right, seconds, fastest)),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from domain import errors
-from domain.artifacts import Conditions, Contender, FailedTask, Report, Timing, Variant
+from domain.artifacts import Conditions, Contender, Report, Timing, Variant
 from domain.jobs import RunnerKind, Stage
-from storage import codec
+from domain.stage_results import BenchmarkResult
 from tuner.results import benchmark, conditions, timing
 from tuner.results.conditions import Watch
 from tuner.results.timing import Timed
 from tuner.search import precisions
-from worker.pipeline import builds, measuring, recovery, references, tuning, verifying
-from worker.pipeline.context import INPUTS, Outcome, Work
+from worker.pipeline import builds, measuring, recovery, references, verifying
+from worker.pipeline.context import Work
 
 
-def run(work: Work) -> Outcome:
+def run(work: Work) -> BenchmarkResult:
     report = _measured(work) if work.measures else _unproven(work)
     engines = {variant: work.toolchains[builds.engine_name(work, variant)] for variant in builds.compiled(work)}
     medians = {variant: measured.median for variant, measured in report.timings.items()}
@@ -26,15 +26,15 @@ def run(work: Work) -> Outcome:
         precision=_precision(work, report),
         engines={variant: toolchain.identity for variant, toolchain in engines.items()},
         choice=_choice(work),
-        failed_tasks=_failed_tasks(work),
+        failed_tasks=work.results.tune.failed_tasks,
         portfolio=_settled(work, report.published, medians),
     )
-    return {"report": codec.dump(complete)}
+    return BenchmarkResult(report=complete)
 
 
 def _measured(work: Work) -> Report:
-    verifications = verifying.load(work)
-    inputs = work.arrays(INPUTS)[0]
+    verifications = work.results.verify.verifications
+    inputs = work.seeded_inputs[0]
     timed: list[Timed[Variant]] = []
     if work.reference_shares_device:
         timed.append(references.timed(work, inputs))
@@ -95,15 +95,7 @@ def _unproven(work: Work) -> Report:
 
 
 def _choice(work: Work) -> tuple[str, ...]:
-    said = [*work.unavailable]
-    for stage in (Stage.IMPORT, Stage.BASELINE, Stage.PLAN, Stage.TUNE):
-        said += work.outcomes[stage].get("choice", [])
-    return tuple(said)
-
-
-def _failed_tasks(work: Work) -> tuple[FailedTask, ...]:
-    found = work.outcomes[Stage.TUNE].get("failed_tasks", [])
-    return tuple(FailedTask(**task, hint=tuning.hint_of(task["failures"])) for task in found)
+    return (*work.unavailable, *work.results.choice(Stage.IMPORT, Stage.BASELINE, Stage.PLAN, Stage.TUNE))
 
 
 def _settled(work: Work, published: Variant, medians: Mapping[Variant, float]) -> tuple[Contender, ...]:
@@ -114,7 +106,7 @@ def _settled(work: Work, published: Variant, medians: Mapping[Variant, float]) -
     tuned = builds.chosen(work)
     benched = {verifying.untuned_name(work): Variant.UNTUNED} | ({tuned.name: Variant.TUNED} if tuned else {})
     found = []
-    for contender in (codec.load(Contender, data) for data in work.outcomes[Stage.VERIFY]["portfolio"]):
+    for contender in work.results.verify.portfolio:
         variant = benched.get(contender.name)
         verdict = contender.verdict
         if variant is published:

@@ -4,73 +4,41 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from domain.artifacts import Variant
-from domain.jobs import Precision, Stage, Tuner
+from domain.jobs import Tuner
 from domain.ports import Engine
+from domain.stage_results import Build, Strategy
 from worker.engines import replace_folder
-from worker.pipeline.context import COMPILE_SECONDS, TUNED, UNTUNED, Work
+from worker.pipeline.context import COMPILE_SECONDS, UNTUNED, Work
 from worker.pipeline.search import strategies
-from worker.pipeline.search.strategies import Arm
 
 REWRITTEN = "rewritten"
 """The rewritten network without any record."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Build:
-    name: str
-    engine: str
-    precision: str
-    tuner: str | None = None
-    layout: str | None = None
-    graph_layout: str | None = None
-    """How the engine chooses among records of blocked convolutions; None where the choice is the engine's."""
-    rewritten: bool = False
-    estimate: float | None = None
-    """Seconds of one run, from its operators."""
-    trials: int = 0
-    seconds_tuned: float = 0.0
-    records: int = 0
-    """Those that the engine chose."""
-
-    @property
-    def folder(self) -> str:
-        """Within the work folder; also the role of the process that runs it."""
-        return f"{TUNED}-{re.sub('[^a-z0-9]+', '-', self.name.lower())}"
-
-    @property
-    def records_file(self) -> str:
-        return f"{self.folder}.jsonl"
-
-    def path(self, work: Work) -> Path:
-        return work.folder / self.folder
-
-    def dump(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def view(self, work: Work) -> Work:
-        """The job as it is when this is its only build."""
-        tuner = Tuner(self.tuner) if self.tuner else _any_tuner(self.engine)
-        return strategies.view(work, Arm(tuner=tuner, layout=self.layout, precision=Precision(self.precision)))
-
-    def params(self, work: Work) -> dict[str, Any]:
-        """As the engines' methods take them."""
-        view = self.view(work)
-        params = view.build_params(view.tuner)
-        if self.graph_layout:
-            params["options"] = {**params["options"], "graph_layout": self.graph_layout}
-        return params if self.tuner else {**params, "tuner": None}
+def path(work: Work, build: Build) -> Path:
+    return work.folder / build.folder
 
 
-def load(data: Mapping[str, Any]) -> Build:
-    return Build(**data)
+def view(work: Work, build: Build) -> Work:
+    """The job as it is when this is its only build."""
+    tuner = build.tuner or _any_tuner(build.engine)
+    return strategies.view(work, Strategy(tuner=tuner, layout=build.layout, precision=build.precision))
+
+
+def params(work: Work, build: Build) -> dict[str, Any]:
+    """The parameters of the engines' methods."""
+    as_built = view(work, build)
+    found = as_built.build_params(as_built.tuner)
+    if build.graph_layout:
+        found["options"] = {**found["options"], "graph_layout": build.graph_layout}
+    return found if build.tuner else {**found, "tuner": None}
 
 
 def _any_tuner(engine: str) -> Tuner:
@@ -96,9 +64,9 @@ def tuned(work: Work, build: Build, lines: Sequence[str]) -> Compiled:
 
     Raises EngineError and the caller's errors.
     """
-    params = build.params(work)
+    asked = params(work, build)
     note = work.folder / f"{build.folder}.json"
-    basis = [params, list(lines), work.toolchains[build.engine].identity]
+    basis = [asked, list(lines), work.toolchains[build.engine].identity]
     identity = hashlib.sha256(json.dumps(basis, sort_keys=True).encode()).hexdigest()
     known = _known(work, note, identity)
     if known is not None:
@@ -106,7 +74,7 @@ def tuned(work: Work, build: Build, lines: Sequence[str]) -> Compiled:
     note.unlink(missing_ok=True)
     records = work.folder / f"{build.folder}-candidates.jsonl"
     write(records, lines)
-    compiled = _compile(work, build.engine, build.folder, {**params, "records": str(records) if lines else None})
+    compiled = _compile(work, build.engine, build.folder, {**asked, "records": str(records) if lines else None})
     write(work.folder / build.records_file, compiled.records)
     write(note, [json.dumps({"identity": identity, **asdict(compiled)})])
     return compiled
@@ -140,8 +108,7 @@ def _compile(work: Work, engine: str, folder: str, params: dict[str, Any]) -> Co
 
 def chosen(work: Work) -> Build | None:
     """The build that stage ``verify`` chose of all that were tuned."""
-    chosen = work.outcomes[Stage.VERIFY]["tuned"]
-    return load(chosen) if chosen else None
+    return work.results.verify.tuned
 
 
 def compiled(work: Work) -> list[Variant]:
@@ -155,13 +122,13 @@ def untuned_folder(engine: str) -> str:
 
 def folder(work: Work, variant: Variant) -> Path:
     build = _build(work, variant)
-    return build.path(work) if build else work.folder / untuned_folder(engine_name(work, variant))
+    return path(work, build) if build else work.folder / untuned_folder(engine_name(work, variant))
 
 
 def engine_name(work: Work, variant: Variant) -> str:
     """The untuned build is that of the fastest engine that is right."""
     build = _build(work, variant)
-    return build.engine if build else str(work.outcomes[Stage.BASELINE]["engine"])
+    return build.engine if build else work.results.baseline.engine
 
 
 def engine(work: Work, variant: Variant) -> Engine:

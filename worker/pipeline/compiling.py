@@ -6,19 +6,18 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from domain import errors
-from domain.jobs import Stage, Tuner
+from domain.jobs import Tuner
 from domain.records import Record
+from domain.stage_results import Build, CompileResult, SearchedStrategy, SkippedBuild, Strategy
 from storage import records
 from tuner.search import precisions, racing
 from worker.pipeline import builds, recovery, reuse
-from worker.pipeline.builds import REWRITTEN, Build
-from worker.pipeline.context import COMPILE_SECONDS, UNTUNED, Outcome, Work
+from worker.pipeline.builds import REWRITTEN
+from worker.pipeline.context import COMPILE_SECONDS, UNTUNED, Work
 from worker.pipeline.reuse import record_identity
 from worker.pipeline.search import strategies
-from worker.pipeline.search.strategies import Arm
 
 CANDIDATES = 128
 """Records a tuning task from which the engine chooses: the fastest operator is not always the best in its network."""
@@ -26,19 +25,12 @@ _REWRITING_ENGINE = "relay"
 _NO_RECORD = "no tuning task has a valid record; only the untuned build exists"
 
 
-def run(work: Work) -> Outcome:
-    """``builds`` are the tuned ones, the most promising first; without any, untuned is all there is."""
+def run(work: Work) -> CompileResult:
     planned = _plan(work)
     made = _Maker(work).make(planned)
     if not made.builds and not any(each.tuner for each in planned):
         work.note(_NO_RECORD)
-    return {
-        "tuned": bool(made.builds),
-        "records": made.builds[0].records if made.builds else 0,
-        "builds": [build.dump() for build in made.builds],
-        "left": [{"build": build.dump(), "verdict": verdict} for build, verdict in made.left],
-        "files": made.files,
-    }
+    return CompileResult(files=tuple(made.files), builds=tuple(made.builds), skipped=tuple(made.skipped))
 
 
 def rebuild(work: Work, build: Build, kept: Sequence[Record]) -> Build:
@@ -51,7 +43,7 @@ def candidate_records(work: Work, build: Build) -> list[Record]:
     """Anybody's best records of the build's tuner for its tuning tasks, fastest first for each."""
     if build.tuner is None:
         return []
-    view = build.view(work)
+    view = builds.view(work, build)
     keys = [task.workload_key for task in reuse.known(view) or ()]
     with work.database.reading() as session:
         found = records.top_of_many(session, keys, **record_identity(view), tuner=build.tuner, top=CANDIDATES)
@@ -59,13 +51,14 @@ def candidate_records(work: Work, build: Build) -> list[Record]:
 
 
 def _plan(work: Work) -> list[Build]:
-    """The most promising first: of every arm that anybody has records for, and of the rewritten network."""
-    led = [strategies.load(arm) for arm in work.outcomes[Stage.TUNE]["arms"]]
-    tried = {arm.name: told for arm, told in zip(led, work.outcomes[Stage.TUNE]["arms"], strict=True)}
-    known = [*led, *(arm for arm in strategies.of_job(work) if arm.name not in tried)] if work.measures else led
+    """The most promising first: of every strategy that anybody has records for, and of the rewritten network."""
+    searched = {strategy.name: strategy for strategy in work.results.tune.strategies}
+    known: list[Strategy] = [*searched.values()]
+    if work.measures:
+        known += [strategy for strategy in strategies.of_job(work) if strategy.name not in searched]
     found: dict[tuple[str, ...], Build] = {}
-    for arm in known:
-        build, lines = _of_arm(work, arm, tried.get(arm.name))
+    for strategy in known:
+        build, lines = _build_of(work, strategy, searched.get(strategy.name))
         if lines:
             # Of a network without convolutions all layouts are one.
             found.setdefault((build.engine, build.precision, *lines), build)
@@ -84,37 +77,37 @@ def _promise(build: Build) -> tuple[bool, float]:
     return build.estimate is None, build.estimate or 0.0
 
 
-def _of_arm(work: Work, arm: Arm, told: dict[str, Any] | None) -> tuple[Build, list[str]]:
-    """The build with the arm's best records, and these; ``told``: what the search of the arm came to, if it had one."""
-    view = strategies.view(work, arm)
+def _build_of(work: Work, strategy: Strategy, searched: SearchedStrategy | None) -> tuple[Build, list[str]]:
+    """The build with the strategy's best records, and these; ``searched`` is None for one that was not searched."""
+    view = strategies.view(work, strategy)
     build = Build(
-        name=arm.name,
-        engine=arm.tuner.engine,
-        tuner=str(arm.tuner),
-        layout=arm.layout,
-        precision=view.build_params(arm.tuner)["precision"],
+        name=strategy.name,
+        engine=strategy.tuner.engine,
+        tuner=strategy.tuner,
+        layout=strategy.layout,
+        precision=precisions.first(view.request),
         rewritten=work.rewrites,
-        estimate=told["estimate"] if told else strategies.estimate(view, reuse.known(view) or [], {}),
-        trials=told["trials"] if told else 0,
-        seconds_tuned=told["seconds"] if told else 0.0,
+        estimate=searched.estimate if searched else strategies.estimate(view, reuse.known(view) or [], {}),
+        trials=searched.trials if searched else 0,
+        seconds_tuned=searched.seconds if searched else 0.0,
     )
     return build, [record.schedule for record in candidate_records(work, build)]
 
 
 def _without_records(work: Work) -> list[Build]:
     """The rewritten network, in every precision that the job considers."""
-    if not work.measures or _REWRITING_ENGINE not in work.outcomes[Stage.BASELINE]["engines"]:
+    if not work.measures or _REWRITING_ENGINE not in work.results.baseline.engines:
         return []
-    usual = str(precisions.first(work.request))
+    usual = precisions.first(work.request)
     found = []
     for precision in strategies.considered(work):
         name = REWRITTEN if work.rewrites else UNTUNED
-        if precision != usual or work.rewrites:
+        if precision is not usual or work.rewrites:
             found.append(
                 Build(
-                    name=name if precision == usual else f"{name} {precision}",
+                    name=name if precision is usual else f"{name} {precision}",
                     engine=_REWRITING_ENGINE,
-                    precision=str(precision),
+                    precision=precision,
                     rewritten=work.rewrites,
                 )
             )
@@ -124,8 +117,7 @@ def _without_records(work: Work) -> list[Build]:
 @dataclass(kw_only=True)
 class _Made:
     builds: list[Build] = field(default_factory=list)
-    left: list[tuple[Build, str]] = field(default_factory=list)
-    """Those that were not made, and why."""
+    skipped: list[SkippedBuild] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
 
 
@@ -145,9 +137,9 @@ class _Maker:
             near |= racing.near({build.name: build.estimate for build in alike if build.estimate is not None})
         for build in planned:
             if not near.get(build.name, True):
-                self._leave(build, f"not built: the estimate from its operators, {_ms(build.estimate)}, is too slow")
+                self._skip(build, f"not built: the estimate from its operators, {_ms(build.estimate)}, is too slow")
             elif not self._affords(build):
-                self._leave(build, "not built: the budget is too small for another build")
+                self._skip(build, "not built: the budget is too small for another build")
             else:
                 self._make_both(build)
         return self._made
@@ -157,13 +149,13 @@ class _Maker:
         work, built = self._work, len(self._made.builds)
         if build.precision not in {made.precision for made in self._made.builds}:
             return True
-        seconds = work.request.budget.seconds or work.outcomes[Stage.TUNE]["seconds"]
+        seconds = work.request.budget.seconds or work.results.tune.seconds
         return racing.affords(seconds, built=built, spent=self._spent, next_seconds=self._longest)
 
     def _make_both(self, build: Build) -> None:
         """With records chosen for the whole graph, and for each operator alone where that makes another build."""
         lines = [record.schedule for record in candidate_records(self._work, build)]
-        if not self._make(build, lines) or build.tuner != Tuner.AUTOTVM or not self._affords(build):
+        if not self._make(build, lines) or build.tuner is not Tuner.AUTOTVM or not self._affords(build):
             return
         alone = replace(build, name=f"{build.name}, operators alone", graph_layout="none")
         if self._differ(build, alone):
@@ -175,7 +167,7 @@ class _Maker:
             compiled = builds.tuned(work, build, lines)
         except errors.TunesmithError as error:
             recovery.forgive(work, error, f"the tuned build failed ({build.name})")
-            self._leave(build, f"failed to build: {error.message[:300].rstrip('.')}")
+            self._skip(build, f"failed to build: {error.message[:300].rstrip('.')}")
             return False
         took = time.monotonic() - started
         self._longest = max(self._longest, took)
@@ -193,7 +185,9 @@ class _Maker:
         path = str(work.folder / f"{one.folder}-candidates.jsonl")
         try:
             chosen = [
-                work.ask(compiler, "choose", {**build.params(work), "records": path}, timeout=COMPILE_SECONDS)["lines"]
+                work.ask(compiler, "choose", {**builds.params(work, build), "records": path}, timeout=COMPILE_SECONDS)[
+                    "lines"
+                ]
                 for build in (one, other)
             ]
         except errors.TunesmithError as error:
@@ -201,8 +195,8 @@ class _Maker:
             return False
         return sorted(chosen[0]) != sorted(chosen[1])
 
-    def _leave(self, build: Build, verdict: str) -> None:
-        self._made.left.append((build, verdict))
+    def _skip(self, build: Build, verdict: str) -> None:
+        self._made.skipped.append(SkippedBuild(build=build, verdict=verdict))
 
 
 def _ms(seconds: float | None) -> str:

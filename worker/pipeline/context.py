@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from domain import errors, models
+from domain import errors
 from domain.blobs import BlobStore
-from domain.jobs import EventKind, Job, JobRequest, Lease, Placement, Precision, RunnerKind, Stage, Tuner
+from domain.jobs import EventKind, Job, JobRequest, Lease, Placement, Precision, RunnerKind, Tuner
 from domain.models import Model, ModelFormat, TensorSpec
 from domain.ports import Engine, OnEvent
+from domain.stage_results import ImportResult, StageResults
 from domain.targets import Device, Target, Toolchain, kind_of
 from domain.workers import Worker
 from storage import events, jobs, workers
@@ -23,14 +24,12 @@ from worker.engines import EnginePool
 from worker.leases import Keeper
 from worker.settings import WorkerSettings
 
-Outcome = dict[str, Any]
-"""What a stage found out, as JSON. ``files`` lists what later stages read, relative to the work folder."""
-
 CallHelp = Callable[[str, Sequence[Worker]], None]
 """Ask idle workers to help with the job of that id; returns at once."""
 
-INPUTS, EXPECTED, KINDS = "inputs", "expected", "kinds"
-UNTUNED, TUNED = "untuned", "tuned"
+INPUTS, EXPECTED = "inputs", "expected"
+"""Folders of the seeded inputs and of the reference's outputs, within the work folder."""
+UNTUNED = "untuned"
 CHECK_SECONDS = 600.0
 COMPILE_SECONDS = 3600.0
 
@@ -61,7 +60,8 @@ class Work:
     folder: Path
     call_help: CallHelp | None = None
     """None where no other worker is to be asked."""
-    outcomes: dict[Stage, Outcome] = field(default_factory=dict)
+    results: StageResults = field(default_factory=StageResults)
+    """Of the stages that have finished."""
     noted: set[str] = field(default_factory=set)
     searched_by: dict[str, str] = field(default_factory=dict)
     """The worker that searched a workload last, once this attempt has searched it."""
@@ -129,11 +129,16 @@ class Work:
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        return models.tensor_specs(self.outcomes[Stage.IMPORT]["inputs"])
+        return self.results.imported.inputs
+
+    @property
+    def input_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of the prepared model, which has static shapes."""
+        return {spec.name: tuple(size for size in spec.shape if isinstance(size, int)) for spec in self.inputs}
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        return models.tensor_specs(self.outcomes[Stage.IMPORT]["outputs"])
+        return self.results.imported.outputs
 
     @property
     def prepared(self) -> Path:
@@ -156,7 +161,8 @@ class Work:
 
     def build_params(self, tuner: Tuner | None) -> dict[str, Any]:
         """Which model to build and what for, as the engines' methods take it; without a tuner, an untuned build."""
-        rewritten = self.outcomes[Stage.IMPORT].get("rewritten", ())
+        imported = self.results.find(ImportResult)
+        rewritten = imported.rewritten if imported else ()
         precision = precisions.first(self.request)
         model = self.rewritten if tuner is not None and tuner.engine in rewritten else self.prepared
         return {
@@ -169,9 +175,15 @@ class Work:
             "options": asdict(self.request.tuner_options),
         }
 
-    def arrays(self, folder: str) -> list[Path]:
-        """The baseline's ``inputs`` or ``expected`` outputs, one file a seed."""
-        return [self.folder / name for name in self.outcomes[Stage.BASELINE][folder]]
+    @property
+    def seeded_inputs(self) -> list[Path]:
+        """One file a seed."""
+        return [self.folder / name for name in self.results.baseline.inputs]
+
+    @property
+    def expected_outputs(self) -> list[Path]:
+        """The reference's, one file a seed."""
+        return [self.folder / name for name in self.results.baseline.expected]
 
     def compiler(self, name: str | None = None) -> Engine:
         """The process that extracts, tunes and compiles; by default the leading engine's."""

@@ -10,14 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from domain import errors, models
+from domain import errors
 from domain.jobs import Precision
+from domain.models import TensorSpec
+from domain.stage_results import ImportResult, Refusal
 from tuner.host.inspection import Rewritten
 from tuner.results import verification
 from tuner.search import precisions
 from worker.engines import ONNX
 from worker.pipeline import recovery
-from worker.pipeline.context import CHECK_SECONDS, Outcome, Work
+from worker.pipeline.context import CHECK_SECONDS, Work
 
 _QUANTIZE_SECONDS = 1800.0
 _CALIBRATION = "calibration"
@@ -33,17 +35,17 @@ _SAID = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Refusal:
+class _Refused:
     engine: str
     error: errors.TunesmithError
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Refusal:
         operators = self.error.details.get("operators", {})
-        return {"code": self.error.code, "message": self.error.message[:1000], "operators": operators}
+        return Refusal(code=self.error.code, message=self.error.message[:1000], operators=operators)
 
 
-def run(work: Work) -> Outcome:
+def run(work: Work) -> ImportResult:
     """Raises InvalidModel, UnsupportedOperators, ShapeRequired, ShapeMismatch, EngineError."""
     final = work.prepared
     partial = work.folder / f"partial-{final.name}"
@@ -55,28 +57,27 @@ def run(work: Work) -> Outcome:
     engines = [name for name in work.toolchains if name not in {refusal.engine for refusal in refusals}]
     rewritten = _rewrite(work, engines, _lanes(answers))
     considered = precisions.considered(work.request, answers)
-    inputs = [asdict(spec) for spec in prepared.inputs]
     quantized = _Quantized()
     if Precision.INT8 in considered:
         able = [name for name in engines if Precision.INT8 in answers[name].get("precisions", ())]
-        quantized = _quantize(work, inputs, able, rewritten=not {*able}.isdisjoint(rewritten.engines))
-    return {
-        "files": [final.name, *rewritten.files, *quantized.files],
-        "precisions": [each for each in considered if each is not Precision.INT8 or quantized.quantized],
-        "inputs": inputs,
-        "outputs": [asdict(spec) for spec in prepared.outputs],
-        "operators": prepared.operators,
-        "folded": prepared.folded,
-        "engines": engines,
-        "refused": {refusal.engine: refusal.facts for refusal in refusals},
-        "rewritings": rewritten.applied,
-        "rewritten": rewritten.engines,
-        "choice": [
+        quantized = _quantize(work, prepared.inputs, able, rewritten=not {*able}.isdisjoint(rewritten.engines))
+    return ImportResult(
+        files=(final.name, *rewritten.files, *quantized.files),
+        precisions=tuple(each for each in considered if each is not Precision.INT8 or quantized.quantized),
+        inputs=prepared.inputs,
+        outputs=prepared.outputs,
+        operators=prepared.operators,
+        folded=prepared.folded,
+        engines=tuple(engines),
+        refused={refusal.engine: refusal.facts for refusal in refusals},
+        rewritings=rewritten.applied,
+        rewritten=tuple(rewritten.engines),
+        choice=(
             *(f"{refusal.engine} cannot import the model: {_short(refusal.error)}." for refusal in refusals),
             *rewritten.choice,
             *quantized.choice,
-        ],
-    }
+        ),
+    )
 
 
 def _lanes(answers: Mapping[str, Mapping[str, Any]]) -> int | None:
@@ -85,12 +86,12 @@ def _lanes(answers: Mapping[str, Mapping[str, Any]]) -> int | None:
     return told[-1] if told else None
 
 
-def _check(work: Work) -> tuple[list[_Refusal], dict[str, dict[str, Any]]]:
+def _check(work: Work) -> tuple[list[_Refused], dict[str, dict[str, Any]]]:
     """The engines that do not import the model, and the answers of those that do.
 
     Raises what the preferred one says when none imports it.
     """
-    refusals: list[_Refusal] = []
+    refusals: list[_Refused] = []
     answers: dict[str, dict[str, Any]] = {}
     params = {"model": str(work.prepared), "target": work.target.text, "threads": work.threads}
     for name in work.toolchains:
@@ -98,13 +99,13 @@ def _check(work: Work) -> tuple[list[_Refusal], dict[str, dict[str, Any]]]:
             answers[name] = work.ask(work.compiler(name), "check", params, timeout=CHECK_SECONDS)
         except errors.TunesmithError as error:
             recovery.forgive(work, error)
-            refusals.append(_Refusal(engine=name, error=error))
+            refusals.append(_Refused(engine=name, error=error))
     if len(refusals) < len(work.toolchains):
         for refusal in refusals:
             work.note(f"the {refusal.engine} engine cannot import the model: {_short(refusal.error)}")
         return refusals, answers
     first = refusals[0].error
-    first.details["engines"] = {refusal.engine: refusal.facts for refusal in refusals}
+    first.details["engines"] = {refusal.engine: asdict(refusal.facts) for refusal in refusals}
     raise first
 
 
@@ -124,7 +125,7 @@ class _Quantized:
     """Sentences for the report."""
 
 
-def _quantize(work: Work, inputs: list[dict[str, object]], engines: Sequence[str], *, rewritten: bool) -> _Quantized:
+def _quantize(work: Work, inputs: Sequence[TensorSpec], engines: Sequence[str], *, rewritten: bool) -> _Quantized:
     """Of the rewritten model, or of the prepared one; ``inputs`` are its own, ``engines`` those that build int8.
 
     With precision ``auto`` a model that cannot be quantized is one that is not considered in int8. Raises LeaseLost,
@@ -150,11 +151,11 @@ def _quantize(work: Work, inputs: list[dict[str, object]], engines: Sequence[str
     )
 
 
-def _quantize_model(work: Work, inputs: list[dict[str, object]], *, rewritten: bool) -> dict[str, int]:
+def _quantize_model(work: Work, inputs: Sequence[TensorSpec], *, rewritten: bool) -> dict[str, int]:
     reference = work.engines.get(ONNX)
     seeded = verification.seed_inputs(
         reference,
-        models.tensor_specs(inputs),
+        inputs,
         work.folder / _CALIBRATION,
         model=work.prepared,
         seeds=verification.CALIBRATION_SEEDS,

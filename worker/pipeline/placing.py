@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from domain import errors, placing
-from domain.jobs import JobRequest, Placement, Stage, Tuner
+from domain.jobs import JobRequest, Placement, Tuner
 from domain.placing import Host
 from domain.targets import Device, Target, Toolchain, kind_of
 from storage import jobs
@@ -102,7 +102,7 @@ def tuners(asked: Tuner, hellos: Mapping[str, Mapping[str, Any]]) -> tuple[Tuner
 
 def engines(work: Work) -> list[str]:
     """Those that import the model."""
-    return list(work.outcomes[Stage.IMPORT]["engines"])
+    return list(work.results.imported.engines)
 
 
 def of_engine(work: Work, engine: str) -> Tuner:
@@ -112,7 +112,7 @@ def of_engine(work: Work, engine: str) -> Tuner:
 
 def usable(work: Work) -> list[Tuner]:
     """Tuners of engines whose untuned builds are right, the leading one first."""
-    right = work.outcomes[Stage.BASELINE]["engines"]
+    right = work.results.baseline.engines
     found = [tuner for tuner in work.candidates if tuner.engine in right]
     return sorted(found, key=lambda tuner: tuner is not work.tuner)
 

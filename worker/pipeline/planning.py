@@ -13,22 +13,22 @@ from sqlalchemy.orm import Session
 
 from domain import errors
 from domain.jobs import Tuner
+from domain.stage_results import PlanResult, Strategy
 from domain.tuning_tasks import ExtractedTask
-from storage import jobs, records, tuning_tasks
+from storage import codec, jobs, records, tuning_tasks
 from tuner.search import racing
 from worker.pipeline import placing, recovery, reuse
-from worker.pipeline.context import Outcome, Work
+from worker.pipeline.context import Work
 from worker.pipeline.search import strategies
-from worker.pipeline.search.strategies import Arm
 
-TOLD = (
+_PUBLIC = (
     "tuner", "tasks", "covered", "trials_planned", "trials_on_record", "passed_over", "elsewhere",
     "budget_seconds", "estimated_seconds",
 )  # fmt: skip
-"""What watchers are told of the outcome."""
+"""Fields of the result that the stage's event shows."""
 
 
-def run(work: Work) -> Outcome:
+def run(work: Work) -> PlanResult:
     """Raises EngineError when no tuner that may serve the job extracts its tasks."""
     work, extracted, choice = _extract(work)
     scouted = _scout(work)
@@ -43,8 +43,13 @@ def run(work: Work) -> Outcome:
             work.engines.close(name, role="main")
     with work.database.transaction() as session:
         work.keeper.require(jobs.holds(session, work.job.id, work.lease))
-        outcome = _plan(session, work, extracted)
-    return {"tuner": str(work.tuner), "choice": choice, "arms": [arm.dump() for arm in scouted.arms], **outcome}
+        return _plan(session, work, extracted, strategies=tuple(scouted.arms), choice=tuple(choice))
+
+
+def event_data(result: PlanResult) -> dict[str, Any]:
+    """What the event that ends the stage says of the plan."""
+    stored = codec.dump(result)
+    return {name: stored[name] for name in _PUBLIC}
 
 
 def _extract(work: Work) -> tuple[Work, list[ExtractedTask], list[str]]:
@@ -75,7 +80,14 @@ def _extract(work: Work) -> tuple[Work, list[ExtractedTask], list[str]]:
     raise failure or errors.EngineNotInstalled("no engine can tune the model")
 
 
-def _plan(session: Session, work: Work, extracted: Sequence[ExtractedTask]) -> dict[str, Any]:
+def _plan(
+    session: Session,
+    work: Work,
+    extracted: Sequence[ExtractedTask],
+    *,
+    strategies: tuple[Strategy, ...],
+    choice: tuple[str, ...],
+) -> PlanResult:
     identity = reuse.record_identity(work)
     keys = [task.workload_key for task in extracted]
     planned, seconds = reuse.allot(session, work, extracted)
@@ -84,16 +96,19 @@ def _plan(session: Session, work: Work, extracted: Sequence[ExtractedTask]) -> d
     done, beside = records.count_of_job(session, work.job.id), reuse.trials_beside(session, work, keys)
     jobs.set_progress(session, work.job.id, work.lease, trials_done=done, trials_planned=trials + beside)
     open_keys = [task.extracted.workload_key for task in planned if task.trials_planned]
-    return {
-        "tasks": len(planned),
-        "covered": len(planned) - len(open_keys),
-        "trials_planned": trials,
-        "trials_on_record": sum(records.counts_of_many(session, keys, **identity).values()),
-        "passed_over": records.passed_over(session, keys, **identity),
-        "elsewhere": reuse.elsewhere(session, work, open_keys),
-        "budget_seconds": seconds,
-        "estimated_seconds": _estimate(session, work, trials, seconds),
-    }
+    return PlanResult(
+        tuner=work.tuner,
+        strategies=strategies,
+        choice=choice,
+        tasks=len(planned),
+        covered=len(planned) - len(open_keys),
+        trials_planned=trials,
+        trials_on_record=sum(records.counts_of_many(session, keys, **identity).values()),
+        passed_over=records.passed_over(session, keys, **identity),
+        elsewhere=reuse.elsewhere(session, work, open_keys),
+        budget_seconds=seconds,
+        estimated_seconds=_estimate(session, work, trials, seconds),
+    )
 
 
 def _estimate(session: Session, work: Work, trials: int, seconds: float | None) -> float:
@@ -110,7 +125,7 @@ def _estimate(session: Session, work: Work, trials: int, seconds: float | None) 
 
 @dataclass(frozen=True, kw_only=True)
 class _Scouted:
-    arms: list[Arm]
+    arms: list[Strategy]
     """The leading one first; alone where nothing is to be raced."""
     choice: list[str]
     """Sentences for the report."""
@@ -127,11 +142,11 @@ def _scout(work: Work) -> _Scouted:
     # What is known of f32 says nothing of a narrower precision.
     if covered is not None and all(_is_covered(strategies.view(work, arm)) for arm in known if arm.precision):
         said = f"{covered} leads: earlier searches cover all of its tasks."
-        return _Scouted(arms=[Arm(tuner=covered)], choice=[said] if len(placing.usable(work)) > 1 else [])
+        return _Scouted(arms=[Strategy(tuner=covered)], choice=[said] if len(placing.usable(work)) > 1 else [])
     return _affordable(work, known)
 
 
-def _affordable(work: Work, known: Sequence[Arm]) -> _Scouted:
+def _affordable(work: Work, known: Sequence[Strategy]) -> _Scouted:
     budget = work.request.budget
     rivals = racing.has_rivals(budget)
     # A narrower precision is no rival: what it gains is known from the arithmetic.
@@ -150,7 +165,9 @@ def _affordable(work: Work, known: Sequence[Arm]) -> _Scouted:
 
 def _covered(work: Work) -> Tuner | None:
     """A tuner whose tasks others have searched as hard as this budget would; of several the preferred one."""
-    return next((tuner for tuner in placing.usable(work) if _is_covered(strategies.view(work, Arm(tuner=tuner)))), None)
+    return next(
+        (tuner for tuner in placing.usable(work) if _is_covered(strategies.view(work, Strategy(tuner=tuner)))), None
+    )
 
 
 def _is_covered(led: Work) -> bool:
@@ -176,4 +193,4 @@ def _most_records(work: Work) -> _Scouted:
             found[tuner] = len(records.best_of_many(session, keys, **reuse.record_identity(led)))
     best = max(found, key=lambda tuner: found[tuner], default=work.tuner)
     said = [f"{tuner} has records for {count} tasks." for tuner, count in found.items()]
-    return _Scouted(arms=[Arm(tuner=best)], choice=said if len(placing.usable(work)) > 1 else [])
+    return _Scouted(arms=[Strategy(tuner=best)], choice=said if len(placing.usable(work)) > 1 else [])

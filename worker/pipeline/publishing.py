@@ -9,21 +9,23 @@ from sqlalchemy.orm import Session
 
 from domain import ids, release
 from domain.artifacts import Artifact, Report, Variant
-from domain.jobs import JobState, Stage
+from domain.digests import ArtifactDigest
+from domain.jobs import JobState
+from domain.stage_results import PublishResult
 from domain.targets import Toolchain
-from storage import artifacts, codec, jobs
+from storage import artifacts, jobs
 from tuner.results import bundle
 from tuner.results.bundle import Manifest
 from worker import clock
 from worker.pipeline import builds
-from worker.pipeline.context import Outcome, Work
+from worker.pipeline.context import Work
 
 _CHUNK_BYTES = 1024 * 1024
 _CREATED_BY = f"tunesmith {release.VERSION}"
 
 
-def run(work: Work) -> Outcome:
-    report = _report(work)
+def run(work: Work) -> PublishResult:
+    report = work.results.benchmark.report
     path = work.folder / "bundle.tar"
     bundle.write(
         path,
@@ -33,28 +35,28 @@ def run(work: Work) -> Outcome:
         records=_records(work, report),
     )
     blob = work.blobs.put(_chunks(path))
-    return {"digest": blob.digest, "size_bytes": blob.size_bytes}
+    return PublishResult(digest=ArtifactDigest(blob.digest), size_bytes=blob.size_bytes)
 
 
-def finish(session: Session, work: Work, outcome: Outcome) -> None:
+def finish(session: Session, work: Work, result: PublishResult) -> None:
     """Publish and end the job, both or neither. Raises LeaseLost."""
-    shapes = {spec.name: tuple(size for size in spec.shape if isinstance(size, int)) for spec in work.inputs}
+    report = work.results.benchmark.report
     artifact = artifacts.add(
         session,
         Artifact(
-            id=ids.artifact(outcome["digest"]),
-            digest=outcome["digest"],
-            size_bytes=outcome["size_bytes"],
+            id=ids.artifact(result.digest),
+            digest=result.digest,
+            size_bytes=result.size_bytes,
             job_id=work.job.id,
             model_digest=work.model.digest,
-            input_shapes=shapes,
+            input_shapes=work.input_shapes,
             target=work.placement.target.identity,
             device_key=work.placement.device.key,
-            toolchain=_toolchain(work, _report(work)).identity,
-            precision=_report(work).precision,
+            toolchain=_toolchain(work, report).identity,
+            precision=report.precision,
             bundle_format=str(work.request.bundle_format),
             verified=work.measures,
-            report=_report(work),
+            report=report,
             created_at=clock.now(),
         ),
     )
@@ -62,10 +64,6 @@ def finish(session: Session, work: Work, outcome: Outcome) -> None:
         session, work.job.id, work.lease, state=JobState.SUCCEEDED, artifact_id=artifact.id, now=clock.now()
     )
     work.keeper.require(won)
-
-
-def _report(work: Work) -> Report:
-    return codec.load(Report, work.outcomes[Stage.BENCHMARK]["report"])
 
 
 def _manifest(work: Work, report: Report) -> Manifest:

@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from domain.digests import FileDigest
-from domain.jobs import Stage, Tuner
+from domain.jobs import Tuner
 from domain.records import Record, RecordKey, RecordPlace, TrialError
 from domain.tuning_tasks import Coverage, ExtractedTask, TuningTask, key_of
 from storage import jobs, records, tuning_tasks, workloads
@@ -198,7 +198,7 @@ def _digest(path: str) -> FileDigest:
 def _key(work: Work, model_digest: FileDigest) -> str:
     return key_of(
         model_digest=model_digest,
-        input_shapes={spec["name"]: spec["shape"] for spec in work.outcomes[Stage.IMPORT]["inputs"]},
+        input_shapes=work.input_shapes,
         target=work.target,
         toolchain=work.toolchains[work.engine],
         tuner=work.tuner,

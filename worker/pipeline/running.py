@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from domain import errors
 from domain.blobs import BlobStore
-from domain.jobs import EventKind, Failure, Job, JobState, RunnerKind, Stage, Tuner
+from domain.jobs import EventKind, Failure, Job, JobState, RunnerKind, Stage
 from domain.ports import OnEvent
+from domain.stage_results import RESULTS, BaselineResult, PlanResult, PublishResult, StageResult, TuneResult
 from process import logs
 from storage import events, jobs, models, records, stages, workers
 from storage.database import Database
@@ -29,13 +30,13 @@ from worker.pipeline import (
     tuning,
     verifying,
 )
-from worker.pipeline.context import CallHelp, Outcome, Work
+from worker.pipeline.context import CallHelp, Work
 from worker.pipeline.recovery import Ending, Recovery
 from worker.settings import WorkerSettings
 
 _log = logging.getLogger(__name__)
 
-STEPS: tuple[tuple[Stage, Callable[[Work], Outcome]], ...] = (
+STEPS: tuple[tuple[Stage, Callable[[Work], StageResult]], ...] = (
     (Stage.IMPORT, importing.run),
     (Stage.BASELINE, baseline.run),
     (Stage.PLAN, planning.run),
@@ -90,20 +91,21 @@ class Pipeline:
         for stage, step in STEPS:
             work = self._run_stage(work, stage, step, recovery)
 
-    def _run_stage(self, work: Work, stage: Stage, step: Callable[[Work], Outcome], recovery: Recovery) -> Work:
+    def _run_stage(self, work: Work, stage: Stage, step: Callable[[Work], StageResult], recovery: Recovery) -> Work:
         """The job after a stage: by what is stored of it, or by running it."""
         started: datetime | None = None
 
         def run() -> Work:
             nonlocal started
             work.keeper.check()
-            outcome = self._known(work, stage)
-            if outcome is None:
+            result = self._known(work, stage)
+            if result is None:
                 started = started or self._start(work, stage)
                 with observing.stage(stage.value):
                     found = step(work)
-                outcome = self._finish(work, stage, {**found, "placement": _identity(work)}, started)
-            return self._settle(work, stage, outcome)
+                result = replace(found, placement=_placement(work))
+                self._finish(work, result, started)
+            return self._settle(work, result)
 
         return recovery.run(run, stage=stage, work=work)
 
@@ -140,20 +142,20 @@ class Pipeline:
         pool.listener = _device_listener(work)
         return work
 
-    def _settle(self, work: Work, stage: Stage, outcome: Outcome) -> Work:
-        """Go on with the tuner that the stage's outcome chose, if it chose one."""
-        work.outcomes[stage] = outcome
-        tuner = Tuner(outcome.get("tuner", work.tuner))
-        return work if tuner is work.tuner else placing.lead(work, tuner)
+    def _settle(self, work: Work, result: StageResult) -> Work:
+        """Continue with the tuner that the stage chose, if it chose one."""
+        work.results.add(result)
+        if isinstance(result, BaselineResult | PlanResult | TuneResult) and result.tuner is not work.tuner:
+            return placing.lead(work, result.tuner)
+        return work
 
-    def _known(self, work: Work, stage: Stage) -> Outcome | None:
-        """What an earlier attempt found out, if it was for the same placement and its files are still here."""
+    def _known(self, work: Work, stage: Stage) -> StageResult | None:
+        """The result of an earlier attempt, if it is for the same placement and its files still exist."""
         with self.database.reading() as session:
-            outcome = stages.outcome(session, work.job.id, stage)
-        if outcome is None or outcome.get("placement") != _identity(work):
+            result = stages.result(session, work.job.id, RESULTS[stage])
+        if result is None or result.placement != _placement(work):
             return None
-        files = outcome.get("files", [])
-        return outcome if all((work.folder / name).is_file() for name in files) else None
+        return result if all((work.folder / name).is_file() for name in result.files) else None
 
     def _start(self, work: Work, stage: Stage) -> datetime:
         started = clock.now()
@@ -162,19 +164,18 @@ class Pipeline:
             _tell(session, work, {"stage": stage.value, "status": "started"})
         return started
 
-    def _finish(self, work: Work, stage: Stage, outcome: Outcome, started: datetime) -> Outcome:
-        if stage is Stage.PUBLISH:
+    def _finish(self, work: Work, result: StageResult, started: datetime) -> None:
+        if isinstance(result, PublishResult):
             self.keep_log()
         finished = clock.now()
         seconds = round((finished - started).total_seconds(), 3)
         with self.database.transaction() as session:
             times = {"started_at": started, "finished_at": finished}
-            work.keeper.require(stages.save(session, work.job.id, work.lease, stage, outcome, **times))
-            told = {name: outcome[name] for name in planning.TOLD} if stage is Stage.PLAN else {}
-            _tell(session, work, {"stage": stage.value, "status": "finished", "seconds": seconds, **told})
-            if stage is Stage.PUBLISH:
-                publishing.finish(session, work, outcome)
-        return outcome
+            work.keeper.require(stages.save(session, work.job.id, work.lease, result, **times))
+            plan = planning.event_data(result) if isinstance(result, PlanResult) else {}
+            _tell(session, work, {"stage": result.stage.value, "status": "finished", "seconds": seconds, **plan})
+            if isinstance(result, PublishResult):
+                publishing.finish(session, work, result)
 
     def _conclude(self, job: Job, keeper: LeaseKeeper, ending: Ending, error: Exception) -> None:
         if ending is Ending.LEAVE:
@@ -203,10 +204,10 @@ def _tell(session: Any, work: Work, data: dict[str, Any]) -> None:
     events.append(session, work.job.id, EventKind.STAGE, data, now=clock.now())
 
 
-def _identity(work: Work) -> list[str]:
-    """An outcome holds for one target, device and set of toolchains."""
+def _placement(work: Work) -> tuple[str, ...]:
+    """A result holds for one target, device and set of toolchains."""
     toolchains = sorted(toolchain.identity for toolchain in work.toolchains.values())
-    return [work.target.identity, work.device.key, *toolchains]
+    return (work.target.identity, work.device.key, *toolchains)
 
 
 def _failure(job: Job, error: Exception) -> Failure:

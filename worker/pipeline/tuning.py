@@ -13,18 +13,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from domain import errors
-from domain.jobs import Stage
+from domain.artifacts import FailedTask
 from domain.records import TrialError
+from domain.stage_results import SearchedStrategy, Strategy, TuneResult
 from domain.tuning_tasks import Coverage, Effort, ExtractedTask, TuningTask
 from storage import jobs, records, tuning_tasks
 from tuner.search import planning, racing
 from tuner.search.racing import Slice
 from worker.pipeline import recovery, reuse
-from worker.pipeline.context import Outcome, Work
+from worker.pipeline.context import Work
 from worker.pipeline.search import leading, strategies
 from worker.pipeline.search.progress import Progress
 from worker.pipeline.search.rounds import Search
-from worker.pipeline.search.strategies import Arm
 
 _DROPPED = "engines rejected its remaining tasks or crashed on them"
 _EXHAUSTED = "its search space is exhausted"
@@ -60,7 +60,7 @@ class _Ended:
 class _Entry:
     """What one arm has spent and found."""
 
-    arm: Arm
+    arm: Strategy
     work: Work
     extracted: list[ExtractedTask] = field(default_factory=list)
     trials: int = 0
@@ -76,9 +76,16 @@ class _Entry:
             self.work, self.extracted, self.search.defaults if self.search and same else {}
         )
 
-    def dump(self) -> dict[str, Any]:
-        told = {"trials": self.trials, "seconds": self.seconds, "estimate": self.estimate, "verdict": self.verdict}
-        return {**self.arm.dump(), **told}
+    def result(self) -> SearchedStrategy:
+        return SearchedStrategy(
+            tuner=self.arm.tuner,
+            layout=self.arm.layout,
+            precision=self.arm.precision,
+            trials=self.trials,
+            seconds=self.seconds,
+            estimate=self.estimate,
+            verdict=self.verdict,
+        )
 
     def sentence(self, *, trials: int, seconds: float) -> str:
         spent = f"{self.arm.name}: {trials} trials in {seconds:.0f} s"
@@ -87,13 +94,13 @@ class _Entry:
         return f"{spent}; estimated model latency {self.estimate * 1e3:.3g} ms."
 
 
-def _race(work: Work, raced: Sequence[Arm]) -> _Ended:
+def _race(work: Work, raced: Sequence[Strategy]) -> _Ended:
     """Raises what the leading arm's search raises, LeaseLost, Canceled."""
     return _Contest(work, raced).run()
 
 
 class _Contest:
-    def __init__(self, work: Work, raced: Sequence[Arm]) -> None:
+    def __init__(self, work: Work, raced: Sequence[Strategy]) -> None:
         self._work = work
         self._budget = work.request.budget
         self._limit = _limit(work, raced)
@@ -161,8 +168,8 @@ class _Contest:
         return bool(keys)
 
     def _begin(self, entry: _Entry) -> None:
-        untuned = self._work.outcomes[Stage.BASELINE]["engines"].get(entry.work.engine)
-        self._race.begin(entry.arm.name, float(untuned) if untuned is not None else math.inf)
+        untuned = self._work.results.baseline.engines.get(entry.work.engine)
+        self._race.begin(entry.arm.name, untuned if untuned is not None else math.inf)
 
     def _search(self, entry: _Entry, chosen: Slice) -> str:
         own = self._take_up(entry)
@@ -252,14 +259,14 @@ class _Contest:
         )
 
 
-def _limit(work: Work, raced: Sequence[Arm]) -> float | None:
+def _limit(work: Work, raced: Sequence[Strategy]) -> float | None:
     """Seconds for all arms together.
 
     The plan takes off what others have spent on the leading arm's tasks, which is no reason to search a narrower
     precision less: then each arm is held to what is left of its own tasks' shares.
     """
-    planned: float | None = work.outcomes[Stage.PLAN]["budget_seconds"]
-    return work.request.budget.seconds if any(arm.precision for arm in raced) else planned
+    narrower = any(strategy.precision for strategy in raced)
+    return work.request.budget.seconds if narrower else work.results.plan.budget_seconds
 
 
 def _why_ended(entry: _Entry) -> str:
@@ -268,23 +275,29 @@ def _why_ended(entry: _Entry) -> str:
     return _UNTUNABLE if entry.estimate is None else _COVERED
 
 
-def run(work: Work) -> Outcome:
+def run(work: Work) -> TuneResult:
     """Raises NoValidTrial when every task that was tried failed, and EngineError when engines keep crashing."""
     leading.take_over(work)
-    raced = [strategies.load(arm) for arm in work.outcomes[Stage.PLAN]["arms"]]
+    raced = work.results.plan.strategies
     ended = _race(work, raced) if len(raced) > 1 else _alone(work, raced[0])
-    # A search that found nothing covers nothing: whoever does what the failure's hint says shall be served.
-    outcome = _conclude(ended.work, ended.search, ended.ended_by)
+    # Before the efforts are stored: a search that found nothing covers nothing, so a retry that follows the failure's
+    # hint still searches.
+    failed = _failed_tasks(ended.work, ended.search)
     _keep_efforts(ended)
-    told: dict[str, Any] = {"tuner": str(ended.work.tuner), "arms": [entry.dump() for entry in ended.entries]}
-    helpers = leading.settle(work)
-    if helpers:
-        told["helpers"] = helpers
-    return {**outcome, **told, "choice": _choice(ended) if len(raced) > 1 else []}
+    return TuneResult(
+        tuner=ended.work.tuner,
+        strategies=tuple(entry.result() for entry in ended.entries),
+        helpers=leading.settle(work),
+        trials=ended.search.progress.trials_done,
+        seconds=ended.search.seconds,
+        ended_by=ended.ended_by,
+        failed_tasks=failed,
+        choice=tuple(_choice(ended)) if len(raced) > 1 else (),
+    )
 
 
-def _alone(work: Work, arm: Arm) -> _Ended:
-    search = Search(work, seconds=work.outcomes[Stage.PLAN]["budget_seconds"])
+def _alone(work: Work, arm: Strategy) -> _Ended:
+    search = Search(work, seconds=work.results.plan.budget_seconds)
     ended_by = search.run()
     search.progress.reload()
     tasks = search.progress.tasks
@@ -361,7 +374,8 @@ def _spent(search: Search, task: TuningTask, known: Mapping[str, Coverage]) -> E
     return Effort(trials=float(trials), seconds=before.seconds + search.seconds_of[key])
 
 
-def _conclude(work: Work, search: Search, ended_by: str) -> Outcome:
+def _failed_tasks(work: Work, search: Search) -> tuple[FailedTask, ...]:
+    """Tasks without a valid trial, each noted. Raises NoValidTrial when there is no valid trial of any task."""
     tried = [task for task in search.progress.tasks if task.trials_done]
     failed = [task for task in tried if task.best_latency is None]
     for task in failed:
@@ -373,12 +387,15 @@ def _conclude(work: Work, search: Search, ended_by: str) -> Outcome:
             hint=hint_of(_total(failed)),
             details={"failures": _total(failed), "tasks": _by_name(failed)},
         )
-    return {
-        "trials": search.progress.trials_done,
-        "seconds": search.seconds,
-        "ended_by": ended_by,
-        "failed_tasks": _by_name(failed),
-    }
+    return tuple(
+        FailedTask(
+            position=task.extracted.position,
+            name=task.extracted.name,
+            failures=task.failures,
+            hint=hint_of(task.failures),
+        )
+        for task in failed
+    )
 
 
 def _histogram(failures: dict[str, int]) -> str:

@@ -17,10 +17,11 @@ from pathlib import Path
 
 from domain import errors
 from domain.artifacts import Contender, Variant, Verification
-from domain.jobs import Precision, Stage
+from domain.jobs import Precision
 from domain.ports import Engine
 from domain.records import Record, TrialError
-from storage import codec, records
+from domain.stage_results import Build, VerifyResult
+from storage import records
 from tuner.host import failures
 from tuner.native import lines
 from tuner.results import benchmark, timing, verification
@@ -28,8 +29,7 @@ from tuner.results.timing import Timed
 from tuner.search import precisions
 from worker.engines import ONNX
 from worker.pipeline import builds, compiling, measuring, recovery, references
-from worker.pipeline.builds import Build
-from worker.pipeline.context import COMPILE_SECONDS, EXPECTED, INPUTS, KINDS, Outcome, Work
+from worker.pipeline.context import COMPILE_SECONDS, Work
 
 _ROUNDS = 8
 _SAMPLES = 2
@@ -37,19 +37,12 @@ _TIME_SHARE = 0.25
 """Of the benchmark's seconds."""
 
 
-def run(work: Work) -> Outcome:
-    """``tuned`` is the fastest build that is right, or the most promising one where none is.
-
-    Raises VerificationFailed when no variant is correct.
-    """
+def run(work: Work) -> VerifyResult:
+    """Raises VerificationFailed when no variant is correct."""
     _close_compilers(work)
-    made = [builds.load(data) for data in work.outcomes[Stage.COMPILE]["builds"]]
+    made = work.results.compile.builds
     if not work.measures:
-        return {
-            "verifications": {},
-            "tuned": made[0].dump() if made else None,
-            "portfolio": _unmeasured(work, made),
-        }
+        return VerifyResult(verifications={}, tuned=made[0] if made else None, portfolio=_unmeasured(work, made))
     untuned = _untuned(work)
     checked = [_checked(work, build, untuned) for build in made]
     right = [each for each in checked if each.verification.passed]
@@ -60,11 +53,11 @@ def run(work: Work) -> Outcome:
     found = {Variant.UNTUNED: untuned}
     if decided.chosen:
         found[Variant.TUNED] = decided.chosen.verification
-    return {
-        "verifications": {str(variant): codec.dump(each) for variant, each in found.items()},
-        "tuned": decided.chosen.build.dump() if decided.chosen else None,
-        "portfolio": [codec.dump(contender) for contender in decided.portfolio],
-    }
+    return VerifyResult(
+        verifications=found,
+        tuned=decided.chosen.build if decided.chosen else None,
+        portfolio=tuple(decided.portfolio),
+    )
 
 
 def _close_compilers(work: Work) -> None:
@@ -75,8 +68,7 @@ def _close_compilers(work: Work) -> None:
 
 def _untuned(work: Work) -> Verification:
     """The baseline has compared it already."""
-    stored = work.outcomes[Stage.BASELINE]["verifications"][builds.engine_name(work, Variant.UNTUNED)]
-    return codec.load(Verification, stored)
+    return work.results.baseline.verifications[builds.engine_name(work, Variant.UNTUNED)]
 
 
 def _checked(work: Work, build: Build, untuned: Verification) -> _Checked:
@@ -101,11 +93,6 @@ def _checked(work: Work, build: Build, untuned: Verification) -> _Checked:
         return _Checked(build=build, verification=found)
     finally:
         _close_compilers(work)
-
-
-def load(work: Work) -> dict[Variant, Verification]:
-    stored = work.outcomes[Stage.VERIFY]["verifications"]
-    return {Variant(variant): codec.load(Verification, data) for variant, data in stored.items()}
 
 
 def compare(
@@ -148,13 +135,11 @@ def compare(
 
 def _verify(work: Work, build: Build) -> Verification:
     reference = work.engines.get(ONNX)
-    inputs, expected = work.arrays(INPUTS), work.arrays(EXPECTED)
-    precision = Precision(build.precision)
+    inputs, expected = work.seeded_inputs, work.expected_outputs
     try:
         engine = work.engines.get(build.engine, role=build.folder)
-        kinds = work.outcomes[Stage.BASELINE].get(KINDS, {})
-        bundle = build.path(work)
-        return compare(work, engine, Variant.TUNED, bundle, inputs, expected, kinds=kinds, precision=precision)
+        kinds, bundle = work.results.baseline.kinds, builds.path(work, build)
+        return compare(work, engine, Variant.TUNED, bundle, inputs, expected, kinds=kinds, precision=build.precision)
     except (errors.EngineError, errors.InvalidRequest) as error:
         # Of a job that is to stop the engine may be gone, which says nothing about the build.
         recovery.forgive(work, error)
@@ -162,7 +147,7 @@ def _verify(work: Work, build: Build) -> Verification:
             raise
         work.note(f"the tuned build does not run ({build.name}): {error.message[:500]}")
         seeds = verification.seeds_for(work.request.precision)
-        return Verification(variant=Variant.TUNED, seeds=seeds, outputs=(), precision=build.precision)
+        return Verification(variant=Variant.TUNED, seeds=seeds, outputs=(), precision=str(build.precision))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,14 +174,14 @@ def _decide(work: Work, checked: Sequence[_Checked]) -> _Decided:
     _close_others(work, checked, chosen)
     told = [_contender(work, each, chosen, medians, crashed) for each in checked]
     return _Decided(
-        chosen=chosen, portfolio=ordered([_untuned_contender(work, medians), *told, *_left_contenders(work)])
+        chosen=chosen, portfolio=ordered([_untuned_contender(work, medians), *told, *_skipped_contenders(work)])
     )
 
 
-def _unmeasured(work: Work, made: Sequence[Build]) -> list[Outcome]:
+def _unmeasured(work: Work, made: Sequence[Build]) -> tuple[Contender, ...]:
     """Of a job that runs nothing: what was built, and what was not."""
-    told = [_contender_of(build, verdict="built; not run") for build in made]
-    return [codec.dump(contender) for contender in (*told, *_left_contenders(work))]
+    built = [_contender_of(build, verdict="built; not run") for build in made]
+    return (*built, *_skipped_contenders(work))
 
 
 def _race(work: Work, right: Mapping[str, _Checked]) -> tuple[dict[str, float], dict[str, str]]:
@@ -222,7 +207,7 @@ def _race(work: Work, right: Mapping[str, _Checked]) -> tuple[dict[str, float], 
 
 
 def _timed(work: Work, made: Sequence[Build]) -> list[Timed[str]]:
-    inputs = work.arrays(INPUTS)[0]
+    inputs = work.seeded_inputs[0]
     untuned = builds.engine(work, Variant.UNTUNED), builds.folder(work, Variant.UNTUNED)
     timed: list[Timed[str]] = [timing.compiled(untuned_name(work), *untuned, inputs, place=work.place)]
     if work.reference_shares_device:
@@ -230,7 +215,7 @@ def _timed(work: Work, made: Sequence[Build]) -> list[Timed[str]]:
         timed.append(Timed(name=str(reference.name), engine=reference.engine, params=reference.params))
     for build in made:
         engine = work.engines.get(build.engine, role=build.folder)
-        timed.append(timing.compiled(build.name, engine, build.path(work), inputs, place=work.place))
+        timed.append(timing.compiled(build.name, engine, builds.path(work, build), inputs, place=work.place))
     return timed
 
 
@@ -263,41 +248,36 @@ def _contender(
 def _objection(work: Work, build: Build, found: Verification) -> str:
     if not found.outputs:
         return "does not run"
-    precision = Precision(build.precision)
-    if precision is Precision.F32:
+    if build.precision is Precision.F32:
         return "wrong results"
-    return precisions.passes(found, precisions.gate_of(work.request, precision), precision)[1]
+    return precisions.passes(found, precisions.gate_of(work.request, build.precision), build.precision)[1]
 
 
 def _untuned_contender(work: Work, medians: Mapping[str, float]) -> Contender:
     name = untuned_name(work)
     engine = builds.engine_name(work, Variant.UNTUNED)
-    stored = work.outcomes[Stage.BASELINE]["verifications"].get(engine)
+    verification = work.results.baseline.verifications.get(engine)
     return Contender(
         name=name,
         tuner=None,
         engine=engine,
         precision=str(precisions.first(work.request)),
         seconds=medians.get(name),
-        verified=bool(stored) and codec.load(Verification, stored).passed,
+        verified=verification is not None and verification.passed,
         verdict="baseline for the tuned builds",
     )
 
 
-def _left_contenders(work: Work) -> list[Contender]:
-    """What was not built."""
-    return [
-        _contender_of(builds.load(data["build"]), verdict=data["verdict"])
-        for data in work.outcomes[Stage.COMPILE]["left"]
-    ]
+def _skipped_contenders(work: Work) -> list[Contender]:
+    return [_contender_of(skipped.build, verdict=skipped.verdict) for skipped in work.results.compile.skipped]
 
 
 def _contender_of(build: Build, *, verdict: str) -> Contender:
     return Contender(
         name=build.name,
-        tuner=build.tuner,
+        tuner=str(build.tuner) if build.tuner else None,
         engine=build.engine,
-        precision=build.precision,
+        precision=str(build.precision),
         rewritten=build.rewritten,
         records=build.records,
         trials=build.trials,
@@ -307,7 +287,7 @@ def _contender_of(build: Build, *, verdict: str) -> Contender:
 
 
 def untuned_name(work: Work) -> str:
-    return f"untuned {work.outcomes[Stage.BASELINE]['engine']}"
+    return f"untuned {work.results.baseline.engine}"
 
 
 def ordered(contenders: Sequence[Contender]) -> list[Contender]:
@@ -361,10 +341,9 @@ def rebuild(work: Work, build: Build, found: Verification) -> Build | None:
 
 def _refusal(work: Work, build: Build, found: Verification) -> str | None:
     """Of a narrower precision: its limits are there to be missed by networks that do not bear it. None of f32."""
-    precision = Precision(build.precision)
-    if precision is Precision.F32 or not found.outputs:
+    if build.precision is Precision.F32 or not found.outputs:
         return None
-    said = precisions.passes(found, precisions.gate_of(work.request, precision), precision)[1]
+    said = precisions.passes(found, precisions.gate_of(work.request, build.precision), build.precision)[1]
     return f"{build.name}: {said}"
 
 
@@ -387,7 +366,7 @@ def _ask(work: Work, build: Build, suspects: Sequence[Record], blamed: _Blamed) 
     """Add what the engine blames of what it would choose; returns the workloads concerned."""
     path = work.folder / "suspects.jsonl"
     builds.write(path, [record.schedule for record in suspects])
-    params = {**build.params(work), "records": str(path), "runner": work.runner}
+    params = {**builds.params(work, build), "records": str(path), "runner": work.runner}
     answer = work.ask(work.compiler(build.engine), "audit", params, timeout=COMPILE_SECONDS)
     by_line = {record.schedule.strip(): _identity(record) for record in suspects}
     wrong = {by_line[each["line"].strip()]: float(each["max_rel"]) for each in answer["wrong"]}

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from domain.jobs import Stage
+from domain.jobs import Tuner
+from domain.stage_results import SearchedStrategy, TuneResult
 from domain.targets import Device, Target
 from storage import stages, workloads
+from tests.support import stage_results
 from tests.support.api.factories import TOOLCHAINS, Service
 from tests.support.api.scripted import DEVICE, ScriptedWorker
 
@@ -75,9 +77,10 @@ def test_what_others_measured_is_covered_or_passed_over(client: TestClient, serv
     lease = measured.begin(job)
     assert lease is not None
     now = datetime.now(UTC)
-    told = {"arms": [{"tuner": "autotvm", "trials": 48, "seconds": 36.0}]}
+    searched = SearchedStrategy(tuner=Tuner.AUTOTVM, trials=48, seconds=36.0, estimate=None, verdict="")
+    result = stage_results.made(TuneResult, strategies=(searched,), helpers={})
     with service.database.transaction() as session:
-        stages.save(session, job, lease, Stage.TUNE, told, started_at=now, finished_at=now)
+        stages.save(session, job, lease, result, started_at=now, finished_at=now)
     measured.finish(job, lease)
     autotvm = tuner(plan(client, model, tuner="autotvm", tuner_options={"n_trial": 12}), "autotvm")
     assert (autotvm["tasks"], autotvm["tasks_covered"], autotvm["trials"]) == (2, 2, 0)

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from domain.jobs import JobState, Stage, Tuner, TunerOptions
+from domain.jobs import JobState, Tuner, TunerOptions
 from domain.ports import Engine
+from domain.stage_results import PlanResult
 from domain.targets import Target
 from domain.workers import Worker
 from storage import models, workers
@@ -81,11 +82,11 @@ def agree(bench: Bench, client: TestClient, content: bytes, budget: dict[str, An
     (told,) = answer.json()["engines"][0]["tuners"]
     bench.runtime().run_job(job_id)
     assert bench.get(job_id).state is JobState.SUCCEEDED
-    found = bench.outcome(job_id, Stage.PLAN)
-    assert (told["tasks"], told["trials"]) == (found["tasks"], found["trials_planned"])
-    assert told["tasks_covered"] + told["tasks_left_out"] == found["covered"]
-    assert told["trials_on_record"] == found["trials_on_record"]
-    assert told["records_passed_over"] == found["passed_over"]
+    found = bench.result(job_id, PlanResult)
+    assert (told["tasks"], told["trials"]) == (found.tasks, found.trials_planned)
+    assert told["tasks_covered"] + told["tasks_left_out"] == found.covered
+    assert told["trials_on_record"] == found.trials_on_record
+    assert told["records_passed_over"] == found.passed_over
     return int(told["trials"])
 
 

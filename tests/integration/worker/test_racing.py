@@ -9,7 +9,8 @@ import pytest
 
 from domain import errors
 from domain.artifacts import Variant
-from domain.jobs import JobState, Stage, Tuner
+from domain.jobs import JobState, Tuner
+from domain.stage_results import PlanResult, TuneResult
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.scripted import HELLO, RELAX
 from tuner.search import racing
@@ -61,8 +62,8 @@ def test_the_second_job_races_nothing(bench: Bench) -> None:
     assert paid == len(bench.script.measured) == len(bench.records(first))
     assert bench.get(second).state is JobState.SUCCEEDED
     # The two bundles are the same, and so is their artifact: the job's own outcome tells of its choice.
-    planned = bench.outcome(second, Stage.PLAN)
-    assert any("earlier searches cover" in line for line in planned["choice"])
+    planned = bench.result(second, PlanResult)
+    assert any("earlier searches cover" in line for line in planned.choice)
 
 
 @pytest.mark.parametrize("trial", [8, 20, 40])
@@ -98,9 +99,9 @@ def test_an_arm_that_fails_costs_itself(
     assert bench.get(job_id).state is JobState.SUCCEEDED
     assert "ansor" not in spent(bench, job_id)
     assert sum(spent(bench, job_id).values()) >= 70
-    tuned = bench.outcome(job_id, Stage.TUNE)
-    (ansor,) = [arm for arm in tuned["arms"] if arm["tuner"] == "ansor"]
-    assert ansor["verdict"] == verdict
+    tuned = bench.result(job_id, TuneResult)
+    (ansor,) = [each for each in tuned.strategies if each.tuner is Tuner.ANSOR]
+    assert ansor.verdict == verdict
 
 
 def test_an_arm_whose_engines_die_later_is_not_said_to_have_nothing_left(bench: Bench) -> None:
@@ -116,9 +117,9 @@ def test_an_arm_whose_engines_die_later_is_not_said_to_have_nothing_left(bench: 
     bench.script.refuse = refuse
     job_id = run(bench)
     assert bench.get(job_id).state is JobState.SUCCEEDED
-    tuned = bench.outcome(job_id, Stage.TUNE)
-    (autotvm,) = [arm for arm in tuned["arms"] if arm["tuner"] == "autotvm"]
-    assert autotvm["verdict"] == "engines rejected its remaining tasks or crashed on them"
+    tuned = bench.result(job_id, TuneResult)
+    (autotvm,) = [each for each in tuned.strategies if each.tuner is Tuner.AUTOTVM]
+    assert autotvm.verdict == "engines rejected its remaining tasks or crashed on them"
 
 
 @pytest.mark.parametrize("alternatives", [{}, {"direct": 0, "winograd": 0}])
@@ -126,11 +127,11 @@ def test_two_ways_to_compute_an_operator_count_once(bench: Bench, alternatives: 
     bench.script.tasks = ("direct", "winograd", "dense")
     bench.script.alternatives = alternatives
     job_id = run(bench, tuner=Tuner.AUTOTVM, trials=24)
-    tuned, tasks = bench.outcome(job_id, Stage.TUNE), bench.tasks(job_id)
-    [arm] = tuned["arms"]
+    tuned, tasks = bench.result(job_id, TuneResult), bench.tasks(job_id)
+    [strategy] = tuned.strategies
     best = {task.extracted.description: task.best_latency or 0.0 for task in tasks}
     operators = [min(best["direct"], best["winograd"]) if alternatives else best["direct"] + best["winograd"]]
-    assert arm["estimate"] == pytest.approx(sum([*operators, best["dense"]]))
+    assert strategy.estimate == pytest.approx(sum([*operators, best["dense"]]))
 
 
 def test_a_canceled_race_stops(bench: Bench) -> None:
@@ -159,8 +160,8 @@ def test_a_budget_of_seconds_is_shared_too(bench: Bench, monkeypatch: pytest.Mon
 def test_a_network_without_convolutions_has_one_layout(bench: Bench) -> None:
     # The scripted engine finds the same workloads whatever the layout.
     job_id = run(bench, tuner=Tuner.METASCHEDULE)
-    tuned = bench.outcome(job_id, Stage.TUNE)
-    assert [(arm["layout"], arm["verdict"]) for arm in tuned["arms"]] == [
+    tuned = bench.result(job_id, TuneResult)
+    assert [(each.layout, each.verdict) for each in tuned.strategies] == [
         (None, ""),
         ("NCHW", "its tuning tasks are the same as those of metaschedule"),
     ]

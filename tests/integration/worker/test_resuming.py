@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -11,14 +10,15 @@ import pytest
 
 from domain import errors
 from domain.jobs import JobState, Stage
+from domain.stage_results import PlanResult, StageResult
 from storage import jobs
 from tests.support.waiting import until
 from tests.support.worker.fixtures import Bench, Killed
 from worker import clock
 from worker.pipeline import running
-from worker.pipeline.context import Outcome, Work
+from worker.pipeline.context import Work
 
-Step = Callable[[Work], Outcome]
+Step = Callable[[Work], StageResult]
 
 
 @pytest.fixture
@@ -34,16 +34,16 @@ def around(monkeypatch: pytest.MonkeyPatch, ran: Counter[Stage]) -> Callable[...
         left = [before, after]
 
         def wrap(stage: Stage, step: Step) -> Step:
-            def run(work: Work) -> Outcome:
+            def run(work: Work) -> StageResult:
                 ran[stage] += 1
                 if stage is chosen and left[0]:
                     action, left[0] = left[0], None
                     action(work)
-                outcome = step(work)
+                result = step(work)
                 if stage is chosen and left[1]:
                     action, left[1] = left[1], None
                     action(work)
-                return outcome
+                return result
 
             return run
 
@@ -141,8 +141,7 @@ def test_another_placement_starts_anew(bench: Bench, around: Callable[..., None]
         bench.runtime().run_job(job_id)
     assert bench.get(job_id).state is JobState.SUCCEEDED
     assert ran[Stage.PLAN] == 2
-    outcome = bench.outcome(job_id, Stage.PLAN)
-    assert "0.20.0" in json.dumps(outcome)
+    assert "0.20.0" in str(bench.result(job_id, PlanResult).placement)
     assert {record.key.toolchain for record in bench.records(job_id)} == {"relay/tvm-0.20.0/llvm-22"}
     assert bench.get(job_id).trials_done == len(bench.records(job_id)) == 16
     assert len(bench.script.measured) == 32
@@ -267,7 +266,7 @@ def test_whoever_lost_the_lease_writes_nothing(bench: Bench, around: Callable[..
 
 
 def test_a_job_that_kills_every_worker_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def extract(_: Work) -> Outcome:
+    def extract(_: Work) -> StageResult:
         raise Killed
 
     monkeypatch.setattr(running, "STEPS", ((Stage.IMPORT, extract),))

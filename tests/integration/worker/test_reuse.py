@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from domain import errors
-from domain.jobs import JobState, MeasureOptions, RpcOptions, RunnerKind, Stage, Tuner, TunerOptions
+from domain.jobs import JobState, MeasureOptions, RpcOptions, RunnerKind, Tuner, TunerOptions
+from domain.stage_results import PlanResult
 from storage import jobs
 from tests.support.waiting import until
 from tests.support.worker.fixtures import Bench, Killed
@@ -42,9 +43,9 @@ def test_the_same_job_again_needs_no_trials_and_no_extraction(bench: Bench, budg
     assert bench.records(second) == []
     assert not bench.script.asked("extract")
     assert not bench.script.asked("tune")
-    told = bench.outcome(second, Stage.PLAN)
-    assert (told["tasks"], told["covered"], told["trials_planned"]) == (2, 2, 0)
-    assert told["trials_on_record"] == len(bench.records(first))
+    plan = bench.result(second, PlanResult)
+    assert (plan.tasks, plan.covered, plan.trials_planned) == (2, 2, 0)
+    assert plan.trials_on_record == len(bench.records(first))
 
 
 def test_more_budget_pays_the_difference(bench: Bench) -> None:
@@ -61,7 +62,7 @@ def test_a_model_that_shares_layers_pays_for_the_others(bench: Bench) -> None:
     second = other_model(bench, trials=None, seconds=0.4)
     bench.runtime().run_job(second)
     assert {record.key.workload_key for record in bench.records(second)} == {'["head"]'}
-    assert bench.outcome(second, Stage.PLAN)["budget_seconds"] == pytest.approx(0.2)
+    assert bench.result(second, PlanResult).budget_seconds == pytest.approx(0.2)
     assert bench.script.asked("tune")[-1]["seconds"] <= 0.2
 
 
@@ -153,7 +154,7 @@ def test_stale_records_are_counted_and_passed_over(bench: Bench) -> None:
     run(bench, trials=16, threads=1)
     second = run(bench, trials=16, threads=2)
     assert len(bench.records(second)) == 16
-    assert sum(bench.outcome(second, Stage.PLAN)["passed_over"].values()) == 16
+    assert sum(bench.result(second, PlanResult).passed_over.values()) == 16
 
 
 def test_tasks_that_another_job_searches_are_left_to_it(bench: Bench) -> None:
@@ -179,7 +180,7 @@ def test_tasks_that_another_job_searches_are_left_to_it(bench: Bench) -> None:
     assert {record.key.workload_key for record in bench.records(second)} == {'["head"]'}
     (note,) = [note for note in bench.notes(second) if "waiting for job" in note]
     assert first in note
-    assert bench.outcome(second, Stage.PLAN)["elsewhere"] == {'["conv"]': first}
+    assert bench.result(second, PlanResult).elsewhere == {'["conv"]': first}
 
 
 def test_the_tasks_of_a_job_that_died_are_taken_over(bench: Bench) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from domain import errors
-from domain.jobs import JobState, Stage, Tuner, TunerOptions
+from domain.jobs import JobState, Tuner, TunerOptions
+from domain.stage_results import ImportResult
 from tests.support.worker.fixtures import Bench
 
 OPTIONS: dict[str, Any] = {"tuner": Tuner.AUTOTVM, "trials": 4}
@@ -43,10 +44,10 @@ def test_tuning_is_of_the_rewritten_model_and_is_compared_with_the_model(bench: 
     did = "1 transposed convolution replaced by a plain one, 12 layers padded to whole vectors, 2 places by else"
     told = f"rewritten for tuning: {did}"
     assert told in bench.notes(job_id)
-    outcome = bench.outcome(job_id, Stage.IMPORT)
-    assert (outcome["rewritings"], outcome["rewritten"]) == (bench.script.rewritings, ["relay"])
-    assert outcome["choice"] == [f"The model was {told}."]
-    assert {"prepared.onnx", "rewritten.onnx"} == set(outcome["files"])
+    result = bench.result(job_id, ImportResult)
+    assert (result.rewritings, result.rewritten) == (bench.script.rewritings, ("relay",))
+    assert result.choice == (f"The model was {told}.",)
+    assert {"prepared.onnx", "rewritten.onnx"} == set(result.files)
 
 
 @pytest.mark.parametrize(("rewritings", "wanted"), [({}, True), ({"aligned": 1}, False)])

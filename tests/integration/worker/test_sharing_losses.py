@@ -16,13 +16,14 @@ from domain import errors
 from domain.jobs import JobState, Stage
 from domain.ports import OnEvent
 from domain.shared_rounds import Offer, RoundState, SharedRound
+from domain.stage_results import StageResult
 from storage import shared_rounds, tuning_tasks
 from tests.support.worker.fixtures import Bench, Killed
 from tests.support.worker.scripted import ScriptedEngine
 from tests.support.worker.team import LEADER, Team, by_worker, check_whole, states
 from worker import clock
 from worker.pipeline import running
-from worker.pipeline.context import Outcome, Work
+from worker.pipeline.context import Work
 
 
 def test_a_helper_that_is_killed_loses_its_round_and_no_trial(bench: Bench, team: Callable[[int], Team]) -> None:
@@ -119,7 +120,7 @@ def test_a_helper_without_room_for_an_engine_rests_from_that_job(
 def planned(bench: Bench, crew: Team, monkeypatch: pytest.MonkeyPatch) -> str:
     """A job whose leader came as far as its plan and is slow from there."""
 
-    def stop(_: Work) -> Outcome:
+    def stop(_: Work) -> StageResult:
         raise Killed
 
     job_id = bench.job(trials=16)

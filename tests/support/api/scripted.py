@@ -26,9 +26,10 @@ from domain.records import Record, RecordKey, TrialError
 from domain.targets import Device, Target
 from domain.tuning_tasks import ExtractedTask, TuningTask
 from domain.workers import Worker
-from storage import artifacts, convergence, events, jobs, models, records, stages, tuning_tasks, workers
+from storage import artifacts, codec, convergence, events, jobs, models, records, stages, tuning_tasks, workers
 from storage.convergence import Estimator
 from storage.tables import digest_of
+from tests.support import stage_results
 from tests.support.api.factories import TOOLCHAINS, Service
 
 WORKER = "host:1:1"
@@ -36,19 +37,7 @@ TARGET = Target(text="llvm -mcpu=znver3", threads=2)
 DEVICE = Device(key="AMD EPYC 7R13/avx2/t2", name="AMD EPYC 7R13", threads=2)
 TOOLCHAIN = TOOLCHAINS["relay"]
 PLACEMENT = Placement(target=TARGET, device=DEVICE, toolchain=TOOLCHAIN)
-OUTCOMES: dict[Stage, dict[str, Any]] = {
-    Stage.BASELINE: {"choice": ["relax is slower untuned."]},
-    Stage.PLAN: {
-        "tuner": "autotvm",
-        "tasks": 4,
-        "covered": 1,
-        "trials_planned": 16,
-        "trials_on_record": 32,
-        "passed_over": {"toolchain": 5},
-        "elsewhere": {},
-        "choice": ["autotvm promises most."],
-    },
-}
+_CHOICES = {Stage.BASELINE: ("relax is slower untuned.",), Stage.PLAN: ("autotvm promises most.",)}
 _TASKS = (
     ("conv2d_NCHWc.x86", "conv2d 1×3×48×192 ∗ 16×3×3×3 /2", 1, 1.99e6),
     ("depthwise_conv2d_NCHWc.x86", "depthwise 1×16×24×96 ∗ 16×1×3×3", 2, 6.6e5),
@@ -127,9 +116,9 @@ class ScriptedWorker:
         time.sleep(self._pace)
         with self._service.database.transaction() as session:
             jobs.set_stage(session, job_id, lease, stage)
-            outcome = OUTCOMES.get(stage, {})
-            stages.save(session, job_id, lease, stage, outcome, started_at=now, finished_at=datetime.now(UTC))
-        told = OUTCOMES[stage] if stage is Stage.PLAN else {}
+            result = replace(stage_results.of(stage), choice=_CHOICES.get(stage, ()))
+            stages.save(session, job_id, lease, result, started_at=now, finished_at=datetime.now(UTC))
+        told = codec.dump(result) if stage is Stage.PLAN else {}
         self._tell(job_id, EventKind.STAGE, {"stage": stage.value, "status": "finished", "seconds": self._pace, **told})
 
     def _plan(self, job_id: str) -> None:

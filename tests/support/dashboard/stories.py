@@ -6,7 +6,6 @@ import hashlib
 import io
 import random
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,14 +15,16 @@ from sqlalchemy.orm import Session
 
 from domain import ids
 from domain.artifacts import Artifact, Conditions, Contender, FailedTask, OutputError, Report, Variant, Verification
-from domain.jobs import EventKind, Failure, Job, JobState, Lease, Placement, Stage
+from domain.jobs import EventKind, Failure, Job, JobState, Lease, Placement, Stage, Tuner
 from domain.models import Model
 from domain.records import Record, RecordKey, TrialError
+from domain.stage_results import RESULTS
 from domain.targets import Device, Target, Toolchain
 from domain.tuning_tasks import ExtractedTask, TuningTask
 from storage import artifacts, events, jobs, records, stages, tuning_tasks
 from storage.blobs.local import LocalBlobStore
 from storage.tables import digest_of
+from tests.support import stage_results
 from tests.support.dashboard.networks import Network, Operator
 from tuner.results import benchmark, bundle, timing
 from tuner.results.manifest import Manifest
@@ -83,48 +84,45 @@ class Story:
     def place(self, lease: Lease) -> None:
         jobs.set_placement(self.session, self.job_id, lease, PLACEMENT)
 
-    def stage(self, lease: Lease, stage: Stage, outcome: Mapping[str, Any] | None = None) -> None:
+    def stage(self, lease: Lease, stage: Stage, **changes: Any) -> None:
         self.begin(lease, stage)
-        self.end(lease, stage, SECONDS[stage], outcome or {})
+        self.end(lease, stage, SECONDS[stage], **changes)
 
     def begin(self, lease: Lease, stage: Stage) -> None:
         jobs.set_stage(self.session, self.job_id, lease, stage)
         self.tell(EventKind.STAGE, {"stage": stage.value, "status": "started"})
 
-    def end(self, lease: Lease, stage: Stage, seconds: float, outcome: Mapping[str, Any]) -> None:
-        started, self.at = self.at, self.at + timedelta(seconds=seconds)
-        self.keep(lease, stage, started, outcome)
+    def end(self, lease: Lease, stage: Stage, took: float, **changes: Any) -> None:
+        started, self.at = self.at, self.at + timedelta(seconds=took)
+        self.keep(lease, stage, started, **changes)
 
-    def keep(self, lease: Lease, stage: Stage, started: datetime, outcome: Mapping[str, Any]) -> None:
+    def keep(self, lease: Lease, stage: Stage, started: datetime, **changes: Any) -> None:
         times = {"started_at": started, "finished_at": self.at}
-        assert stages.save(self.session, self.job_id, lease, stage, dict(outcome), **times)
+        result = stage_results.made(RESULTS[stage], **changes)
+        assert stages.save(self.session, self.job_id, lease, result, **times)
         seconds = round((self.at - started).total_seconds(), 3)
         self.tell(EventKind.STAGE, {"stage": stage.value, "status": "finished", "seconds": seconds})
 
     def prepare(self, lease: Lease) -> None:
         """Up to and with the plan."""
         self.place(lease)
-        self.stage(
-            lease, Stage.IMPORT, {"choice": ["The model was rewritten for tuning: 13 layers padded to vectors."]}
-        )
-        told = {"untuned": self.network.untuned, "reference": self.network.reference}
+        self.stage(lease, Stage.IMPORT, choice=("The model was rewritten for tuning: 13 layers padded to vectors.",))
+        told = {Variant.UNTUNED: self.network.untuned, Variant.REFERENCE: self.network.reference}
         engines = {"relay": self.network.untuned, "relax": 1.3 * self.network.untuned}
-        choice = ["relay is right, and runs untuned faster: it leads.", "relax is right, and slower untuned."]
-        self.stage(lease, Stage.BASELINE, {"seconds": told, "engine": "relay", "engines": engines, "choice": choice})
+        choice = ("relay is right, and runs untuned faster: it leads.", "relax is right, and slower untuned.")
+        self.stage(lease, Stage.BASELINE, seconds=told, engine="relay", engines=engines, choice=choice)
         tasks = [self._task(place) for place in range(len(self.network.operators))]
         planned = [TuningTask(job_id=self.job_id, extracted=task, trials_planned=self.trials) for task in tasks]
         tuning_tasks.save_plan(self.session, self.job_id, planned)
-        plan = {
-            "tuner": "autotvm",
-            "tasks": len(tasks),
-            "covered": 0 if self.trials else len(tasks),
-            "trials_planned": self.trials * len(tasks),
-            "trials_on_record": 32,
-            "passed_over": {"toolchain": 5},
-            "elsewhere": {},
-            "choice": ["autotvm promises most."],
-        }
-        self.stage(lease, Stage.PLAN, plan)
+        self.stage(
+            lease,
+            Stage.PLAN,
+            tuner=Tuner.AUTOTVM,
+            tasks=len(tasks),
+            covered=0 if self.trials else len(tasks),
+            trials_planned=self.trials * len(tasks),
+            choice=("autotvm promises most.",),
+        )
 
     def tune(self, lease: Lease, *, share: float = 1.0, failing: bool = False) -> None:
         """``share`` of the planned trials; ends the stage when they are all done. ``failing``: none is valid."""
@@ -136,12 +134,11 @@ class Story:
             self._trial(lease, number % len(operators), number, planned, failing=failing)
         if share >= 1.0:
             seconds = (self.at - self.tuned_at).total_seconds()
-            outcome = {"trials": planned, "seconds": seconds, "ended_by": "trials", "failed_tasks": [], "choice": []}
-            self.keep(lease, Stage.TUNE, self.tuned_at, outcome)
+            self.keep(lease, Stage.TUNE, self.tuned_at, trials=planned, seconds=seconds, strategies=(), failed_tasks=())
 
     def publish(self, lease: Lease, blobs: LocalBlobStore, report: Report | None = None) -> Artifact:
         """``report`` in place of what these timings come to; one without any is of a build that nobody ran."""
-        self.stage(lease, Stage.COMPILE, {"tuned": True, "records": len(self.network.operators)})
+        self.stage(lease, Stage.COMPILE)
         self.stage(lease, Stage.VERIFY)
         found = report or self.report()
         self.stage(lease, Stage.BENCHMARK)
@@ -165,7 +162,7 @@ class Story:
                 created_at=self.at + timedelta(seconds=SECONDS[Stage.PUBLISH]),
             ),
         )
-        self.stage(lease, Stage.PUBLISH, {"digest": digest, "size_bytes": size})
+        self.stage(lease, Stage.PUBLISH, digest=digest, size_bytes=size)
         self.finish(lease, JobState.SUCCEEDED, artifact_id=artifact.id)
         return artifact
 

@@ -32,6 +32,7 @@ from storage import (
 from storage.blobs import ownership
 from storage.database import Database, migrate
 from storage.tables import BrowserSessionRow, ModelOwnerRow, ModelRow, TokenRow, WebhookDeliveryRow, WebhookRow
+from tests.support import stage_results
 from tests.support.storage.factories import NOW, PLACEMENT, add_job, artifact, offer, record, task, worker
 
 SAVED = Path(__file__).parent / "saved"
@@ -45,7 +46,7 @@ def fill(session: Session) -> None:
     jobs.set_placement(session, job_id, job.lease, PLACEMENT)
     jobs.set_stage(session, job_id, job.lease, Stage.PUBLISH)
     jobs.set_progress(session, job_id, job.lease, trials_done=2, trials_planned=2)
-    stages.save(session, job_id, job.lease, Stage.IMPORT, {"folded": True}, started_at=NOW, finished_at=NOW)
+    stages.save(session, job_id, job.lease, stage_results.of(Stage.IMPORT), started_at=NOW, finished_at=NOW)
     tuning_tasks.save_plan(session, job_id, [task(job_id)])
     tuning_tasks.set_effort(session, job_id, {"dense": Effort(trials=64.0, seconds=12.5)})
     workloads.put_many(session, {"dense": '["dense", "a module"]'}, tuner="metaschedule")

@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from domain.artifacts import Artifact, Report
-from domain.jobs import Budget, EventKind, Failure, Job, JobEvent, JobRequest, Stage
+from domain.jobs import Budget, EventKind, Failure, Job, JobEvent, JobRequest
 from domain.models import ModelFacts
 from domain.records import Record
+from domain.stage_results import StageResult
 from domain.tokens import LOCAL_OWNER
 from domain.tuning_tasks import TuningTask
 from process import tracing
@@ -31,6 +32,9 @@ from worker.runtime import Runtime
 from worker.settings import WorkerSettings
 
 FACTS = ModelFacts(inputs=(SPEC,), outputs=(SPEC,), opset=13, ir_version=8, operators={"Conv": 1}, parameters=10)
+
+
+R = TypeVar("R", bound=StageResult)
 
 
 class OneJob(Runtime):
@@ -125,9 +129,9 @@ class Bench:
     def report(self, job_id: str) -> Report:
         return self.artifact(job_id).report
 
-    def outcome(self, job_id: str, stage: Stage) -> dict[str, Any]:
+    def result(self, job_id: str, kind: type[R]) -> R:
         with self.database.reading() as session:
-            found = stages.outcome(session, job_id, stage)
+            found = stages.result(session, job_id, kind)
         assert found is not None
         return found
 

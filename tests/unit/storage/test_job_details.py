@@ -9,7 +9,9 @@ from sqlalchemy.orm import Session
 
 from domain import errors
 from domain.jobs import EventKind, Lease, Stage
+from domain.stage_results import BaselineResult, ImportResult, PlanResult
 from storage import events, idempotency, jobs, stages, workers
+from tests.support import stage_results
 from tests.support.storage.factories import NOW, add_job, worker
 
 LATER = NOW + timedelta(seconds=90)
@@ -25,28 +27,30 @@ def held(session: Session) -> tuple[str, Lease]:
 
 def test_a_stage_keeps_what_it_found(session: Session, held: tuple[str, Lease]) -> None:
     job_id, lease = held
-    assert stages.outcome(session, job_id, Stage.IMPORT) is None
-    assert stages.save(session, job_id, lease, Stage.BASELINE, {"seconds": 1.5}, started_at=NOW, finished_at=LATER)
-    assert stages.save(session, job_id, lease, Stage.IMPORT, {"folded": True}, started_at=NOW, finished_at=NOW)
-    assert stages.outcome(session, job_id, Stage.IMPORT) == {"folded": True}
+    imported, baseline = stage_results.made(ImportResult), stage_results.made(BaselineResult)
+    assert stages.result(session, job_id, ImportResult) is None
+    assert stages.save(session, job_id, lease, baseline, started_at=NOW, finished_at=LATER)
+    assert stages.save(session, job_id, lease, imported, started_at=NOW, finished_at=NOW)
+    assert stages.result(session, job_id, ImportResult) == imported
     timeline = stages.timeline(session, job_id)
     assert [finished.stage for finished in timeline] == [Stage.IMPORT, Stage.BASELINE]
     assert [finished.seconds for finished in timeline] == [0, 90]
-    assert stages.outcomes(session, job_id) == {Stage.IMPORT: {"folded": True}, Stage.BASELINE: {"seconds": 1.5}}
+    assert [finished.result for finished in timeline] == [imported, baseline]
 
 
-def test_a_stage_that_ran_again_keeps_the_last_outcome(session: Session, held: tuple[str, Lease]) -> None:
+def test_a_stage_that_ran_again_keeps_the_last_result(session: Session, held: tuple[str, Lease]) -> None:
     job_id, lease = held
     for number in (1, 2):
-        assert stages.save(session, job_id, lease, Stage.PLAN, {"n": number}, started_at=NOW, finished_at=NOW)
-        assert stages.outcome(session, job_id, Stage.PLAN) == {"n": number}
+        result = stage_results.made(PlanResult, tasks=number)
+        assert stages.save(session, job_id, lease, result, started_at=NOW, finished_at=NOW)
+        assert stages.result(session, job_id, PlanResult) == result
     assert len(stages.timeline(session, job_id)) == 1
 
 
 def test_a_stage_of_a_lost_lease_is_not_kept(session: Session, held: tuple[str, Lease]) -> None:
     job_id, lease = held
     assert jobs.claim(session, job_id, worker_id="w2", now=LATER, lease_seconds=60, max_attempts=3)
-    assert not stages.save(session, job_id, lease, Stage.IMPORT, {}, started_at=NOW, finished_at=NOW)
+    assert not stages.save(session, job_id, lease, stage_results.of(Stage.IMPORT), started_at=NOW, finished_at=NOW)
     assert stages.timeline(session, job_id) == []
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import replace
 
-from domain.jobs import Precision, Stage, Tuner
+from domain.jobs import Precision, Tuner
+from domain.stage_results import Strategy
 from domain.targets import kind_of
 from domain.tuning_tasks import ExtractedTask
 from storage import records
@@ -18,46 +18,24 @@ _OTHER_LAYOUT = "NCHW"
 """What MetaSchedule may try on CPUs besides NHWC, which suits most networks there."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arm:
-    tuner: Tuner
-    layout: str | None = None
-    """Of convolutions; None leaves it as the request has it."""
-    precision: Precision | None = None
-    """None is the one that the job's builds are in as long as nothing else is decided."""
-
-    @property
-    def name(self) -> str:
-        said = (str(self.tuner), self.layout, self.precision)
-        return " ".join(str(part) for part in said if part)
-
-    def dump(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def load(data: Mapping[str, Any]) -> Arm:
-    precision = data["precision"]
-    return Arm(tuner=Tuner(data["tuner"]), layout=data["layout"], precision=Precision(precision) if precision else None)
-
-
-def of_job(work: Work) -> list[Arm]:
+def of_job(work: Work) -> list[Strategy]:
     """All that the request allows and that import the model rightly, the preferred one first."""
     usable = placing.usable(work)
-    found = [Arm(tuner=tuner) for tuner in usable if tuner in precisions.first(work.request).tuners]
+    found = [Strategy(tuner=tuner) for tuner in usable if tuner in precisions.first(work.request).tuners]
     known = {arm.tuner for arm in found}
     layouts = Tuner.METASCHEDULE in known and work.request.tuner_options.layout is None
     if layouts and kind_of(work.target.text) == "llvm":
-        found.append(Arm(tuner=Tuner.METASCHEDULE, layout=_OTHER_LAYOUT))
+        found.append(Strategy(tuner=Tuner.METASCHEDULE, layout=_OTHER_LAYOUT))
     # Small budgets reach for few arms, and a narrower precision gains more than another tuner.
     return [*found[:1], *_narrower(work, usable), *found[1:]]
 
 
-def _narrower(work: Work, usable: Sequence[Tuner]) -> list[Arm]:
+def _narrower(work: Work, usable: Sequence[Tuner]) -> list[Strategy]:
     """With precision ``auto``, beside f32: whatever the target has instructions for, by the tuner that uses them."""
     if work.request.precision is not Precision.AUTO:
         return []
     return [
-        Arm(tuner=tuner, precision=precision)
+        Strategy(tuner=tuner, precision=precision)
         for precision in considered(work)[1:]
         for tuner in precision.tuners[:1]
         if tuner in usable
@@ -67,11 +45,10 @@ def _narrower(work: Work, usable: Sequence[Tuner]) -> list[Arm]:
 def considered(work: Work) -> tuple[Precision, ...]:
     """Precisions to build in, the usual one first."""
     usual = precisions.first(work.request)
-    told = work.outcomes[Stage.IMPORT].get("precisions", ())
-    return (usual, *(Precision(each) for each in told if each != usual))
+    return (usual, *(each for each in work.results.imported.precisions if each is not usual))
 
 
-def view(work: Work, arm: Arm) -> Work:
+def view(work: Work, arm: Strategy) -> Work:
     """The job as it is when this arm leads, for builds and lookups beside the one that does."""
     request = work.request
     if arm.layout is not None:
@@ -81,7 +58,7 @@ def view(work: Work, arm: Arm) -> Work:
     return replace(work, tuner=arm.tuner, job=replace(work.job, request=request))
 
 
-def lead(work: Work, arm: Arm) -> Work:
+def lead(work: Work, arm: Strategy) -> Work:
     """The job with this arm leading, for whoever looks at it too. Raises LeaseLost."""
     return placing.lead(view(work, arm), arm.tuner)
 
@@ -91,17 +68,17 @@ def estimate(work: Work, extracted: Sequence[ExtractedTask], defaults: Mapping[s
 
     ``defaults``: seconds of what an untuned build does, by workload, where they were measured. None without records.
     """
-    untuned = work.outcomes[Stage.BASELINE]["engines"].get(work.engine)
+    untuned = work.results.baseline.engines.get(work.engine)
     if untuned is None:
         return None
-    if str(precisions.first(work.request)) != work.outcomes[Stage.IMPORT].get("precisions", [Precision.F32])[0]:
+    if precisions.first(work.request) is not work.results.imported.precisions[0]:
         # They are those of another untuned build than the one that is gained on.
         defaults = {}
     keys = [task.workload_key for task in extracted]
     with work.database.reading() as session:
         best = records.best_of_many(session, keys, **reuse.record_identity(work), tuner=str(work.tuner))
     latencies = {key: record.latency for key, record in best.items() if record.latency is not None}
-    return racing.estimate(float(untuned), [_operator(each, defaults, latencies) for each in _by_operator(extracted)])
+    return racing.estimate(untuned, [_operator(each, defaults, latencies) for each in _by_operator(extracted)])
 
 
 def _by_operator(extracted: Sequence[ExtractedTask]) -> list[list[ExtractedTask]]:

@@ -20,6 +20,7 @@ from domain.artifacts import Variant
 from domain.jobs import Tuner
 from domain.records import Record
 from domain.shared_rounds import SharedRound
+from domain.stage_results import Build
 from domain.workers import Worker
 from storage import shared_rounds, workers
 from tests.support import models
@@ -34,7 +35,6 @@ from tuner.search import racing
 from worker import clock
 from worker.engines import InstalledEngines
 from worker.pipeline import builds
-from worker.pipeline.builds import Build
 from worker.pipeline.context import Work
 from worker.pipeline.search import helping
 

@@ -1,0 +1,109 @@
+"""Results of stages, to be changed where a test is about something."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from domain.artifacts import Contender, FailedTask, OutputError, Report, Variant, Verification
+from domain.digests import ArtifactDigest, BlobDigest, FileDigest
+from domain.jobs import Precision, Stage, Tuner
+from domain.models import TensorSpec
+from domain.stage_results import (
+    BaselineResult,
+    BenchmarkResult,
+    Build,
+    CompileResult,
+    ImportResult,
+    PlanResult,
+    PublishResult,
+    Refusal,
+    SearchedStrategy,
+    SkippedBuild,
+    StageResult,
+    Strategy,
+    TuneResult,
+    VerifyResult,
+)
+
+_OUTPUT = OutputError(output="y", dtype="float32", max_abs=1e-6, max_rel=1e-6, atol=1e-4, rtol=1e-4, passed=True)
+_VERIFICATION = Verification(variant=Variant.UNTUNED, seeds=(0, 1), outputs=(_OUTPUT,), inputs={"x": "image"})
+_BUILD = Build(name="autotvm", engine="relay", precision=Precision.F32, tuner=Tuner.AUTOTVM, estimate=1e-3, records=4)
+_CONTENDER = Contender(name="autotvm", tuner="autotvm", engine="relay", verified=True, verdict="published")
+_REPORT = Report(
+    timings={},
+    verifications={Variant.UNTUNED: _VERIFICATION},
+    published=Variant.TUNED,
+    speedup_over_untuned=1.5,
+    speedup_over_reference=None,
+    summary="1.5 times as fast",
+    portfolio=(_CONTENDER,),
+)
+_RESULTS: tuple[StageResult, ...] = (
+    ImportResult(
+        files=("prepared.onnx",),
+        inputs=(TensorSpec(name="x", dtype="float32", shape=(1, 3, 48, 192)),),
+        outputs=(TensorSpec(name="y", dtype="float32", shape=(1, 2)),),
+        operators={"Conv": 3},
+        folded=True,
+        engines=("relay",),
+        refused={"relax": Refusal(code="unsupported_operators", message="no Foo", operators={"Foo": 1})},
+        precisions=(Precision.F32, Precision.INT8),
+        rewritings={"aligned": 2},
+        rewritten=("relay",),
+    ),
+    BaselineResult(
+        inputs=("inputs/0.npz",),
+        expected=("expected/0.npz",),
+        kinds={"x": "image"},
+        seconds={Variant.UNTUNED: 2e-3, Variant.REFERENCE: 1e-3},
+        engine="relay",
+        engines={"relay": 2e-3, "relax": None},
+        verifications={"relay": _VERIFICATION},
+        tuner=Tuner.AUTOTVM,
+    ),
+    PlanResult(
+        tuner=Tuner.AUTOTVM,
+        strategies=(
+            Strategy(tuner=Tuner.AUTOTVM),
+            Strategy(tuner=Tuner.METASCHEDULE, layout="NCHW"),
+            Strategy(tuner=Tuner.AUTOTVM, precision=Precision.INT8),
+        ),
+        tasks=4,
+        covered=1,
+        trials_planned=16,
+        trials_on_record=32,
+        passed_over={"toolchain": 5},
+        elsewhere={},
+        budget_seconds=None,
+        estimated_seconds=12.5,
+    ),
+    TuneResult(
+        tuner=Tuner.AUTOTVM,
+        strategies=(SearchedStrategy(tuner=Tuner.AUTOTVM, trials=16, seconds=12.0, estimate=1e-3, verdict=""),),
+        helpers={"host:1:2": 3},
+        trials=16,
+        seconds=12.0,
+        ended_by="trials",
+        failed_tasks=(FailedTask(position=1, name="dense", failures={"build_error": 4}, hint="See the log."),),
+    ),
+    CompileResult(builds=(_BUILD,), skipped=(SkippedBuild(build=_BUILD, verdict="too far behind"),)),
+    VerifyResult(verifications={Variant.UNTUNED: _VERIFICATION}, tuned=_BUILD, portfolio=(_CONTENDER,)),
+    BenchmarkResult(report=_REPORT),
+    PublishResult(digest=ArtifactDigest(BlobDigest(FileDigest("0" * 64))), size_bytes=1024),
+)
+_BY_STAGE = {each.stage: each for each in _RESULTS}
+
+R = TypeVar("R", bound=StageResult)
+
+
+def of(stage: Stage) -> StageResult:
+    """A result of that stage with every field set."""
+    return _BY_STAGE[stage]
+
+
+def made(kind: type[R], **changes: Any) -> R:
+    """A result of that kind with these fields changed."""
+    found = _BY_STAGE[kind.stage]
+    assert isinstance(found, kind)
+    return replace(found, **changes)

@@ -218,7 +218,7 @@ def retry(services: ServicesDep, principal: Submitter, job_id: str, idempotency_
 def _again(session: Session, old: Job, principal: Principal, now: datetime) -> str:
     """The new job's id. Raises JobNotFinished and JobAlreadyFinished."""
     if not old.state.is_final:
-        raise errors.JobNotFinished(f"job {old.id} is {old.state}")
+        raise errors.JobNotFinished(f"job {old.id} is {old.state}; only ended jobs can be retried")
     if old.state is JobState.SUCCEEDED:
         raise errors.JobAlreadyFinished(
             f"job {old.id} has succeeded", hint="Create a new job to tune the same model further."

@@ -70,7 +70,8 @@ def check_versions(model: onnx.ModelProto) -> None:
     """Raises EngineFailure ``invalid_model``."""
     if not 1 <= model.ir_version <= onnx.IR_VERSION:
         raise refuse(
-            "ir_version", f"its IR version is {model.ir_version}; supported are versions up to {onnx.IR_VERSION}"
+            "ir_version",
+            f"the model's IR version is {model.ir_version}; supported are versions up to {onnx.IR_VERSION}",
         )
     seen: dict[str, int] = {}
     for entry in model.opset_import:
@@ -78,9 +79,11 @@ def check_versions(model: onnx.ModelProto) -> None:
         newest = onnx.defs.onnx_opset_version() if domain == "" else _HIGHEST
         if not 1 <= entry.version <= newest:
             kind = f"operator set {shown(domain)}" if domain else "operator set"
-            raise refuse("opset_version", f"its {kind} is {entry.version}; supported are versions up to {newest}")
+            raise refuse(
+                "opset_version", f"the model's {kind} is {entry.version}; supported are versions up to {newest}"
+            )
         if seen.setdefault(domain, entry.version) != entry.version:
-            raise refuse("opset_version", f"it imports domain {shown(domain)} in two versions")
+            raise refuse("opset_version", f"the model imports domain {shown(domain)} in two versions")
 
 
 _LONGEST = 10_000
@@ -128,7 +131,7 @@ def _check_distinct(kind: str, names: Iterable[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise refuse("duplicate_name", f"two of its {kind} have the name {shown(name)}")
+            raise refuse("duplicate_name", f"two {kind} have the name {shown(name)}")
         seen.add(name)
 
 
@@ -261,9 +264,9 @@ class Parts:
 def walk(model: onnx.ModelProto) -> Parts:
     """Raises EngineFailure ``invalid_model``: ``too_many``, ``nested_too_deep``."""
     if len(model.functions) > _MOST_FUNCTIONS:
-        raise refuse("too_many", f"it defines {len(model.functions)} functions; the limit is {_MOST_FUNCTIONS}")
+        raise refuse("too_many", f"the model defines {len(model.functions)} functions; the limit is {_MOST_FUNCTIONS}")
     if max(len(model.graph.input), len(model.graph.output)) > _MOST_ENDS:
-        raise refuse("too_many", f"it has more than {_MOST_ENDS} inputs or outputs")
+        raise refuse("too_many", f"the model has more than {_MOST_ENDS} inputs or outputs")
     parts = Parts()
     _graph(model.graph, parts)
     for info in model.training_info:
@@ -279,22 +282,22 @@ def walk(model: onnx.ModelProto) -> Parts:
 
 def _graph(graph: Any, parts: Parts, depth: int = 0) -> None:
     if depth > _DEEPEST:
-        raise refuse("nested_too_deep", f"its graphs are nested deeper than {_DEEPEST} levels")
+        raise refuse("nested_too_deep", f"the model's graphs are nested deeper than {_DEEPEST} levels")
     parts.graphs.append(graph)
     parts.tensors.extend(graph.initializer)
     for sparse in graph.sparse_initializer:
         parts.tensors += [sparse.values, sparse.indices]
     if len(graph.value_info) > _MOST_VALUES:
-        raise refuse("too_many", f"it has more than {_MOST_VALUES} values")
+        raise refuse("too_many", f"the model has more than {_MOST_VALUES} values")
     _nodes(graph.node, parts, depth)
 
 
 def _nodes(nodes: Any, parts: Parts, depth: int) -> None:
     parts.nodes.extend(nodes)
     if len(parts.nodes) > _MOST_NODES:
-        raise refuse("too_many", f"it has more than {_MOST_NODES} nodes")
+        raise refuse("too_many", f"the model has more than {_MOST_NODES} nodes")
     if len(parts.tensors) > _MOST_TENSORS:
-        raise refuse("too_many", f"it has more than {_MOST_TENSORS} tensors")
+        raise refuse("too_many", f"the model has more than {_MOST_TENSORS} tensors")
     for node in nodes:
         for attribute in node.attribute:
             _attribute(attribute, parts, depth)
@@ -323,14 +326,14 @@ def _check_expanded(model: onnx.ModelProto) -> None:
         _expanded(name, bodies, sizes, [])
     total = sum(sizes.get((node.domain, node.op_type), 1) for node in every_node(model.graph.node))
     if total > _MOST_NODES:
-        raise refuse("too_many", f"with its functions expanded it has {min(total, 10**12)} nodes")
+        raise refuse("too_many", f"with functions expanded, the model has {min(total, 10**12)} nodes")
 
 
 def _expanded(name: tuple[str, str], bodies: dict[Any, Any], sizes: dict[Any, int], above: list[Any]) -> int:
     if name in sizes:
         return sizes[name]
     if name in above or len(above) > _DEEPEST:
-        raise refuse("nested_too_deep", f"its function {shown(name[1])} is recursive or nested too deeply")
+        raise refuse("nested_too_deep", f"the model's function {shown(name[1])} is recursive or nested too deeply")
     called = ((node.domain, node.op_type) for node in every_node(bodies[name]))
     size = sum(_expanded(each, bodies, sizes, [*above, name]) if each in bodies else 1 for each in called)
     sizes[name] = size
@@ -442,7 +445,7 @@ def check_memory(model: onnx.ModelProto) -> None:
     for kind, found in (("inputs and outputs", sum(map(_size, ends))), ("largest value", _largest(model))):
         if found > allowed:
             needed, limit = f"{found / 1e9:,.0f} GB", f"{allowed / 1e9:.1f} GB"
-            raise refuse("memory", f"its {kind} would need {needed}; the limit is {limit}")
+            raise refuse("memory", f"the model's {kind} would need {needed}; the limit is {limit}")
 
 
 def _allowed() -> int:

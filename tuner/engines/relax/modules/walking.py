@@ -315,11 +315,11 @@ class Walk:
 
     def _root(self, realize: Any) -> None:
         if not isinstance(realize, s_tir.SBlockRealize):
-            raise refused("it has no blocks, which are what schedules apply to")
+            raise refused("it has no blocks for schedules to apply to")
         block = realize.block
         _require_plain(realize, block)
         if block.iter_vars or block.reads or block.writes or block.init is not None:
-            raise refused("its outermost block is not a plain root")
+            raise refused("its outermost block is not a simple root block")
         for variable in block.alloc_buffers:
             self._add(variable)
         self._loops(block.body)
@@ -348,7 +348,7 @@ class Walk:
         block = realize.block
         _require_plain(realize, block)
         if block.alloc_buffers or len(block.iter_vars) != len(realize.iter_values):
-            raise refused("an inner block is not plain")
+            raise refused("an inner block is not a simple block")
         for each, value in zip(block.iter_vars, realize.iter_values, strict=True):
             start, extent = constant(each.dom.min, "a block"), constant(each.dom.extent, "a block")
             if each.iter_type not in (tirx.IterVar.DataPar, tirx.IterVar.CommReduce) or str(each.thread_tag):

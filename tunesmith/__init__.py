@@ -1,4 +1,4 @@
-"""Client and command line of Tunesmith. ``from tunesmith import Client`` is all a program needs."""
+"""Client and command line of Tunesmith. Programs start with ``from tunesmith import Client``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imported on first use: the HTTP client takes longer to load than ``tunesmith --help`` may take."""
+    """Import public names on first use: loading the HTTP client would slow down ``tunesmith --help``."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib

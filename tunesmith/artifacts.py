@@ -1,4 +1,4 @@
-"""A compiled bundle with its evidence."""
+"""Artifacts: compiled bundles with their evidence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tunesmith.transport import Json, Transport
 
 @dataclass(frozen=True, kw_only=True)
 class Artifact:
-    """``data`` is everything the server says; the properties are what is mostly asked for."""
+    """An artifact. ``data`` holds all fields of the server; the properties are the common ones."""
 
     id: str
     digest: str
@@ -22,7 +22,7 @@ class Artifact:
     data: Json = field(repr=False)
     transport: Transport = field(repr=False, compare=False)
     why: str | None = None
-    """Why it is the best, when that was asked for."""
+    """Why it is the best one; set by ``Client.best``."""
 
     @classmethod
     def of(cls, transport: Transport, data: Json, why: str | None = None) -> Artifact:
@@ -51,16 +51,16 @@ class Artifact:
 
     @property
     def median_seconds(self) -> float | None:
-        """Of a run of what was published; None of what nobody could run."""
+        """Median time of a run of the published variant; None if it was never run."""
         timing = self.data["report"]["timings"].get(self.data["report"]["published"])
         return None if timing is None else float(timing["median"])
 
     def download(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> Path:
-        """Write the bundle to ``path``, or into the folder ``path``: wholly and with the right digest, or not at all.
+        """Download the bundle to the file or folder ``path``; the file is complete and verified, or not created.
 
-        A text that ends with a slash names a folder, which is made where it is missing.
-        What a broken download leaves is taken up by the next one to the same place. ``progress`` gets bytes there and
-        bytes in all. Raises InvalidInput for what cannot be written, ServerError for wrong bytes, NetworkError.
+        A ``path`` that ends with a slash is a folder, which is created if missing. An interrupted download is resumed
+        by the next one to the same place. ``progress`` is called with the bytes received and the total.
+        Raises InvalidInput if ``path`` cannot be written, ServerError for corrupt bytes, and NetworkError.
         """
         downloads.make_folder(path)
         target = self.place(path)
@@ -70,5 +70,5 @@ class Artifact:
         )
 
     def place(self, path: str | os.PathLike[str]) -> Path:
-        """Where ``download`` writes to."""
+        """Return the file that ``download`` writes."""
         return downloads.place(path, f"{self.id}.tar")

@@ -1,4 +1,4 @@
-"""The SDK's way in."""
+"""The client of the SDK."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _CHUNK = 256 * 1024
 
 
 class Client:
-    """Talks to one server: the one named, or TUNESMITH_URL's, or the one that serves the home folder.
+    """Client of one server: ``url``, else TUNESMITH_URL, else the server of the home folder.
 
-    Every method raises NetworkError and RequestRejected; see ``tunesmith.errors``. Not for several threads at once.
-    What is harmless to repeat is repeated ``retries`` times, with growing pauses, when the server cannot be reached,
-    answers 502, 503 or 504, or asks for a moment's patience (429 with Retry-After). An answer may take ``seconds``;
-    uploads, plans and downloads have time of their own.
+    Every method raises NetworkError and RequestRejected; see ``tunesmith.errors``. Not thread-safe.
+    Idempotent requests are retried ``retries`` times with exponential backoff if the server is unreachable, answers
+    502, 503 or 504, or 429 with Retry-After. ``seconds`` is the timeout of a response; uploads, plans and downloads
+    have timeouts of their own.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Client:
 
     @property
     def tokens(self) -> Tokens:
-        """Tokens of the server, and links with which browsers come in."""
+        """Access tokens and login links of the server."""
         return Tokens(self._transport)
 
     def upload(
@@ -66,9 +66,10 @@ class Client:
         model_format: str | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Model:
-        """Send a model; ``progress`` gets bytes sent and bytes in all. Sending it twice is harmless.
+        """Upload a model; uploading it again has no effect.
 
-        ``model_format`` is ``onnx`` or ``irmodule``; None is ``irmodule`` of a file that ends in ``.json``.
+        ``model_format`` is ``onnx`` or ``irmodule``; None means ``irmodule`` for a ``.json`` file, else ``onnx``.
+        ``progress`` is called with the bytes sent and the total. Raises InvalidInput for unreadable or empty files.
         """
         file = Path(path)
         try:
@@ -81,7 +82,9 @@ class Client:
                 f"cannot read {file}: {error.strerror}", code="unreadable_file", hint="Check its permissions."
             ) from error
         if size == 0:
-            raise errors.InvalidInput(f"{file} is empty", code="invalid_model", hint="Name a file that holds a model.")
+            raise errors.InvalidInput(
+                f"{file} is empty", code="invalid_model", hint="Name a file that contains a model."
+            )
         wanted = model_format or ("irmodule" if file.suffix == ".json" else "onnx")
         params = {"name": name or file.stem, "format": wanted}
         response = self._transport.put("/v1/models", lambda: _read(file, size, progress), size=size, params=params)
@@ -95,51 +98,51 @@ class Client:
         attributes: Mapping[str, int | Sequence[int]] | None = None,
         name: str | None = None,
     ) -> Model:
-        """A model of one operator, to be tuned like any other; see ``POST /v1/models:operator``."""
+        """Create a model of a single operator, to tune like any other; see ``POST /v1/models:operator``."""
         draft = {"operator": operator, "shapes": dict(shapes), "attributes": dict(attributes or {}), "name": name}
         return self.make_operator(draft)
 
     def make_operator(self, draft: Mapping[str, Any]) -> Model:
-        """The same of a whole request, as ``tunesmith.operator_spec.parse`` makes it. Repeating it is harmless."""
+        """Create the model from a request body, as ``tunesmith.operator_spec.parse`` returns it. Idempotent."""
         response = self._transport.post("/v1/models:operator", dict(draft))
         return Model.of(response.json(), created=response.status_code == 201)
 
     def models(self, *, name: str | None = None) -> Iterator[Model]:
-        """Newest first; ``name`` is a part of theirs. Pages are fetched as they are needed."""
+        """Iterate over models whose name contains ``name``, newest first. Fetches pages lazily."""
         return (Model.of(data) for data in self._transport.pages("/v1/models", "models", {"name": name}))
 
     def model(self, id_or_digest: str) -> Model:
         return Model.of(self._transport.get(f"/v1/models/{segment(id_or_digest)}").json())
 
     def delete_model(self, model: Model | str) -> bool:
-        """Delete it and its artifacts; jobs and records of it are kept. Raises ModelInUse while jobs have not ended.
+        """Delete a model and its artifacts; its jobs and records are kept. Raises Conflict while jobs have not ended.
 
-        Returns whether it is gone: where others have uploaded it as well, it is only no longer yours.
+        Returns False if others have uploaded it, too: only your ownership ends, and the model is kept.
         """
         return bool(self._transport.delete(f"/v1/models/{segment(_named(model))}").json()["gone"])
 
     def tune(self, model: Model | str | None = None, **options: Unpack[requests.Options]) -> Job:
-        """Ask for a model, or the one with this id or digest, to be tuned; see ``requests.Options``.
+        """Submit a job that tunes a model, given as Model, id or digest; see ``requests.Options``.
 
-        With ``like``, the model may be left out: everything that is not said is as it was in that job.
+        With ``like``, the model and all options not given are those of that job.
 
-        Tuning ends at the first limit of the budget; without one, the server's default applies. A lost answer makes no
-        second job: the request carries a key of its own.
+        Tuning ends at the first limit of the budget; without one, the server's default applies. A retry after a lost
+        response creates no second job, as the request carries an idempotency key.
         """
         draft = requests.draft(None if model is None else _named(model), options)
         response = self._transport.post("/v1/jobs", draft, idempotency_key=uuid.uuid4().hex)
         return Job(self._transport, response.json())
 
     def plan(self, model: Model | str | None = None, **options: Unpack[requests.Options]) -> Json:
-        """What ``tune`` with the same arguments would do and cost: engines, tasks covered, trials, minutes.
+        """Return what ``tune`` with the same arguments would do: engines, tasks covered, trials, minutes.
 
-        Queues nothing. Takes as long as an engine needs to import the model, the first time.
+        Submits nothing. The first call for a model takes as long as an engine needs to import it.
         """
         draft = requests.draft(None if model is None else _named(model), options)
         return dict(self._transport.post("/v1/jobs:plan", draft, patient=True).json())
 
     def jobs(self, **filters: Unpack[requests.JobFilters]) -> Iterator[Job]:
-        """Newest first; everything given must hold. Pages are fetched as they are needed."""
+        """Iterate over jobs that match all filters, newest first. Fetches pages lazily."""
         params: dict[str, Any] = {name: _plain(value) for name, value in filters.items()}
         return (Job(self._transport, data) for data in self._transport.pages("/v1/jobs", "jobs", params))
 
@@ -147,18 +150,18 @@ class Client:
         return Job(self._transport, self._transport.get(f"/v1/jobs/{segment(job_id)}").json())
 
     def groups(self) -> Iterator[Json]:
-        """Names of groups with their jobs' states, the one with the newest job first."""
+        """Iterate over groups with the states of their jobs, most recent job first."""
         return self._transport.pages("/v1/groups", "groups", {})
 
     def cancel_group(self, name: str) -> Json:
-        """Cancel all of its jobs that have not ended; returns the group as it is then. Raises NotFound."""
+        """Cancel all unfinished jobs of a group and return its new state. Raises NotFound."""
         return dict(self._transport.post(f"/v1/groups/{segment(name)}:cancel").json())
 
     def artifact(self, id_or_digest: str) -> Artifact:
         return Artifact.of(self._transport, self._transport.get(f"/v1/artifacts/{segment(id_or_digest)}").json())
 
     def delete_artifact(self, artifact: Artifact | str) -> None:
-        """Delete a bundle that a job of yours published; the job keeps its report. Raises Forbidden for others'."""
+        """Delete an artifact of one of your jobs; the job keeps its report. Raises Forbidden for those of others."""
         named = artifact.id if isinstance(artifact, Artifact) else artifact
         self._transport.delete(f"/v1/artifacts/{segment(named)}")
 
@@ -170,7 +173,7 @@ class Client:
         device: str | None = None,
         precision: str | None = None,
     ) -> Iterator[Artifact]:
-        """Newest first, verified or not; everything given must hold. Pages are fetched as they are needed."""
+        """Iterate over artifacts that match all arguments, verified or not, newest first. Fetches pages lazily."""
         params = {"target": target, "device": device, "precision": precision}
         params["model"] = None if model is None else _named(model)
         return (
@@ -187,9 +190,9 @@ class Client:
         precision: str = "f32",
         input_shapes: Mapping[str, Sequence[int]] | None = None,
     ) -> Artifact:
-        """The fastest verified artifact of that precision, for these shapes if any are named. Raises NotFound.
+        """Return the fastest verified artifact of a precision, and for ``input_shapes`` if given. Raises NotFound.
 
-        ``toolchain`` is a whole one or its beginning: ``relay``, ``relay/tvm-0.19.0``.
+        ``toolchain`` is a toolchain or a prefix of one: ``relay``, ``relay/tvm-0.19.0``.
         """
         shapes = [f"{name}:{','.join(map(str, shape))}" for name, shape in (input_shapes or {}).items()]
         wanted: dict[str, Any] = {"model": _named(model), "target": target, "device": device, "toolchain": toolchain}
@@ -198,21 +201,22 @@ class Client:
         return Artifact.of(self._transport, found["artifact"], found["why"])
 
     def records(self, tuner: str | None = None, **filters: Unpack[record_files.Filters]) -> Iterator[Json]:
-        """Trials of every job, failed ones too, in the order in which they were stored."""
+        """Iterate over the trials of all jobs, including failed ones, in the order in which they were stored."""
         return self._transport.pages("/v1/records", "records", {"tuner": tuner, **filters})
 
     def export_records(self, path: str | Path, tuner: str, **filters: Unpack[record_files.Filters]) -> Path:
-        """Write records as TVM's own readers take them.
+        """Export records in the tuner's native format.
 
-        AutoTVM's and Ansor's to a file of JSON lines, MetaSchedule's two files into the folder ``path``, or both as one
-        when ``path`` ends in ``.tar``.
+        For AutoTVM and Ansor, ``path`` is a file of JSON lines. For MetaSchedule it is a folder for its two files, or,
+        if it ends in ``.tar``, an archive of both.
         """
         return record_files.export(self._transport, Path(path), tuner, filters)
 
     def import_records(self, path: str | Path, tuner: str, **origin: Unpack[record_files.Origin]) -> Json:
-        """Store a log that TVM wrote; returns counts of lines imported, known already and refused, and why.
+        """Import a log that TVM wrote; returns the numbers of imported, already stored and rejected lines.
 
-        Doing it twice changes nothing. A line of another target, thread count or TVM version than named is refused.
+        Importing it again changes nothing. Lines of another target, thread count or TVM version than given are
+        rejected.
         """
         return record_files.take(self._transport, Path(path), tuner, origin)
 
@@ -220,13 +224,13 @@ class Client:
         return list(self.fleet()["workers"])
 
     def fleet(self) -> Json:
-        """The workers, and as ``warnings`` what is wrong with them taken together."""
+        """Return the workers, and ``warnings`` about the fleet as a whole."""
         found: Json = self._transport.get("/v1/workers").json()
         return found
 
 
 def _plain(value: object) -> object:
-    """A filter as a query has it."""
+    """Convert the value of a filter to a query parameter."""
     if isinstance(value, Model):
         return value.digest
     return value.isoformat() if isinstance(value, datetime) else value

@@ -1,4 +1,4 @@
-"""Which server to talk to."""
+"""Selection of the server and token."""
 
 from __future__ import annotations
 
@@ -23,22 +23,21 @@ def home() -> Path:
 
 
 def find(url: str | None = None, token: str | None = None) -> Connection:
-    """The arguments, else TUNESMITH_URL and TUNESMITH_TOKEN, else what ``serve`` wrote into the home folder.
+    """Return the arguments, else TUNESMITH_URL and TUNESMITH_TOKEN, else the server of the home folder.
 
-    A file named by TUNESMITH_TOKEN_FILE stands for TUNESMITH_TOKEN.
-    The token of the home folder goes to the server of the home folder only. Raises ServerUnreachable when no server is
-    known and ConfigurationError for what is no URL.
+    TUNESMITH_TOKEN_FILE is a file with the token. The token of the home folder is sent to the server of the home
+    folder only. Raises ServerUnreachable if no server is known, and ConfigurationError for an invalid URL.
     """
     url = url or os.environ.get("TUNESMITH_URL")
     token = token or os.environ.get("TUNESMITH_TOKEN") or _token_file()
     local = _local(home() / "server.json")
     if url is None and local is None:
-        raise errors.ServerUnreachable(f"no server runs for {home()}")
+        raise errors.ServerUnreachable(f"no server is running for {home()}")
     if url is None or (local is not None and url.rstrip("/") == local.url):
         assert local is not None  # noqa: S101 - just looked
         return Connection(url=local.url, token=token or local.token)
     if not url.startswith(("http://", "https://")):
-        raise errors.ConfigurationError(f"{url!r} is no URL of a server", hint="It looks like http://host:8000.")
+        raise errors.ConfigurationError(f"invalid server URL: {url!r}", hint="Use a URL such as http://host:8000.")
     return Connection(url=url.rstrip("/"), token=token)
 
 
@@ -49,7 +48,7 @@ def _token_file() -> str | None:
     try:
         return Path(path).read_text().strip() or None
     except (OSError, ValueError) as error:
-        raise errors.ConfigurationError(f"the file that TUNESMITH_TOKEN_FILE names cannot be read: {error}") from error
+        raise errors.ConfigurationError(f"the file in TUNESMITH_TOKEN_FILE cannot be read: {error}") from error
 
 
 def _local(path: Path) -> Connection | None:
@@ -60,5 +59,5 @@ def _local(path: Path) -> Connection | None:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise errors.ConfigurationError(
-            f"{path} cannot be read", hint="Remove it and start the server again: ./run serve."
+            f"{path} cannot be read", hint="Delete it and restart the server: ./run serve."
         ) from error

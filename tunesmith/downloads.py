@@ -1,7 +1,7 @@
-"""Bytes of a known digest into a file: wholly or not at all, and going on where a broken download stopped.
+"""Atomic, resumable downloads of content with a known digest.
 
-What has come so far lies beside the target, in ``.NAME.DIGEST.part``. It outlives a lost server, Ctrl-C and a killed
-process; the next download of the same bytes to the same place takes it up.
+Received bytes are kept next to the target in ``.NAME.DIGEST.part``. The file survives a lost server, Ctrl-C and a
+killed process; the next download of the same content to the same target resumes it.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from tunesmith import errors
 
 try:
     import fcntl
-except ImportError:  # where there are no such locks, two downloads to one place are not told apart
+except ImportError:  # without file locks, concurrent downloads to one target are not detected
     fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from tunesmith.transport import Transport
 
 Progress = Callable[[int, int], None]
-"""Gets bytes there and bytes in all."""
+"""Called with the bytes received and the total."""
 _CHUNK = 256 * 1024
 _SLASHES = tuple(filter(None, (os.sep, os.altsep)))
 
 
 def file_digest(path: Path) -> str:
-    """sha256 of a file, hex."""
+    """Return the sha256 of a file in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -42,19 +42,19 @@ def is_there(path: Path, digest: str) -> bool:
 
 
 def place(to: str | os.PathLike[str], name: str) -> Path:
-    """``to``, or ``name`` in it where that is a folder, or is written as one: with a slash at its end."""
+    """Return ``to``, or ``to/name`` if ``to`` is a folder or ends with a slash."""
     return Path(to) / name if _is_folder(to) else Path(to)
 
 
 def make_folder(to: str | os.PathLike[str]) -> None:
-    """Where ``to`` is written as one. Raises InvalidInput."""
+    """Create the folder ``to`` if it ends with a slash. Raises InvalidInput."""
     if _is_folder(to):
         with _writing(Path(to)):
             Path(to).mkdir(parents=True, exist_ok=True)
 
 
 def check(to: str | os.PathLike[str]) -> None:
-    """Raises InvalidInput, before there is anything to write, for a place that cannot be written."""
+    """Raise InvalidInput if ``to`` cannot be written."""
     make_folder(to)
     folder = Path(to) if _is_folder(to) else Path(to).absolute().parent
     with _writing(Path(to)), tempfile.TemporaryFile(dir=folder):
@@ -68,16 +68,16 @@ def _is_folder(to: str | os.PathLike[str]) -> bool:
 def fetch(
     transport: Transport, source: str, target: Path, *, digest: str, size: int, progress: Progress | None = None
 ) -> Path:
-    """Download ``source`` of the server to ``target``; a connection that breaks is taken up again.
+    """Download ``source`` from the server to ``target``, resuming after lost connections.
 
-    Raises NetworkError when it stays broken, RateLimited when the server wants a long wait, ServerError when the bytes
-    are not those of the digest, InvalidInput when ``target`` cannot be written.
+    Raises NetworkError if the connection stays lost, TooMuch if the server asks for a long wait, ServerError if the
+    bytes do not match the digest, InvalidInput if ``target`` cannot be written.
     """
     with _writing(target), _partial(target, digest) as (path, file):
         resumed = file.tell() > 0
         _receive(transport, source, file, digest=digest, size=size, progress=progress)
         if resumed and _digest(file) != digest:
-            # What lay there was no beginning of these bytes.
+            # The partial file was not a prefix of this content.
             _empty(file)
             _receive(transport, source, file, digest=digest, size=size, progress=progress)
         if _digest(file) != digest:
@@ -105,13 +105,13 @@ def _receive(
             time.sleep(pause(idle, asked=error.retry_after))
         else:
             if file.tell() < size:
-                raise errors.ServerError(f"{source} has {file.tell()} bytes; {size} were announced")
+                raise errors.ServerError(f"{source} has {file.tell()} bytes, but {size} were announced")
 
 
 def _append(
     transport: Transport, source: str, file: BinaryIO, *, digest: str, size: int, progress: Progress | None
 ) -> None:
-    # Compressed on the way, bytes could be neither counted nor continued.
+    # With a content encoding, bytes could be neither counted nor resumed.
     headers = {"Accept-Encoding": "identity"}
     if file.tell():
         headers |= {"Range": f"bytes={file.tell()}-", "If-Range": f'"{digest}"'}
@@ -140,17 +140,19 @@ def _writing(target: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise errors.InvalidInput(
-            f"cannot write {target}: {error.strerror}", code="unwritable_file", hint="Name another place with -o."
+            f"cannot write {target}: {error.strerror}",
+            code="unwritable_file",
+            hint="Choose another file or folder with -o.",
         ) from error
 
 
 @contextmanager
 def _partial(target: Path, digest: str) -> Iterator[tuple[Path, BinaryIO]]:
-    """Where the bytes gather, at their end. Removed when nothing has come."""
+    """Open the partial file at its end; it is removed if it stays empty."""
     path = target.with_name(f".{target.name}.{digest[:12]}.part")
     file = _alone(path)
     if file is None:
-        # Someone else is at it: two may write one place, but not one file.
+        # Another process downloads to this target, so use a partial file of our own.
         path = target.with_name(f".{target.name}.{digest[:12]}.{os.getpid()}.part")
         file = path.open("ab+")
     with file:
@@ -162,9 +164,9 @@ def _partial(target: Path, digest: str) -> Iterator[tuple[Path, BinaryIO]]:
 
 
 def _alone(path: Path) -> BinaryIO | None:
-    """The file, locked; None when another process has it."""
+    """Open and lock the file; None if another process holds the lock."""
     while True:
-        # "a" writes at the end and makes what is missing.
+        # "a" creates the file and writes at its end.
         file = path.open("ab+")
         if fcntl is None:
             return file
@@ -176,5 +178,5 @@ def _alone(path: Path) -> BinaryIO | None:
             file.close()
             return None
         except FileNotFoundError:
-            pass  # finished and renamed by the one who had it
+            pass  # finished and renamed by the process that held the lock
         file.close()

@@ -1,29 +1,29 @@
-"""Every error that the client raises, as one tree.
+"""Exceptions of the client.
 
 ::
 
     TunesmithError
     ├── ConfigurationError        a setting is wrong or missing
     │   ├── Unauthorized              the server does not accept the token
-    │   └── Forbidden                 a valid token without this permission
-    ├── NetworkError              the connection broke
-    │   ├── ServerUnreachable         nothing answers there
-    │   └── ServerError               it answered that it cannot, or nothing that can be understood
-    │       └── Unavailable               a part of the service cannot be reached, or has no time
-    ├── RequestRejected           the server refused what was asked
-    │   ├── InvalidRequest            sending it again will not help
-    │   ├── NotFound                  it is not there, or was deleted
-    │   ├── Conflict                  a valid request that conflicts with the current state
-    │   └── TooMuch                   more than the caller may have at a time
-    ├── InvalidInput              refused before anything was sent, or by a local command
-    ├── LockNotKept               what the lock file holds cannot be kept; ``details`` has both sides
+    │   └── Forbidden                 the token lacks the permission
+    ├── NetworkError              the connection failed
+    │   ├── ServerUnreachable         no server answers at the URL
+    │   └── ServerError               the server failed, or its response cannot be understood
+    │       └── Unavailable               a part of the service is unreachable or busy
+    ├── RequestRejected           the server rejected the request
+    │   ├── InvalidRequest            the request is invalid; retrying does not help
+    │   ├── NotFound                  the resource does not exist or was deleted
+    │   ├── Conflict                  the request conflicts with the current state
+    │   └── TooMuch                   a quota or rate limit is exceeded
+    ├── InvalidInput              rejected before sending, or by a local command
+    ├── LockNotKept               the lock file cannot be satisfied; ``details`` has both bundles
     └── JobNotSucceeded
-        ├── JobFailed                 ``code``, ``hint`` and ``details`` are the failure's own
+        ├── JobFailed                 ``code``, ``hint`` and ``details`` are those of the failure
         └── JobCanceled
 
-The HTTP status chooses the class of what a server answers; ``code``, ``hint`` and ``details`` are the server's own.
-``code`` is stable: branch on it where a class holds more than one case, as in ``error.code == "model_deleted"``.
-docs/reference/errors.md lists the codes, those of the client from ``OWN_CODES``.
+The HTTP status of a response determines the class; ``code``, ``hint`` and ``details`` are those of the server.
+``code`` is stable: use it to tell the cases of a class apart, as in ``error.code == "model_deleted"``.
+docs/reference/errors.md lists the codes; those of the client are generated from ``OWN_CODES``.
 """
 
 from __future__ import annotations
@@ -33,50 +33,50 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 ARTIFACT_NOT_FOUND = "artifact_not_found"
-"""The server's code, too, which the client looks for."""
+"""A code that client and server share."""
 
 OWN_CODES = {
     "usage": (2, "an option or argument is wrong"),
-    "configuration_error": (3, "a setting cannot be right, or this installation lacks a part"),
+    "configuration_error": (3, "a setting is wrong, or this installation lacks a component"),
     "engine_broken": (3, "`engines doctor` found an engine that does not work"),
-    "doctor_failed": (3, "`doctor` found something that does not work"),
+    "doctor_failed": (3, "a check of `doctor` failed"),
     "network_error": (4, "the connection broke"),
-    "server_unreachable": (4, "nothing answers there: start a server with `./run serve`, or set TUNESMITH_URL"),
-    "server_error": (4, "what answered is no Tunesmith server, or what it sent is damaged"),
-    "invalid_input": (5, "refused before anything was sent"),
+    "server_unreachable": (4, "no server answers: start one with `./run serve`, or set TUNESMITH_URL"),
+    "server_error": (4, "the response is not from a Tunesmith server, or is corrupt"),
+    "invalid_input": (5, "rejected before anything was sent"),
     "invalid_model": (5, "the file to upload is empty"),
-    "invalid_budget": (5, "a budget that cannot be read, or two of them"),
-    "invalid_bundle": (5, "a bundle for another kind of machine than this one"),
+    "invalid_budget": (5, "a budget that cannot be parsed, or that is given twice"),
+    "invalid_bundle": (5, "a bundle for another architecture than this machine's"),
     "invalid_lock": (
         5,
-        "a lock file that is none, or is damaged, or lacks the time that `--fail-if-slower` compares with",
+        "not a lock file, a corrupt one, or one without the time that `--fail-if-slower` compares with",
     ),
-    "invalid_labels": (5, "a file of class names that cannot be read, or does not fit the output"),
-    "unknown_output": (5, "`run --dump-outputs` names one that the bundle does not have"),
-    "invalid_operator": (5, "a line that describes an operator cannot be read"),
-    "unreadable_file": (5, "a file that was named cannot be read"),
-    "unwritable_file": (5, "the place to write to cannot be written"),
-    "job_not_finished": (5, "the artifact of a job that still runs"),
-    ARTIFACT_NOT_FOUND: (5, "the job published nothing, or the model has no such bundle"),
+    "invalid_labels": (5, "a file of class names that cannot be read, or does not match the output"),
+    "unknown_output": (5, "`run --dump-outputs` names an output that the bundle does not have"),
+    "invalid_operator": (5, "an operator specification that cannot be parsed"),
+    "unreadable_file": (5, "a file that cannot be read"),
+    "unwritable_file": (5, "a file or folder that cannot be written"),
+    "job_not_finished": (5, "the job has no artifact yet, as it has not finished"),
+    ARTIFACT_NOT_FOUND: (5, "the job published no artifact, or the model has no such bundle"),
     "artifact_slower": (
         1,
         "`pull --fail-if-slower`: the best bundle is slower than the limit allows, or was never timed",
     ),
     "artifact_missing": (
         1,
-        "`pull --lock`: there is no bundle, or none any more for the locked target, device and TVM version",
+        "`pull --lock`: there is no bundle, or no longer one for the locked target, device and TVM version",
     ),
-    "not_locked": (1, "`pull --frozen`: the lock file has no answer to this question"),
-    "job_failed": (1, "the job that was waited for failed, and its failure has no code"),
-    "job_canceled": (1, "the job that was waited for was canceled"),
+    "not_locked": (1, "`pull --frozen`: the lock file has no entry for this request"),
+    "job_failed": (1, "the job failed, and its failure has no code"),
+    "job_canceled": (1, "the job was canceled"),
 }
-"""Codes of errors that no server sent: exit status of the command line, and what they mean."""
+"""Error codes of the client: exit status of the command line, and meaning."""
 
 
 class TunesmithError(Exception):
     code = "client_error"
     exit_status: ClassVar[int] = 1
-    """Of the command line."""
+    """Exit status of the command line."""
     default_hint: ClassVar[str | None] = None
 
     def __init__(
@@ -95,7 +95,7 @@ class TunesmithError(Exception):
         self.hint = hint or self.default_hint
         self.details = dict(details or {})
         self.status, self.retry_after = status, retry_after
-        """HTTP's, where a server answered; seconds after which asking again makes sense, where it says so."""
+        """HTTP status of the response, and seconds of its Retry-After header; None without them."""
 
 
 class ConfigurationError(TunesmithError):
@@ -106,8 +106,8 @@ class ConfigurationError(TunesmithError):
 class Unauthorized(ConfigurationError):
     code = "unauthorized"
     default_hint = (
-        "Set TUNESMITH_TOKEN, or the file that TUNESMITH_TOKEN_FILE names, to a token of the server; "
-        "its own is in server.json of its home folder."
+        "Set TUNESMITH_TOKEN, or TUNESMITH_TOKEN_FILE to a file with a token of the server; "
+        "`serve` writes one to server.json in its home folder."
     )
 
 
@@ -122,7 +122,7 @@ class NetworkError(TunesmithError):
 
 class ServerUnreachable(NetworkError):
     code = "server_unreachable"
-    default_hint = "Start one with ./run serve, or set TUNESMITH_URL to one that runs elsewhere."
+    default_hint = "Start a server with ./run serve, or set TUNESMITH_URL to a running one."
 
 
 class ServerError(NetworkError):
@@ -176,11 +176,11 @@ class JobCanceled(JobNotSucceeded):
 
 
 def unreadable(path: Path) -> InvalidInput:
-    """For a file that was named and is none."""
+    """Return the error for a path that is not a file."""
     if path.is_dir():
         message, hint = f"{path} is a folder, not a file", "Name a file in it."
     else:
-        message, hint = f"there is no file {path}", "Check the name; a relative one starts at the current folder."
+        message, hint = f"file not found: {path}", "Check the path; a relative path starts at the current folder."
     return InvalidInput(message, code="unreadable_file", hint=hint)
 
 
@@ -193,15 +193,15 @@ _BY_STATUS: dict[int, type[TunesmithError]] = {
     429: TooMuch,
     503: Unavailable,
 }
-"""Others are a ServerError from 500 on, and an InvalidRequest below."""
+"""Any other status is an InvalidRequest below 500, else a ServerError."""
 
 
 def from_answer(status: int, problem: Mapping[str, Any] | None, *, retry_after: float | None = None) -> TunesmithError:
-    """The error for an answer with this status; ``problem`` is its problem document, if it was one."""
+    """Return the error for a response with this status; ``problem`` is its problem document, if it has one."""
     if problem is None:
         hint = "Is this a Tunesmith server?"
         return ServerError(
-            f"the server answered {status} without saying why", hint=hint, status=status, retry_after=retry_after
+            f"the server answered {status} without a reason", hint=hint, status=status, retry_after=retry_after
         )
     kind = _BY_STATUS.get(status, ServerError if status >= 500 else InvalidRequest)
     return kind(
@@ -215,7 +215,7 @@ def from_answer(status: int, problem: Mapping[str, Any] | None, *, retry_after: 
 
 
 def from_failure(job_id: str, failure: Mapping[str, Any]) -> JobFailed:
-    """The error for a failed job, whose failure may have any code."""
+    """Return the error for a failed job, with the code of its failure."""
     return JobFailed(
         failure.get("message") or f"job {job_id} failed",
         code=failure.get("code"),

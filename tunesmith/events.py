@@ -1,4 +1,4 @@
-"""A job's events over server-sent events (HTML Standard, section 9.2), across lost connections."""
+"""Events of a job as server-sent events (HTML Standard, section 9.2), with reconnection."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tunesmith.transport import Transport
 
 FINAL_STATES = frozenset({"succeeded", "failed", "canceled"})
 PATIENCE_SECONDS = 120.0
-"""How long a watcher keeps trying to reach a server that has gone away."""
+"""How long to try to reconnect to a server."""
 _RECONNECT_SECONDS = 1.0
 _ENDED = 204
-"""The job has ended, and nothing is left to tell."""
+"""Status of a stream without further events: the job has ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """``kind`` is state, stage, progress or note; what ``data`` holds depends on it."""
+    """An event; ``kind`` is state, stage, progress or note, and determines the fields of ``data``."""
 
     id: int
     kind: str
@@ -31,9 +31,9 @@ class Event:
 
 
 def watch(transport: Transport, job_id: str, *, after: int = 0, patience: float = PATIENCE_SECONDS) -> Iterator[Event]:
-    """Every event after ``after``, each once, until the job has ended.
+    """Iterate over the events after id ``after``, each once, until the job has ended.
 
-    Raises NetworkError when the server stays away for ``patience`` seconds.
+    Raises NetworkError if the server is unreachable for ``patience`` seconds.
     """
     lost_at: float | None = None
     while True:
@@ -56,7 +56,7 @@ def watch(transport: Transport, job_id: str, *, after: int = 0, patience: float 
 
 
 def parse(lines: Iterable[str]) -> Iterator[Event]:
-    """Events without an id or with data that is no JSON object are not ours and left out."""
+    """Parse server-sent events; skips those without an id or with data other than a JSON object."""
     fields: dict[str, str] = {}
     for line in lines:
         if not line:

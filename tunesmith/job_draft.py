@@ -1,16 +1,16 @@
-"""What a tuning request may say: one field for each option, from which schema, form and command line are made.
+"""Options of a tuning request: the source of the API's schema, the dashboard's form and the options of ``tune``.
 
-A field's name, type and default are the request's own, as in the JSON of ``POST /v1/jobs``. Its metadata holds
+The name, type and default of a field are those in the JSON of ``POST /v1/jobs``. Its metadata holds
 
-* pydantic's words (``description``, ``ge``, ``max_length``, …), which the API checks requests with,
-* ``choices``, the words that it may be,
-* ``cli``, how the command line asks for it, and
-* ``form``, how the dashboard's form does.
+* keywords of pydantic's ``Field`` (``description``, ``ge``, ``max_length``, …), with which the API validates requests,
+* ``choices``, the allowed words,
+* ``cli``, the option of the command line, and
+* ``form``, the field of the dashboard's form.
 
 A new option is declared here, stored in ``domain.jobs`` if workers need it, and used where it matters.
 """
 
-# ruff: noqa: RUF009 - _option makes fields, as dataclasses.field does
+# ruff: noqa: RUF009 - _option returns fields, like dataclasses.field
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ LOSSES = ("rank-binary", "rank", "reg")
 FEATURES = ("knob", "itervar", "curve")
 LAYOUTS = ("NCHW", "NHWC")
 GROUP_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
-"""Fits into a path as it is."""
+"""Needs no quoting in a URL path."""
 
-BUILD, SEARCH, MEASURE, JOB = "What to build", "How to search", "How to measure", "The job"
+BUILD, SEARCH, MEASURE, JOB = "Build options", "Search options", "Measurement options", "Job options"
 """Sections of the command's help."""
 PLACE, TUNING, TRIALS, ACCURACY, BOOKKEEPING, BUDGET = (
     "Where it runs",
     "Search",
-    "How a trial is measured",
-    "Accuracy of narrower precisions",
+    "Trial measurement",
+    "Accuracy at reduced precision",
     "Bundle and bookkeeping",
     "Budget",
 )
-"""Sections of the form; those of other options than these have places of their own in it."""
+"""Sections of the form. Options without a section are placed by the page's template."""
 
 
 Kind = Literal["number", "text", "choice", "lines", "secret"]
@@ -51,10 +51,10 @@ class Cli:
     section: str
     help: str
     flag: str | None = None
-    """``--field-name`` without one; a switch has ``--on/--off``."""
+    """Default: ``--field-name``. A switch is written ``--on/--off``."""
     metavar: str | None = None
     text: str | None = None
-    """The form of its text: ``share``, ``shapes`` or ``labels``."""
+    """How the text is parsed: ``share``, ``shapes`` or ``labels``."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,13 @@ class Form:
     label: str
     note: str = ""
     unset: str = ""
-    """What an empty field means; that is its default, where it has one."""
+    """Placeholder of an empty field: the value that it stands for. A default of the option replaces it."""
     words: tuple[str, ...] = ()
-    """Labels of its choices, which are their own otherwise."""
+    """Labels of the choices; empty to show the choices themselves."""
     runner: str | None = None
-    """The one runner that it is for."""
+    """Shown only with this runner."""
     kind: Kind | None = None
-    """Follows from the type without one."""
+    """Default: derived from the type of the option."""
 
 
 def _option(
@@ -82,7 +82,7 @@ def _option(
     factory: Any = MISSING,
     **checks: Any,
 ) -> Any:
-    """``unsaid``: null is the same as nothing, and no value of its own."""
+    """Return a dataclass field; with ``unsaid``, null means the same as an absent field."""
     metadata = {"cli": cli, "form": form, "choices": choices, "unsaid": unsaid, **checks}
     if factory is not MISSING:
         return field(default_factory=factory, metadata=metadata)
@@ -94,10 +94,10 @@ class BudgetDraft:
     """The first limit reached ends tuning with the best found so far."""
 
     trials: int | None = _option(
-        cli=Cli(SEARCH, "Most trials of the whole job."), form=Form(BUDGET, "Trials", "of all tasks together, at most")
+        cli=Cli(SEARCH, "Maximum number of trials of the job."), form=Form(BUDGET, "Trials", "maximum, all tasks")
     )
     seconds: float | None = _option(
-        cli=Cli(SEARCH, "Longest tuning time."), form=Form(BUDGET, "Seconds", "of tuning, at most")
+        cli=Cli(SEARCH, "Maximum tuning time in seconds."), form=Form(BUDGET, "Seconds", "maximum tuning time")
     )
 
 
@@ -109,39 +109,39 @@ class MeasureDraft:
         1,
         ge=1,
         le=1_000_000,
-        description="Runs per repeat, at least.",
-        cli=Cli(MEASURE, "Runs per repeat of a trial, at least."),
+        description="Minimum number of runs per repeat.",
+        cli=Cli(MEASURE, "Minimum number of runs per repeat."),
         form=Form(TRIALS, "Runs per repeat"),
     )
-    repeat: int = _option(3, ge=1, le=1000, cli=Cli(MEASURE, "Repeats of a trial."), form=Form(TRIALS, "Repeats"))
+    repeat: int = _option(3, ge=1, le=1000, cli=Cli(MEASURE, "Repeats per trial."), form=Form(TRIALS, "Repeats"))
     min_repeat_ms: int = _option(
         10,
         ge=0,
         le=60_000,
-        cli=Cli(MEASURE, "Shortest repeat; number grows until it is reached."),
-        form=Form(TRIALS, "Least of a repeat, ms"),
+        cli=Cli(MEASURE, "Minimum duration of a repeat; --number is raised until it is reached."),
+        form=Form(TRIALS, "Minimum repeat, ms"),
     )
     timeout: float = _option(
         10.0,
         gt=0,
         le=3600,
-        description="Seconds to build, and again to measure, one trial.",
-        cli=Cli(MEASURE, "Seconds to build, and to measure, one trial."),
+        description="Time limit in seconds for building a trial, and again for measuring it.",
+        cli=Cli(MEASURE, "Seconds allowed to build a trial, and again to measure it."),
         form=Form(TRIALS, "Timeout, seconds"),
     )
     n_parallel: int | None = _option(
         ge=1,
         le=1024,
-        description="Builders at once; null: one per core.",
-        cli=Cli(MEASURE, "Builders at once.  [default: one per core]"),
-        form=Form(TRIALS, "Builders at once", unset="one per core"),
+        description="Number of parallel builders; null: one per core.",
+        cli=Cli(MEASURE, "Number of parallel builders.  [default: one per core]"),
+        form=Form(TRIALS, "Parallel builders", unset="one per core"),
     )
     cooldown_interval: float = _option(
         0.0,
         ge=0,
         le=600,
-        description="Seconds to wait after measuring one trial.",
-        cli=Cli(MEASURE, "Seconds to wait after measuring one trial."),
+        description="Seconds to wait after measuring a trial.",
+        cli=Cli(MEASURE, "Seconds to wait after measuring a trial."),
         form=Form(TRIALS, "Pause, seconds"),
     )
     enable_cpu_cache_flush: bool = _option(
@@ -151,19 +151,19 @@ class MeasureDraft:
 
 @dataclass(kw_only=True)
 class TunerDraft:
-    """Options of TVM's tuners; null keeps what suits the tuner and target. What the tuner does not have is refused."""
+    """Options of TVM's tuners. Null: a default for the tuner and target. Options of another tuner are rejected."""
 
     n_trial: int | None = _option(
         ge=1,
-        description="Most trials for one tuning task.",
-        cli=Cli(SEARCH, "Most trials for one tuning task."),
-        form=Form(TUNING, "Trials of one task", "at most", unset="no limit"),
+        description="Maximum number of trials per tuning task.",
+        cli=Cli(SEARCH, "Maximum number of trials per tuning task."),
+        form=Form(TUNING, "Trials per task", "maximum", unset="no limit"),
     )
     early_stopping: int | None = _option(
         ge=1,
-        description="Trials of one task without a better one.",
-        cli=Cli(SEARCH, "Trials of one task without a better one before it is left."),
-        form=Form(TUNING, "Early stopping", "trials without a better one"),
+        description="Stop a task after this many trials without improvement.",
+        cli=Cli(SEARCH, "Stop a task after this many trials without improvement."),
+        form=Form(TUNING, "Early stopping", "trials without improvement"),
     )
     search: str | None = _option(
         max_length=100,
@@ -175,92 +175,96 @@ class TunerDraft:
     loss_type: str | None = _option(
         max_length=100,
         choices=LOSSES,
-        description="AutoTVM's xgb: what its cost model minimizes.",
+        description="AutoTVM's xgb: loss function of the cost model.",
         cli=Cli(SEARCH, flag="--loss", help="AutoTVM's xgb: rank-binary (its default), rank or reg."),
         form=Form(TUNING, "Loss", "AutoTVM's cost model", unset="rank-binary"),
     )
     feature_type: str | None = _option(
         max_length=100,
         choices=FEATURES,
-        description="AutoTVM's xgb: what its cost model sees of a candidate.",
+        description="AutoTVM's xgb: features of a candidate that the cost model uses.",
         cli=Cli(SEARCH, "AutoTVM's xgb: knob (its default), itervar or curve."),
         form=Form(TUNING, "Features", "AutoTVM's cost model", unset="knob"),
     )
     layout: str | None = _option(
         max_length=100,
         choices=LAYOUTS,
-        description="Ansor and MetaSchedule: the layout in which they see convolutions.",
+        description="Ansor and MetaSchedule: memory layout of convolutions during the search.",
         cli=Cli(SEARCH, "Ansor, MetaSchedule: NCHW or NHWC convolutions."),
-        form=Form(TUNING, "Layout", "Ansor, MetaSchedule", unset="what suits the target"),
+        form=Form(TUNING, "Layout", "Ansor, MetaSchedule", unset="depends on the target"),
     )
     keep_layout: bool | None = _option(
-        description="AutoTVM: search only memory layouts that neighbouring operators can agree on (the default); "
-        "else those first.",
+        description="AutoTVM: search only memory layouts that neighbouring operators can share (the default); "
+        "if false, search these first.",
         cli=Cli(
             SEARCH,
             flag="--keep-layout/--free-layout",
-            help="AutoTVM: hold to layouts that neighbours agree on (default), or not.",
+            help="AutoTVM: search only layouts that neighbouring operators can share (default), or all.",
         ),
-        form=Form(TUNING, "Keep layouts", "AutoTVM: those that neighbours agree on", unset="yes"),
+        form=Form(TUNING, "Keep layouts", "AutoTVM: those that neighbours can share", unset="yes"),
     )
     transfer: bool | None = _option(
-        description="AutoTVM's xgb: teach the cost model with stored records of similar workloads first (the default).",
+        description="AutoTVM's xgb: first train the cost model on stored records of similar workloads (the default).",
         cli=Cli(
-            SEARCH, flag="--transfer/--no-transfer", help="AutoTVM's xgb: learn from records of similar tasks, or not."
+            SEARCH,
+            flag="--transfer/--no-transfer",
+            help="AutoTVM's xgb: train on records of similar workloads first (default), or not.",
         ),
         form=Form(TUNING, "Learn from records", "AutoTVM: of similar workloads", unset="yes"),
     )
     rewrite: bool | None = _option(
-        description="Tune a rewritten network of the same function, such as with channels padded to vectors (the "
-        "default); what is published is compared with the network as it was.",
+        description="Tune an equivalent rewritten network, for example with channels padded to whole vectors (the "
+        "default). The published build is verified against the original network.",
         cli=Cli(
-            SEARCH, flag="--rewrite/--no-rewrite", help="Tune a rewritten network of the same function (the default)."
+            SEARCH,
+            flag="--rewrite/--no-rewrite",
+            help="Tune an equivalent rewritten network (default), or the original.",
         ),
-        form=Form(TUNING, "Rewrite the network", "into the same function, faster to run", unset="yes"),
+        form=Form(TUNING, "Rewrite the network", "into an equivalent, faster one", unset="yes"),
     )
 
 
 @dataclass(kw_only=True)
 class AccuracyDraft:
-    """What a narrower precision must keep to be published; null leaves a limit at the precision's own default."""
+    """Limits that a build of reduced precision must meet to be published. Null: the precision's default."""
 
     max_rel: float | None = _option(
         gt=0,
         le=1,
-        description="Largest error of any element, as a share of its output's largest magnitude: 0.01 is 1 %.",
+        description="Maximum error of any element, as a share of the output's largest magnitude: 0.01 is 1 %.",
         cli=Cli(
             BUILD,
             flag="--max-error",
             metavar="1%|0.01",
-            help="Of a narrower precision: largest error, of an output's largest value.",
+            help="At reduced precision: maximum error, as a share of an output's largest value.",
             text="share",
         ),
-        form=Form(ACCURACY, "Largest error", "0.01 is 1 %", unset="the precision's own"),
+        form=Form(ACCURACY, "Maximum error", "0.01 is 1 %", unset="the precision's default"),
     )
     top1: float | None = _option(
         ge=0,
         le=1,
-        description="Least share of a classifier's rows whose largest element stays at its place.",
+        description="Minimum share of a classifier's rows whose top-1 class is that of the reference.",
         cli=Cli(
             BUILD,
             flag="--min-top1",
             metavar="99%|0.99",
-            help="Of a narrower precision: rows of a classifier that keep their answer.",
+            help="At reduced precision: minimum share of a classifier's rows that keep their top-1 class.",
             text="share",
         ),
-        form=Form(ACCURACY, "Least top-1 agreement", "0 to 1", unset="the precision's own"),
+        form=Form(ACCURACY, "Minimum top-1 agreement", "0 to 1", unset="the precision's default"),
     )
 
 
 @dataclass(kw_only=True)
 class RpcDraft:
-    """Where devices are found; names and meaning as in tvm.autotvm.RPCRunner."""
+    """Devices behind a TVM RPC tracker; names and meaning as in tvm.autotvm.RPCRunner."""
 
     tracker: str | None = _option(
         unsaid=True,
         max_length=300,
         description="HOST:PORT of the TVM RPC tracker, as the worker reaches it.",
-        cli=Cli(MEASURE, flag="--rpc-tracker", metavar="HOST:PORT", help="The tracker, for --runner rpc."),
+        cli=Cli(MEASURE, flag="--rpc-tracker", metavar="HOST:PORT", help="With --runner rpc: the TVM RPC tracker."),
         form=Form(PLACE, "RPC tracker", "HOST:PORT", runner="rpc"),
     )
     key: str | None = _option(
@@ -268,15 +272,15 @@ class RpcDraft:
         min_length=1,
         max_length=100,
         pattern=r"^[A-Za-z0-9_.-]+$",
-        description="The devices' key.",
-        cli=Cli(MEASURE, flag="--rpc-key", metavar="KEY", help="The key of the devices behind it."),
+        description="Key under which the devices are registered at the tracker.",
+        cli=Cli(MEASURE, flag="--rpc-key", metavar="KEY", help="With --runner rpc: key of the devices at the tracker."),
         form=Form(PLACE, "RPC key", "of the boards", runner="rpc"),
     )
     session_timeout: float = _option(
         60.0,
         gt=0,
         le=3600,
-        description="Seconds that a session on a device may last.",
+        description="Time limit of a session on a device, in seconds.",
         cli=Cli(
             MEASURE, flag="--rpc-session-timeout", help="Seconds that a session on a device may last.  [default: 60]"
         ),
@@ -286,49 +290,49 @@ class RpcDraft:
 
 @dataclass(kw_only=True)
 class WebhookDraft:
-    """A server to be told when the job has ended, as the Standard Webhooks specification has it."""
+    """A URL to notify when the job ends, as the Standard Webhooks specification describes."""
 
     url: str = _option(
         MISSING,
         max_length=2000,
         description="http:// or https://; a public address unless an admin allows it.",
-        cli=Cli(JOB, flag="--webhook", metavar="URL", help="To be called when the job has ended."),
-        form=Form(BOOKKEEPING, "Webhook", "https://… to be told of the end"),
+        cli=Cli(JOB, flag="--webhook", metavar="URL", help="URL to notify when the job ends."),
+        form=Form(BOOKKEEPING, "Webhook", "https://… to notify when the job ends"),
     )
     secret: str | None = field(
         default=None,
         repr=False,
         metadata={
-            "description": "Signs the messages: whsec_ and the base64 of 24 to 64 bytes. Null: one is made, and shown "
-            "in this answer alone.",
+            "description": "Signing secret: whsec_ and the base64 of 24 to 64 bytes. Null: the server generates one "
+            "and returns it in this response only.",
             "cli": Cli(
                 JOB,
                 flag="--webhook-secret",
                 metavar="whsec_…",
-                help="Signs that call.  [default: TUNESMITH_WEBHOOK_SECRET, or a new one that is shown once]",
+                help="Signing secret.  [default: TUNESMITH_WEBHOOK_SECRET, or a generated one that is shown once]",
             ),
-            "form": Form(BOOKKEEPING, "Webhook secret", "signs it: whsec_ and base64", kind="secret"),
+            "form": Form(BOOKKEEPING, "Webhook secret", "for signing: whsec_ and base64", kind="secret"),
         },
     )
 
 
 @dataclass(kw_only=True)
 class JobDraft:
-    """What to tune, for what, and how."""
+    """A tuning request: the model, the target and how to tune."""
 
     model: str | None = _option(
         unsaid=True,
         min_length=1,
         max_length=200,
-        description="Id or digest of an uploaded model; may be left out with `like`.",
+        description="Id or digest of an uploaded model; optional with `like`.",
     )
     like: str | None = _option(
         unsaid=True,
         min_length=1,
         max_length=200,
-        description="Id of a job to take everything from that this request does not say; what it says of an object "
-        "replaces those fields alone, and null sets one back.",
-        cli=Cli(JOB, metavar="JOB", help="As that job was, but for what is said here."),
+        description="Id of a job whose request supplies the fields that this one omits. In objects, only the given "
+        "fields are replaced; null resets a field to its default.",
+        cli=Cli(JOB, metavar="JOB", help="Copy the options of this job; options given here replace them."),
     )
     target: str = _option(
         "native",
@@ -344,9 +348,9 @@ class JobDraft:
     threads: int | None = _option(
         ge=1,
         le=1024,
-        description="Null: every core of the device.",
-        cli=Cli(BUILD, "Threads to run with.  [default: every core]"),
-        form=Form(PLACE, "Threads", "that a run may use", unset="every core"),
+        description="Number of threads of a run; null: all cores of the device.",
+        cli=Cli(BUILD, "Number of threads.  [default: all cores]"),
+        form=Form(PLACE, "Threads", "of a run", unset="all cores"),
     )
     tuner: str = _option(
         "auto",
@@ -360,38 +364,43 @@ class JobDraft:
         choices=RUNNERS,
         cli=Cli(
             MEASURE,
-            "local; rpc, on devices behind a TVM RPC tracker; none, which builds and runs nothing.  [default: local]",
+            "local: on the worker; rpc: on devices behind a TVM RPC tracker; none: build only.  [default: local]",
         ),
         form=Form(PLACE, "Runner", words=("local: on the worker", "rpc: behind a tracker", "none: build only")),
     )
-    rpc: RpcDraft | None = _option(description="With runner 'rpc', and only then.")
+    rpc: RpcDraft | None = _option(description="Required with runner 'rpc', rejected with any other.")
     device: str | None = _option(
         min_length=1,
         max_length=500,
-        description="With runner 'none': key of the device whose records to build with, as /v1/records and "
-        "/v1/devices name it; the boards of an RPC key K have rpc/K/tTHREADS.",
-        cli=Cli(MEASURE, metavar="KEY", help="For --runner none: the device whose records to use, such as rpc/pi4/t4."),
+        description="With runner 'none': key of the device whose records to use, as in /v1/records and /v1/devices. "
+        "Boards with the RPC key K have the device key rpc/K/tTHREADS.",
+        cli=Cli(MEASURE, metavar="KEY", help="With --runner none: device whose records to use, such as rpc/pi4/t4."),
         form=Form(PLACE, "Records of device", "a device key", runner="none"),
     )
     precision: str = _option(
         "f32",
         max_length=100,
         choices=PRECISIONS,
-        description="What the build computes with inside; inputs and outputs keep their dtypes. auto: the fastest that "
-        "passes the accuracy gate, which f32 always does.",
-        cli=Cli(BUILD, "Inside: f32, bf16, fp16 or int8; auto: the fastest that is accurate enough.  [default: f32]"),
+        description="Data type of the computation; inputs and outputs keep their dtypes. auto: the fastest that passes "
+        "the accuracy gate, which f32 always does.",
+        cli=Cli(
+            BUILD,
+            "Data type of the computation: f32, bf16, fp16, int8, or auto: the fastest that is accurate enough.  "
+            "[default: f32]",
+        ),
     )
     accuracy: AccuracyDraft = _option(factory=AccuracyDraft)
     bundle_format: str = _option(
         "shared",
         max_length=100,
         choices=BUNDLE_FORMATS,
-        description="What the bundle holds beside mod.so: object files, or a static library for places without dlopen.",
-        cli=Cli(BUILD, "shared, object or system-lib.  [default: shared]"),
+        description="Contents of the bundle besides mod.so: object files, or a static library for systems without "
+        "dlopen.",
+        cli=Cli(BUILD, "Contents of the bundle: shared, object or system-lib.  [default: shared]"),
         form=Form(BOOKKEEPING, "Bundle", words=("shared library", "object files", "static system library")),
     )
     budget: BudgetDraft | None = _option(
-        description="Null: TUNESMITH_DEFAULT_BUDGET_SECONDS, ten minutes unless the server says otherwise."
+        description="Null: the server's TUNESMITH_DEFAULT_BUDGET_SECONDS, ten minutes unless it is set."
     )
     input_shapes: dict[str, list[int]] = _option(
         factory=dict,
@@ -401,7 +410,7 @@ class JobDraft:
             BUILD,
             flag="--input-shape",
             metavar="NAME:1,3,224,224",
-            help="For dynamic dimensions; repeatable.",
+            help="Shape of an input with dynamic dimensions; repeatable.",
             text="shapes",
         ),
     )
@@ -417,36 +426,36 @@ class JobDraft:
     group: str | None = _option(
         max_length=100,
         pattern=GROUP_NAME,
-        description="Jobs that belong together; see /v1/groups.",
-        cli=Cli(JOB, metavar="NAME", help="Of jobs that belong together."),
-        form=Form(BOOKKEEPING, "Group", "of jobs that belong together"),
+        description="Name of a group of jobs; see /v1/groups.",
+        cli=Cli(JOB, metavar="NAME", help="Name of a group of jobs, to list or cancel them together."),
+        form=Form(BOOKKEEPING, "Group", "name of a group of jobs"),
     )
-    webhook: WebhookDraft | None = _option(description="Whom to tell of the job's end.")
+    webhook: WebhookDraft | None = _option(description="URL to notify when the job ends.")
     labels: dict[str, str] = _option(
         factory=dict,
         max_length=64,
-        cli=Cli(JOB, flag="--label", metavar="NAME=VALUE", help="Repeatable.", text="labels"),
-        form=Form(BOOKKEEPING, "Labels", "one NAME=VALUE a line", kind="lines"),
+        cli=Cli(JOB, flag="--label", metavar="NAME=VALUE", help="Label to find the job by; repeatable.", text="labels"),
+        form=Form(BOOKKEEPING, "Labels", "one NAME=VALUE per line", kind="lines"),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """A leaf of ``JobDraft``."""
+    """A single option, at any depth of ``JobDraft``."""
 
     path: str
-    """Its place: ``measure.number``."""
+    """Dotted path, such as ``measure.number``."""
     kind: type
-    """Without None."""
+    """The type without None."""
     default: Any
-    """None without one."""
+    """None for options without a default."""
     choices: tuple[str, ...]
     cli: Cli | None
     form: Form | None
 
 
 def options(draft: type = JobDraft, prefix: str = "") -> Iterator[Option]:
-    """Every option, in the order of declaration."""
+    """Yield every option, in the order of declaration."""
     hints = get_type_hints(draft)
     for one in fields(draft):
         kind = bare(hints[one.name])
@@ -465,7 +474,7 @@ def options(draft: type = JobDraft, prefix: str = "") -> Iterator[Option]:
 
 
 def bare(hint: Any) -> Any:
-    """The type without None."""
+    """Return the type without None."""
     if isinstance(hint, types.UnionType):
         return next(kind for kind in get_args(hint) if kind is not type(None))
     return hint

@@ -1,4 +1,4 @@
-"""One tuning request and its whole life."""
+"""Jobs: state, events, results and actions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tunesmith.transport import Json, Transport
 
 
 class Job:
-    """A handle on one job: what the server last said about it, and what can be asked of it."""
+    """A job: ``data`` is its last known state on the server; the methods query and change it."""
 
     def __init__(self, transport: Transport, data: Json) -> None:
         self._transport = transport
@@ -48,7 +48,7 @@ class Job:
 
     @property
     def failure(self) -> Json | None:
-        """code, message, hint and details; None unless it failed."""
+        """``code``, ``message``, ``hint`` and ``details``; None unless the job failed."""
         failure = self.data["failure"]
         return None if failure is None else dict(failure)
 
@@ -61,13 +61,13 @@ class Job:
         return self
 
     def events(self, *, after: int = 0) -> Iterator[Event]:
-        """Everything that happened and happens to it, until it has ended."""
+        """Iterate over past and future events until the job has ended."""
         return events.watch(self._transport, self.id, after=after)
 
     def wait(self, progress: Callable[[Event], None] | Literal[True] | None = None) -> Job:
-        """Return when it has succeeded. Raises JobFailed with the failure's own code, and JobCanceled.
+        """Wait until the job has succeeded. Raises JobFailed with the code of the failure, and JobCanceled.
 
-        ``progress`` gets every event; True prints lines on standard error, as ``tunesmith tune`` does in a pipe.
+        ``progress`` is called with every event; True prints lines to standard error, as ``tunesmith tune`` in a pipe.
         """
         tell = printing() if progress is True else progress
         for event in self.events():
@@ -76,7 +76,7 @@ class Job:
         return self.refresh().check()
 
     def check(self) -> Job:
-        """Raises what ``wait`` raises, for a job that has already ended."""
+        """Raise JobFailed or JobCanceled if the job ended that way."""
         if self.state == "failed":
             raise errors.from_failure(self.id, self.failure or {})
         if self.state == "canceled":
@@ -84,38 +84,38 @@ class Job:
         return self
 
     def report(self) -> Json:
-        """Timings, verifications, what was published and a summary. Raises Conflict before it has finished."""
+        """Return timings, verifications, the published variant and a summary. Raises Conflict before the job ends."""
         return dict(self._transport.get(f"/v1/jobs/{self.id}/report").json())
 
     def log(self, offset: int | None = None) -> tuple[str, int]:
-        """The end of the engine log, or what follows ``offset``; and where to go on."""
+        """Return the end of the engine log, or the text after ``offset``, and the next offset."""
         response = self._transport.get(f"/v1/jobs/{self.id}/log", {"offset": offset})
         return response.text, int(response.headers["Tunesmith-Next-Offset"])
 
     def records(self) -> str:
-        """One line a trial, in the tuner's own format."""
+        """Return the job's records in the tuner's native format, one line per trial."""
         return self._transport.get(f"/v1/jobs/{self.id}/records").text
 
     def deliveries(self) -> Json:
-        """``url`` of the webhook, None without one, and ``deliveries``: the message of the job's end, and its fate."""
+        """Return the ``url`` of the webhook, None without one, and the ``deliveries`` of its message."""
         return dict(self._transport.get(f"/v1/jobs/{self.id}/deliveries").json())
 
     def resend(self) -> Json:
-        """Send that message once more; the same as ``deliveries``. Raises Conflict where there is none."""
+        """Send the message again and return the deliveries. Raises Conflict if there is no message."""
         return dict(self._transport.post(f"/v1/jobs/{self.id}/deliveries:resend").json())
 
     def cancel(self) -> Job:
-        """Ask for its end; a running one is ``canceling`` until its worker has stopped. Raises Conflict after that."""
+        """Cancel the job; a running one is ``canceling`` until its worker stops. Raises Conflict for ended jobs."""
         self.data = self._transport.post(f"/v1/jobs/{self.id}:cancel").json()
         return self
 
     def retry(self) -> Job:
-        """A new job for the same request, when this one failed or was canceled. Raises Conflict otherwise."""
+        """Submit a failed or canceled job again, and return the new job. Raises Conflict for other states."""
         return Job(self._transport, self._transport.post(f"/v1/jobs/{self.id}:retry").json())
 
     @property
     def artifact(self) -> Artifact:
-        """Raises Conflict before it has finished, and NotFound when it published nothing."""
+        """The published artifact. Raises Conflict before the job ends, and NotFound if it published none."""
         if not self.data.get("artifact_id"):
             self.refresh()
         identifier = self.data.get("artifact_id")
@@ -126,7 +126,7 @@ class Job:
     def _without_artifact(self) -> errors.RequestRejected:
         if not self.is_finished:
             return errors.Conflict(
-                f"job {self.id} is still {self.state}: it has no artifact yet",
+                f"job {self.id} is {self.state} and has no artifact yet",
                 code="job_not_finished",
                 hint=f"Wait for it: tunesmith status {self.id} --watch.",
             )
@@ -134,5 +134,5 @@ class Job:
         return errors.NotFound(
             f"job {self.id} has {verb} and published nothing",
             code=errors.ARTIFACT_NOT_FOUND,
-            hint=f"To see the reason: tunesmith status {self.id}.",
+            hint=f"See the reason: tunesmith status {self.id}.",
         )

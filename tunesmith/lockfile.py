@@ -1,8 +1,7 @@
-"""``tunesmith.lock``: which bundle a project took for which question, so that the same is taken tomorrow.
+"""The lock file of ``pull``, ``tunesmith.lock``, and the selection of the best bundle.
 
-TOML, one ``[[artifact]]`` table for each question (model, target, device, precision, shapes), sorted, so that a commit
-shows what changed and two branches rarely touch the same lines. And how ``pull`` finds the best bundle, or says why
-there is none.
+The file is TOML with one ``[[artifact]]`` table per question (model, target, device, precision, shapes). The tables
+are sorted, so that a commit shows what changed and two branches rarely touch the same lines.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tunesmith.client import Client
 
 try:
     import fcntl
-except ImportError:  # where there are no such locks, two who put entries at once are not told apart
+except ImportError:  # without file locks, concurrent writers are not serialized
     fcntl = None  # type: ignore[assignment]
 
 VERSION = 1
@@ -42,7 +41,7 @@ _HEAD = "# Written by `tunesmith pull --lock`. Commit it; `tunesmith pull` chang
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What was asked for, in the caller's words."""
+    """A request for a bundle, as the caller gave it: the key of an entry."""
 
     model: str
     """sha256 of the model's bytes."""
@@ -58,23 +57,23 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry(Question):
-    """The answer that was taken."""
+    """The bundle that was downloaded for a question."""
 
     artifact: str
     sha256: str
-    """Of the bundle's bytes."""
+    """Digest of the bundle."""
     bytes: int
     built_for: str
     """Target with its thread count."""
     device_key: str
     toolchain: str
     median_seconds: float | None = None
-    """Of a run; None of what nobody could run."""
+    """Median time of a run; None if the bundle was never run."""
     speedup_over_untuned: float | None = None
     speedup_over_reference: float | None = None
     max_abs_error: float | None = None
     max_rel_error: float | None = None
-    """Largest of any output against the reference; relative to the output's largest value."""
+    """Maximum error of any output against the reference; ``rel`` is relative to the output's largest value."""
     job: str | None = None
 
     @classmethod
@@ -103,12 +102,12 @@ class Entry(Question):
 
     @property
     def runtime(self) -> str:
-        """What loads the bundle: the toolchain without the compiler beneath it."""
+        """Engine and TVM version: the toolchain without LLVM's version."""
         return "/".join(self.toolchain.split("/")[:2])
 
 
 def read(path: Path) -> dict[str, Entry]:
-    """Entries by their questions' keys; none where there is no file yet. Raises InvalidInput for any other file."""
+    """Return entries by the keys of their questions; empty without a file. Raises InvalidInput for an invalid file."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -129,13 +128,13 @@ def read(path: Path) -> dict[str, Entry]:
 
 
 def put(path: Path, entry: Entry) -> None:
-    """Add or replace one entry, beside those that others put in at the same time. Raises InvalidInput."""
+    """Add or replace one entry; safe with concurrent writers. Raises InvalidInput."""
     with _alone(path.absolute().parent):
         write(path, {**read(path), entry.key: entry})
 
 
 def write(path: Path, entries: Mapping[str, Entry]) -> None:
-    """Wholly or not at all, and not at all when it says that already. Raises InvalidInput."""
+    """Write the file atomically, unless its content is the same. Raises InvalidInput."""
     text = "\n".join([_HEAD + f"version = {VERSION}\n", *(_table(entries[key]) for key in sorted(entries))])
     try:
         if path.is_file() and path.read_text(encoding="utf-8") == text:
@@ -154,12 +153,12 @@ def _replace(path: Path, text: str) -> None:
         temporary.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
         temporary.replace(path)
     finally:
-        temporary.unlink(missing_ok=True)  # gone already if it took the place
+        temporary.unlink(missing_ok=True)  # already renamed on success
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """One at a time in this folder, as the file itself is replaced; all at once where a file system has no locks."""
+    """Lock the folder, as the file itself is replaced; without effect on file systems without locks."""
     with ExitStack() as stack:
         if fcntl is not None:
             with suppress(OSError):
@@ -170,7 +169,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _rounded(value: float | None) -> float | None:
-    """To more digits than anything is measured with, and few enough to read."""
+    """Round to six significant digits."""
     return None if value is None else float(f"{value:.6g}")
 
 
@@ -179,29 +178,29 @@ def _plain(shapes: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
 
 
 def _entry(table: Mapping[str, Any]) -> Entry:
-    """Names that a later version adds are overlooked."""
+    """Convert a table to an entry, ignoring unknown names. Raises TypeError and ValueError."""
     known = {each.name for each in fields(Entry)}
     entry = Entry(**{name: value for name, value in table.items() if name in known})
     for name in _TEXTS:
         if not isinstance(getattr(entry, name), str):
-            raise TypeError(f"{name} is no text")
+            raise TypeError(f"{name} is not a string")
     for name in ("device", "job"):
         if not isinstance(getattr(entry, name), str | None):
-            raise TypeError(f"{name} is no text")
+            raise TypeError(f"{name} is not a string")
     for name in _NUMBERS:
         value = getattr(entry, name)
         if value is not None and not _is_number(value):
-            raise TypeError(f"{name} is {value!r}, not a number from 0 up")
+            raise TypeError(f"{name} must be a number of at least 0, not {value!r}")
     if entry.bytes is None or entry.median_seconds == 0:
-        raise ValueError("a bundle has bytes, and takes some time")
+        raise ValueError("bytes is missing, or median_seconds is 0")
     shapes = entry.input_shapes
     if not isinstance(shapes, dict) or not all(type(size) is int for shape in shapes.values() for size in shape):
-        raise TypeError("input_shapes are not lists of whole numbers by name")
+        raise TypeError("input_shapes must map names to lists of integers")
     return entry
 
 
 def _is_number(value: Any) -> bool:
-    """TOML has true, nan and inf, too."""
+    """Return whether ``value`` is a finite number of at least 0; TOML also has true, nan and inf."""
     return type(value) in (int, float) and 0 <= value < float("inf")
 
 
@@ -213,15 +212,15 @@ def _table(entry: Entry) -> str:
 
 
 def _toml(value: Any) -> str:
-    """A TOML value. JSON's text is TOML's, but for one character."""
+    """Format a TOML value. JSON strings are TOML strings, except for one character."""
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{_toml(name)} = {_toml(each)}" for name, each in value.items()) + " }"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _wrong(path: Path, reason: str) -> errors.InvalidInput:
-    hint = "Take the committed one back, or remove it and pull again; resolve the conflict if a merge left one."
-    return errors.InvalidInput(f"{path} is no lock file: {reason}", code="invalid_lock", hint=hint)
+    hint = "Resolve merge conflicts, restore the committed file, or delete it and pull again."
+    return errors.InvalidInput(f"{path} is not a valid lock file: {reason}", code="invalid_lock", hint=hint)
 
 
 NATIVE, NONE = "native", "none"
@@ -233,14 +232,14 @@ _TOLD = 5
 class Found:
     artifact: Artifact
     faster_elsewhere: Artifact | None = None
-    """What is faster but with another toolchain or on another device than the locked one."""
+    """A faster artifact of another toolchain or device than the locked one."""
 
 
 def best(client: Client, question: Question, *, toolchain: str | None, held: Entry | None) -> Found:
-    """The best answer; with ``held``, that of its device and runtime, which alone can be compared and take its place.
+    """Find the best artifact; with ``held``, only for its device and runtime, as only these are comparable.
 
-    ``toolchain`` is the caller's own wish and goes before. Raises LockNotKept (``artifact_missing``) when there was an
-    answer and is none any more, NotFound when there never was one; both tell what there is instead.
+    ``toolchain``, if given, replaces the runtime of ``held``. Raises LockNotKept (``artifact_missing``) if ``held`` is
+    set and nothing matches, else NotFound; both list the alternatives.
     """
     if held is None:
         try:
@@ -252,7 +251,7 @@ def best(client: Client, question: Question, *, toolchain: str | None, held: Ent
     runtime = toolchain or held.runtime
     alike = replace(
         question,
-        # Which CPU "native" is depends on the workers that happen to live.
+        # The meaning of "native" depends on the live workers.
         target=held.built_for if question.target == NATIVE else question.target,
         device=question.device or held.device_key,
     )
@@ -274,54 +273,55 @@ def _faster(client: Client, question: Question, toolchain: str | None, than: Art
 def _any(client: Client, question: Question, toolchain: str | None) -> Artifact | None:
     try:
         return _ask(client, question, toolchain=toolchain)
-    except errors.RequestRejected:  # such as for "native" where no worker lives
+    except errors.RequestRejected:  # for example, "native" without a live worker
         return None
 
 
 def slower_by(held: Entry, now: Entry) -> float | None:
-    """0.05 is 5 % more time than the locked one takes; None where one of them was never timed."""
+    """Return by how much ``now`` is slower, 0.05 for 5 % more time; None if one of them was never timed."""
     if held.median_seconds is None or now.median_seconds is None:
         return None
     return now.median_seconds / held.median_seconds - 1.0
 
 
 def check_speed(held: Entry, now: Entry, limit: float) -> None:
-    """Compare with the locked bundle.
+    """Compare a bundle with the locked one.
 
-    Raises LockNotKept (``artifact_slower``) beyond ``limit``, and InvalidInput where the locked one was never timed.
+    Raises LockNotKept (``artifact_slower``) if it is slower by more than ``limit`` or was never timed, and
+    InvalidInput if the locked one was never timed.
     """
     if held.sha256 == now.sha256:
-        return  # whatever it takes, it takes no more than itself
+        return
     slower = slower_by(held, now)
     if held.median_seconds is None:
         raise errors.InvalidInput(
-            f"the lock file has no median_seconds of {held.artifact}, so nothing can be compared with it",
+            f"the lock file has no median_seconds for {held.artifact} to compare with",
             code="invalid_lock",
-            hint="Take the committed file back, or accept what is best now with --update.",
+            hint="Restore the committed file, or accept the best bundle with --update.",
         )
     if slower is None:
         raise errors.LockNotKept(
-            f"{now.artifact} was never timed, so nothing says that it is not slower than the locked one",
+            f"{now.artifact} was never timed, so it cannot be compared with the locked bundle",
             code="artifact_slower",
-            hint="Keep to the locked one with --frozen, or accept it with --update.",
+            hint="Keep the locked bundle with --frozen, or accept the new one with --update.",
             details={"locked": asdict(held), "now": asdict(now), "slower_by": None},
         )
     if slower > limit:
         raise errors.LockNotKept(
             f"the best bundle is {compared(slower)} than the locked one; {100 * limit:g} % is allowed",
             code="artifact_slower",
-            hint="Tune again (tunesmith tune), keep to the locked one with --frozen, or accept it with --update.",
+            hint="Tune again (tunesmith tune), keep the locked bundle with --frozen, or accept it with --update.",
             details={"locked": asdict(held), "now": asdict(now), "slower_by": slower},
         )
 
 
 def compared(slower: float) -> str:
-    """``5.0 % slower``: in time, so that 50 % faster is half of it."""
+    """Format ``0.05`` as ``5.0 % slower``; 50 % faster is half the time."""
     return f"{100 * abs(slower):.1f} % {'slower' if slower > 0 else 'faster'}" if slower else "as fast"
 
 
 def changes(held: Entry, now: Entry | None) -> list[tuple[str, str, str]]:
-    """What differs, as name, old and new; latency and artifact always."""
+    """Return the differences as name, old and new value; always includes latency and artifact."""
     pairs = [
         ("latency", _latency(held), _latency(now) if now else NONE),
         ("toolchain", held.toolchain, now.toolchain if now else NONE),
@@ -353,7 +353,7 @@ def _not_found(client: Client, question: Question, toolchain: str | None, error:
 
 def _gone(none: str, held: Entry, instead: list[str], way_out: str) -> errors.LockNotKept:
     return errors.LockNotKept(
-        f"{none}; the lock file holds {held.artifact}",
+        f"{none}; the lock file has {held.artifact}",
         code="artifact_missing",
         hint=_hint(instead, way_out),
         details={"locked": asdict(held), "instead": instead},
@@ -361,20 +361,20 @@ def _gone(none: str, held: Entry, instead: list[str], way_out: str) -> errors.Lo
 
 
 def _hint(instead: list[str], way_out: str | None) -> str:
-    there = f"There is {'; '.join(instead)}." if instead else None
+    there = f"Available: {'; '.join(instead)}." if instead else None
     return " ".join(part for part in (there, way_out) if part)
 
 
 def _way_out(client: Client, question: Question, toolchain: str | None, *, locked: bool) -> str:
-    """Only what would find one is named: what there is may be of another precision, target or shape."""
+    """Return a hint for options that would find a bundle; existing ones may differ in precision, target or shape."""
     if locked and (found := _any(client, question, toolchain)):
-        return f"Take the best that fits, {found.id}, with --update."
+        return f"Accept the best match, {found.id}, with --update."
     named = [option for option, value in (("--toolchain", toolchain), ("--device", question.device)) if value]
     found = _any(client, replace(question, device=None), None) if named else None
     if found is None:
         return "Tune the model again: tunesmith tune."
     update = "use --update and " if locked else ""
-    return f"To take {found.id}, {update}leave {' and '.join(named)} out; or tune the model for what was asked for."
+    return f"To get {found.id}, {update}omit {' and '.join(named)}; or tune the model for these options."
 
 
 def _none(question: Question, toolchain: str | None) -> str:
@@ -389,7 +389,7 @@ def _shapes(shapes: Mapping[str, Sequence[int]]) -> str:
 
 
 def _instead(artifacts: Iterable[Artifact]) -> list[str]:
-    """The fastest of each kind, in words, the fastest first."""
+    """Describe the fastest artifact of each kind, fastest first."""
     fastest: dict[tuple[str, ...], Artifact] = {}
     for artifact in itertools.islice(artifacts, _LOOKED_AT):
         kind = (artifact.target, artifact.device_key, artifact.toolchain, artifact.data["precision"])

@@ -1,4 +1,4 @@
-"""An uploaded network."""
+"""Uploaded models."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Model:
     """sha256 of the uploaded bytes, hex."""
     name: str
     data: Json = field(repr=False)
-    """Everything the server says: inputs, outputs, opset, operators, …"""
+    """All fields of the server: inputs, outputs, opset, operators, …"""
     created: bool | None = None
-    """After an upload: whether the bytes were new to the server."""
+    """After an upload: whether the model was new to the server."""
 
     @classmethod
     def of(cls, data: Json, *, created: bool | None = None) -> Model:

@@ -1,4 +1,4 @@
-"""One operator in a line: ``conv2d x=1,64,56,56 w=64,64,3,3 strides=1 padding=1``."""
+"""Specification of an operator as text: ``conv2d x=1,64,56,56 w=64,64,3,3 strides=1 padding=1``."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 from tunesmith import errors
 
 _ATTRIBUTES = ("strides", "padding", "dilation", "groups")
-_EXAMPLE = "Write it as in 'conv2d x=1,64,56,56 w=64,64,3,3 strides=1 padding=1'."
+_EXAMPLE = "Example: 'conv2d x=1,64,56,56 w=64,64,3,3 strides=1 padding=1'."
 
 
 def parse(text: str) -> dict[str, Any]:
-    """The body of ``POST /v1/models:operator``; whether it makes sense is the server's to say. Raises InvalidInput."""
+    """Return the body of ``POST /v1/models:operator``; the server validates the values. Raises InvalidInput."""
     operator, *words = text.split() or [""]
     if not operator or "=" in operator:
-        raise _wrong(f"{text[:80]!r} names no operator")
+        raise _wrong(f"no operator in {text[:80]!r}")
     shapes: dict[str, list[int]] = {}
     attributes: dict[str, int | list[int]] = {}
     dtype: dict[str, str] = {}
@@ -38,7 +38,7 @@ def _numbers(word: str, text: str) -> list[int]:
     try:
         return [int(number) for number in text.split(",")]
     except ValueError:
-        raise _wrong(f"{word[:80]!r} holds something other than whole numbers") from None
+        raise _wrong(f"{word[:80]!r} must be a list of integers") from None
 
 
 def _wrong(message: str) -> errors.InvalidInput:

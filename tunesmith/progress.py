@@ -1,4 +1,4 @@
-"""What a job's events add up to, and the same as lines for logs and pipes."""
+"""Progress of a job, accumulated from its events, and its display as lines for logs and pipes."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ STAGES = ("import", "baseline", "plan", "tune", "compile", "verify", "benchmark"
 _EVERY_SECONDS = 10.0
 
 
-def plan_told(data: Mapping[str, Any]) -> str | None:
-    """What a plan stage's end says, or what a job keeps of it, as a line; None for any other."""
+def plan_summary(data: Mapping[str, Any]) -> str | None:
+    """Summarize the result of the plan stage in a line; None for other data."""
     if "tuner" not in data:
         return None
     covered = data.get("covered", data.get("tasks_covered", 0))
-    parts = [f"{data['tuner']}: {data['tasks']} tuning tasks, {covered} without need for trials"]
+    parts = [f"{data['tuner']}: {data['tasks']} tuning tasks, {covered} covered by earlier searches"]
     on_record = data.get("trials_on_record")
     if on_record and covered == data["tasks"]:
-        parts.append(f"this budget pays for no more than the {on_record} trials on record, a larger one may")
+        parts.append(f"this budget allows no more than the {on_record} trials on record; a larger one may")
     passed = data.get("passed_over") or data.get("records_passed_over") or {}
     if passed:
         kinds = " and ".join(f"{count} of another {kind}" for kind, count in passed.items())
-        parts.append(f"records passed over: {kinds}")
+        parts.append(f"records not usable: {kinds}")
     if data.get("elsewhere"):
-        parts.append(f"{len(data['elsewhere'])} searched by other jobs right now")
+        parts.append(f"{len(data['elsewhere'])} being searched by other jobs")
     return "; ".join(parts)
 
 
@@ -45,7 +45,7 @@ class TaskProgress:
     """Seconds."""
     best_gflops: float | None
     touched: int = 0
-    """Grows with every change of any task, so that the latest can be found."""
+    """Counter of changes of all tasks at the last change of this one, to find the latest."""
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Progress:
     stage: str | None = None
     stage_started: datetime | None = None
     finished: dict[str, float] = field(default_factory=dict)
-    """Stage to seconds."""
+    """Seconds by stage."""
     trials_done: int = 0
     trials_planned: int = 0
     tuning_seconds: float = 0.0
@@ -69,7 +69,7 @@ class Progress:
             handler(event.data, event.at or datetime.now(UTC))
 
     def eta_seconds(self) -> float | None:
-        """Of the tune stage: what the remaining trials take at the speed so far, or what is left of the budget."""
+        """Estimate the seconds left of the tune stage, from the trial rate and the time budget; None if unknown."""
         left: list[float] = []
         if self.trials_done and self.tuning_seconds:
             remaining = max(0, self.trials_planned - self.trials_done)
@@ -79,14 +79,14 @@ class Progress:
         return min(left) if left else None
 
     def share(self) -> float:
-        """0 to 1 of the tune stage, by whichever of trials and seconds is further."""
+        """Return the finished share of the tune stage, 0 to 1, by trials or seconds, whichever is larger."""
         shares = [self.trials_done / self.trials_planned if self.trials_planned else 0.0]
         if self.budget_seconds:
             shares.append(self.tuning_seconds / self.budget_seconds)
         return min(1.0, max(shares))
 
     def latest_tasks(self, most: int) -> list[TaskProgress]:
-        """Those that changed last, in extraction order."""
+        """Return the ``most`` tasks that changed last, in extraction order."""
         latest = sorted(self.tasks.values(), key=lambda task: task.touched, reverse=True)[: max(0, most)]
         return sorted(latest, key=lambda task: task.position)
 
@@ -125,7 +125,7 @@ class Progress:
 
 
 class PlainView:
-    """Progress as lines: few enough to read, often enough to see that it lives."""
+    """Progress as lines, one every ten seconds while tuning."""
 
     def __init__(self, progress: Progress, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._progress = progress
@@ -133,13 +133,13 @@ class PlainView:
         self._last = -_EVERY_SECONDS
 
     def update(self, event: Event) -> None:
-        """For events that were applied to the progress before."""
+        """Print a line for an event that was already applied to the progress."""
         data = event.data
         if event.kind == "state":
             output.note(f"job {data.get('state')}")
         elif event.kind == "stage" and data.get("status") == "finished":
-            told = plan_told(data)
-            output.note(f"{data.get('stage')} took {data.get('seconds') or 0:.1f} s" + (f"; {told}" if told else ""))
+            plan = plan_summary(data)
+            output.note(f"{data.get('stage')} took {data.get('seconds') or 0:.1f} s" + (f"; {plan}" if plan else ""))
         elif event.kind == "note":
             output.note(str(data.get("message")))
         elif event.kind == "progress" and self._clock() - self._last >= _EVERY_SECONDS:
@@ -163,7 +163,7 @@ class PlainView:
 
 
 def printing() -> Callable[[Event], None]:
-    """What ``Job.wait(progress=True)`` does: lines on standard error."""
+    """Return a callback that prints progress to standard error, for ``Job.wait(progress=True)``."""
     progress = Progress()
     view = PlainView(progress)
 

@@ -1,4 +1,4 @@
-"""Records in and out, in the formats of TVM's tuners."""
+"""Export and import of records in the formats of TVM's tuners."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tunesmith import errors
 from tunesmith.transport import Transport
 
 METASCHEDULE_FILES = ("database_workload.json", "database_tuning_record.json")
-"""What MetaSchedule keeps in a folder; they travel as one tar."""
+"""Files of a MetaSchedule database folder, which are transferred as a tar."""
 _PATH = "/v1/records"
 _CHUNK = 256 * 1024
 
 
 class Filters(TypedDict, total=False):
-    """What is given must match."""
+    """Filters; a record must match all that are given."""
 
     target: str | None
     """``llvm -mcpu=znver3``, or with its thread count: ``llvm -mcpu=znver3 -num-cores=2``."""
@@ -35,7 +35,7 @@ class Filters(TypedDict, total=False):
 
 
 class Origin(TypedDict, total=False):
-    """What lines are records of; device and toolchain are by default those of the only living worker."""
+    """Where imported records come from; device and toolchain default to those of the only live worker."""
 
     target: str | None
     threads: int | None
@@ -44,9 +44,9 @@ class Origin(TypedDict, total=False):
 
 
 def export(transport: Transport, path: Path, tuner: str, filters: Mapping[str, Any]) -> Path:
-    """Write them to ``path``, wholly or not at all; MetaSchedule's into the folder ``path``, or as a ``.tar``.
+    """Export records atomically to ``path``; for MetaSchedule a folder, or a ``.tar``.
 
-    Raises InvalidInput where there are none: what lies there is left alone.
+    Raises InvalidInput if no record matches; existing files are then left unchanged.
     """
     unpacks = tuner == "metaschedule" and path.suffix != ".tar"
     made = unpacks and not path.exists()
@@ -67,7 +67,7 @@ def export(transport: Transport, path: Path, tuner: str, filters: Mapping[str, A
         if _is_empty(temporary, packed=tuner == "metaschedule"):
             raise errors.InvalidInput(
                 "no record matches",
-                hint="Leave options out, or look at what there is: the page /records, or GET /v1/records.",
+                hint="Omit some options, or look up the records on the page /records or with GET /v1/records.",
             )
         if unpacks:
             _unpack(temporary, path)
@@ -78,13 +78,13 @@ def export(transport: Transport, path: Path, tuner: str, filters: Mapping[str, A
         temporary.unlink(missing_ok=True)
         if made:
             with contextlib.suppress(OSError):
-                # Unless there is something in it.
+                # Fails if the folder is not empty.
                 path.rmdir()
     return path
 
 
 def take(transport: Transport, path: Path, tuner: str, origin: Mapping[str, Any]) -> dict[str, Any]:
-    """What the server says of a file of lines, a tar, or a folder of MetaSchedule's two files."""
+    """Import a file of lines, a tar, or a folder with MetaSchedule's two files; returns the server's report."""
     with tempfile.TemporaryFile() as packed:
         if path.is_dir():
             _pack(path, packed)
@@ -125,7 +125,7 @@ def _is_empty(path: Path, *, packed: bool) -> bool:
         with tarfile.open(path) as archive:
             return not any(member.size for member in archive)
     except tarfile.TarError as error:
-        raise errors.ServerError("the server sent no tar") from error
+        raise errors.ServerError("the server's response is not a tar") from error
 
 
 def _unpack(packed: Path, folder: Path) -> None:
@@ -133,5 +133,5 @@ def _unpack(packed: Path, folder: Path) -> None:
         for name in METASCHEDULE_FILES:
             content = archive.extractfile(name)
             if content is None:
-                raise errors.ServerError(f"the server sent no {name}")
+                raise errors.ServerError(f"the server's response lacks {name}")
             (folder / name).write_bytes(content.read())

@@ -1,4 +1,4 @@
-"""What a tuning request may say, and its JSON form."""
+"""Arguments of a tuning request and their JSON form."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 
 class Options(TypedDict, total=False):
-    """Everything but the model; see ``POST /v1/jobs`` in the server's /docs. None leaves an option to the server."""
+    """Options of a tuning request; see ``POST /v1/jobs`` in the server's /docs. None means the server's default."""
 
     like: Job | str | None
-    """A job, or its id, to take everything from that is not said here."""
+    """A job, or its id, that supplies all options not given here."""
     target: str
     """``native``, or a TVM target such as ``llvm -mcpu=znver3`` or ``cuda -arch=sm_90``."""
     tuner: str
@@ -29,7 +29,7 @@ class Options(TypedDict, total=False):
     """Seconds, ``"10m"``, ``"200 trials"`` or a Budget; the first limit reached ends tuning."""
     trials: int | None
     seconds: float | None
-    """The same in two words, in place of ``budget``."""
+    """The limits as separate arguments, instead of ``budget``."""
     input_shapes: Mapping[str, Sequence[int]]
     """For inputs with dynamic dimensions."""
     threads: int | None
@@ -38,34 +38,34 @@ class Options(TypedDict, total=False):
     rpc: Mapping[str, Any] | None
     """``tracker`` (HOST:PORT), ``key`` and, if need be, ``session_timeout`` in seconds; with runner ``rpc``."""
     device: str | None
-    """With runner ``none``: key of the device whose records to build with, such as ``rpc/pi4/t4``."""
+    """With runner ``none``: key of the device whose records to use, such as ``rpc/pi4/t4``."""
     precision: str
     """``f32``, ``bf16``, ``fp16``, ``int8``, or ``auto``: the fastest that passes ``accuracy``."""
     accuracy: Mapping[str, float] | None
-    """What a narrower precision must keep: ``max_rel``, ``top1``."""
+    """Limits for reduced precision: ``max_rel``, ``top1``."""
     bundle_format: str
     """``shared``, ``object`` or ``system-lib``."""
     measure: Mapping[str, Any]
     """As TVM's LocalRunner: ``number``, ``repeat``, ``min_repeat_ms``, ``timeout``, …"""
     tuner_options: Mapping[str, Any]
     """``search``, ``early_stopping``, ``n_trial``, ``loss_type``, ``feature_type``, ``keep_layout``, ``transfer``,
-    ``layout`` and ``rewrite``; what the tuner does not have is refused."""
+    ``layout`` and ``rewrite``; options of another tuner are rejected."""
     priority: int | None
     """0 runs first, 9 last."""
     labels: Mapping[str, str]
     group: str | None
-    """A name that jobs share which belong together."""
+    """Name of a group of jobs."""
     webhook: Mapping[str, str] | None
-    """``url`` to call when the job has ended and, to sign with, ``secret``; see docs/how-to/webhooks.md."""
+    """``url`` to notify when the job ends, and its signing ``secret``; see docs/how-to/webhooks.md."""
 
 
 class JobFilters(TypedDict, total=False):
-    """Which jobs to list."""
+    """Filters for listing jobs."""
 
     state: str | None
     """``queued``, ``running``, ``canceling``, ``succeeded``, ``failed`` or ``canceled``."""
     model: Model | str | None
-    """Or its id or digest."""
+    """A model, or its id or digest."""
     label: str | None
     """``NAME=VALUE``"""
     group: str | None
@@ -73,7 +73,7 @@ class JobFilters(TypedDict, total=False):
     tuner: str | None
     created_after: datetime | None
     created_before: datetime | None
-    """With their time zones."""
+    """With time zones."""
     text: str | None
     """Part of the model name, the group or a label's value, or a prefix of the job's id."""
     owner: str | None
@@ -81,7 +81,7 @@ class JobFilters(TypedDict, total=False):
 
 
 def draft(model: str | None, options: Options) -> dict[str, Any]:
-    """The body of ``POST /v1/jobs`` for a model's id or digest, or for that of the job it is to be like."""
+    """Return the body of ``POST /v1/jobs`` for a model's id or digest; None for the model of ``like``."""
     given = {name: value for name, value in cast(Mapping[str, Any], options).items() if value is not None}
     budget = _budget(given)
     if "input_shapes" in given:
@@ -89,15 +89,15 @@ def draft(model: str | None, options: Options) -> dict[str, Any]:
     if "like" in given:
         given["like"] = given["like"] if isinstance(given["like"], str) else given["like"].id
     elif model is None:
-        raise errors.InvalidInput("neither a model nor a job is named", hint="Name a model, or like= a job.")
+        raise errors.InvalidInput("neither a model nor like= is given", hint="Give a model, or a job as like=.")
     return {**({"model": model} if model else {}), **({"budget": budget} if budget else {}), **given}
 
 
 def _budget(given: dict[str, Any]) -> dict[str, float]:
-    """Taken out of ``given``."""
+    """Remove the budget from ``given`` and return its limits. Raises InvalidInput."""
     limits: dict[str, float] = {name: given.pop(name) for name in ("trials", "seconds") if name in given}
     if "budget" not in given:
-        budget_of(limits.get("seconds", 0.0))  # raises what it would of a budget
+        budget_of(limits.get("seconds", 0.0))  # rejects nan and infinity
         return limits
     if limits:
         raise errors.InvalidInput(
@@ -110,19 +110,19 @@ def _budget(given: dict[str, Any]) -> dict[str, float]:
 
 _SECONDS = {"s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0, "h": 3600.0, "hour": 3600.0}
 _PART = re.compile(r"(?P<number>\d{1,15}(?:\.\d{1,15})?)\s*(?P<unit>[a-z]*)")
-_HINT = "Write seconds as a number, or as in '300s', '10m', '1.5h', '200 trials' or '200 trials, 10m'."
+_HINT = "Give seconds as a number, or a text such as '300s', '10m', '1.5h', '200 trials' or '200 trials, 10m'."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Tuning ends at the first limit reached, with the best found so far."""
+    """Limits of tuning, which ends at the first one reached, with the best found so far."""
 
     trials: int | None = None
     seconds: float | None = None
 
 
 def parse_budget(text: str) -> Budget:
-    """``300``, ``300s``, ``10m``, ``1h``, ``200 trials``, or two of them with a comma. Raises InvalidInput."""
+    """Parse ``300``, ``300s``, ``10m``, ``1h``, ``200 trials``, or two of them with a comma. Raises InvalidInput."""
     trials: int | None = None
     seconds: float | None = None
     for part in text.split(","):
@@ -140,7 +140,7 @@ def parse_budget(text: str) -> Budget:
 
 
 def budget_of(value: Budget | float | str) -> Budget:
-    """Of anything that ``Client.tune`` takes: a number is seconds. Raises InvalidInput."""
+    """Convert the ``budget`` of ``Client.tune``; a number is seconds. Raises InvalidInput."""
     if isinstance(value, str):
         return parse_budget(value)
     found = value if isinstance(value, Budget) else Budget(seconds=float(value))
@@ -150,4 +150,4 @@ def budget_of(value: Budget | float | str) -> Budget:
 
 
 def _wrong(text: str) -> errors.InvalidInput:
-    return errors.InvalidInput(f"budget {text[:80]!r} cannot be read", code="invalid_budget", hint=_HINT)
+    return errors.InvalidInput(f"invalid budget: {text[:80]!r}", code="invalid_budget", hint=_HINT)

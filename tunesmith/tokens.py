@@ -1,4 +1,4 @@
-"""Tokens of the server, which admins make; and login links for browsers, which everyone may make."""
+"""Access tokens, which admins create, and login links for browsers, which every caller may create."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Token:
     owner: str
     scopes: tuple[str, ...]
     text: str | None = field(repr=False)
-    """What to send. The server tells it once, to whoever makes the token."""
+    """The secret to send. Only the response to ``create`` contains it."""
     data: Json = field(repr=False)
-    """Everything else the server says: quota, times of creation, expiry, last use and revocation."""
+    """All other fields of the server: quota, times of creation, expiry, last use and revocation."""
 
     @classmethod
     def of(cls, data: Json) -> Token:
@@ -49,7 +49,10 @@ class Tokens:
         queued_jobs: int | None = None,
         stored_bytes: int | None = None,
     ) -> Token:
-        """Its ``text`` can be read now and never again. ``owner`` None is the caller's; None of a limit is no limit."""
+        """Create a token. Its ``text`` is only available now.
+
+        ``owner`` None is the caller; a limit of None means no limit.
+        """
         quota = {"running_jobs": running_jobs, "queued_jobs": queued_jobs, "stored_bytes": stored_bytes}
         draft = {
             "name": name,
@@ -62,17 +65,17 @@ class Tokens:
         return Token.of(self._transport.post("/v1/tokens", draft).json())
 
     def list(self, *, owner: str | None = None) -> Iterator[Token]:
-        """Newest first, with those that are revoked or expired. Pages are fetched as they are needed."""
+        """Iterate over tokens, newest first, including revoked and expired ones. Fetches pages lazily."""
         return map(Token.of, self._transport.pages("/v1/tokens", "tokens", {"owner": owner}))
 
     def revoke(self, token_id: str) -> Token:
-        """For good. Revoking twice is harmless."""
+        """Revoke a token permanently. Revoking it again has no effect."""
         return Token.of(self._transport.delete(f"/v1/tokens/{token_id}").json())
 
     def own(self) -> Json:
-        """Owner, scopes, quota and its usage of the token that this client sends; as ``GET /v1/tokens/self``."""
+        """Return owner, scopes, quota and usage of this client's token, as ``GET /v1/tokens/self``."""
         return dict(self._transport.get("/v1/tokens/self").json())
 
     def login_link(self) -> Json:
-        """``url`` opens the dashboard in a browser, once, until ``expires_at``; it may do what this client may."""
+        """Create a link, ``url``, that opens the dashboard once, with this client's permissions."""
         return dict(self._transport.post("/v1/login-links").json())

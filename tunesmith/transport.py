@@ -1,4 +1,4 @@
-"""HTTP to one server: authentication, problem documents as errors, and retries where they are harmless."""
+"""HTTP requests to one server: authentication, problem documents as errors, retries of idempotent requests."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tunesmith.connection import Connection
 
 Json = dict[str, Any]
 RETRIES = 3
-"""Further attempts at what is harmless to repeat."""
+"""Retries of idempotent requests."""
 LONGEST_SECONDS = 60.0
-"""A server that asks for a longer wait is not waited for."""
+"""Longest Retry-After that is respected; with a longer one, the error is raised at once."""
 _FIRST_SECONDS = 0.1
 _GROWTH = 3.0
 _JITTER = 0.25
@@ -33,10 +33,10 @@ _CONNECT_SECONDS = 5.0
 _UPLOAD_TIMEOUT = httpx.Timeout(300.0, connect=_CONNECT_SECONDS)
 _PATIENT_TIMEOUT = httpx.Timeout(1800.0, connect=_CONNECT_SECONDS)
 _STREAM_TIMEOUT = httpx.Timeout(45.0, connect=_CONNECT_SECONDS)
-"""The server sends a comment every 15 seconds when there is nothing to tell."""
+"""The server sends a comment every 15 seconds on an idle stream."""
 
 Content = Callable[[], Iterable[bytes]]
-"""Makes the request's body anew for every attempt."""
+"""Creates the body of the request anew for each attempt."""
 
 
 class Transport:
@@ -44,7 +44,7 @@ class Transport:
         self.url = connection.url
         self.retries = retries
         headers = {"Authorization": f"Bearer {connection.token}"} if connection.token else {}
-        # A proxy of the environment has no business between a client and the server beside it.
+        # Requests to a server on this machine bypass the environment's proxy.
         loopback = httpx.URL(connection.url).host in _LOOPBACK
         self._timeout = httpx.Timeout(seconds, connect=min(seconds, _CONNECT_SECONDS))
         self._http = httpx.Client(
@@ -58,7 +58,7 @@ class Transport:
         return self._attempts(lambda: self._send("GET", path, params=_given(params)), idempotent=True)
 
     def pages(self, path: str, name: str, params: Mapping[str, Any]) -> Iterator[Json]:
-        """The items under ``name`` of one page after another, each fetched when it is needed."""
+        """Iterate over the items under ``name`` of all pages, which are fetched lazily."""
         token = None
         while True:
             page = self.get(path, {**params, "page_token": token}).json()
@@ -70,9 +70,9 @@ class Transport:
     def post(
         self, path: str, json: Any = None, *, idempotency_key: str | None = None, patient: bool = False
     ) -> httpx.Response:
-        """Repeated after a lost answer only when it carries a key; ``patient`` waits minutes for the answer.
+        """Send a POST request; it is retried after a lost response only with a key.
 
-        Raises InvalidInput for nan and infinity, which JSON does not have.
+        ``patient`` sets a timeout of 30 minutes. Raises InvalidInput for nan and infinity, which JSON lacks.
         """
         _check_finite("", json)
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
@@ -86,7 +86,7 @@ class Transport:
     def upload(
         self, method: str, path: str, content: Content, *, size: int, params: Mapping[str, Any]
     ) -> httpx.Response:
-        """Repeated after a lost answer: only for what changes nothing the second time."""
+        """Send ``content``; retried after a lost response, so the request must be idempotent."""
         headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
 
         def send() -> httpx.Response:
@@ -101,7 +101,7 @@ class Transport:
 
     @contextmanager
     def stream(self, path: str, headers: Mapping[str, str] | None = None) -> Iterator[httpx.Response]:
-        """One attempt; what ends the stream too early is a NetworkError."""
+        """Open a response as a stream, without retries. Raises NetworkError if it breaks off."""
         with (
             _network_errors(self.url),
             self._http.stream("GET", path, headers=dict(headers or {}), timeout=_STREAM_TIMEOUT) as response,
@@ -119,7 +119,7 @@ class Transport:
             try:
                 response = send()
             except (httpx.ConnectError, httpx.ConnectTimeout):
-                seconds = pause(attempt)  # nothing was sent, so nothing can happen twice
+                seconds = pause(attempt)  # nothing was sent, so a retry is always safe
             except httpx.TransportError as error:
                 if not idempotent:
                     raise _network_error(self.url, error) from error
@@ -167,7 +167,7 @@ def _error(response: httpx.Response) -> errors.TunesmithError:
 
 def _check_finite(name: str, value: Any) -> None:
     if isinstance(value, float) and not math.isfinite(value):
-        raise errors.InvalidInput(f"{name} is {value}", hint="Give a finite number.")
+        raise errors.InvalidInput(f"{name} is {value}", hint="Use a finite number.")
     if isinstance(value, Mapping):
         for key, each in value.items():
             _check_finite(f"{name}.{key}" if name else str(key), each)
@@ -181,27 +181,27 @@ def _given(params: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def segment(text: str) -> str:
-    """One part of a path, whatever a caller named. Raises InvalidInput where it names nothing."""
+    """Quote ``text`` as one segment of a path. Raises InvalidInput if it is empty."""
     if not text:
-        raise errors.InvalidInput("an empty name was given", hint="Name an id, as the listings show them.")
+        raise errors.InvalidInput("the id is empty", hint="Give an id as the listings show it.")
     return quote(text, safe="")
 
 
 def pause(attempt: int, *, asked: float | None = None) -> float:
-    """Seconds before the next attempt: growing, a little random so that many clients do not return at once."""
+    """Return the seconds before the next attempt: exponential backoff with jitter, at least ``asked``."""
     own = _FIRST_SECONDS * _GROWTH**attempt * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - no secret
     return max(own, asked or 0.0)
 
 
 def is_transient(status: int, asked: float | None) -> bool:
-    """Whether the same request may soon be answered otherwise; ``asked`` is what the server asked to wait."""
+    """Return whether a retry may succeed soon; ``asked`` is the Retry-After of the response in seconds."""
     if asked is not None and asked > LONGEST_SECONDS:
         return False
     return status in _UNAVAILABLE or (status == _TOO_MANY and asked is not None)
 
 
 def asked_to_wait(headers: Mapping[str, str]) -> float | None:
-    """Seconds of Retry-After, which is a number or a date (RFC 9110, section 10.2.3); None without one."""
+    """Return Retry-After, a number or a date (RFC 9110, section 10.2.3), in seconds; None without one."""
     text = headers.get("Retry-After", "").strip()
     if text.isdecimal():
         return float(text)
@@ -209,5 +209,5 @@ def asked_to_wait(headers: Mapping[str, str]) -> float | None:
         at = parsedate_to_datetime(text)
     except ValueError:
         return None
-    # "-0000" in place of a time zone makes it naive.
+    # The time zone "-0000" yields a naive datetime.
     return max(0.0, (at.replace(tzinfo=at.tzinfo or UTC) - datetime.now(UTC)).total_seconds())

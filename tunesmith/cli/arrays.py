@@ -1,4 +1,4 @@
-"""Reading and writing .npz files without numpy, which the client does not depend on; and naming classes in them.
+"""Read and write .npz files without numpy, which the client does not depend on, and label classes of outputs.
 
 Format: a zip of ``.npy`` members, https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html, version 1.0.
 """
@@ -48,13 +48,13 @@ class Spec(Protocol):
 
 
 def write_constant(path: Path, specs: Sequence[Spec], value: int) -> None:
-    """One array an input, every element ``value``. Raises InvalidInput for element types that have no such value."""
+    """Write one array per input with every element ``value``. Raises InvalidInput for unsupported element types."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for spec in specs:
             if spec.dtype not in _TYPES:
                 raise errors.InvalidInput(
-                    f"input {spec.name!r} is of type {spec.dtype}, which cannot be filled",
-                    hint="Give it with --inputs.",
+                    f"input {spec.name!r} has type {spec.dtype}, which --fill-mode does not support",
+                    hint="Provide it with --inputs.",
                 )
             shape = [int(str(size)) for size in spec.shape]
             name, letter = _TYPES[spec.dtype]
@@ -71,23 +71,23 @@ class Array:
     dtype: str
     shape: tuple[int, ...]
     values: tuple[float, ...]
-    """In C order; whole numbers and truths stay what they are."""
+    """In C order; integers and booleans keep their types."""
 
 
 def read(path: Path, name: str) -> Array:
-    """One array of an .npz file. Raises InvalidInput for element types that Python has none for, such as bfloat16."""
+    """Read one array of an .npz file. Raises InvalidInput for types that Python lacks, such as bfloat16."""
     with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
         descr, fortran, shape = _read_header(cast(BinaryIO, member))
         known = {kind: (dtype, letter) for dtype, (kind, letter) in _TYPES.items()}
         if descr not in known or (fortran and len(shape) > 1):
-            raise errors.InvalidInput(f"output {name!r} is of type {descr}, whose values cannot be shown")
+            raise errors.InvalidInput(f"output {name!r} has type {descr}, whose values cannot be shown")
         dtype, letter = known[descr]
         values = struct.unpack(f"<{math.prod(shape)}{letter}", member.read())
     return Array(name=name, dtype=dtype, shape=shape, values=values)
 
 
 def copy(source: Path, names: Sequence[str], target: Path) -> None:
-    """Some of the arrays of an .npz file into another. Raises InvalidInput for what cannot be written."""
+    """Copy the arrays ``names`` from one .npz file to another. Raises InvalidInput if ``target`` cannot be written."""
     try:
         with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as new:
             for name in names:
@@ -98,7 +98,7 @@ def copy(source: Path, names: Sequence[str], target: Path) -> None:
 
 
 def _read_header(member: BinaryIO) -> tuple[str, bool, tuple[int, ...]]:
-    """Type string, whether in Fortran order, and shape, of any version of the format."""
+    """Return type string, Fortran order and shape; reads any version of the format."""
     start = member.read(len(_MAGIC))
     size = "<H" if start[6:7] == b"\x01" else "<I"
     (length,) = struct.unpack(size, member.read(struct.calcsize(size)))
@@ -122,13 +122,13 @@ class Answer:
 
 
 def labels(path: Path) -> list[str]:
-    """One name a line; or a JSON list of names, or an object from class numbers to names. Raises InvalidInput."""
+    """Read class names: one per line, a JSON list, or a JSON object by class number. Raises InvalidInput."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise errors.unreadable(path) from error
     except UnicodeDecodeError as error:
-        raise _no_labels(path, "it is no UTF-8 text") from error
+        raise _no_labels(path, "it is not UTF-8 text") from error
     if text.lstrip()[:1] in ("[", "{"):
         return _of_json(path, text)
     lines = text.rstrip().splitlines()
@@ -138,20 +138,20 @@ def labels(path: Path) -> list[str]:
 
 
 def top(array: Array, most: int, names: Sequence[str] | None) -> list[list[Answer]]:
-    """The largest values of each row, which is the last axis. Raises InvalidInput when there are not as many names."""
+    """Return the largest values of each row (last axis). Raises InvalidInput if ``names`` has another length."""
     classes = array.shape[-1] if array.shape else 1
     if names is not None and len(names) != classes:
         raise errors.InvalidInput(
-            f"there are {len(names)} labels, and output {array.name!r} has {classes} classes",
+            f"there are {len(names)} labels, but output {array.name!r} has {classes} classes",
             code="invalid_labels",
-            hint="Name every class, in order; --dump-outputs NAME chooses another output.",
+            hint="Label every class, in order, or choose another output with --dump-outputs NAME.",
         )
     rows = [array.values[start : start + classes] for start in range(0, len(array.values), max(1, classes))]
     return [_largest(row, most, names) for row in rows]
 
 
 def _largest(row: Sequence[float], most: int, names: Sequence[str] | None) -> list[Answer]:
-    # What is not a number is the last; of equals the first class comes first, as numpy's argmax has it.
+    # NaN sorts last; among equal values the first class comes first, as with numpy.argmax.
     order = sorted(range(len(row)), key=lambda index: (math.isnan(row[index]), -row[index]))
     return [Answer(index=index, value=row[index], label=names[index] if names else None) for index in order[:most]]
 
@@ -163,11 +163,11 @@ def _of_json(path: Path, text: str) -> list[str]:
             numbered = {int(number): name for number, name in document.items()}
             document = [numbered[number] for number in range(len(numbered))]
     except (ValueError, KeyError) as error:
-        raise _no_labels(path, "it is no JSON list of names, nor an object of numbers 0, 1, … to names") from error
-    # ImageNet's class index has [wordnet id, name].
+        raise _no_labels(path, "it is neither a JSON list of names nor a JSON object from 0, 1, … to names") from error
+    # ImageNet's class index holds [wordnet id, name].
     return [str(name[-1]) if isinstance(name, list) and name else str(name) for name in document]
 
 
 def _no_labels(path: Path, reason: str) -> errors.InvalidInput:
-    hint = "Write one name a line, in the order of the classes."
-    return errors.InvalidInput(f"{path} has no labels: {reason}", code="invalid_labels", hint=hint)
+    hint = "Write one name per line, in the order of the classes."
+    return errors.InvalidInput(f"{path} is not a file of labels: {reason}", code="invalid_labels", hint=hint)

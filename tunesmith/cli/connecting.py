@@ -1,4 +1,4 @@
-"""The client, imported when a command needs it, and how its work shows."""
+"""The client of a command, imported on demand, and its progress displays."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _WORTH_SHOWING_BYTES = 8 * 1000 * 1000
 
 
 def client() -> Client:
-    """Raises ServerUnreachable when no server is known."""
+    """Connect to the configured server. Raises ServerUnreachable when none is known."""
     from tunesmith.client import Client
 
     return Client()
 
 
 def upload_progress(file: Path) -> Callable[[int, int], None] | None:
-    """Shows how much of a large file is sent, on a terminal."""
+    """Return a callback that shows the progress of a large upload on a terminal."""
     return _progress("uploading", file, file.stat().st_size) if file.is_file() else None
 
 
 def download_progress(file: Path, size: int) -> Callable[[int, int], None] | None:
-    """Shows how much of a large bundle has come, on a terminal."""
+    """Return a callback that shows the progress of a large download on a terminal."""
     return _progress("downloading", file, size)
 
 
@@ -58,7 +58,7 @@ def _progress(verb: str, file: Path, size: int) -> Callable[[int, int], None] | 
 
 
 def until_finished(job: Job) -> None:
-    """Show progress on standard error until the job has ended, however that is. KeyboardInterrupt passes through."""
+    """Show progress on standard error until the job has ended in any state. Raises KeyboardInterrupt on Ctrl-C."""
     progress = Progress(budget_seconds=job.data["budget"]["seconds"])
     try:
         if _can_redraw():
@@ -69,9 +69,9 @@ def until_finished(job: Job) -> None:
         else:
             _follow(job, progress, PlainView(progress).update)
     except KeyboardInterrupt:
-        output.note(f"\njob {job.id} goes on without you")
-        output.note(f"look again: tunesmith status {job.id} --watch")
-        output.note(f"stop it:    tunesmith cancel {job.id}")
+        output.note(f"\njob {job.id} continues in the background")
+        output.note(f"to follow it: tunesmith status {job.id} --watch")
+        output.note(f"to cancel it: tunesmith cancel {job.id}")
         raise
 
 

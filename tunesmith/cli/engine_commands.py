@@ -9,11 +9,9 @@ import typer
 from tunesmith import connection, errors
 from tunesmith.cli import local, options, output
 
-app = typer.Typer(help="The environments that TVM and ONNX Runtime run in.", no_args_is_help=True)
+app = typer.Typer(help="Manage the environments of TVM and ONNX Runtime.", no_args_is_help=True)
 
-_Names = Annotated[
-    list[str] | None, typer.Argument(metavar="[NAME…]", help="relay, relax or reference; all by default.")
-]
+_Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME…]", help="relay, relax or onnx; all by default.")]
 
 
 _INSTALL_EPILOG = """\b
@@ -30,7 +28,7 @@ Examples:
 
 @app.command(epilog=_INSTALL_EPILOG)
 def install(names: _Names = None) -> None:
-    """Make what is missing; quick when nothing is."""
+    """Install missing engine environments."""
     with local.translated():
         from tuner.host import environments
 
@@ -43,12 +41,12 @@ def install(names: _Names = None) -> None:
         for spec in _specs(names):
             environments.install(spec, connection.home(), on_progress=say)
         if said:
-            output.note("workers that run already see this once they are started again")
+            output.note("restart running workers to make them see the new engines")
 
 
 @app.command(name="list")
 def listing(as_json: options.Json = False) -> None:
-    """List the engines and where they are."""
+    """List the engines and their interpreters."""
     with local.translated():
         from domain.errors import EngineNotInstalled
         from tuner.host import environments
@@ -69,7 +67,7 @@ def listing(as_json: options.Json = False) -> None:
 
 @app.command(epilog=_DOCTOR_EPILOG)
 def doctor(names: _Names = None, as_json: options.Json = False) -> None:
-    """Start each engine and tell what works; exits 3 when something does not."""
+    """Start each engine and report problems. Exit status 3 if one is broken."""
     import dataclasses
 
     with local.translated():
@@ -90,7 +88,7 @@ def doctor(names: _Names = None, as_json: options.Json = False) -> None:
         raise errors.ConfigurationError(
             f"{' and '.join(broken)} cannot be used",
             code="engine_broken",
-            hint=f"Install again: tunesmith engines install {' '.join(broken)}.",
+            hint=f"Reinstall: tunesmith engines install {' '.join(broken)}.",
         )
 
 

@@ -42,7 +42,7 @@ _RETRY_EPILOG = """\b
 Examples:
   tunesmith retry JOB
 \b
-With changes: tunesmith tune --like JOB.
+To change options: tunesmith tune --like JOB.
 """
 _DELIVERIES_EPILOG = """\b
 Examples:
@@ -65,17 +65,25 @@ def register(app: typer.Typer) -> None:
 def jobs(
     state: Annotated[
         str | None,
-        typer.Option(help="queued, running, canceling, succeeded, failed or canceled.", autocompletion=options.states),
+        typer.Option(
+            help="Only jobs in this state: queued, running, canceling, succeeded, failed or canceled.",
+            autocompletion=options.states,
+        ),
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Id or digest of a model.")] = None,
+    model: Annotated[str | None, typer.Option(help="Only jobs of this model: id or digest.")] = None,
     group: Annotated[str | None, typer.Option(metavar="NAME", help="Only jobs of this group.")] = None,
     label: Annotated[str | None, typer.Option(metavar="NAME=VALUE", help="Only jobs with this label.")] = None,
-    target: Annotated[str | None, typer.Option(help="As it was asked for, or as a worker resolved it.")] = None,
-    tuner: Annotated[
-        str | None, typer.Option(help="As requested.", autocompletion=options.among(job_draft.TUNERS))
+    target: Annotated[
+        str | None, typer.Option(help="Only jobs for this target, as requested or as resolved by the worker.")
     ] = None,
-    text: Annotated[str | None, typer.Option(help="Part of the model's name, the group or a label's value.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Most jobs to list.")] = 50,
+    tuner: Annotated[
+        str | None,
+        typer.Option(help="Only jobs that requested this tuner.", autocompletion=options.among(job_draft.TUNERS)),
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option(help="Part of a model name, group or label value, or start of a job id.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of jobs to list.")] = 50,
     as_json: options.Json = False,
 ) -> None:
     """List the jobs, newest first."""
@@ -90,7 +98,7 @@ def jobs(
         ["JOB", "STATE", "STAGE", "TRIALS", "TIME", "MODEL", "TARGET"],
         [_row(job) for job in found],
         optional=["STAGE", "TRIALS", "TIME", "MODEL", "TARGET"],
-        empty="no such jobs" if asked else "no jobs; tune a model: tunesmith tune MODEL.onnx",
+        empty="no matching jobs" if asked else "no jobs yet; tune a model: tunesmith tune MODEL.onnx",
     )
 
 
@@ -108,9 +116,10 @@ def _row(job: dict[str, Any]) -> list[str]:
 
 
 def groups(
-    limit: Annotated[int, typer.Option(min=1, help="Most groups to list.")] = 50, as_json: options.Json = False
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of groups to list.")] = 50,
+    as_json: options.Json = False,
 ) -> None:
-    """List the groups of jobs, the latest first."""
+    """List the groups of jobs, the most recent first."""
     with connecting.client() as client:
         found = list(itertools.islice(client.groups(), limit))
     if as_json:
@@ -120,7 +129,7 @@ def groups(
         ["GROUP", "JOBS", "STATES", "LATEST"],
         [[group["name"], str(group["jobs"]), _states(group), output.when(group["newest_at"])] for group in found],
         optional=["STATES", "LATEST"],
-        empty="no groups; give jobs one: tunesmith tune MODEL.onnx --group NAME",
+        empty="no groups; add a job to one: tunesmith tune MODEL.onnx --group NAME",
     )
 
 
@@ -130,10 +139,10 @@ def _states(group: dict[str, Any]) -> str:
 
 def status(
     job: options.JobId,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Stay and show progress until it ends.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show progress until the job ends.")] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Show one job; with --watch, exit as `tune` does."""
+    """Show a job. With --watch, the exit status is that of `tune`."""
     with connecting.client() as client:
         found = client.job(job)
         if watch:
@@ -148,12 +157,12 @@ def status(
 
 def logs(
     job: options.JobId,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new output until the job ends.")] = False,
     as_json: options.Json = False,
 ) -> None:
     """Print the end of the engine log."""
     if follow and as_json:
-        raise typer.BadParameter("--json tells what there is; --follow goes on")
+        raise typer.BadParameter("--json and --follow cannot be combined")
     with connecting.client() as client:
         found = client.job(job)
         if as_json:
@@ -163,7 +172,7 @@ def logs(
         try:
             _log(found, follow=follow)
         except KeyboardInterrupt:
-            output.note(f"\njob {found.id} goes on; look again: tunesmith logs {found.id} --follow")
+            output.note(f"\njob {found.id} continues; to follow its log: tunesmith logs {found.id} --follow")
             raise
 
 
@@ -187,13 +196,13 @@ def cancel(
     job: Annotated[
         str | None, typer.Argument(metavar="JOB", help="Id of a job.", autocompletion=options.job_ids)
     ] = None,
-    group: Annotated[str | None, typer.Option(metavar="NAME", help="Every job of this group in its place.")] = None,
+    group: Annotated[str | None, typer.Option(metavar="NAME", help="Cancel every job of this group.")] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Stop a job, or a group of them; finished trials are kept."""
+    """Cancel a job or a group of jobs. Finished trials are kept."""
     if job is None or group is not None:
         if job is not None or group is None:
-            raise typer.BadParameter("name a JOB, or a group with --group, but not both")
+            raise typer.BadParameter("give either JOB or --group, not both")
         _cancel_group(group, as_json=as_json)
         return
     with connecting.client() as client:
@@ -204,34 +213,34 @@ def cancel(
 def _cancel_group(name: str, *, as_json: bool) -> None:
     with connecting.client() as client:
         group = client.cancel_group(name)
-    output.answer(group, f"{name} has {_states(group)}", as_json=as_json)
+    output.answer(group, f"group {name}: {_states(group)}", as_json=as_json)
 
 
 def retry(job: options.JobId, as_json: options.Json = False) -> None:
-    """Ask again, as a new job, for what failed or was canceled."""
+    """Submit a failed or canceled job again, as a new job."""
     with connecting.client() as client:
         found = client.job(job).retry()
     output.answer(found.data, found.id, as_json=as_json)
     if not as_json:
-        output.note(f"look at it: tunesmith status {found.id} --watch")
+        output.note(f"to follow it: tunesmith status {found.id} --watch")
 
 
 def deliveries(
     job: options.JobId,
-    resend: Annotated[bool, typer.Option("--resend", help="Send the message of the job's end once more.")] = False,
+    resend: Annotated[bool, typer.Option("--resend", help="Send the message again.")] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Show what became of the call of a job's webhook."""
+    """Show the deliveries of a job's webhook."""
     with connecting.client() as client:
         found = client.job(job)
-        told = found.resend() if resend else found.deliveries()
+        known = found.resend() if resend else found.deliveries()
     if as_json:
-        output.document(told)
+        output.document(known)
         return
-    if told["url"] is None:
-        output.note(f"job {found.id} has no webhook; give one when it is made: tunesmith tune --webhook URL")
+    if known["url"] is None:
+        output.note(f"job {found.id} has no webhook; set one when submitting: tunesmith tune --webhook URL")
         return
-    output.note(f"to {told['url']}")
+    output.note(f"to {known['url']}")
     rows = [
         [
             one["id"],
@@ -241,18 +250,18 @@ def deliveries(
             output.when(one["next_attempt_at"]) if one["next_attempt_at"] else "-",
             one["last_error"] or "-",
         ]
-        for one in told["deliveries"]
+        for one in known["deliveries"]
     ]
     output.listing(
         ["MESSAGE", "STATE", "ATTEMPTS", "STATUS", "NEXT", "ERROR"],
         rows,
         optional=["STATUS", "NEXT", "ERROR"],
-        empty="nothing was sent yet: the job has not ended",
+        empty="no message was sent yet: the job has not ended",
     )
 
 
 def workers(as_json: options.Json = False) -> None:
-    """List the workers that were seen lately."""
+    """List the workers that reported recently."""
     with connecting.client() as client:
         fleet = client.fleet()
     found = fleet["workers"]

@@ -1,4 +1,4 @@
-"""Progress as a picture that stays in place, on a terminal."""
+"""Progress display that is redrawn in place on a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tunesmith.cli import output
-from tunesmith.progress import STAGES, Progress, TaskProgress, plan_told
+from tunesmith.progress import STAGES, Progress, TaskProgress, plan_summary
 
 if TYPE_CHECKING:
     from tunesmith.events import Event
@@ -45,11 +45,11 @@ class LiveView:
         self._live.stop()
 
     def update(self, event: Event) -> None:
-        """The picture draws itself four times a second; only notes and the plan are lines that stay."""
+        """Print notes and the plan as permanent lines; the display itself is redrawn four times a second."""
         if event.kind == "note":
             self._console.print(Text(str(event.data.get("message")), style="dim"))
-        elif event.kind == "stage" and (told := plan_told(event.data)):
-            self._console.print(Text(told, style="dim"))
+        elif event.kind == "stage" and (plan := plan_summary(event.data)):
+            self._console.print(Text(plan, style="dim"))
 
     def render(self) -> RenderableType:
         parts: list[RenderableType] = [self._stages()]
@@ -95,7 +95,7 @@ class LiveView:
         roomy = self._console.width >= _ROOMY_COLUMNS
         tasks = self._progress.latest_tasks(self._console.height - _OTHER_LINES)
         rows = [self._cells(task, roomy=roomy) for task in tasks]
-        # Left to itself, a long description would squeeze the numbers.
+        # Without a minimum width, a long description would squeeze the numbers.
         numbers = [max(len(row[place]) for row in rows) for place in range(1, len(rows[0]))] if rows else []
         table = Table.grid(padding=(0, 1), expand=False)
         table.add_column(no_wrap=True, overflow="ellipsis", max_width=self._console.width - sum(numbers) - len(numbers))
@@ -114,7 +114,7 @@ class LiveView:
 
 
 def _wrapped(parts: list[tuple[str, str]], width: int) -> Text:
-    """Two blanks between parts, none of them broken over two lines, as rich would."""
+    """Join parts with two blanks, breaking lines between parts only."""
     text, used = Text(), 0
     for part, style in parts:
         if used and used + 2 + len(part) > width:

@@ -1,4 +1,4 @@
-"""What commands do on this machine, with the server's own packages: there in a checkout only."""
+"""Local execution of bundles with the server's packages, which exist in a checkout only."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from tuner.results.manifest import Manifest
 
 _SAME_MACHINE = {"x86_64": ("x86_64", "amd64"), "aarch64": ("aarch64", "arm64")}
-"""How triples write the machines that Linux names so."""
+"""Machine names of Linux, and their spellings in target triples."""
 _MOST_BYTES = 64 * 1024**2
 _AGREEING = 1.1
-"""Times that differ by a smaller factor agree: on a quiet machine medians do."""
+"""Times within this factor agree; medians on an idle machine are closer than that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,9 +29,9 @@ class Published:
     device: str
     threads: int
     same_device: bool
-    """Whether this machine is of that kind: processor, vector features and threads."""
+    """Whether this machine has the same processor, vector features and threads."""
     noisy: bool
-    """Whether the machine was busy then."""
+    """Whether the machine was busy during the measurement."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +40,13 @@ class RunResult:
     samples: list[float]
     """Seconds per run."""
     number: int
-    """Runs a sample, of which it is the mean."""
+    """Runs per sample, which is their mean."""
     threads: int
     published: Published | None
-    """None where nothing was measured when it was built."""
+    """None for a bundle that was never measured."""
 
     def statistics(self) -> dict[str, float]:
-        """TVMC's columns."""
+        """Return the columns of TVMC's summary, in seconds."""
         import statistics
 
         ordered = sorted(self.samples)
@@ -61,13 +61,13 @@ class RunResult:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """The domain's errors as the client's, so that they look alike. Raises ConfigurationError outside a checkout."""
+    """Convert errors of the server's packages to the client's. Raises ConfigurationError outside a checkout."""
     try:
         from domain import errors as domain_errors
     except ModuleNotFoundError as error:
         raise errors.ConfigurationError(
-            "this installation holds the client only; engines, and what looks after a service, are part of a checkout",
-            hint="Run it from a checkout. A bundle runs without one, too: unpack it and call its example.py.",
+            "only the client is installed; engines and the commands for a service need a checkout",
+            hint="Run the command from a checkout. To run a bundle without one, unpack it and start its example.py.",
         ) from error
     try:
         yield
@@ -97,11 +97,10 @@ def run_bundle(
     fill: str,
     named: Sequence[str] = (),
 ) -> RunResult:
-    """Run once, and time ``repeat`` samples, as the published time was. Raises InvalidInput for what does not fit,
-    ConfigurationError.
+    """Run a bundle once, then time ``repeat`` samples by the method of the published time.
 
-    Without ``number`` a sample is of as many runs as there. ``named`` are outputs that must exist; ``outputs`` gets
-    all of them.
+    Without ``number``, a sample has as many runs as in the benchmark. ``named`` are outputs that must exist; all
+    outputs are written to ``outputs``. Raises InvalidInput for unsuitable files and names, and ConfigurationError.
     """
     import tempfile
 
@@ -139,7 +138,7 @@ def run_bundle(
 
 
 def _filled(folder: Path, manifest: Manifest, fill: str) -> str | None:
-    """A file of inputs; None where the engine makes them, at random."""
+    """Write constant inputs and return their file; None for random inputs, which the engine generates."""
     from tunesmith.cli import arrays
 
     if fill == "random":
@@ -174,42 +173,42 @@ def _check_files(read: Sequence[Path | None], written: Path | None) -> None:
         if path is not None and not path.is_file():
             raise errors.unreadable(path)
     if written is not None and not written.absolute().parent.is_dir():
-        raise errors.InvalidInput(f"there is no folder {written.absolute().parent}", code="unwritable_file")
+        raise errors.InvalidInput(f"folder not found: {written.absolute().parent}", code="unwritable_file")
 
 
 def _check_npz(inputs: Path | None) -> None:
-    """Before numpy, which takes anything else for a pickle."""
+    """Reject other files before numpy reads them, which would treat them as pickles."""
     import zipfile
 
     from domain import errors as domain_errors
 
     if inputs is not None and not zipfile.is_zipfile(inputs):
-        raise domain_errors.InvalidInputs(f"{inputs} is no .npz file")
+        raise domain_errors.InvalidInputs(f"{inputs} is not an .npz file")
 
 
 def _check_names(named: Sequence[str], known: Sequence[str]) -> None:
     for name in named:
         if name not in known:
-            hint = f"Its outputs are {', '.join(known)}."
+            hint = f"Its outputs: {', '.join(known)}."
             raise errors.InvalidInput(f"the bundle has no output {name!r}", code="unknown_output", hint=hint)
 
 
 def _check_machine(target: str) -> None:
-    """Raises InvalidInput for code of another kind of machine, which could not be loaded."""
+    """Raise InvalidInput for code of another architecture, which could not be loaded."""
     import platform
 
     _, named, triple = target.partition("-mtriple=")
     theirs, ours = triple.partition("-")[0], platform.machine()
     if named and theirs not in _SAME_MACHINE.get(ours, (ours,)):
         raise errors.InvalidInput(
-            f"the bundle is for {theirs} ({target}), and this machine is {ours}",
+            f"the bundle is for {theirs} ({target}), but this machine is {ours}",
             code="invalid_bundle",
-            hint="Run it there: unpack it and call its example.py.",
+            hint="Copy it to such a machine, unpack it and start its example.py.",
         )
 
 
 def published(evidence: Path, *, device_key: str, threads: int, same_device: bool) -> Published | None:
-    """None where nothing was measured. A bundle may come from anywhere, and say anything."""
+    """Read the published time from a bundle's evidence; None without one. The file is untrusted."""
     try:
         if evidence.stat().st_size > _MOST_BYTES:
             return None
@@ -221,13 +220,13 @@ def published(evidence: Path, *, device_key: str, threads: int, same_device: boo
         return None
     if not 0 < median < float("inf"):
         return None
-    # Terminals obey what else it might hold.
+    # Control characters could reprogram the terminal.
     device = "".join(filter(str.isprintable, device))
     return Published(median=median, device=device, threads=threads, same_device=same_device, noisy=noisy)
 
 
-def told(published: Published, samples: Sequence[float], threads: int) -> list[str]:
-    """The published median, and a sentence of that of ``samples``, taken here, where the two differ."""
+def compared(published: Published, samples: Sequence[float], threads: int) -> list[str]:
+    """Describe the published median and, if it differs, that of ``samples`` (seconds) measured here, with a reason."""
     import statistics
 
     place = "a device like this one" if published.same_device else "another device"
@@ -247,10 +246,10 @@ def _why(published: Published, threads: int, *, disturbed: bool) -> str:
     if not published.same_device:
         return "the devices differ"
     if disturbed:
-        return "its samples vary as they do while other programs run"
+        return "the samples vary as if other programs were running"
     if published.noisy:
-        return "the machine was busy when it was published, so take that time as rough"
-    return "other programs ran during one of the two measurements, or the clocks differed"
+        return "the machine was busy when it was published, so that time is imprecise"
+    return "other programs ran during one of the two measurements, or the clock frequencies differed"
 
 
 def _counted(threads: int) -> str:

@@ -1,4 +1,4 @@
-"""The command tree, and what errors look like."""
+"""The command tree, error messages and exit statuses."""
 
 from __future__ import annotations
 
@@ -32,14 +32,16 @@ INTERRUPTED_EXIT = 130
 _WIDEST_HELP = 80
 _EPILOG = """\b
 First steps:
-  tunesmith tune net.onnx --dry-run              what tuning would do
-  tunesmith tune net.onnx --seconds 300          tune, and show the gain
-  tunesmith pull --model net.onnx -o net.tar     get the best bundle
-  tunesmith run net.tar --print-time             run it here
+  tunesmith tune net.onnx --dry-run              show the plan
+  tunesmith tune net.onnx --seconds 300          tune, and show the speedup
+  tunesmith pull --model net.onnx -o net.tar     download the best bundle
+  tunesmith run net.tar --print-time             run and time it here
 \b
-TUNESMITH_URL and TUNESMITH_TOKEN name the server; without them it is the
-one that `tunesmith serve` started here. Status: 0 ok, 1 the job failed,
-2 usage, 3 configuration, 4 network, 5 refused, 130 Ctrl-C.
+TUNESMITH_URL and TUNESMITH_TOKEN select the server. The default is the one
+that `tunesmith serve` started on this machine.
+\b
+Exit status: 0 success, 1 job failed, 2 usage error, 3 configuration error,
+4 network error, 5 request rejected, 130 interrupted.
 """
 app = typer.Typer(
     name="tunesmith",
@@ -50,7 +52,7 @@ app = typer.Typer(
     add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    # Without a width of its own, help never gets narrower than 50 columns.
+    # Without an explicit width, help is never narrower than 50 columns.
     context_settings={"help_option_names": ["-h", "--help"], "terminal_width": min(output.width(), _WIDEST_HELP)},
 )
 
@@ -66,7 +68,7 @@ def root(
         output.document({"version": known}) if as_json else output.line(f"tunesmith {known}")
         raise typer.Exit
     if as_json:
-        context.fail("--json belongs behind a command's name, or to --version.")
+        context.fail("--json goes after a command, or with --version.")
     if context.invoked_subcommand is None:
         context.fail("Missing command.")
 
@@ -84,7 +86,10 @@ app.add_typer(model_commands.rm, name="rm")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status: 0 ok, 1 the job failed, 2 usage, 3 configuration, 4 network, 5 validation, 130 Ctrl-C."""
+    """Run the command line and return its exit status.
+
+    0 success, 1 job failed, 2 usage, 3 configuration, 4 network, 5 request rejected, 130 Ctrl-C.
+    """
     _leave_out_the_command_of_httpx()
     try:
         result = app(
@@ -97,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED_EXIT
     except BrokenPipeError:
-        # The reader of a pipe, such as head, has seen enough. Python would complain when it flushes at exit.
+        # The reader of the pipe, such as head, has exited. Python would report an error when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except typer.Exit as exit_:
@@ -108,9 +113,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _leave_out_the_command_of_httpx() -> None:
-    """httpx imports a command of its own, and rich and click for it, wherever these are installed.
+    """Keep httpx from importing its own command line, and rich and click with it.
 
-    That takes longer than httpx itself, and httpx does without where the import fails, which None makes it do.
+    That import takes longer than httpx itself. httpx tolerates its failure, and None in ``sys.modules`` makes it fail.
     """
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
 
@@ -126,7 +131,7 @@ def _usage(error: TyperException, arguments: Sequence[str] | None) -> int:
 
 
 def _hint(error: errors.TunesmithError, arguments: Sequence[str] | None) -> str | None:
-    """The server names its own pages, which say nothing of options, and headers, which nobody sets here."""
+    """Return a hint for the command line: the server's hints refer to its own pages and to HTTP headers."""
     hint = error.hint or ""
     if hint.startswith("See /docs"):
         return f"See {_named(arguments)} --help."
@@ -136,7 +141,7 @@ def _hint(error: errors.TunesmithError, arguments: Sequence[str] | None) -> str 
 
 
 def _named(arguments: Sequence[str] | None) -> str:
-    """The command that the arguments begin with."""
+    """Return the command that the arguments begin with."""
     command: object = typer.main.get_command(app)
     words = ["tunesmith"]
     for word in sys.argv[1:] if arguments is None else arguments:

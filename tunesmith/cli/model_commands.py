@@ -34,15 +34,15 @@ Examples:
   tunesmith rm model m-3f2a9c81d04b
   tunesmith rm model m-3f2a9c81d04b --json
 \b
-Jobs and records of it are kept. Refused while jobs of it have not ended.
-Where others uploaded the same bytes, it is only no longer yours.
+Its jobs and records are kept. A model with unfinished jobs cannot be
+deleted. If others uploaded the same bytes, only your ownership ends.
 """
 _RM_ARTIFACT_EPILOG = """\b
 Examples:
   tunesmith rm artifact a-77c1d0e92b5f
 \b
-The job that made it keeps its report, and its records are kept: tuning
-again costs few trials.
+The job that built it keeps its report and records, so tuning again needs
+few trials.
 """
 
 
@@ -54,13 +54,13 @@ def register(app: typer.Typer) -> None:
 
 def upload(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An .onnx file, or an IRModule as .json.")],
-    name: Annotated[str | None, typer.Option(help="For people; the file's name by default.")] = None,
+    name: Annotated[str | None, typer.Option(help="Display name.  [default: the file's name]")] = None,
     model_format: Annotated[
-        str | None, typer.Option("--format", help="onnx or irmodule; irmodule by default of a .json file.")
+        str | None, typer.Option("--format", help="onnx or irmodule.  [default: irmodule for .json, else onnx]")
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Upload a model; the same bytes are kept once."""
+    """Upload a model. Identical files are stored once."""
     with connecting.client() as client:
         progress = connecting.upload_progress(file)
         _show(client.upload(file, name=name, model_format=model_format, progress=progress), as_json=as_json)
@@ -68,12 +68,13 @@ def upload(
 
 def operator(
     spec: Annotated[
-        str, typer.Argument(metavar="SPEC", help="Such as 'conv2d x=1,64,56,56 w=64,64,3,3 strides=1 padding=1'.")
+        str,
+        typer.Argument(metavar="SPEC", help="Operator, such as 'conv2d x=1,64,56,56 w=64,64,3,3 strides=1 padding=1'."),
     ],
-    name: Annotated[str | None, typer.Option(help="For people; the operator and its shapes by default.")] = None,
+    name: Annotated[str | None, typer.Option(help="Display name.  [default: the operator and its shapes]")] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Make a model of one operator, to be tuned like any other."""
+    """Create a model of a single operator, to tune like any other."""
     draft = operator_spec.parse(spec)
     with connecting.client() as client:
         _show(client.make_operator({**draft, "name": name}), as_json=as_json)
@@ -83,15 +84,15 @@ def _show(model: Model, *, as_json: bool) -> None:
     if as_json:
         output.document({**model.data, "created": model.created})
         return
-    known = "" if model.created else f"  (already known, as {model.name!r})"
+    known = "" if model.created else f"  (already uploaded as {model.name!r})"
     output.line(f"{model.id}{known}")
     for spec in model.data["inputs"]:
         output.note(f"input  {spec['name']}  {spec['dtype']}  {output.shape(spec['shape'])}")
 
 
 def models(
-    name: Annotated[str | None, typer.Option(help="Only models with this in their name.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Most models to list.")] = 50,
+    name: Annotated[str | None, typer.Option(help="Only models whose name contains this text.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of models to list.")] = 50,
     as_json: options.Json = False,
 ) -> None:
     """List the uploaded models, newest first."""
@@ -114,7 +115,7 @@ def models(
         ["MODEL", "NAME", "SIZE", "INPUTS", "UPLOADED"],
         rows,
         optional=["SIZE", "INPUTS", "UPLOADED"],
-        empty="no such models" if name else "no models yet; upload one: tunesmith upload MODEL.onnx",
+        empty="no matching models" if name else "no models yet; upload one: tunesmith upload MODEL.onnx",
     )
 
 
@@ -130,7 +131,7 @@ def remove_model(
         except errors.Conflict as error:
             error.hint = _in_use(error)
             raise
-    text = f"{model_id} deleted" if gone else f"{model_id} is no longer yours; others have it"
+    text = f"{model_id} deleted" if gone else f"{model_id} is no longer yours; it is kept for its other owners"
     output.answer({"model": model_id, "gone": gone}, text, as_json=as_json)
 
 
@@ -139,13 +140,13 @@ def remove_artifact(
     artifact_id: Annotated[str, typer.Argument(metavar="ARTIFACT", help="Id or digest.")],
     as_json: options.Json = False,
 ) -> None:
-    """Delete a bundle that a job of yours published."""
+    """Delete an artifact of one of your jobs."""
     with connecting.client() as client:
         client.delete_artifact(artifact_id)
     output.answer({"artifact": artifact_id, "gone": True}, f"{artifact_id} deleted", as_json=as_json)
 
 
 def _in_use(error: errors.Conflict) -> str | None:
-    """With the jobs' names, which people do not see in the error's details."""
+    """Return a hint with the ids of the jobs, which the command line does not print from the error's details."""
     jobs = error.details.get("jobs")
-    return f"Wait for {', '.join(jobs)}, or cancel with: tunesmith cancel JOB" if jobs else error.hint
+    return f"Wait for {', '.join(jobs)} to finish, or cancel with: tunesmith cancel JOB" if jobs else error.hint

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the text forms they take."""
+"""Options that several commands share, and parsers of their values."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _MOST = 50
 
 
 def job_ids(incomplete: str) -> list[tuple[str, str]]:
-    """Ids of the latest jobs with what they are about; none when no server answers quickly."""
+    """Complete ids of the latest jobs, with descriptions; nothing if no server answers within a second."""
     from tunesmith.client import Client
 
     try:
         with Client(retries=0, seconds=_SECONDS) as client:
             latest = [job.data for job in itertools.islice(client.jobs(), _MOST)]
-    except Exception:  # noqa: BLE001 - whatever is wrong, a half-typed line is no place to tell
+    except Exception:  # noqa: BLE001 - completion must not print errors into a half-typed line
         return []
     found = [job for job in latest if job["id"].startswith(incomplete)]
     return [(job["id"], f"{job['state']}, {job['model_name']} for {job['target']}") for job in found]
@@ -41,18 +41,18 @@ def among(words: Sequence[str]) -> Callable[[str], list[str]]:
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 JobId = Annotated[
     str,
-    typer.Argument(metavar="JOB", help="Id of a job, as `jobs` lists them.", autocompletion=job_ids),
+    typer.Argument(metavar="JOB", help="Id of a job; `jobs` lists them.", autocompletion=job_ids),
 ]
 Output = Annotated[
     str | None,
-    # As text: a path would lose the slash that tells a folder which is not there yet.
-    typer.Option("-o", "--output", metavar="FILE|DIR/", help="File to write the bundle to, or folder."),
+    # A string, as a Path would lose the trailing slash that marks a folder to create.
+    typer.Option("-o", "--output", metavar="FILE|DIR/", help="File or folder to write the bundle to."),
 ]
-_SHAPE = "--input-shape is NAME:SIZE,SIZE,… such as x:1,3,224,224"
+_SHAPE = "--input-shape must be NAME:SIZE,SIZE,… such as x:1,3,224,224"
 
 
 def input_shapes(texts: Sequence[str]) -> dict[str, list[int]]:
-    """``NAME:1,3,224,224`` each; a name may hold colons."""
+    """Parse texts of the form ``NAME:1,3,224,224``; a name may contain colons. Raises BadParameter."""
     shapes: dict[str, list[int]] = {}
     for text in texts:
         name, colon, sizes = text.rpartition(":")
@@ -63,13 +63,13 @@ def input_shapes(texts: Sequence[str]) -> dict[str, list[int]]:
         if not colon or not name:
             raise typer.BadParameter(f"{_SHAPE}, not {text!r}")
         if name in shapes:
-            raise typer.BadParameter(f"--input-shape names {name!r} twice")
+            raise typer.BadParameter(f"--input-shape is given twice for {name!r}")
         shapes[name] = shape
     return shapes
 
 
 def share(text: str | None, option: str) -> float | None:
-    """``1%`` or ``0.01``, as a number; the server knows what it may be."""
+    """Parse ``1%`` or ``0.01``; the server checks the range. Raises BadParameter."""
     if text is None:
         return None
     try:
@@ -77,13 +77,15 @@ def share(text: str | None, option: str) -> float | None:
     except ValueError:
         found = math.nan
     if not math.isfinite(found):
-        raise typer.BadParameter(f"{option} is a share such as 1% or 0.01, not {text!r}")
+        raise typer.BadParameter(f"{option} must be a share such as 1% or 0.01, not {text!r}")
     return found
 
 
 def check_output(to: str | None) -> None:
     if to in ("", "-"):
-        raise typer.BadParameter(f"-o names a file or a folder, not {to!r}: a bundle is not written to standard output")
+        raise typer.BadParameter(
+            f"-o must be a file or a folder, not {to!r}: a bundle cannot be written to standard output"
+        )
 
 
 def labels(texts: Sequence[str]) -> dict[str, str]:
@@ -91,6 +93,6 @@ def labels(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals and value):
-            raise typer.BadParameter(f"--label is NAME=VALUE, not {text!r}")
+            raise typer.BadParameter(f"--label must be NAME=VALUE, not {text!r}")
         found[name] = value
     return found

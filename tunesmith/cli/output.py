@@ -1,4 +1,4 @@
-"""Plain text and JSON for people and programs."""
+"""Output of the commands: plain text, tables and JSON."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def line(text: str = "") -> None:
 
 
 def paragraph(text: str) -> None:
-    """Broken into lines where it is wider than the terminal."""
+    """Print ``text`` wrapped to the width of the terminal."""
     line(textwrap.fill(text, width(), break_long_words=False, break_on_hyphens=False))
 
 
 def note(text: str) -> None:
-    """For people only: on standard error, so that results can be piped."""
+    """Print to standard error, so that results on standard output can be piped."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
@@ -38,7 +38,7 @@ def document(value: Any) -> None:
 
 
 def answer(value: Any, text: str, *, as_json: bool) -> None:
-    """The whole answer for programs, or one line of it for people."""
+    """Print ``value`` as JSON, or ``text``."""
     document(value) if as_json else line(text)
 
 
@@ -49,9 +49,9 @@ def width() -> int:
 def table(
     headers: Sequence[str], rows: Sequence[Sequence[str]], *, optional: Sequence[str] = (), right: bool = False
 ) -> list[str]:
-    """Aligned lines; on a narrow terminal the ``optional`` columns are left out, the last named first.
+    """Return aligned lines. On a narrow terminal, ``optional`` columns are omitted, the last one first.
 
-    Columns of numbers are flush right, and with ``right`` all but the first.
+    Numeric columns are right-aligned, and with ``right`` all but the first.
     """
     shown = list(range(len(headers)))
     sizes = [max(len(cell) for cell in (header, *(row[place] for row in rows))) for place, header in enumerate(headers)]
@@ -100,7 +100,7 @@ def size(count: int) -> str:
 
 
 def when(text: str) -> str:
-    """A time of the server in this machine's time zone."""
+    """Format an ISO 8601 time in the local time zone."""
     return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M")
 
 

@@ -1,4 +1,4 @@
-"""``pull``: a bundle, and the lock file that says which one it was."""
+"""``pull``: download a bundle and maintain the lock file."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _ANOTHER = (
-    "Pull again without --frozen: that takes another verified bundle of the locked device and TVM, if there is one, "
-    "and updates the lock file. Else tune the model again: tunesmith tune."
+    "Pull again without --frozen to use another verified bundle for the locked device and TVM version, if there is "
+    "one, and update the lock file. Otherwise tune the model again: tunesmith tune."
 )
 _EPILOG = """\b
 Examples:
   tunesmith pull JOB -o net.tar
   tunesmith pull --model net.onnx --target native -o net.tar
 \b
-In CI, hold what is taken to what was taken before (docs/how-to/ci.md):
+In CI, pin the bundle with a lock file (docs/how-to/ci.md):
   tunesmith pull --model net.onnx -o net.tar \\
       --lock tunesmith.lock --fail-if-slower 5%
   tunesmith pull --model net.onnx -o net.tar \\
@@ -52,16 +52,18 @@ class _Locking:
 def pull(
     job: Annotated[
         str | None,
-        typer.Argument(metavar="JOB", help="Id of a job that has succeeded.", autocompletion=options.job_ids),
+        typer.Argument(metavar="JOB", help="Id of a job that succeeded.", autocompletion=options.job_ids),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(metavar="FILE|DIGEST", help="The best bundle of this model, whichever job made it.")
+        str | None, typer.Option(metavar="FILE|DIGEST", help="Download the best bundle of this model, from any job.")
     ] = None,
-    target: Annotated[str | None, typer.Option(help="With --model: what it is to run on.  [default: native]")] = None,
-    device: Annotated[str | None, typer.Option(metavar="KEY", help="With --model: measured on this device.")] = None,
+    target: Annotated[str | None, typer.Option(help="With --model: target of the bundle.  [default: native]")] = None,
+    device: Annotated[
+        str | None, typer.Option(metavar="KEY", help="With --model: key of the device that measured it.")
+    ] = None,
     toolchain: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="With --model: made by this one, or its beginning: relay, relax/tvm-0.27.0."),
+        typer.Option(metavar="NAME", help="With --model: toolchain or its prefix, such as relay or relax/tvm-0.27.0."),
     ] = None,
     precision: Annotated[
         str | None, typer.Option(help="With --model: f32, bf16, fp16, int8, or auto for any.  [default: f32]")
@@ -72,19 +74,22 @@ def pull(
     ] = None,
     to: options.Output = None,
     lock: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Record in this file what was taken, and hold to it.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Lock file that records the bundle; later pulls keep to its device and TVM."),
     ] = None,
     fail_if_slower: Annotated[
         str | None,
-        typer.Option(metavar="5%|0.05", help="With --lock: refuse what takes more time than the locked one by this."),
+        typer.Option(
+            metavar="5%|0.05", help="With --lock: fail if the best bundle is slower than the locked one by more."
+        ),
     ] = None,
-    frozen: Annotated[bool, typer.Option("--frozen", help="With --lock: take exactly what is locked.")] = False,
+    frozen: Annotated[bool, typer.Option("--frozen", help="With --lock: download exactly the locked bundle.")] = False,
     update: Annotated[
-        bool, typer.Option("--update", help="With --lock: take the best, of any toolchain, device and speed.")
+        bool, typer.Option("--update", help="With --lock: accept the best bundle of any toolchain, device and speed.")
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Download a job's bundle, or the best of a model."""
+    """Download the bundle of a job, or the best bundle of a model."""
     locking = _Locking(file=lock, limit=_limit(fail_if_slower), update=update)
     _check_choice(job, model, locking, frozen=frozen)
     chosen = {"--target": target, "--device": device, "--precision": precision, "--input-shape": input_shape}
@@ -110,24 +115,24 @@ def pull(
 def _check_choice(job: str | None, model: str | None, locking: _Locking, *, frozen: bool) -> None:
     chooses = locking.update or locking.limit is not None
     if (job is None) == (model is None):
-        raise typer.BadParameter("name a JOB, or a model with --model, but not both")
+        raise typer.BadParameter("give either JOB or --model, not both")
     if locking.file is None and (frozen or chooses):
-        raise typer.BadParameter("--frozen, --update and --fail-if-slower go with --lock FILE")
+        raise typer.BadParameter("--frozen, --update and --fail-if-slower need --lock FILE")
     if frozen and (job or chooses):
-        raise typer.BadParameter("--frozen takes what is locked: a JOB, --update and --fail-if-slower change nothing")
+        raise typer.BadParameter("--frozen cannot be combined with JOB, --update or --fail-if-slower")
 
 
 def _check_chosen(chosen: dict[str, Any], job: str | None, *, frozen: bool) -> None:
     given = [option for option, value in chosen.items() if value]
     if job is not None and given:
-        raise typer.BadParameter(f"{', '.join(given)}: these choose among a model's bundles; a JOB has one")
+        raise typer.BadParameter(f"{', '.join(given)}: only with --model; a JOB has a single bundle")
     if frozen and "--toolchain" in given:
-        raise typer.BadParameter("--frozen takes what is locked: --toolchain changes nothing")
+        raise typer.BadParameter("--frozen cannot be combined with --toolchain")
 
 
 @contextmanager
 def _missing(locking: _Locking, held: Entry | None = None) -> Iterator[None]:
-    """With a lock file, that something is not there is a matter of the lock file."""
+    """With a lock file, convert NotFound to LockNotKept."""
     try:
         yield
     except errors.NotFound as error:
@@ -143,11 +148,9 @@ def _missing(locking: _Locking, held: Entry | None = None) -> Iterator[None]:
 def _limit(text: str | None) -> float | None:
     limit = options.share(text, "--fail-if-slower")
     if limit is not None and not 0 <= limit < float("inf"):
-        raise typer.BadParameter(f"--fail-if-slower is a share such as 5% or 0.05, not {text!r}")
+        raise typer.BadParameter(f"--fail-if-slower must be a share such as 5% or 0.05, not {text!r}")
     if limit is not None and limit >= 1 and not str(text).endswith("%"):
-        raise typer.BadParameter(
-            f"--fail-if-slower {text} would be {100 * limit:g}%; write {text}% or {100 * limit:g}%"
-        )
+        raise typer.BadParameter(f"--fail-if-slower {text} means {100 * limit:g}%; write {text}% or {100 * limit:g}%")
     return limit
 
 
@@ -178,7 +181,7 @@ def _best(
 
 
 def _frozen(model: str, wanted: dict[str, Any], to: str | None, locking: _Locking) -> dict[str, Any]:
-    """Without a word to the server where the file is there already."""
+    """Download the locked bundle; without a request to the server if the file is already present."""
     from tunesmith import downloads
     from tunesmith.lockfile import Question
 
@@ -186,7 +189,7 @@ def _frozen(model: str, wanted: dict[str, Any], to: str | None, locking: _Lockin
     held = _held(locking.file, question)
     if held is None:
         raise errors.LockNotKept(
-            f"{locking.file} holds nothing for this model, target {question.target!r} and {question.precision}",
+            f"{locking.file} has no entry for this model, target {question.target!r} and {question.precision}",
             code="not_locked",
             hint="Pull once without --frozen and commit the lock file.",
         )
@@ -209,12 +212,12 @@ def _frozen(model: str, wanted: dict[str, Any], to: str | None, locking: _Lockin
 def _taken(
     artifact: Artifact, question: Question, to: str | None, locking: _Locking, *, held: Entry | None
 ) -> dict[str, Any]:
-    """Checks what was found against what is locked, has it downloaded, and locks it."""
+    """Compare the artifact with the locked entry, download it and update the lock file."""
     from tunesmith import downloads, lockfile
 
     now = lockfile.Entry.of(question, artifact)
     if held and held.sha256 == now.sha256:
-        # Who may not see the job would take it out of the file, and the next one put it in again.
+        # The job is None for users who may not see it. Keep it, or the lock file would alternate between users.
         now = replace(now, job=held.job)
     if held and locking.limit is not None and not locking.update:
         lockfile.check_speed(held, now, locking.limit)
@@ -240,7 +243,7 @@ def _download(artifact: Artifact, to: str | None, path: Path) -> None:
         artifact.download(to or path, progress=connecting.download_progress(path, artifact.size_bytes))
     except (KeyboardInterrupt, errors.NetworkError):
         if any(path.absolute().parent.glob(f".{glob.escape(path.name)}.*.part")):
-            output.note("what has come of the bundle is kept; the same command goes on from there")
+            output.note("the partial download is kept; run the same command to resume it")
         raise
 
 
@@ -258,7 +261,7 @@ def _held(file: Path | None, question: Question) -> Entry | None:
 
 
 def _digest(model: str, client: Client | None) -> str:
-    """Of a file by that name, else what was given: a digest, or an id, which only a server can resolve."""
+    """Return the digest of a file, or of a model given by digest or id; an id is resolved by the server."""
     from tunesmith.downloads import file_digest
 
     path = Path(model)
@@ -279,7 +282,7 @@ def _elsewhere(found: Found) -> dict[str, Any] | None:
 
 
 def _refused(error: errors.LockNotKept, *, as_json: bool) -> None:
-    """The two sides, before the error itself is told."""
+    """Show the locked and the new bundle, before the error itself is printed."""
     from tunesmith.lockfile import Entry
 
     held, now = error.details.get("locked"), error.details.get("now")
@@ -299,7 +302,7 @@ def _show(result: dict[str, Any], *, as_json: bool) -> None:
         _changes(Entry(**result["previous"]), Entry(**result["locked"]))
     elif result["status"] == "unchanged":
         locked = result["locked"] or {"artifact": result["artifact"]["id"]}
-        output.note(f"unchanged: {locked['artifact']} is there already, with the right digest")
+        output.note(f"unchanged: {locked['artifact']} is already present, and its digest matches")
     else:
         if result["why"]:
             output.note(result["why"])
@@ -308,7 +311,8 @@ def _show(result: dict[str, Any], *, as_json: bool) -> None:
     faster = result.get("faster_elsewhere")
     if faster:
         output.note(
-            f"{faster['id']} is faster, but by {faster['toolchain']} on {faster['device_key']}; --update takes it"
+            f"{faster['id']} is faster, but built by {faster['toolchain']} for {faster['device_key']}; "
+            "use --update to accept it"
         )
     output.line(result["path"])
 

@@ -10,10 +10,12 @@ import typer
 from tunesmith import errors
 from tunesmith.cli import connecting, options, output
 
-app = typer.Typer(help="Records of trials, in the formats of TVM's tuners.", no_args_is_help=True)
+app = typer.Typer(help="Export and import tuning records in TVM's formats.", no_args_is_help=True)
 
-_Tuner = Annotated[str, typer.Option("--tuner", help="autotvm, ansor or metaschedule.")]
-_Toolchain = Annotated[str | None, typer.Option(help="Such as relay/tvm-0.19.0/llvm-22; see `workers --json`.")]
+_Tuner = Annotated[str, typer.Option("--tuner", help="Tuner of the records: autotvm, ansor or metaschedule.")]
+_Toolchain = Annotated[
+    str | None, typer.Option(help="Toolchain, such as relay/tvm-0.19.0/llvm-22; see `workers --json`.")
+]
 _SHOWN_REFUSALS = 10
 _EXPORT_EPILOG = """\b
 Examples:
@@ -31,20 +33,21 @@ Examples:
 @app.command(epilog=_EXPORT_EPILOG)
 def export(
     file: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE|DIR", help="MetaSchedule's two files go into a folder.")
+        Path,
+        typer.Option(
+            "-o", "--output", metavar="FILE|DIR", help="File to write, or a folder for MetaSchedule's two files."
+        ),
     ],
     tuner: _Tuner,
-    target: Annotated[
-        str | None, typer.Option(help="native, or as TVM writes it, with or without -num-cores=N.")
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="A device key; see `workers --json`.")] = None,
+    target: Annotated[str | None, typer.Option(help="native, or a TVM target, with or without -num-cores=N.")] = None,
+    device: Annotated[str | None, typer.Option(help="Device key; see `workers --json`.")] = None,
     toolchain: _Toolchain = None,
-    workload: Annotated[str | None, typer.Option(help="One workload's key.")] = None,
-    job: Annotated[str | None, typer.Option(help="What one job measured.")] = None,
+    workload: Annotated[str | None, typer.Option(help="Workload key.")] = None,
+    job: Annotated[str | None, typer.Option(help="Only records of this job.")] = None,
     valid_only: Annotated[bool, typer.Option("--valid-only", help="Omit failed trials.")] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Write records as TVM's own readers take them."""
+    """Export records in the tuner's native format."""
     with connecting.client() as client:
         written = client.export_records(
             file,
@@ -63,19 +66,21 @@ def export(
 
 @app.command(name="import", epilog=_IMPORT_EPILOG)
 def take(
-    file: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="A log; MetaSchedule's folder or a tar of it.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE|DIR", help="A log file, or MetaSchedule's folder or a tar of it.")
+    ],
     tuner: _Tuner,
     target: Annotated[
-        str | None, typer.Option(help="Refuse lines of any other target; native is the worker's.")
+        str | None, typer.Option(help="Reject records of any other target; native is the worker's.")
     ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="For lines whose target has no thread count.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Thread count of records whose target has none.")] = None,
     device: Annotated[
-        str | None, typer.Option(help="Key of the device that measured them; by default the only living worker's.")
+        str | None, typer.Option(help="Key of the device that measured them.  [default: that of the only live worker]")
     ] = None,
     toolchain: _Toolchain = None,
     as_json: options.Json = False,
 ) -> None:
-    """Store records that TVM wrote, here or elsewhere; doing it twice changes nothing."""
+    """Import records that TVM wrote. Importing a file again changes nothing."""
     with connecting.client() as client:
         report = client.import_records(file, tuner, target=target, threads=threads, device=device, toolchain=toolchain)
     if as_json:
@@ -84,19 +89,20 @@ def take(
         _show(report)
     if report["refused_count"] and not report["imported"] + report["known_already"]:
         raise errors.InvalidInput(
-            f"nothing in {file} was taken", hint=f"Is it of {tuner}? The first lines' reasons are told one by one."
+            f"no record in {file} was imported",
+            hint=f"Check that it is a log of {tuner}; the reasons of the first lines are listed above.",
         )
 
 
 def _show(report: dict[str, Any]) -> None:
-    counts = [f"{report['imported']} imported", f"{report['known_already']} known already"]
-    output.line(", ".join([*counts, f"{report['refused_count']} refused"]))
+    counts = [f"{report['imported']} imported", f"{report['known_already']} already stored"]
+    output.line(", ".join([*counts, f"{report['refused_count']} rejected"]))
     for place in report["places"]:
         identity = (place["target"], place["device_key"], place["toolchain"])
-        output.note(f"{place['records']} of {'  '.join(identity)}")
+        output.note(f"{place['records']} for {'  '.join(identity)}")
     for refusal in report["refused"][:_SHOWN_REFUSALS]:
         where = f"{refusal['file']} " if refusal["file"] else ""
-        output.note(f"refused {where}line {refusal['line']}: {refusal['reason']}")
+        output.note(f"rejected {where}line {refusal['line']}: {refusal['reason']}")
     more = report["refused_count"] - _SHOWN_REFUSALS
     if more > 0:
         output.note(f"… and {more} more; see --json")

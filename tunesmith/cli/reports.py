@@ -1,4 +1,4 @@
-"""What a job came to, as text."""
+"""Jobs, reports and plans as text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tunesmith.cli import output
-from tunesmith.progress import plan_told
+from tunesmith.progress import plan_summary
 
 if TYPE_CHECKING:
     from tunesmith.jobs import Job
@@ -20,7 +20,7 @@ _STATISTICS = ("mean", "median", "p90", "max", "min", "std")
 
 
 def comparison(report: Mapping[str, Any], *, precision: str) -> None:
-    """The table in the spirit of TVMC's ``Execution time summary``, the summary line, and why it came so."""
+    """Print a table like TVMC's ``Execution time summary``, the summary line and the reasons for the choice."""
     _timings(report, precision)
     output.paragraph(str(report["summary"]))
     for variant, verification in report["verifications"].items():
@@ -61,7 +61,7 @@ def _timings(report: Mapping[str, Any], precision: str) -> None:
 
 
 def _upright(report: Mapping[str, Any], headers: list[str], rows: list[list[str]]) -> list[str]:
-    """A column for each variant, which forty characters hold."""
+    """Transpose the table to one column per variant, which fits into 40 characters."""
     shown = [variant for variant in _VARIANTS if variant in report["timings"]]
     marks = ["✓" if variant == report["published"] else "" for variant in shown]
     between = list(zip(headers, *rows, strict=True))[1:-1]
@@ -69,7 +69,7 @@ def _upright(report: Mapping[str, Any], headers: list[str], rows: list[list[str]
 
 
 def _checked(verification: Mapping[str, Any]) -> str:
-    """What a build was compared on, and by which limits."""
+    """Describe the inputs that a build was verified on, and the limits."""
     kinds = ", ".join(f"{name} {kind}" for name, kind in verification["inputs"].items())
     said = f"{verification['precision']} on {len(verification['seeds'])} inputs{f' ({kinds})' if kinds else ''}"
     return "; ".join([said, *(_limits(error) for error in verification["outputs"])])
@@ -77,11 +77,11 @@ def _checked(verification: Mapping[str, Any]) -> str:
 
 def _limits(error: Mapping[str, Any]) -> str:
     if error.get("not_compared") and error["passed"]:
-        return f"{error['output']} NOT COMPARED: the reference has no finite number there"
+        return f"{error['output']} NOT COMPARED: the reference has no finite value there"
     off, allowed = _percent(error["max_rel"]), _percent(error["rtol"])
-    parts = [f"{error['output']} off by {off} of its largest value, {allowed} allowed"]
+    parts = [f"{error['output']}: error {off} of its largest value, {allowed} allowed"]
     if error["top1"] is not None:
-        asked = "" if error["least_top1"] is None else f", {_percent(error['least_top1'])} asked for"
+        asked = "" if error["least_top1"] is None else f", {_percent(error['least_top1'])} required"
         parts.append(f"top-1 agreement {_percent(error['top1'])}{asked}")
     if error["not_finite"]:
         parts.append(f"{error['not_finite']} elements not finite")
@@ -89,10 +89,10 @@ def _limits(error: Mapping[str, Any]) -> str:
 
 
 def _measured(conditions: Mapping[str, Any], timings: Mapping[str, Any]) -> str:
-    """What the benchmark was measured under, and how sure its medians are."""
+    """Describe the conditions of the benchmark and the confidence of its medians."""
     count, least = conditions["threads"], min(len(timing["samples"]) for timing in timings.values())
     parts = [
-        f"on {conditions['device']} with {count} thread{'s' if count != 1 else ''}, {least} samples of each",
+        f"on {conditions['device']} with {count} thread{'s' if count != 1 else ''}, {least} samples each",
         _certainty(timings.values()),
         _clocks(conditions),
     ]
@@ -113,7 +113,7 @@ def _certainty(timings: Iterable[Mapping[str, Any]]) -> str:
         for timing in timings
         if timing["ci_low"] is not None and timing["ci_high"] is not None
     ]
-    return f"95 % intervals of medians at most {_percent(max(widths))} wide" if widths else ""
+    return f"95 % confidence intervals of medians at most {_percent(max(widths))} wide" if widths else ""
 
 
 def _clocks(conditions: Mapping[str, Any]) -> str:
@@ -129,7 +129,7 @@ def _percent(share: float) -> str:
 
 
 def _portfolio(contenders: list[dict[str, Any]]) -> None:
-    """Every build that raced, where more than untuned and one tuned build did."""
+    """Print every build that was compared, if there are more than the untuned and one tuned build."""
     if len(contenders) < _WORTH_A_TABLE:
         return
     rows = [
@@ -148,7 +148,7 @@ def _portfolio(contenders: list[dict[str, Any]]) -> None:
 
 
 def _label(report: Mapping[str, Any], variant: str) -> str:
-    """The reference by its name, unless that is long: the heading has it."""
+    """Label of a variant; the reference by its name, unless it is long, as the heading contains it."""
     name = str(report["compared_with"])
     return name if variant == "reference" and len(name) <= _LONGEST else variant
 
@@ -166,13 +166,13 @@ def _fact(name: str, value: str, *, indent: int) -> None:
 
 
 def statistics(samples: Mapping[str, float]) -> list[str]:
-    """One row of TVMC's summary; seconds in, milliseconds out."""
+    """Return TVMC's summary of ``samples`` (seconds) as lines, in milliseconds."""
     names = [f"{name} (ms)" for name in samples]
     return output.table(names, [[_milliseconds(value) for value in samples.values()]])
 
 
 def job(found: Job) -> None:
-    """Everything ``status`` tells of a job."""
+    """Print what ``status`` shows of a job."""
     data = found.data
     placement = data["placement"] or {}
     facts = {
@@ -184,7 +184,7 @@ def job(found: Job) -> None:
         "device": placement.get("device", "not yet known"),
         "toolchain": placement.get("toolchain", "not yet known"),
         "tuner": _tuner(data),
-        "plan": (plan_told(data["planned"]) or "") if data["planned"] else "",
+        "plan": (plan_summary(data["planned"]) or "") if data["planned"] else "",
         "trials": f"{data['trials_done']} of {data['trials_planned']}" + _failures(data["failures"]),
         "time": f"{output.duration(data['queue_seconds'])} queued, {output.duration(data['run_seconds'])} running",
         "stages": "  ".join(f"{stage['stage']} {stage['seconds']:.1f} s" for stage in data["timeline"]),
@@ -208,12 +208,12 @@ def job(found: Job) -> None:
 
 
 def _tuner(data: Mapping[str, Any]) -> str:
-    """The search, and whatever of the request is not the usual."""
+    """Describe the tuner, and the options of the request that differ from the defaults."""
     said = [data["tuner"], f"{data['precision']} precision"]
     if data["rpc"]:
         said.append(f"measured on {data['rpc']['key']!r} behind {data['rpc']['tracker']}")
     elif data["runner"] == "none":
-        said.append(f"built with the records of {data['device']}" if data["device"] else "nothing is run")
+        said.append(f"built with the records of {data['device']}" if data["device"] else "build only")
     if data["bundle_format"] != "shared":
         said.append(f"{data['bundle_format']} bundle")
     return ", ".join(said)
@@ -256,15 +256,15 @@ def _error(verification: Mapping[str, Any] | None) -> str:
 
 
 def plan(plan: Mapping[str, Any]) -> None:
-    """Engines first, then what each tuner would take, then what else is to be known."""
-    output.line(f"{plan['model_name']} for {plan['target'] or 'a worker that is not there yet'}; nothing was queued")
+    """Print a plan: the engines, the costs of each tuner, and notes."""
+    output.line(f"{plan['model_name']} for {plan['target'] or 'a future worker'}; no job was submitted")
     for engine in plan["engines"]:
         _engine(engine)
     rows = [_row(tuner) for tuner in _tuners(plan)]
     if rows:
         output.line()
-        headers = ["TUNER", "TASKS", "COVERED", "LEFT OUT", "TRIALS", "ON RECORD", "PASSED OVER", "MINUTES"]
-        for text in output.table(headers, rows, optional=["ON RECORD", "LEFT OUT", "PASSED OVER"]):
+        headers = ["TUNER", "TASKS", "COVERED", "LEFT OUT", "TRIALS", "ON RECORD", "UNUSABLE", "MINUTES"]
+        for text in output.table(headers, rows, optional=["ON RECORD", "LEFT OUT", "UNUSABLE"]):
             output.line(text)
         output.line()
     for note in [*_plan_limits(plan), *_rates(plan), *plan["notes"]]:
@@ -277,12 +277,12 @@ def _engine(engine: Mapping[str, Any]) -> None:
         _wrapped(f"imports the model ({engine['toolchain']})", label)
     elif engine["unsupported_operators"]:
         counts = ", ".join(f"{name} × {count}" for name, count in engine["unsupported_operators"].items())
-        _wrapped(f"cannot import the model; it lacks {counts}", label)
+        _wrapped(f"cannot import the model; unsupported operators: {counts}", label)
     else:
-        verb = "cannot import the model" if engine["imports"] is False else "was not asked"
+        verb = "cannot import the model" if engine["imports"] is False else "was not tried"
         _failure(verb, engine["failure"], label)
     for tuner, failure in engine["refusals"].items():
-        _failure(f"refuses {tuner}", failure, " " * len(label))
+        _failure(f"rejects {tuner}", failure, " " * len(label))
 
 
 def _failure(what: str, failure: Mapping[str, Any], label: str) -> None:
@@ -306,17 +306,17 @@ def _row(tuner: Mapping[str, Any]) -> list[str]:
 
 
 def _plan_limits(plan: Mapping[str, Any]) -> list[str]:
-    """Where the budget ends a search before its trials are done, or before all tasks had some."""
+    """Describe where the budget ends a search before its trials, or before every task has some."""
     said = []
     for tuner in _tuners(plan):
         reached = round(tuner["minutes"] * 60 / tuner["seconds_a_trial"])
         if reached < tuner["trials"]:
-            said.append(f"The time ends {tuner['tuner']} after about {reached} of its {tuner['trials']} trials.")
+            said.append(f"The time budget ends {tuner['tuner']} after about {reached} of its {tuner['trials']} trials.")
         if tuner["tasks_left_out"]:
             count = tuner["tasks_left_out"]
             said.append(
-                f"The budget, or an earlier one as large, does not reach {count} of {tuner['tuner']}'s tasks; "
-                "more trials or seconds do."
+                f"This budget, or an earlier one of the same size, does not reach {count} of {tuner['tuner']}'s "
+                "tasks; more trials or seconds do."
             )
     return said
 
@@ -333,7 +333,7 @@ def _rates(plan: Mapping[str, Any]) -> list[str]:
     seconds = next(tuner["seconds_a_trial"] for tuner in tuners if not tuner["measured_rate"])
     *others, last = guessed
     names = f"{', '.join(others)} and {last}" if others else last
-    return [f"Minutes of {names} are guessed with {seconds:g} s a trial: the device has no trials of theirs yet."]
+    return [f"The minutes of {names} assume {seconds:g} s per trial, as the device has no trials of theirs yet."]
 
 
 def _wrapped(text: str, label: str) -> None:

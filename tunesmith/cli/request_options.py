@@ -1,4 +1,4 @@
-"""The options of ``tune``, made from ``tunesmith.job_draft``."""
+"""The options of ``tune``, generated from ``tunesmith.job_draft``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REPEATED = ("shapes", "labels")
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What was asked for on the command line, by the names of its parameters; None is not said."""
+    """Options given on the command line, by parameter name; None for those that were not given."""
 
     values: Mapping[str, Any]
 
@@ -42,11 +42,11 @@ class Asked:
 
     @property
     def secret(self) -> str | None:
-        """Of the webhook; of the environment only where nothing is said: it may stand there for other jobs, too."""
+        """The webhook's secret: the option, else the environment variable."""
         return self.values["webhook_secret"] or os.environ.get("TUNESMITH_WEBHOOK_SECRET") or None
 
     def request(self) -> dict[str, Any]:
-        """The keywords of ``Client.tune``. Raises BadParameter."""
+        """Return keyword arguments of ``Client.tune``. Raises BadParameter."""
         found: dict[str, Any] = {}
         for option, cli in _asked():
             value = self.values[_name(option, cli)]
@@ -104,20 +104,20 @@ def _completion(option: Option) -> Callable[[str], Any] | None:
 
 def _check_rpc(rpc: Mapping[str, Any] | None) -> None:
     if rpc is not None and not ("tracker" in rpc and "key" in rpc):
-        raise typer.BadParameter("--rpc-tracker HOST:PORT and --rpc-key KEY go together")
+        raise typer.BadParameter("--rpc-tracker HOST:PORT and --rpc-key KEY must be given together")
 
 
 def _complete_webhook(found: dict[str, Any], asked: Asked) -> None:
     if asked.webhook:
         found["webhook"] = {"url": asked.webhook, **({"secret": asked.secret} if asked.secret else {})}
     elif asked.values["webhook_secret"] is not None:
-        raise typer.BadParameter("--webhook-secret signs the call of --webhook URL, which is not given")
+        raise typer.BadParameter("--webhook-secret needs --webhook URL")
     else:
         found.pop("webhook", None)
 
 
 class GroupedCommand(TyperCommand):
-    """Writes a section of help for each group; options of none come last."""
+    """A command whose help has a section for each group of options, and the ungrouped options last."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
@@ -140,7 +140,7 @@ def _section(parameter: Any) -> str:
 
 
 def flattened(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``command`` with the options of ``job_draft`` in place of its parameter of type ``Asked``."""
+    """Return ``command`` with its parameter of type ``Asked`` replaced by the options of ``job_draft``."""
     hints = get_type_hints(command, include_extras=True)
     taken: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():

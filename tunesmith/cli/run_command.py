@@ -1,4 +1,4 @@
-"""``run``: a downloaded bundle, on this machine, without a server."""
+"""``run``: execute a downloaded bundle on this machine, without a server."""
 
 from __future__ import annotations
 
@@ -40,32 +40,34 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle, as `pull` writes it.")],
-    inputs: Annotated[Path | None, typer.Option(help=".npz file with one array an input.")] = None,
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle downloaded with `pull`.")],
+    inputs: Annotated[Path | None, typer.Option(help=".npz file with one array per input.")] = None,
     to: Annotated[Path | None, typer.Option("--output", "-o", help=".npz file to write the outputs to.")] = None,
     dump_outputs: Annotated[
         str | None,
-        typer.Option(metavar="NAME,…", help="Only these outputs: written with -o, shown as numbers without."),
+        typer.Option(metavar="NAME,…", help="Only these outputs: written with -o, otherwise printed."),
     ] = None,
     print_time: Annotated[bool, typer.Option("--print-time", help="Measure and print execution times.")] = False,
-    repeat: Annotated[int, typer.Option(min=1, help="Samples to measure.")] = 10,
+    repeat: Annotated[int, typer.Option(min=1, help="Number of samples to measure.")] = 10,
     number: Annotated[
         int | None,
-        typer.Option(min=1, help="Runs a sample; their mean counts.  [default: as many as last 20 ms]"),
+        typer.Option(min=1, help="Runs per sample, which is their mean.  [default: as many as take 20 ms]"),
     ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads.  [default: those it was tuned for]")] = None,
-    fill_mode: Annotated[FillMode, typer.Option(help="What inputs hold without --inputs.")] = FillMode.RANDOM,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Number of threads.  [default: the number it was tuned for]")
+    ] = None,
+    fill_mode: Annotated[FillMode, typer.Option(help="Input values without --inputs.")] = FillMode.RANDOM,
     top_k: Annotated[
         int | None, typer.Option("--top-k", "--print-top", min=1, help="Print the classes with the largest values.")
     ] = None,
     labels: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Names of the classes, one a line or JSON.  [implies --top-k 5]")
+        Path | None, typer.Option(metavar="FILE", help="Class names, one per line or JSON.  [implies --top-k 5]")
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Run a bundle on this machine; no server is needed.
+    """Run a bundle on this machine. No server is needed.
 
-    It runs in the engine that compiled it, which is plain TVM.
+    The bundle runs in the engine that compiled it.
     """
     import tempfile
 
@@ -151,7 +153,7 @@ def _show_times(result: local.RunResult) -> None:
     for text in reports.statistics(result.statistics()):
         output.line(f"  {text}")
     if result.published:
-        for sentence in local.told(result.published, result.samples, result.threads):
+        for sentence in local.compared(result.published, result.samples, result.threads):
             output.paragraph(sentence)
 
 
@@ -167,4 +169,4 @@ def _answers(row: list[Answer]) -> None:
 def _abbreviated(array: Array) -> str:
     texts = [f"{value:.6g}" for value in array.values[:_SHOWN_VALUES]]
     more = len(array.values) - _SHOWN_VALUES
-    return "[" + ", ".join(texts) + (f", … {more} more; -o FILE has all]" if more > 0 else "]")
+    return "[" + ", ".join(texts) + (f", … {more} more; use -o FILE for all]" if more > 0 else "]")

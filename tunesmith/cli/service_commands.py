@@ -1,4 +1,4 @@
-"""What runs and looks after a service: there in a checkout, but not in the client's wheel.
+"""Commands that run and maintain a service; they need a checkout, as the wheel holds the client only.
 
 ``serve``, ``worker``, ``doctor``, ``migrate``, ``backup``, ``restore``, ``blobs copy`` and ``gc``.
 """
@@ -26,7 +26,8 @@ Examples:
   tunesmith serve
   tunesmith serve --host 0.0.0.0 --port 8080
 \b
-It prints a link with which a browser comes in. Settings: docs/reference/settings.md.
+It prints a link that opens the dashboard. Settings:
+docs/reference/settings.md.
 """
 _STATE_WIDTH, _CHECK_WIDTH = 4, 9
 _DOCTOR_EPILOG = """\b
@@ -49,8 +50,8 @@ Examples:
   tunesmith backup /backups/monday.tar
   tunesmith backup /backups/monday
 \b
-For SQLite; the service may run meanwhile. Of PostgreSQL, pg_dump makes
-backups (docs/how-to/operations.md).
+For SQLite; the service may be running. Back up PostgreSQL with pg_dump
+(docs/how-to/operations.md).
 """
 _RESTORE_EPILOG = """\b
 Examples:
@@ -62,8 +63,8 @@ Examples:
   tunesmith gc --json
   tunesmith gc --adopt --dry-run
 \b
-Workers do it by themselves once a day, and not in a store that belongs to
-another database (docs/how-to/operations.md).
+Workers do this once a day, except in a store that belongs to another
+database (docs/how-to/operations.md).
 """
 
 
@@ -73,7 +74,8 @@ Examples:
   tunesmith blobs copy file:///backups/blobs
   tunesmith blobs copy 's3://bucket/prefix?endpoint=https://s3.example.com'
 \b
-From where TUNESMITH_BLOB_URL says; the same credentials are used for both.
+Copies from the store in TUNESMITH_BLOB_URL. Both stores are accessed with
+the same credentials.
 """
 
 
@@ -93,10 +95,10 @@ def serve(
         str | None, typer.Option(help="Address to listen on.  [default: TUNESMITH_HOST or 127.0.0.1]")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="0 picks a free one.  [default: TUNESMITH_PORT or 8000]")
+        int | None, typer.Option(min=0, max=65535, help="Port; 0 for any free one.  [default: TUNESMITH_PORT or 8000]")
     ] = None,
 ) -> int:
-    """Start broker, API and worker; Ctrl-C stops them."""
+    """Start broker, API and worker. Ctrl-C stops them."""
     main = _server_part("serve.supervisor").main
     given_host = host or os.environ.get("TUNESMITH_HOST") or "127.0.0.1"
     given_port = _port_of_environment() if port is None else port
@@ -107,14 +109,16 @@ def serve(
 def _port_of_environment() -> int:
     text = os.environ.get("TUNESMITH_PORT") or "8000"
     if not text.isdecimal() or int(text) > 65535:
-        raise errors.ConfigurationError(f"TUNESMITH_PORT is {text!r}, which is no port", hint="0 picks a free one.")
+        raise errors.ConfigurationError(
+            f"TUNESMITH_PORT is not a port: {text!r}", hint="Use a number to 65535; 0 means any free port."
+        )
     return int(text)
 
 
 def worker() -> int:
-    """Start a worker that takes jobs; Ctrl-C stops it.
+    """Start a worker. Ctrl-C stops it.
 
-    The job that it works on goes back into the queue.
+    A job that is running then returns to the queue.
     """
     return int(_server_part("worker.main").main())
 
@@ -124,23 +128,23 @@ def _server_part(name: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise errors.ConfigurationError(
-            f"this installation holds the client only ({error.name} is missing)",
+            f"only the client is installed ({error.name} is missing)",
             hint="Start the service from a checkout: ./run serve.",
         ) from error
 
 
 def doctor(
     checks: Annotated[
-        list[str] | None, typer.Argument(metavar="[CHECK…]", help="What to check; everything by default.")
+        list[str] | None, typer.Argument(metavar="[CHECK…]", help="Checks to run; all by default.")
     ] = None,
     own_worker: Annotated[
-        bool, typer.Option("--worker", help="Only whether the worker of this host gives signs of life.")
+        bool, typer.Option("--worker", help="Only check that the worker on this host sends heartbeats.")
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Check what the service on this machine needs; exits 3 when something fails.
+    """Check the environment of a service on this machine. Exit status 3 if a check fails.
 
-    It reads the same settings as the API and the workers.
+    Reads the same settings as the API and the workers.
     """
     with local.translated():
         from serve.doctor import examining
@@ -160,14 +164,14 @@ def doctor(
         raise errors.ConfigurationError(
             f"{len(failed)} of {len(found)} checks failed: {', '.join(sorted({each.check for each in failed}))}",
             code="doctor_failed",
-            hint="Each line above says what is wrong and what to do." if not as_json else None,
+            hint="See the hint of each failed check above." if not as_json else None,
         )
 
 
 def migrate() -> None:
-    """Bring the database to this release's schema.
+    """Upgrade the database to the schema of this release.
 
-    The start of an API or a worker does the same.
+    An API or a worker does the same when it starts.
     """
     with local.translated():
         from storage import database as databases
@@ -180,7 +184,7 @@ def migrate() -> None:
             databases.migrate(database)
         finally:
             database.close()
-        output.line(f"the database has revision {running.newest()}")
+        output.line(f"the database is at revision {running.newest()}")
 
 
 def _api_fields() -> list[str]:
@@ -192,7 +196,7 @@ def _api_fields() -> list[str]:
 def _known(names: Sequence[str], known: Sequence[str]) -> None:
     for name in names:
         if name not in known:
-            raise typer.BadParameter(f"there is no check {name!r}; there are {', '.join(known)}", param_hint="CHECK")
+            raise typer.BadParameter(f"unknown check {name!r}; choose from {', '.join(known)}", param_hint="CHECK")
 
 
 def _tell(finding: Any) -> None:
@@ -203,10 +207,10 @@ def _tell(finding: Any) -> None:
 
 
 def backup(
-    target: Annotated[Path, typer.Argument(metavar="FILE.tar|FOLDER", help="What is to be made.")],
+    target: Annotated[Path, typer.Argument(metavar="FILE.tar|FOLDER", help="Backup to create.")],
     as_json: options.Json = False,
 ) -> int:
-    """Copy database, models and artifacts; exits 1 when bytes of some are missing."""
+    """Back up database, models and artifacts. Exit status 1 if some bytes are missing."""
     with local.translated():
         from storage import backups
         from storage.blobs import stores
@@ -218,10 +222,10 @@ def backup(
 
 
 def restore(
-    source: Annotated[Path, typer.Argument(metavar="FILE.tar|FOLDER", help="What backup made.")],
+    source: Annotated[Path, typer.Argument(metavar="FILE.tar|FOLDER", help="Backup to restore.")],
     as_json: options.Json = False,
 ) -> int:
-    """Put a backup into an empty home folder; exits 1 when it lacked bytes of some."""
+    """Restore a backup into an empty home folder. Exit status 1 if some bytes are missing."""
     with local.translated():
         from storage import backups
         from storage.blobs import stores
@@ -235,10 +239,10 @@ def restore(
 
 @_blobs.command(epilog=_COPY_EPILOG)
 def copy(
-    target: Annotated[str, typer.Argument(metavar="URL", help="A store, as TUNESMITH_BLOB_URL names it.")],
+    target: Annotated[str, typer.Argument(metavar="URL", help="Destination store, in the form of TUNESMITH_BLOB_URL.")],
     as_json: options.Json = False,
 ) -> int:
-    """Copy all bytes that another store lacks; exits 1 when some are damaged."""
+    """Copy all blobs that another store lacks. Exit status 1 if some are corrupt."""
     with local.translated():
         from storage import backups
         from storage.blobs import stores
@@ -251,18 +255,18 @@ def copy(
         counts = {"blobs": copied.blobs, "bytes": copied.size_bytes, "there": copied.there}
         output.document({**counts, "damaged": copied.damaged})
     else:
-        output.line(f"{copied.blobs} blobs copied, {output.size(copied.size_bytes)}; {copied.there} were there")
+        output.line(f"{copied.blobs} blobs copied, {output.size(copied.size_bytes)}; {copied.there} already present")
         for digest in copied.damaged:
-            output.note(f"damaged: {digest}")
+            output.note(f"corrupt: {digest}")
     return 1 if copied.damaged else 0
 
 
 def gc(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many there are.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be removed; remove nothing.")] = False,
     adopt: Annotated[bool, typer.Option("--adopt", help="Take the store over from another database.")] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Remove stored bytes that no model and no artifact names any more."""
+    """Remove blobs that no model and no artifact refers to."""
     with local.translated():
         found = _collect(dry_run=dry_run, adopt=adopt)
     done = "would be removed" if dry_run else "removed"
@@ -290,7 +294,10 @@ def _collect(*, dry_run: bool, adopt: bool) -> Any:
 
 
 def _check_schema(database: Database) -> None:
-    """A database that is made or migrated here would know nothing, and all bytes would go."""
+    """Check that the database exists with this release's schema.
+
+    A database created here would be empty, and collection would remove every blob.
+    """
     from sqlalchemy.exc import SQLAlchemyError
 
     from domain import errors
@@ -300,7 +307,7 @@ def _check_schema(database: Database) -> None:
     url = database.url
     if url.get_backend_name() == "sqlite" and not Path(str(url.database)).is_file():
         raise errors.ConfigurationError(
-            f"there is no database {url.database}", hint="Set TUNESMITH_HOME to the service's home folder."
+            f"database not found: {url.database}", hint="Set TUNESMITH_HOME to the service's home folder."
         )
     try:
         with database.reading() as session:
@@ -309,8 +316,8 @@ def _check_schema(database: Database) -> None:
         raise unavailable(error) from error
     if found != running.newest():
         raise errors.ConfigurationError(
-            f"the database has revision {found or 'none'}, and this release works with {running.newest()}",
-            hint="Is TUNESMITH_HOME or TUNESMITH_DATABASE_URL the service's? Update it with tunesmith migrate.",
+            f"the database has revision {found or 'none'}; this release needs {running.newest()}",
+            hint="Check that TUNESMITH_HOME or TUNESMITH_DATABASE_URL is the service's. To upgrade: tunesmith migrate.",
         )
 
 
@@ -321,5 +328,5 @@ def _tell_backup(done: str, what: Backup, *, as_json: bool) -> int:
     else:
         output.line(f"{done}: the database and {what.blobs} blobs, {output.size(what.size_bytes)}")
         for digest in what.missing:
-            output.note(f"missing or damaged: {digest}")
+            output.note(f"missing or corrupt: {digest}")
     return 1 if what.missing else 0

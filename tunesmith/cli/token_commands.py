@@ -12,7 +12,7 @@ import typer
 
 from tunesmith.cli import connecting, options, output
 
-app = typer.Typer(help="Tokens: who may do what here, and how much. For admins.", no_args_is_help=True)
+app = typer.Typer(help="Manage access tokens and their quotas. For admins.", no_args_is_help=True)
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _BYTES = {"": 1, "k": 1000, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
@@ -36,29 +36,27 @@ def register(root: typer.Typer) -> None:
 
 @app.command(epilog=_CREATE_EPILOG)
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Description for people.")],
-    owner: Annotated[
-        str | None, typer.Option(help="Whose jobs and models it makes and sees.  [default: your own]")
-    ] = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Display name.")],
+    owner: Annotated[str | None, typer.Option(help="Owner of its jobs and models.  [default: you]")] = None,
     scope: Annotated[
         list[str] | None,
-        typer.Option(help="read, submit or admin; repeatable, none includes another.  [default: read and submit]"),
+        typer.Option(help="read, submit or admin; repeatable, as none implies another.  [default: read and submit]"),
     ] = None,
     expires: Annotated[
-        str | None, typer.Option(metavar="AFTER", help="Such as 12h, 90d or 52w; never if not given.")
+        str | None, typer.Option(metavar="AFTER", help="Lifetime, such as 12h, 90d or 52w.  [default: no expiry]")
     ] = None,
     running_jobs: Annotated[
-        int | None, typer.Option(metavar="N", help="Most jobs at work at a time; more wait.")
+        int | None, typer.Option(metavar="N", help="Maximum number of running jobs; more stay queued.")
     ] = None,
     queued_jobs: Annotated[
-        int | None, typer.Option(metavar="N", help="Maximum number of queued jobs; more are refused.")
+        int | None, typer.Option(metavar="N", help="Maximum number of queued jobs; more are rejected.")
     ] = None,
     stored: Annotated[
-        str | None, typer.Option(metavar="BYTES", help="Most bytes of the owner's models and artifacts: 500M, 2G.")
+        str | None, typer.Option(metavar="BYTES", help="Maximum size of the owner's models and artifacts: 500M, 2G.")
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Make a token. Its text is printed now and never again."""
+    """Create a token. Its text is printed only once."""
     with connecting.client() as client:
         token = client.tokens.create(
             name,
@@ -75,15 +73,15 @@ def create(
     output.line(str(token.text))
     output.note(
         f"{token.id}: {', '.join(token.scopes)} for {token.owner}, {_until(token.data['expires_at'])}. "
-        "Keep it now: the server stores no more than its digest. Send it as TUNESMITH_TOKEN."
+        "Save it now: the server stores only its digest. Use it as TUNESMITH_TOKEN."
     )
 
 
 @app.command(name="list")
 def list_(
-    owner: Annotated[str | None, typer.Option(help="Only this owner's.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="With those that are revoked or expired.")] = False,
-    limit: Annotated[int, typer.Option(min=1, help="Most tokens to list.")] = 50,
+    owner: Annotated[str | None, typer.Option(help="Only tokens of this owner.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Include revoked and expired tokens.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of tokens to list.")] = 50,
     as_json: options.Json = False,
 ) -> None:
     """List the tokens, newest first."""
@@ -98,19 +96,19 @@ def list_(
 
 @app.command()
 def revoke(
-    token: Annotated[str, typer.Argument(metavar="TOKEN", help="Id of a token, as `token list` tells it.")],
+    token: Annotated[str, typer.Argument(metavar="TOKEN", help="Id of a token; `token list` shows them.")],
     as_json: options.Json = False,
 ) -> None:
-    """Refuse a token from now on, and the browsers that came in with it. Its jobs go on."""
+    """Revoke a token and the browser sessions it opened. Its jobs continue."""
     with connecting.client() as client:
         revoked = client.tokens.revoke(token)
     output.answer(revoked.data, f"{revoked.id} ({revoked.name}) is revoked", as_json=as_json)
 
 
 def login(as_json: options.Json = False) -> None:
-    """Print a link that opens the dashboard in a browser.
+    """Print a login link for the dashboard.
 
-    It works once, for ten minutes. The browser may then do what you may.
+    The link works once, within ten minutes. The browser gets your permissions.
     """
     with connecting.client() as client:
         link = client.tokens.login_link()
@@ -118,9 +116,9 @@ def login(as_json: options.Json = False) -> None:
 
 
 def _show(found: Sequence[dict[str, Any]]) -> None:
-    """Limits have lines of their own, as in a narrow table there is no room for them beside the rest."""
+    """Print limits on lines of their own, as a narrow table has no room for them."""
     if not found:
-        output.note("no such tokens; make one: tunesmith token create NAME")
+        output.note("no tokens; create one: tunesmith token create NAME")
         return
     headers = ["TOKEN", "OWNER", "SCOPES", "STATE", "LAST USED", "NAME"]
     header, *rows = output.table(headers, [_row(token) for token in found], optional=["NAME", "STATE", "LAST USED"])
@@ -133,12 +131,12 @@ def _show(found: Sequence[dict[str, Any]]) -> None:
 
 def _limits(quota: dict[str, Any]) -> str:
     limits = {"running_jobs": "running", "queued_jobs": "queued", "stored_bytes": "stored"}
-    told = [
+    shown = [
         f"{output.size(quota[name]) if name == 'stored_bytes' else quota[name]} {word}"
         for name, word in limits.items()
         if quota[name] is not None
     ]
-    return ", ".join(told)
+    return ", ".join(shown)
 
 
 def _row(token: dict[str, Any]) -> list[str]:
@@ -164,7 +162,7 @@ def _seconds(text: str | None) -> int | None:
         return None
     found = re.fullmatch(r"(\d{1,9})([smhdw])", text)
     if not found:
-        raise typer.BadParameter(f"--expires is a number and s, m, h, d or w, such as 90d, not {text!r}")
+        raise typer.BadParameter(f"--expires must be a number and s, m, h, d or w, such as 90d, not {text!r}")
     return int(found[1]) * _SECONDS[found[2]]
 
 
@@ -173,5 +171,5 @@ def _bytes(text: str | None) -> int | None:
         return None
     found = re.fullmatch(r"(\d{1,12})([kKMGT]?)B?", text)
     if not found:
-        raise typer.BadParameter(f"--stored is a number of bytes, such as 500M or 2G, not {text!r}")
+        raise typer.BadParameter(f"--stored must be a number of bytes, such as 500M or 2G, not {text!r}")
     return int(found[1]) * _BYTES[found[2]]

@@ -1,4 +1,4 @@
-"""``tune``: upload, ask, watch, show what was gained, download."""
+"""``tune``: upload a model, submit a job, follow it, show the result and download the bundle."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Examples:
   tunesmith tune --like JOB --seconds 3600
   tunesmith tune --operator 'matmul x=128,768 w=768,768'
 \b
-Options that go together: docs/reference/tuning.md.
+All options and their combinations: docs/reference/tuning.md.
 """
 _TURN_SECONDS = 2.0
-"""Between two askings for a plan."""
+"""Interval between two requests for a plan."""
 
 
 def register(app: typer.Typer) -> None:
@@ -41,20 +41,20 @@ def register(app: typer.Typer) -> None:
 def tune(
     asked: Asked,
     model: Annotated[
-        Path | None, typer.Argument(metavar="MODEL.onnx", help="An ONNX model, or one operator as IRModule .json.")
+        Path | None, typer.Argument(metavar="MODEL.onnx", help="An ONNX model, or an IRModule as .json.")
     ] = None,
     operator: Annotated[
         str | None,
-        typer.Option(metavar="SPEC", help="One operator in place of a model: 'matmul x=128,768 w=768,768'."),
+        typer.Option(metavar="SPEC", help="A single operator instead of a model: 'matmul x=128,768 w=768,768'."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only tell what the job would do: engines, coverage, trials, minutes.")
+        bool, typer.Option("--dry-run", help="Show the plan (engines, coverage, trials, minutes); submit nothing.")
     ] = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Stay until the job ends.")] = True,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the job to end.")] = True,
     to: options.Output = None,
     as_json: options.Json = False,
 ) -> int:
-    """Tune a model and show what was gained. Without a budget the server's default applies (10 minutes)."""
+    """Tune a model and show the speedup. Without a budget, the server's default applies (10 minutes)."""
     request = asked.request()
     _check_output(to, waits=wait and not dry_run)
     with connecting.client() as client:
@@ -74,20 +74,20 @@ def tune(
 
 
 def _check_output(to: str | None, *, waits: bool) -> None:
-    """Before the job, which may take hours. Raises InvalidInput for what cannot be written."""
+    """Check before the job, which may take hours, that the output can be written. Raises InvalidInput."""
     from tunesmith import downloads
 
     options.check_output(to)
     if to is not None and not waits:
         raise typer.BadParameter(
-            "-o waits for the bundle: leave --no-wait and --dry-run out, or `tunesmith pull` it later"
+            "-o needs the finished bundle: omit --no-wait and --dry-run, or use `tunesmith pull` later"
         )
     if to is not None:
         downloads.check(to)
 
 
 def _tell_wait(job: Job) -> None:
-    """Why the job will not begin soon; of a warning its code and what to do."""
+    """Print why the job cannot start yet: what it waits for, or warnings with their codes and hints."""
     warnings = job.data.get("warnings") or ()
     if job.data["waits_for"] and not warnings:
         output.note(f"job {job.id} waits for {job.data['waits_for']}")
@@ -98,11 +98,11 @@ def _tell_wait(job: Job) -> None:
 def _tell_secret(job: Job, asked: Asked) -> None:
     webhook = job.data.get("webhook") or {}
     if asked.webhook and not asked.secret and webhook.get("secret"):
-        output.note(f"calls of {webhook['url']} are signed with {webhook['secret']}; this is not shown again")
+        output.note(f"messages to {webhook['url']} are signed with {webhook['secret']}; it is not shown again")
 
 
 def _planned(client: Client, model: Model | None, request: Any) -> dict[str, Any]:
-    """Waits for its turn at a server that is making as many plans as it may."""
+    """Request a plan, and retry while the server is busy with other plans."""
     told = False
     while True:
         try:
@@ -111,13 +111,13 @@ def _planned(client: Client, model: Model | None, request: Any) -> dict[str, Any
             if error.code != "planner_busy":
                 raise
         if not told:
-            output.note("the server is making another plan; this one waits for its turn (Ctrl-C gives up)")
+            output.note("the server is busy with another plan; waiting (Ctrl-C to stop)")
             told = True
         time.sleep(_TURN_SECONDS)
 
 
 def _plan(plan: dict[str, Any], *, as_json: bool) -> int:
-    """Status 0 when some engine takes the model, 1 when none does."""
+    """Show a plan. Return exit status 0 if an engine can tune the model, else 1."""
     if as_json:
         output.document(plan)
     else:
@@ -126,16 +126,14 @@ def _plan(plan: dict[str, Any], *, as_json: bool) -> int:
 
 
 def _uploaded(client: Client, model: Path | None, operator: str | None, *, like: str | None) -> Model | None:
-    """None for the model of the job that the new one is like."""
+    """Upload the model or create the operator; None with ``--like`` alone, which implies the model."""
     if model is not None and operator is None:
         return client.upload(model, progress=connecting.upload_progress(model))
     if operator is not None and model is None:
         return client.make_operator(operator_spec.parse(operator))
     if like is not None and model is None:
         return None
-    raise typer.BadParameter(
-        "name a MODEL.onnx (or .json), an operator with --operator, or a job with --like, but not two models"
-    )
+    raise typer.BadParameter("give one of MODEL.onnx (or .json), --operator SPEC, or --like JOB without a model")
 
 
 def _leave(job: Job, *, as_json: bool) -> None:
@@ -143,7 +141,7 @@ def _leave(job: Job, *, as_json: bool) -> None:
         output.document(job.data)
         return
     output.line(job.id)
-    output.note(f"look at it: tunesmith status {job.id} --watch")
+    output.note(f"to follow it: tunesmith status {job.id} --watch")
 
 
 def _show(job: Job, to: str | None, *, as_json: bool) -> None:
@@ -159,13 +157,13 @@ def _show(job: Job, to: str | None, *, as_json: bool) -> None:
         return
     output.note("")
     reports.comparison(report, precision=job.data["precision"])
-    output.line(f"artifact {artifact.id}" + (f"  {path}" if path else f"  (get it: tunesmith pull {job.id} -o FILE)"))
+    output.line(f"artifact {artifact.id}" + (f"  {path}" if path else f"  (download: tunesmith pull {job.id} -o FILE)"))
 
 
 def _download(job: Job, artifact: Artifact, to: str) -> Path:
     try:
         return artifact.download(to)
     except (errors.InvalidInput, errors.NetworkError) as error:
-        # Not "try again": the job is done.
-        error.hint = f"The bundle is kept; get it with: tunesmith pull {job.id} -o FILE"
+        # The original hint is to try again, but the job need not be repeated.
+        error.hint = f"The bundle is stored; download it with: tunesmith pull {job.id} -o FILE"
         raise

@@ -90,4 +90,4 @@ def test_settings_that_cannot_be_read_are_the_first_thing_told(tmp_path: Path) -
 def test_a_check_that_is_none_is_refused(tmp_path: Path) -> None:
     answer = tunesmith("doctor", "databse", TUNESMITH_HOME=str(tmp_path))
     assert answer.returncode == 2
-    assert "there is no check 'databse'" in answer.stderr
+    assert "unknown check 'databse'" in answer.stderr

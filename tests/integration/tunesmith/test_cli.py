@@ -193,7 +193,7 @@ def test_a_wrong_token(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> 
     monkeypatch.setenv("TUNESMITH_TOKEN", "wrong")
     status, _, err = run(capsys, "jobs")
     assert (status, "error[unauthorized]" in err) == (3, True)
-    assert "hint: Set TUNESMITH_TOKEN, or the file that TUNESMITH_TOKEN_FILE names, to a token of the server" in err
+    assert "hint: Set TUNESMITH_TOKEN, or TUNESMITH_TOKEN_FILE to a file with a token of the server" in err
     assert "Bearer" not in err
 
 
@@ -234,7 +234,7 @@ def test_a_port_that_is_none(capsys: pytest.CaptureFixture[str], monkeypatch: py
     monkeypatch.setenv("TUNESMITH_PORT", "http")
     status, _, err = run(capsys, "serve")
     assert status == 3
-    assert "TUNESMITH_PORT is 'http'" in err
+    assert "TUNESMITH_PORT is not a port: 'http'" in err
 
 
 @pytest.mark.parametrize(

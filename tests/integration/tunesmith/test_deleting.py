@@ -19,7 +19,7 @@ def test_a_bundle_and_then_its_model(
     job = client.tune(model, input_shapes={"x": [1, 3, 8, 8]})
     status, _, told = run(capsys, "rm", "model", model.id)
     assert (status, "error[model_in_use]" in told) == (5, True)
-    assert f"hint: Wait for {job.id}, or cancel with: tunesmith cancel JOB" in told
+    assert f"hint: Wait for {job.id} to finish, or cancel with: tunesmith cancel JOB" in told
     job.wait()
     artifact = job.artifact
     assert run(capsys, "rm", "artifact", artifact.id) == (0, f"{artifact.id} deleted\n", "")

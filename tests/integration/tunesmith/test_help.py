@@ -115,7 +115,7 @@ def test_the_client_tells_its_version(capsys: pytest.CaptureFixture[str]) -> Non
 def test_json_alone_is_no_request(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]) -> None:
     status, out, told = run(capsys, *arguments)
     assert (status, out) == (2, "")
-    assert told.startswith("error[usage]: --json belongs behind a command's name")
+    assert told.startswith("error[usage]: --json goes after a command")
 
 
 @pytest.mark.contract

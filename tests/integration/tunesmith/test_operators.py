@@ -39,7 +39,7 @@ def test_one_command_tunes_an_operator(capsys: pytest.CaptureFixture[str]) -> No
     assert tuned["job"]["model_name"] == "conv2d 1×64×56×56 ∗ 64×64×3×3 strides=2,2 padding=1,1,1,1"
     status, out, _ = run(capsys, "operator", CONV)
     assert (status, out.strip().split()[0]) == (0, tuned["job"]["model"])
-    assert "already known" in out
+    assert "already uploaded" in out
 
 
 @pytest.mark.usefixtures("lasting_url")

@@ -25,7 +25,7 @@ def test_a_dry_run_queues_nothing(capsys: pytest.CaptureFixture[str], service: S
     lines = [line.split() for line in out.splitlines()]
     assert ["autotvm", "2", "0", "0", "40", "0", "-", "0.3"] in lines
     assert "relay     imports the model (relay/tvm-0.19.0/llvm-22.1.8)" in out
-    assert "guessed with 0.5 s a trial" in out
+    assert "assume 0.5 s per trial" in out
     assert parsed(capsys, "tune", onnx, "--dry-run")["considered"] == ["autotvm", "ansor", "metaschedule"]
     assert parsed(capsys, "tune", "--operator", "dense x=1,4 w=8,4", "--dry-run")["possible"] is True
     assert parsed(capsys, "jobs") == []
@@ -38,17 +38,17 @@ def test_a_model_that_no_engine_takes(capsys: pytest.CaptureFixture[str], servic
     service.planner.missing = {"relax"}
     status, out, _ = run(capsys, "tune", onnx, "--dry-run")
     assert status == 1
-    assert "relay     cannot import the model; it lacks GridSample × 2, Foo × 1" in out
-    assert "was not asked: [engine_not_installed]" in " ".join(out.split())
+    assert "relay     cannot import the model; unsupported operators: GridSample × 2, Foo × 1" in out
+    assert "was not tried: [engine_not_installed]" in " ".join(out.split())
     assert "hint: Install it." in out
 
 
 @pytest.mark.usefixtures("url", "fleet")
 def test_a_plan_says_where_its_budget_ends(capsys: pytest.CaptureFixture[str], onnx: Path) -> None:
     _, out, _ = run(capsys, "tune", onnx, "--dry-run", "--tuner", "autotvm", "--seconds", 6)
-    assert "The time ends autotvm after about 12 of its" in out
+    assert "The time budget ends autotvm after about 12 of its" in out
     _, out, _ = run(capsys, "tune", onnx, "--dry-run", "--tuner", "autotvm", "--trials", 8)
-    assert "The time ends" not in out
+    assert "The time budget ends" not in out
     assert "does not reach 1 of autotvm's tasks" in " ".join(out.split())
 
 
@@ -67,8 +67,8 @@ def test_a_dry_run_waits_for_its_turn(
 
     monkeypatch.setattr(tune_command, "time", SimpleNamespace(sleep=pause))
     status, out, err = run(capsys, "tune", onnx, "--dry-run")
-    assert (status, len(pauses), err.count("waits for its turn")) == (0, 2, 1)
-    assert "nothing was queued" in out
+    assert (status, len(pauses), err.count("busy with another plan")) == (0, 2, 1)
+    assert "no job was submitted" in out
 
 
 @pytest.mark.usefixtures("url")

@@ -133,14 +133,14 @@ def test_another_toolchain_does_not_take_its_place(
     pull(capsys)
     other = tuned(service, client, model, gain=4.0, toolchain=RELAX)
     status, _, err = pull(capsys, "--fail-if-slower", "5%")
-    assert (status, f"{other.id} is faster, but by {RELAX}" in err) == (0, True), err
+    assert (status, f"{other.id} is faster, but built by {RELAX}" in err) == (0, True), err
     assert locked()[0]["artifact"] == good.id
     forget(service, good.id)
     status, _, err = pull(capsys, "--fail-if-slower", "5%")
     assert status == 1
     assert f"artifact   {good.id} → none" in err
     assert "error[artifact_missing]: there is no verified f32 bundle of this model" in err
-    assert f"by relay/tvm-0.19.0 on {DEVICE.key}; the lock file holds {good.id}" in err
+    assert f"by relay/tvm-0.19.0 on {DEVICE.key}; the lock file has {good.id}" in err
     assert f"{other.id}: f32 for {TARGET.identity}, by {RELAX} on {DEVICE.key}, 0.200 ms" in err
     status, _, err = pull(capsys, "--update")
     assert (status, "toolchain  relay/tvm-0.19.0/llvm-22.1.8 → relax/tvm-0.27.0" in err) == (0, True)
@@ -153,7 +153,7 @@ def test_another_device_does_not_take_its_place(
     pull(capsys)
     tuned(service, client, model, gain=4.0, device_key="Xeon/avx512/t2")
     status, _, err = pull(capsys)
-    assert (status, "on Xeon/avx512/t2; --update takes it" in err) == (0, True)
+    assert (status, "for Xeon/avx512/t2; use --update to accept it" in err) == (0, True)
     assert locked()[0]["artifact"] == good.id
 
 
@@ -167,7 +167,7 @@ def test_a_toolchain_can_be_asked_for(
     status, _, err = run(capsys, "pull", "--model", "net.onnx", "--toolchain", "relax/tvm-0.2")
     assert status == 5
     assert "error[artifact_not_found]: there is no verified f32 bundle of this model for native by relax/tvm-0.2" in err
-    assert f"hint: There is {good.id}: f32 for {TARGET.identity}, by relay" in err
+    assert f"hint: Available: {good.id}: f32 for {TARGET.identity}, by relay" in err
 
 
 def test_what_nobody_could_verify_is_only_told(capsys: Capture, service: Service, client: Client, model: Model) -> None:
@@ -214,7 +214,7 @@ def test_the_hint_at_a_deleted_bundle_is_true(
     other = tuned(service, client, model, gain=1.5) if is_other else None
     status, _, err = pull(capsys, "--frozen")
     assert (status, "error[artifact_deleted]" in err) == (1, True), err
-    assert "hint: Pull again without --frozen: " in err
+    assert "hint: Pull again without --frozen " in err
     status, _, err = pull(capsys)
     assert (status, [entry["artifact"] for entry in locked()]) == (
         (0, [other.id]) if other else (1, [good.id])
@@ -230,10 +230,10 @@ def test_the_hint_of_a_toolchain_that_made_none_is_true(
     pull(capsys)
     status, _, err = pull(capsys, "--toolchain", "relax")
     assert (status, "error[artifact_missing]" in err) == (1, True)
-    assert f"To take {good.id}, use --update and leave --toolchain out; or tune the model for what was asked" in err
+    assert f"To get {good.id}, use --update and omit --toolchain; or tune the model for these options" in err
     status, _, err = pull(capsys, "--toolchain", "relax", "--update")
     assert (status, "error[artifact_missing]" in err) == (1, True)
-    assert f"To take {good.id}, leave --toolchain out; or tune the model for what was asked for.\n" in err
+    assert f"To get {good.id}, omit --toolchain; or tune the model for these options.\n" in err
     # Another device is another question, so nothing is locked for it.
     status, _, err = pull(capsys, "--toolchain", "relax", "--device", "Xeon/avx512/t2")
     assert (status, f"To take {good.id}, leave --toolchain and --device out; or" in err) == (1, True)
@@ -248,11 +248,11 @@ def test_only_what_update_would_take_is_named(
     other = tuned(service, client, model, gain=1.1, toolchain=RELAX)
     forget(service, good.id)
     status, _, err = pull(capsys)
-    assert (status, f"There is {half.id}: fp16" in err) == (1, True), err
-    assert f"Take the best that fits, {other.id}, with --update." in err
+    assert (status, f"Available: {half.id}: fp16" in err) == (1, True), err
+    assert f"Accept the best match, {other.id}, with --update." in err
     forget(service, other.id)
     status, _, err = pull(capsys)
-    assert (status, f"There is {half.id}: fp16" in err) == (1, True), err
+    assert (status, f"Available: {half.id}: fp16" in err) == (1, True), err
     assert "Tune the model again: tunesmith tune.\n" in err
     assert "--update" not in err
     assert pull(capsys, "--update")[0] == 1
@@ -272,7 +272,7 @@ def test_ctrl_c_keeps_what_has_come(capsys: Capture, good: Artifact, monkeypatch
 
     monkeypatch.setattr(downloads, "_append", interrupted)
     status, out, err = pull(capsys)
-    assert (status, out, "the same command goes on from there" in err) == (130, "", True)
+    assert (status, out, "run the same command to resume it" in err) == (130, "", True)
     assert not Path(LOCK).exists()
     monkeypatch.setattr(downloads, "_append", watched)
     assert pull(capsys)[0] == 0
@@ -366,7 +366,7 @@ def test_a_damaged_entry_is_refused(capsys: Capture, good: Artifact, damage: str
     Path(LOCK).write_text("\n".join([*lines, damage, ""]))
     for options in (["--fail-if-slower", "5%"], ["--frozen"]):
         status, _, err = pull(capsys, *options)
-        assert (status, err.startswith(f"error[invalid_lock]: {LOCK} is no lock file"), "\nhint: " in err) == (
+        assert (status, err.startswith(f"error[invalid_lock]: {LOCK} is not a valid lock file"), "\nhint: " in err) == (
             5, True, True,
         ), err  # fmt: skip
 

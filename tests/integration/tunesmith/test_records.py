@@ -60,7 +60,7 @@ def test_people_see_counts_and_reasons(capsys: pytest.CaptureFixture[str], tmp_p
     log.write_text("\n".join([*AUTOTVM, *["nonsense"] * 12]))
     assert main(["records", "import", str(log), "--tuner", "autotvm"]) == 0
     captured = capsys.readouterr()
-    assert captured.out == "4 imported, 0 known already, 12 refused\n"
+    assert captured.out == "4 imported, 0 already stored, 12 rejected\n"
     assert "refused line 5: not JSON" in captured.err
     assert "… and 2 more; see --json" in captured.err
     assert f"4 of {TARGET}" in captured.err
@@ -82,9 +82,9 @@ def test_an_export_of_nothing_fails_and_writes_nothing(capsys: pytest.CaptureFix
 def test_an_import_that_takes_nothing_fails(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["records", "import", str(LINES / "ansor.jsonl"), "--tuner", "autotvm"]) == 5
     captured = capsys.readouterr()
-    assert captured.out.startswith("0 imported, 0 known already, ")
+    assert captured.out.startswith("0 imported, 0 already stored, ")
     assert "error[invalid_input]: nothing in" in captured.err
-    assert "hint: Is it of autotvm?" in captured.err
+    assert "hint: Check that it is a log of autotvm" in captured.err
 
 
 def test_what_is_wrong_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -70,12 +70,12 @@ def test_groups_are_listed_and_canceled(capsys: Capture, onnx: Path) -> None:
     assert [job["id"] for job in parsed(capsys, "jobs", "--group", "nightly")] == [second, first]
     assert [job["id"] for job in parsed(capsys, "jobs", "--group", "nightly", "--label", "a=b")] == [first]
     assert [job["id"] for job in parsed(capsys, "jobs", "--text", other)] == [other]
-    assert "no such jobs" in run(capsys, "jobs", "--state", "failed")[2]
+    assert "no matching jobs" in run(capsys, "jobs", "--state", "failed")[2]
     _, out, _ = run(capsys, "groups")
     assert out.splitlines()[1].split()[:4] == ["nightly", "2", "2", "queued"]
     assert parsed(capsys, "groups")[0]["newest_job"] == second
     assert "group     nightly" in run(capsys, "status", first)[1]
-    assert run(capsys, "cancel", "--group", "nightly")[1].strip() == "nightly has 2 canceled"
+    assert run(capsys, "cancel", "--group", "nightly")[1].strip() == "group nightly: 2 canceled"
     assert parsed(capsys, "status", other)["state"] == "queued"
     status, _, err = run(capsys, "cancel", "--group", "nosuch")
     assert (status, "hint: List the groups: tunesmith groups" in err) == (5, True)
@@ -89,10 +89,10 @@ def test_a_webhook_and_its_deliveries(
 ) -> None:
     status, out, err = run(capsys, "tune", onnx, "--no-wait", "--webhook", HOOK)
     job = out.strip()
-    assert (status, f"calls of {HOOK} are signed with whsec_" in err, "not shown again" in err) == (0, True, True)
+    assert (status, f"messages to {HOOK} are signed with whsec_" in err, "not shown again" in err) == (0, True, True)
     status, out, err = run(capsys, "deliveries", job)
     assert (status, out) == (0, "")
-    assert f"to {HOOK}\nnothing was sent yet" in err
+    assert f"to {HOOK}\nno message was sent yet" in err
     status, _, err = run(capsys, "deliveries", job, "--resend")
     assert (status, err.startswith("error[")) == (5, True)
     ScriptedWorker(service).run(job)

@@ -22,7 +22,7 @@ def test_a_token_from_the_command_line_to_its_end(
     assert status == 0
     assert text.startswith("tsk_")
     assert "read, submit for vision, until 20" in told
-    assert "no more than its digest" in told
+    assert "stores only its digest" in told
     (listed,) = parsed(capsys, "token", "list", "--owner", "vision")
     assert listed["quota"] == {"running_jobs": 2, "queued_jobs": None, "stored_bytes": 2 * 1000**3}
     days = datetime.fromisoformat(listed["expires_at"]) - datetime.fromisoformat(listed["created_at"])

@@ -84,7 +84,7 @@ def test_what_is_not_a_number_is_last() -> None:
 
 
 def test_as_many_names_as_classes() -> None:
-    with pytest.raises(errors.InvalidInput, match="there are 2 labels, and output 'scores' has 3 classes") as caught:
+    with pytest.raises(errors.InvalidInput, match="there are 2 labels, but output 'scores' has 3 classes") as caught:
         arrays.top(array([1, 2, 3], (1, 3)), 1, ["a", "b"])
     assert caught.value.code == "invalid_labels"
 

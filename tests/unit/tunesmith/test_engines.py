@@ -12,7 +12,7 @@ from tuner.host import environments
 from tuner.host.catalogue import EngineSpec
 
 
-@pytest.mark.parametrize(("said", "told"), [([], ""), (["making it"], "workers that run already see this once")])
+@pytest.mark.parametrize(("said", "told"), [([], ""), (["making it"], "restart running workers")])
 def test_running_workers_are_told_of(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, said: list[str], told: str
 ) -> None:

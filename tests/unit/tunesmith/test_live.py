@@ -13,7 +13,7 @@ from rich.console import Console
 from tunesmith.cli import output
 from tunesmith.cli.live import LiveView
 from tunesmith.events import Event
-from tunesmith.progress import PlainView, Progress, plan_told
+from tunesmith.progress import PlainView, Progress, plan_summary
 
 _NOW = datetime.now(UTC)
 
@@ -104,8 +104,8 @@ def test_numbers_for_people() -> None:
 
 
 def test_a_plan_without_trials_says_that_they_were_paid_for() -> None:
-    told = plan_told({"tuner": "autotvm", "tasks": 4, "covered": 4, "trials_on_record": 96})
+    told = plan_summary({"tuner": "autotvm", "tasks": 4, "covered": 4, "trials_on_record": 96})
     assert told is not None
-    assert told.endswith("this budget pays for no more than the 96 trials on record, a larger one may")
+    assert told.endswith("this budget allows no more than the 96 trials on record; a larger one may")
     for data in ({"covered": 3, "trials_on_record": 96}, {"covered": 4, "trials_on_record": 0}):
-        assert "on record" not in (plan_told({"tuner": "autotvm", "tasks": 4, **data}) or "")
+        assert "on record" not in (plan_summary({"tuner": "autotvm", "tasks": 4, **data}) or "")

@@ -11,7 +11,7 @@ import pytest
 from tests.support.tunesmith.commands import run
 from tests.unit.tuner.test_bundle import MANIFEST, REPORT
 from tuner.results import bundle
-from tunesmith.cli.local import Published, published, told
+from tunesmith.cli.local import Published, compared, published
 
 HERE = {"device_key": "x86_64/acme/avx2/t2", "threads": 2, "same_device": True}
 SAID = Published(median=1e-3, device="Acme 9000", threads=2, same_device=True, noisy=False)
@@ -39,7 +39,7 @@ def test_inputs_that_are_no_arrays(capsys: pytest.CaptureFixture[str], tmp_path:
     model = tmp_path / "net.onnx"
     model.write_bytes(b"\x08\x08 no archive")
     status, _, err = run(capsys, "run", model, "--inputs", model)
-    assert (status, err.splitlines()[0]) == (5, f"error[invalid_inputs]: {model} is no .npz file")
+    assert (status, err.splitlines()[0]) == (5, f"error[invalid_inputs]: {model} is not an .npz file")
     assert "hint: Pass an .npz file" in err
 
 
@@ -88,7 +88,7 @@ def test_a_device_is_shown_as_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("samples", [[1e-3] * 3, [0.95e-3] * 3, [1.05e-3] * 3])
 def test_times_that_agree_need_no_explanation(samples: list[float]) -> None:
-    assert told(SAID, samples, threads=2) == [FIRST]
+    assert compared(SAID, samples, threads=2) == [FIRST]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_times_that_agree_need_no_explanation(samples: list[float]) -> None:
     [
         ({}, [2e-3] * 3, 1, "2.00 times as long: it ran with 1 thread."),
         ({"same_device": False}, [2e-3] * 3, 2, "2.00 times as long: the devices differ."),
-        ({"noisy": True}, [1e-3, 2e-3, 3e-3], 2, "2.00 times as long: its samples vary as they do while"),
+        ({"noisy": True}, [1e-3, 2e-3, 3e-3], 2, "2.00 times as long: the samples vary as if other"),
         ({"noisy": True}, [0.5e-3] * 3, 2, "0.50 times as long: the machine was busy when it was published"),
         ({}, [1.5e-3] * 3, 2, "1.50 times as long: other programs ran during one of the two"),
     ],
@@ -104,10 +104,10 @@ def test_times_that_agree_need_no_explanation(samples: list[float]) -> None:
 def test_times_that_differ_are_explained(
     changes: dict[str, Any], samples: list[float], threads: int, expected: str
 ) -> None:
-    _, sentence = told(replace(SAID, **changes), samples, threads)
+    _, sentence = compared(replace(SAID, **changes), samples, threads)
     assert sentence.startswith(f"Here it took {expected}")
 
 
 def test_another_device_is_called_so() -> None:
-    (sentence,) = told(replace(SAID, same_device=False, threads=1), [1e-3], threads=1)
+    (sentence,) = compared(replace(SAID, same_device=False, threads=1), [1e-3], threads=1)
     assert sentence == "Published: 1.000 ms on another device (Acme 9000, 1 thread)."

@@ -23,7 +23,7 @@ from tunesmith.lockfile import check_speed
 def test_what_is_no_lock_file(tmp_path: Path, text: str) -> None:
     path = tmp_path / LOCK
     path.write_text(text)
-    with pytest.raises(errors.InvalidInput, match=f"{LOCK} is no lock file") as caught:
+    with pytest.raises(errors.InvalidInput, match=f"{LOCK} is not a valid lock file") as caught:
         lockfile.read(path)
     assert (caught.value.code, bool(caught.value.hint)) == ("invalid_lock", True)
 

@@ -50,7 +50,7 @@ def test_a_database_is_never_made_to_collect(
     status, _, told = run(capsys, "gc")
     assert (status, "never had a model" in told) == (3, True)
     (home / "behind.sqlite3").touch()
-    for name, wrong in (("none.sqlite3", "there is no database"), ("behind.sqlite3", "has revision none")):
+    for name, wrong in (("none.sqlite3", "database not found"), ("behind.sqlite3", "has revision none")):
         monkeypatch.setenv("TUNESMITH_DATABASE_URL", f"sqlite:///{home / name}")
         status, _, told = run(capsys, "gc")
         assert (status, wrong in told) == (3, True)

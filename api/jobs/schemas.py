@@ -48,7 +48,7 @@ class Rpc(BaseModel):
 
 
 class Accuracy(BaseModel):
-    """What a narrower precision must keep to be published; null: the precision's own default."""
+    """Limits that a build of reduced precision must meet to be published. Null: the precision's default."""
 
     max_rel: float | None
     top1: float | None

@@ -47,7 +47,7 @@ def production(postgresql_url: str, redis_server: Redis, s3_server: S3, tmp_path
 def test_what_is_all_there_is_told_to_be(production: dict[str, str]) -> None:
     migrated = tunesmith("migrate", **production)
     assert migrated.returncode == 0, migrated.stderr
-    assert migrated.stdout.startswith("the database has revision ")
+    assert migrated.stdout.startswith("the database is at revision ")
     answer = tunesmith("doctor", *SERVERS, "--json", **production)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     found: list[dict[str, Any]] = json.loads(answer.stdout)
@@ -77,14 +77,14 @@ def test_a_worker_is_asked_for_alone(production: dict[str, str]) -> None:
     tunesmith("migrate", **production)
     answer = tunesmith("doctor", "--worker", **production)
     assert answer.returncode == 3
-    assert answer.stdout.startswith("fail  workers    [worker_silent] no worker of ")
+    assert answer.stdout.startswith("fail  workers    [worker_silent] no worker on ")
     assert len(answer.stdout.splitlines()) == 2
 
 
 def test_settings_that_cannot_be_read_are_the_first_thing_told(tmp_path: Path) -> None:
     answer = tunesmith("doctor", TUNESMITH_HOME=str(tmp_path), TUNESMITH_BROKER_URL_FILE=str(tmp_path / "nowhere"))
     assert answer.returncode == 3
-    assert "fail  settings   [configuration_error] the file that TUNESMITH_BROKER_URL_FILE names" in answer.stdout
+    assert "fail  settings   [configuration_error] cannot read " in answer.stdout
 
 
 def test_a_check_that_is_none_is_refused(tmp_path: Path) -> None:

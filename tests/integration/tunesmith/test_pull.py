@@ -236,7 +236,7 @@ def test_the_hint_of_a_toolchain_that_made_none_is_true(
     assert f"To get {good.id}, omit --toolchain; or tune the model for these options.\n" in err
     # Another device is another question, so nothing is locked for it.
     status, _, err = pull(capsys, "--toolchain", "relax", "--device", "Xeon/avx512/t2")
-    assert (status, f"To take {good.id}, leave --toolchain and --device out; or" in err) == (1, True)
+    assert (status, f"To get {good.id}, omit --toolchain and --device; or" in err) == (1, True)
     assert pull(capsys, "--update")[0] == 0
 
 

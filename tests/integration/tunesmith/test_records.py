@@ -61,7 +61,7 @@ def test_people_see_counts_and_reasons(capsys: pytest.CaptureFixture[str], tmp_p
     assert main(["records", "import", str(log), "--tuner", "autotvm"]) == 0
     captured = capsys.readouterr()
     assert captured.out == "4 imported, 0 already stored, 12 rejected\n"
-    assert "refused line 5: not JSON" in captured.err
+    assert "rejected line 5: not JSON" in captured.err
     assert "… and 2 more; see --json" in captured.err
     assert f"4 of {TARGET}" in captured.err
 
@@ -83,7 +83,7 @@ def test_an_import_that_takes_nothing_fails(capsys: pytest.CaptureFixture[str]) 
     assert main(["records", "import", str(LINES / "ansor.jsonl"), "--tuner", "autotvm"]) == 5
     captured = capsys.readouterr()
     assert captured.out.startswith("0 imported, 0 already stored, ")
-    assert "error[invalid_input]: nothing in" in captured.err
+    assert "error[invalid_input]: no record in" in captured.err
     assert "hint: Check that it is a log of autotvm" in captured.err
 
 

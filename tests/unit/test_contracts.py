@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -46,6 +47,12 @@ def test_every_engine_is_independent() -> None:
     (contract,) = [each for each in contracts() if "tuner.engines.runtime" in each.get("layers", ())]
     engines = {f"tuner.engines.{path.parent.name}" for path in (ROOT / "tuner" / "engines").glob("*/__main__.py")}
     assert set(contract["layers"][0].split(" | ")) == engines
+
+
+def test_no_test_changes_the_clock_of_the_process() -> None:
+    """A server in another thread that goes to sleep by such a clock may never wake up: patch a module's ``time``."""
+    others = [path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)]
+    assert [str(path) for path in others if re.search(r"setattr\(\s*time\b|\.time\.\w+\"", path.read_text())] == []
 
 
 def test_every_decision_is_listed() -> None:

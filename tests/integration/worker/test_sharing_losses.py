@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from tests.support.worker.fixtures import Bench, Killed
 from tests.support.worker.scripted import ScriptedEngine
 from tests.support.worker.team import LEADER, Team, by_worker, check_whole, states
 from worker import clock
+from worker import runtime as worker_runtime
 from worker.pipeline import running
 from worker.pipeline.context import Work
 
@@ -94,7 +96,7 @@ def test_a_helper_that_cannot_help_rests_from_that_job(
     assert len(asked) == 2
     helper.help_job(job_id)
     assert len(asked) == 2
-    monkeypatch.setattr(time, "monotonic", lambda now=time.monotonic: now() + 61)
+    monkeypatch.setattr(worker_runtime, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + 61))
     helper.help_job(job_id)
     assert len(asked) == 3
 

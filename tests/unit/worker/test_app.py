@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +13,7 @@ from worker import app as worker_app
 
 def test_signals_that_come_together_are_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, sent = [100.0], list[int]()
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(worker_app, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     monkeypatch.setattr(os, "kill", lambda _, number: sent.append(number))
     end = worker_app._end_when_told_again()
     for moment in (100.0, 100.05, 101.9):

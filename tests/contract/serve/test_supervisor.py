@@ -113,7 +113,7 @@ def test_a_child_that_cannot_be_started_again_is_put_off(tmp_path: Path, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(subprocess, "Popen", refuse)
         news = [str(_until(child.watch)) for _ in range(2)]
-    assert all("the child cannot be started ([Errno 11] Resource temporarily unavailable)" in text for text in news)
+    assert all("cannot start the child ([Errno 11] Resource temporarily unavailable)" in text for text in news)
     assert [text.split("restarting it in ")[1] for text in news] == ["0.4 s", "0.8 s"]
     _until(lambda: child.watch() or child.process)
     child.end(by=time.monotonic())
@@ -190,7 +190,7 @@ def test_a_service_that_cannot_start_its_parts_says_so(
     monkeypatch.setattr(subprocess, "Popen", refuse)
     assert supervisor.main("127.0.0.1", 0, tmp_path / "home") == 3
     said = capsys.readouterr().err
-    assert "the broker cannot be started: [Errno 11] Resource temporarily unavailable" in said
+    assert "cannot start the broker: [Errno 11] Resource temporarily unavailable" in said
 
 
 def test_a_child_that_does_not_listen_is_killed_with_its_own(tmp_path: Path) -> None:

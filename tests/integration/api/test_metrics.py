@@ -137,7 +137,7 @@ def test_readiness_names_what_is_missing(client: TestClient, service: Service, m
     assert checks == {
         **everything,
         "broker": "the broker does not respond",
-        "blobs": "models and artifacts cannot be written: No such file or directory",
+        "blobs": "cannot write to the blob store: No such file or directory",
     }
     assert client.get("/healthz").json()["status"] == "ok"
 

@@ -84,7 +84,7 @@ def test_a_build_whose_records_are_right_alone_is_given_up(bench: Bench) -> None
 def test_an_audit_that_fails_costs_the_tuned_build_alone(bench: Bench) -> None:
     def refuse(method: str, _: dict[str, Any]) -> None:
         if method == "audit":
-            raise errors.EngineCrashed("relay engine: it was ended by SIGKILL")
+            raise errors.EngineCrashed("relay engine: it was killed by SIGKILL")
 
     bench.script.poisoned, bench.script.refuse = frozenset({(CONV, 7)}), refuse
     job_id = _run(bench)

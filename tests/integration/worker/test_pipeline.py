@@ -121,7 +121,7 @@ def test_a_model_without_any_finite_number_proves_nothing(
 def test_a_build_that_crashes_when_run_is_not_published(bench: Bench) -> None:
     def refuse(method: str, params: dict[str, Any]) -> None:
         if method == "run" and "/tuned" in params.get("bundle", ""):
-            raise errors.EngineCrashed("relay engine: it was ended by SIGSEGV")
+            raise errors.EngineCrashed("relay engine: it was killed by SIGSEGV")
 
     bench.script.refuse = refuse
     job_id = bench.run()
@@ -185,7 +185,7 @@ def test_an_engine_lost_once_is_forgiven(bench: Bench) -> None:
 
     def refuse(asked: str, _: dict[str, Any]) -> None:
         if asked == "extract" and next(crashes, False):
-            raise errors.EngineCrashed("relay engine: it was ended by SIGKILL")
+            raise errors.EngineCrashed("relay engine: it was killed by SIGKILL")
 
     bench.script.refuse = refuse
     job_id = bench.run(trials=8)
@@ -196,7 +196,7 @@ def test_an_engine_lost_once_is_forgiven(bench: Bench) -> None:
 def test_a_cpu_that_cannot_run_the_target(bench: Bench) -> None:
     def refuse(asked: str, params: dict[str, Any]) -> None:
         if asked == "run" and "bundle" in params:
-            raise errors.EngineCrashed("relay engine: it was ended by SIGILL", details={"signal": "SIGILL"})
+            raise errors.EngineCrashed("relay engine: it was killed by SIGILL", details={"signal": "SIGILL"})
 
     bench.script.refuse = refuse
     job_id = bench.run(target="llvm -mcpu=skylake-avx512")

@@ -44,7 +44,7 @@ def refuse_of(method: str, word: str) -> Callable[[str, dict[str, Any]], None]:
 
     def refuse(asked: str, params: dict[str, Any]) -> None:
         if asked == method and f"tuned-{word}" in str(params.get("bundle", params.get("out_dir", ""))):
-            raise errors.EngineCrashed("relay engine: it was ended by SIGSEGV")
+            raise errors.EngineCrashed("relay engine: it was killed by SIGSEGV")
 
     return refuse
 
@@ -139,9 +139,9 @@ def test_a_wrong_build_costs_itself(bench: Bench, wrong: str, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("method", "verdict"),
     [
-        ("compile", "failed to build: relay engine: it was ended by SIGSEGV"),
+        ("compile", "failed to build: relay engine: it was killed by SIGSEGV"),
         ("run", "does not run"),
-        ("time", "crashed in the benchmark: relay engine: it was ended by SIGSEGV"),
+        ("time", "crashed in the benchmark: relay engine: it was killed by SIGSEGV"),
     ],
 )
 def test_a_build_that_crashes_costs_itself(bench: Bench, method: str, verdict: str) -> None:

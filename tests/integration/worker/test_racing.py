@@ -15,7 +15,7 @@ from tests.support.worker.fixtures import Bench
 from tests.support.worker.scripted import HELLO, RELAX
 from tuner.search import racing
 
-CRASH = errors.EngineCrashed("relay engine: it was ended by SIGSEGV")
+CRASH = errors.EngineCrashed("relay engine: it was killed by SIGSEGV")
 REFUSAL = errors.EngineRequestFailed("bad_request", "no schedule is known for this operator")
 THREE = {"relay": {**HELLO, "tuners": ["ansor", "autotvm"]}, "relax": RELAX, "onnx": HELLO}
 
@@ -82,8 +82,8 @@ def test_a_race_that_lost_its_worker_goes_on(bench: Bench, kill: Any, trial: int
 @pytest.mark.parametrize(
     ("method", "failure", "verdict"),
     [
-        ("extract", CRASH, "failed: relay engine: it was ended by SIGSEGV"),
-        ("tune", CRASH, "failed: relay engine: it was ended by SIGSEGV"),
+        ("extract", CRASH, "failed: relay engine: it was killed by SIGSEGV"),
+        ("tune", CRASH, "failed: relay engine: it was killed by SIGSEGV"),
         ("tune", REFUSAL, "none of its tuning tasks could be tuned"),
     ],
 )

@@ -212,7 +212,7 @@ def test_an_engine_that_a_shutdown_ends_says_nothing_about_a_build(bench: Bench)
     def stop(method: str, params: dict[str, Any]) -> None:
         if method == "run" and "/tuned" in params.get("bundle", ""):
             runtime.shutdown.set()
-            raise errors.EngineCrashed("relay engine: it was ended by SIGTERM")
+            raise errors.EngineCrashed("relay engine: it was killed by SIGTERM")
 
     bench.script.refuse = stop
     job_id = bench.job(trials=16)

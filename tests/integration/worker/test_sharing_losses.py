@@ -87,7 +87,7 @@ def test_a_helper_that_cannot_help_rests_from_that_job(
     def crash(method: str, _: dict[str, Any]) -> None:
         if method == "tune":
             asked.append(method)
-            raise errors.EngineCrashed("relay engine: it was ended by SIGSEGV")
+            raise errors.EngineCrashed("relay engine: it was killed by SIGSEGV")
 
     bench.script.refuse = crash
     for task in range(3):
@@ -167,7 +167,7 @@ def test_the_engine_of_a_helper_that_crashes_costs_its_round_alone(bench: Bench,
     def crash(method: str, params: dict[str, Any]) -> None:
         if method == "tune" and threading.current_thread().name == crew.helpers[0].id and not crashes:
             crashes.append(params["workload_key"])
-            raise errors.EngineCrashed("relay engine: it was ended by SIGSEGV")
+            raise errors.EngineCrashed("relay engine: it was killed by SIGSEGV")
 
     bench.script.refuse = crash
     job_id = bench.job(trials=96)

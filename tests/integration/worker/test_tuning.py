@@ -118,7 +118,7 @@ def test_a_crash_in_the_middle_of_a_round_costs_no_trial(bench: Bench) -> None:
     def crash(count: int) -> None:
         if count == 5 and not crashed:
             crashed.append(count)
-            raise errors.EngineCrashed("relay engine: it was ended by SIGSEGV")
+            raise errors.EngineCrashed("relay engine: it was killed by SIGSEGV")
 
     bench.script.on_trial = crash
     job_id = bench.run(trials=32)
@@ -150,7 +150,7 @@ def test_engines_that_only_crash_end_the_job(bench: Bench) -> None:
 
 def test_a_job_of_which_every_task_kills_its_engine_fails(bench: Bench) -> None:
     def die(_count: int) -> None:
-        raise errors.EngineCrashed("relay engine: it was ended by SIGKILL")
+        raise errors.EngineCrashed("relay engine: it was killed by SIGKILL")
 
     bench.script.before_trial = die
     job_id = bench.job(trials=100)

@@ -257,7 +257,7 @@ class ScriptedEngine:
             if index is None:
                 return {"trials": number, "exhausted": True, "reason": "space"}
             if number == 1 and key in self._script.crashing:
-                raise errors.EngineCrashed("relay engine: it was ended by SIGSEGV")
+                raise errors.EngineCrashed("relay engine: it was killed by SIGSEGV")
             known.add(index)
             self._measure(key, index, params, number, on_event)
         waited = {"queue_seconds": self._script.queue_seconds}

@@ -150,7 +150,7 @@ def test_only_what_time_does_not_mend_is_a_refusal(tmp_path: Path, error: str, c
     _until(child.watch)
     assert child.refusals == count
     if count:
-        assert child.refusal().message == "the child cannot start: what is wrong"
+        assert child.refusal().message == "the child failed to start: what is wrong"
         assert str(child.log) in str(child.refusal().hint)
     child.end(by=time.monotonic())
 
@@ -161,7 +161,7 @@ def test_a_death_of_another_kind_begins_the_count_anew(tmp_path: Path) -> None:
     child.start()
     _until(child.watch)
     assert child.refusals == 0
-    assert child.refusal().message == "the child cannot start"
+    assert child.refusal().message == "the child failed to start"
     child.end(by=time.monotonic())
 
 

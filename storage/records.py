@@ -208,7 +208,7 @@ def set_aside(session: Session, job_id: str, *placements: Placement) -> int:
     return statements.changed(session, elsewhere)
 
 
-def condemn(
+def invalidate(
     session: Session,
     key: RecordKey,
     schedule_digest: ScheduleDigest,

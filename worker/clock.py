@@ -47,10 +47,10 @@ class Clock:
         """
         return self.now() - (self._jump if self._monotonic() < self._doubtful_until else timedelta(0))
 
-    def synchronize(self, session: Session, *, patience: float) -> float:
+    def synchronize(self, session: Session, *, settle_seconds: float) -> float:
         """Take the database's time; returns by how many seconds this host's clock is before it.
 
-        ``patience``: seconds in which every worker that lives renews its leases.
+        ``settle_seconds``: seconds in which every worker that lives renews its leases.
         """
         # Only the question itself is timed, not how long a connection took.
         session.connection()
@@ -66,7 +66,7 @@ class Clock:
             if abs(leap.total_seconds()) > _JUMP_SECONDS:
                 _log.warning("the database's clock jumped by %.0f s", leap.total_seconds())
             if leap.total_seconds() > _JUMP_SECONDS:
-                self._jump, self._doubtful_until = leap, ended + patience
+                self._jump, self._doubtful_until = leap, ended + settle_seconds
             self._set = told, ended
         return ahead
 
@@ -82,5 +82,5 @@ def judging() -> datetime:
     return _clock.judging()
 
 
-def synchronize(session: Session, *, patience: float) -> float:
-    return _clock.synchronize(session, patience=patience)
+def synchronize(session: Session, *, settle_seconds: float) -> float:
+    return _clock.synchronize(session, settle_seconds=settle_seconds)

@@ -1,8 +1,8 @@
-"""One HTTP request to a server that a caller named: no further than it should get, no longer and no more than it may.
+"""Send one HTTP request to a URL that a caller chose, with limits on where it goes, how long it takes and its size.
 
-The name is resolved once. Every address that comes back is checked, and one of those is connected to, so a name server
-that answers otherwise the second time gains nothing; TLS still asks the other side for the name. Redirects are answers
-like any other, and proxies of the environment are not asked.
+The host name is resolved once, every address is checked, and the connection goes to a checked address, so a name server
+that answers differently the second time gains nothing. TLS still verifies the host name. Redirects are not followed,
+and the environment's proxies are not used.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def look_up(host: str, port: int) -> list[Address]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Poster:
+class HttpClient:
     allowed: AllowedHosts
     resolve: Resolve = look_up
     seconds: float = SECONDS

@@ -21,7 +21,7 @@ SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
 
-class LogKeeper:
+class LogShipper:
     """A context manager around one attempt at a job.
 
     The log goes on where earlier attempts left it, also where they ran on other hosts and this one's file begins anew.
@@ -43,13 +43,13 @@ class LogKeeper:
         self._begun_at = _size(path)
         self._is_followed = False
         """Whether a later attempt writes the log now."""
-        self._thread = threading.Thread(target=logs.inherited(self._keep_on), name=f"log {job_id}", daemon=True)
+        self._thread = threading.Thread(target=logs.inherited(self._run), name=f"log {job_id}", daemon=True)
 
-    def keep(self) -> None:
+    def ship(self) -> None:
         """Write what is new, now."""
         with self._lock:
             try:
-                self._keep()
+                self._ship()
             except (SQLAlchemyError, OSError) as error:
                 reason = type(error).__name__
                 _log.warning("job %s: cannot store the end of its engine log: %s", self._job_id, reason)
@@ -63,13 +63,13 @@ class LogKeeper:
     ) -> None:
         self._done.set()
         self._thread.join()
-        self.keep()
+        self.ship()
 
-    def _keep_on(self) -> None:
+    def _run(self) -> None:
         while not self._done.wait(self._seconds):
-            self.keep()
+            self.ship()
 
-    def _keep(self) -> None:
+    def _ship(self) -> None:
         if self._is_followed or (self._known is None and not _size(self._path)):
             return
         known = self._begin() if self._known is None else self._known

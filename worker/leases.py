@@ -1,7 +1,7 @@
-"""Keeping a job, or a round of its trials, while working on it, and noticing when to stop.
+"""Heartbeats: renew the lease of a claimed job or round, and notice when to stop.
 
-A thread renews the lease and looks at what was claimed; the pipeline asks ``stop_wanted`` often and ``check`` at every
-place where it may stop.
+A thread renews the lease and reads the state of what was claimed. The pipeline calls ``stop_wanted`` often, and
+``check`` wherever it may stop.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class ShuttingDown(Stopped):
     """The worker process is to end; the job goes back to the queue."""
 
 
-class Keeper(ABC):
-    """A context manager around the work on what was claimed."""
+class Heartbeat(ABC):
+    """Renew a lease while the context is open."""
 
     _may_come_back: ClassVar[bool] = False
-    """Whether a lease that ran out because the database was away may be had back."""
+    """Whether a lease that expired during a database outage may be renewed."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Keeper(ABC):
         self._stopping = stopping
         self._lost = threading.Event()
         self._overdue = threading.Event()
-        """Lost because it could not be renewed in time: nobody need have it yet."""
+        """The lease expired because it could not be renewed in time; no other worker need have claimed it yet."""
         self._done = threading.Event()
         self._pause = min(settings.cancel_poll_seconds, settings.lease_seconds / 4)
         self._started = self._renewed = time.monotonic()
@@ -81,7 +81,7 @@ class Keeper(ABC):
 
     @property
     def is_overdue(self) -> bool:
-        """Whether the lease ran out because the database was away, and may be had back."""
+        """Whether the lease expired during a database outage and may still be renewed."""
         return self._overdue.is_set() and not self._lost.is_set()
 
     def stop_wanted(self) -> bool:
@@ -100,8 +100,10 @@ class Keeper(ABC):
             raise LeaseLost
 
     def wait_for_database(self) -> None:
-        """Until it answers and has renewed the lease. Raises LeaseLost when somebody else has it by then, and
-        ShuttingDown."""
+        """Wait until the database answers and has renewed the lease.
+
+        Raises LeaseLost if another worker has claimed the job or round, and ShuttingDown.
+        """
         while True:
             if self._lost.is_set():
                 raise LeaseLost
@@ -131,11 +133,11 @@ class Keeper(ABC):
 
     @abstractmethod
     def _renew(self) -> bool:
-        """Whether it is still ours. Raises SQLAlchemyError."""
+        """Whether this worker still holds the lease. Raises SQLAlchemyError."""
 
     @abstractmethod
     def _is_wanted(self) -> bool:
-        """Whether there is a point in going on. Raises SQLAlchemyError."""
+        """Whether the job or round still exists and is still wanted. Raises SQLAlchemyError."""
 
     def _reason(self) -> Stopped | None:
         """To stop."""
@@ -155,7 +157,7 @@ class Keeper(ABC):
 
     def _look(self) -> None:
         started = time.monotonic()
-        # Whoever works on the job has it back, once it has stopped.
+        # An overdue lease is renewed by ``wait_for_database``, once the step has stopped.
         if started - self._renewed >= self._settings.lease_seconds / 4 and not self._overdue.is_set():
             if not self._renew():
                 self._lost.set()
@@ -165,8 +167,8 @@ class Keeper(ABC):
             self._lost.set()
 
 
-class LeaseKeeper(Keeper):
-    """Of a claimed job."""
+class JobHeartbeat(Heartbeat):
+    """The heartbeat of a claimed job."""
 
     _may_come_back = True
 
@@ -197,9 +199,11 @@ class LeaseKeeper(Keeper):
             return jobs.renew(session, self.job_id, self.lease, now=clock.now(), lease_seconds=seconds)
 
 
-class RoundKeeper(Keeper):
-    """Of a claimed round: one that was not renewed in time is offered to others at once, and the job's cancellation
-    ends it as well."""
+class RoundHeartbeat(Heartbeat):
+    """The heartbeat of a claimed round.
+
+    A round that is not renewed in time is offered to others at once. Canceling the job ends the round, too.
+    """
 
     def __init__(
         self, database: Database, claimed: SharedRound, settings: WorkerSettings, stopping: Callable[[], bool]

@@ -15,10 +15,10 @@ from domain.destinations import AllowedHosts
 from storage import workers
 from storage.database import Database
 from worker import clock, housekeeping
-from worker.http_client import Poster
+from worker.http_client import HttpClient
 from worker.runtime import Runtime
 from worker.settings import WorkerSettings
-from worker.webhooks import Couriers
+from worker.webhooks import WebhookDispatcher
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ def start(runtime: Runtime) -> list[threading.Thread]:
         # Whatever becomes of the broker and of its messages: jobs, also those that lost their worker, are found.
         _every(seconds, runtime, "look for jobs", runtime.look),
         _every(runtime.settings.heartbeat_seconds, runtime, "heartbeat", lambda: beat(runtime)),
-        _every(seconds, runtime, "webhooks", couriers(runtime).send_due),
+        _every(seconds, runtime, "webhooks", dispatcher(runtime).send_due),
         _every(housekeeping.SECONDS, runtime, "housekeeping", lambda: tidy(runtime)),
     ]
     for thread in threads:
@@ -38,9 +38,9 @@ def start(runtime: Runtime) -> list[threading.Thread]:
     return threads
 
 
-def couriers(runtime: Runtime) -> Couriers:
-    poster = Poster(allowed=AllowedHosts.parse(runtime.settings.webhook_hosts))
-    return Couriers(database=runtime.database, poster=poster, stopping=runtime.shutdown)
+def dispatcher(runtime: Runtime) -> WebhookDispatcher:
+    client = HttpClient(allowed=AllowedHosts.parse(runtime.settings.webhook_hosts))
+    return WebhookDispatcher(database=runtime.database, client=client, stopping=runtime.shutdown)
 
 
 def tidy(runtime: Runtime) -> None:
@@ -69,7 +69,7 @@ def beat(runtime: Runtime) -> None:
     """Say that this worker lives, and forget those that have not said so for long. Ends it when it is outdated."""
     announced = runtime.announce()
     with runtime.database.transaction() as session:
-        ahead = clock.synchronize(session, patience=runtime.settings.patience)
+        ahead = clock.synchronize(session, settle_seconds=runtime.settings.settle_seconds)
         now = replace(announced, current_job=runtime.current_job, clock_ahead=ahead, last_seen_at=clock.now())
         workers.beat(session, now)
         outdated = runtime.is_outdated(session)

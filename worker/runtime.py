@@ -27,8 +27,8 @@ from tuner.host import devicelock, hardware
 from tuner.host.session import sweep
 from worker import clock, engines, identity, observing, paths
 from worker.engines import COMPILERS, ONNX, EngineSource
-from worker.job_logs import LogKeeper
-from worker.leases import LeaseKeeper
+from worker.job_logs import LogShipper
+from worker.leases import JobHeartbeat
 from worker.pipeline import placing
 from worker.pipeline.context import CallHelp
 from worker.pipeline.running import Pipeline
@@ -165,8 +165,8 @@ class Runtime:
             with (
                 logs.bound(job_id=job.id),
                 observing.attempt(self.database, job),
-                LeaseKeeper(self.database, job, self.settings, self.shutdown) as keeper,
-                LogKeeper(self.database, job.id, keeper.lease.attempt, log) as log_keeper,
+                JobHeartbeat(self.database, job, self.settings, self.shutdown) as heartbeat,
+                LogShipper(self.database, job.id, heartbeat.lease.attempt, log) as log_shipper,
             ):
                 pipeline = Pipeline(
                     database=self.database,
@@ -174,9 +174,9 @@ class Runtime:
                     engines=self.engines,
                     settings=self.settings,
                     call_help=self.call_help,
-                    keep_log=log_keeper.keep,
+                    keep_log=log_shipper.ship,
                 )
-                pipeline.run(job, keeper)
+                pipeline.run(job, heartbeat)
         finally:
             self.current_job = None
 
@@ -295,7 +295,7 @@ class Runtime:
         killed = sweep(self.settings.home)
         with self.database.transaction() as session:
             self.is_outdated(session)
-            clock.synchronize(session, patience=self.settings.patience)
+            clock.synchronize(session, settle_seconds=self.settings.settle_seconds)
             dead = [worker.id for worker in workers.known(session) if identity.is_dead(worker)]
             expired = jobs.expire_dead(session, worker_ids=dead, now=clock.now()) if dead else 0
             workers.forget(session, dead)

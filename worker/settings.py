@@ -105,6 +105,6 @@ class WorkerSettings(Settings):
     )
 
     @property
-    def patience(self) -> float:
-        """Seconds in which every worker that lives has heard of a new time and renewed its lease by it."""
+    def settle_seconds(self) -> float:
+        """Seconds within which every live worker has seen a new time and renewed its lease by it."""
         return self.heartbeat_seconds + self.lease_seconds

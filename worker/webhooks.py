@@ -1,8 +1,8 @@
-"""Telling callers' servers that a job has ended: a thread beside the job, and a few more while there is what to send.
+"""Send webhooks: tell callers' servers that a job has ended.
 
-A message is claimed, sent and noted. Who dies in between leaves it claimed, and due again a little later: it may arrive
-twice, with the same webhook-id, and is never lost. One message at a time goes to each host, so a slow one holds up
-nobody but itself, and who has thousands of messages to it nobody but themselves.
+A message is claimed, sent, and marked as delivered or failed. If the process dies in between, the claim expires and the
+message is due again: it may arrive twice, with the same webhook-id, and is never lost. One message at a time goes to
+each host, so a slow host delays only its own messages.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from process import signatures
 from storage import artifacts, codec, jobs, models, webhooks
 from storage.database import Database
 from worker import clock
-from worker.http_client import Poster, Response, Unreachable
+from worker.http_client import HttpClient, Response, Unreachable
 
 _log = logging.getLogger(__name__)
 
@@ -45,26 +45,26 @@ _MOST_FAILURE_CHARACTERS = 2000
 
 
 @dataclass(kw_only=True)
-class Couriers:
-    """Of one worker process; those of other workers share the messages with them."""
+class WebhookDispatcher:
+    """Sends due messages from one worker process; the dispatchers of other workers share the queue."""
 
     database: Database
-    poster: Poster
+    client: HttpClient
     stopping: threading.Event = field(default_factory=threading.Event)
     now: Callable[[], datetime] = clock.now
     chance: Callable[[], float] = random.random
     """From 0 up to 1."""
     _turns: dict[str, int] = field(default_factory=dict)
-    """When each host was last served: who waits longest comes first."""
+    """The turn in which each host was last served: the host that waits longest comes first."""
     _busy: set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def send_due(self) -> None:
-        """Start sending what is due, without waiting for it."""
+        """Start sending due messages in threads; return at once."""
         while (claimed := self._take()) is not None:
-            threading.Thread(target=self._work, args=[claimed], name="webhook", daemon=True).start()
+            threading.Thread(target=self._send_all, args=[claimed], name="webhook", daemon=True).start()
 
-    def _work(self, claimed: Delivery | None) -> None:
+    def _send_all(self, claimed: Delivery | None) -> None:
         try:
             while claimed is not None:
                 try:
@@ -127,7 +127,7 @@ class Couriers:
             raise LookupError(f"job {claimed.job_id} no longer has a webhook")
         seconds = int(self.now().timestamp())
         signed = signatures.headers(webhook.secret, message_id=claimed.id, seconds=seconds, body=body)
-        return self.poster.post(webhook.url, body, {**_HEADERS, **signed})
+        return self.client.post(webhook.url, body, {**_HEADERS, **signed})
 
     def _next_attempt(self, attempts: int, answer: Response | None) -> datetime | None:
         """After that many attempts; None when they were enough, or nobody is there any more."""

@@ -1,13 +1,14 @@
-"""Which tuner the next slice of a job's budget goes to, and which builds are worth making in the end.
+"""Decide which strategy gets the next slice of a job's budget, and which builds are worth making.
 
-Every arm is a way to tune the whole model. What counts is the best arm at the end of the budget, so a slice goes to the
-arm that is expected to end fastest: best-arm identification with a fixed budget. Slices double, as in successive
-halving (Jamieson and Talwalkar, Non-stochastic Best Arm Identification, AISTATS 2016). Their arms converge to unknown
-limits; ours in addition gain less and less, so that the recent gain per budget, kept up to the end, bounds what an arm
-can still reach, and one whose bound is behind the best so far is dropped for good (Li et al., Efficient Automatic CASH
-via Rising Bandits, AAAI 2020). Among the others the expected end decides, from observed gains per second as in Ansor's
-task scheduler (Zheng et al., OSDI 2020, section 6), one level above it, on a power law: the common shape of learning
-curves (Domhan et al., Speeding Up Automatic Hyperparameter Optimization, IJCAI 2015).
+A strategy is one way to tune the whole model. What counts is the best one when the budget ends, so a slice goes to the
+strategy that is expected to end fastest: best-arm identification with a fixed budget, the arms of the literature being
+strategies here. Slices double, as in successive halving (Jamieson and Talwalkar, Non-stochastic Best Arm
+Identification, AISTATS 2016). Their arms converge to unknown limits; strategies in addition gain less and less, so the
+recent gain per budget, kept up to the end, bounds what a strategy can still reach, and one whose bound is behind the
+best so far is dropped for good (Li et al., Efficient Automatic CASH via Rising Bandits, AAAI 2020). Among the others
+the expected end decides, from observed gains per second as in Ansor's task scheduler (Zheng et al., OSDI 2020,
+section 6), one level above it, on a power law: the common shape of learning curves (Domhan et al., Speeding Up
+Automatic Hyperparameter Optimization, IJCAI 2015).
 
 The budget is counted in shares, 0 to 1, of whatever limits it: trials or seconds.
 """
@@ -22,13 +23,13 @@ from domain.jobs import Budget
 
 IMPRESSION_SECONDS = 45.0
 IMPRESSION_TRIALS = 128
-"""What a first impression of an arm costs: a few rounds on each of the heaviest tasks."""
+"""What a first impression of a strategy costs: a few rounds on each of the heaviest tasks."""
 RIVAL_SECONDS = 900.0
 RIVAL_TRIALS = 1000
 """The least budgets in which another tuner challenges the leading one. What a tuner promises after a first impression
 is wrong by more than tuners differ by, and smaller budgets cannot make up for a wrong turn."""
 CHALLENGE_SHARE = 0.25
-"""Of the budget, for the first impressions of all arms but the leading one."""
+"""Of the budget, for the first impressions of all strategies but the leading one."""
 _LARGEST_IMPRESSION = 0.15
 _MARGIN = 0.05
 """Sums of operators' latencies tell the network's no better; a bound behind by less may be ahead."""
@@ -36,7 +37,7 @@ _BELIEVED = 0.25
 """Gain over a default that nobody measured, as a share of the latency found, that is believed."""
 _FIRST_POINTS = 3
 _NEAR = 1.3
-"""Arms whose estimate is so near to the best may turn out the fastest as a whole network."""
+"""Strategies whose estimate is so near to the best may turn out the fastest as a whole network."""
 MOST_BUILDS = 4
 _BUILD_SHARE = 0.3
 SAVED_SECONDS = 100.0
@@ -80,7 +81,7 @@ def _gain(operator: OperatorLatency, seconds_per_flop: float) -> float:
 
 
 def entrants(budget: Budget) -> int:
-    """How many arms the budget reaches for: one, and those whose first impression takes no more than a small part."""
+    """How many strategies the budget allows: one, and those whose first impression takes only a small part of it."""
     reach = [
         limit * CHALLENGE_SHARE / impression
         for limit, impression in ((budget.seconds, IMPRESSION_SECONDS), (budget.trials, IMPRESSION_TRIALS))
@@ -96,7 +97,7 @@ def has_rivals(budget: Budget) -> bool:
 
 
 def impression(budget: Budget) -> float:
-    """Share of the budget that an arm's first slice takes."""
+    """Share of the budget that a strategy's first slice takes."""
     shares = [
         cost / limit
         for limit, cost in ((budget.seconds, IMPRESSION_SECONDS), (budget.trials, IMPRESSION_TRIALS))
@@ -107,13 +108,13 @@ def impression(budget: Budget) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Slice:
-    arm: str
+    strategy: str
     share: float
     """Of the whole budget."""
 
 
 @dataclass(kw_only=True)
-class _Arm:
+class _Strategy:
     name: str
     curve: list[tuple[float, float]] = field(default_factory=list)
     """Share of the budget spent, and the estimate then; ascending in what was spent."""
@@ -157,61 +158,61 @@ class _Arm:
 
 
 class Race:
-    """Deterministic: the same outcomes give the same slices. Of equals, the arm named first is preferred."""
+    """Deterministic: the same outcomes give the same slices. Of equals, the strategy named first is preferred."""
 
-    def __init__(self, arms: Sequence[str], *, impression: float) -> None:
-        """``impression``: share of the budget that every arm gets before any is judged."""
-        self._arms = {name: _Arm(name=name) for name in arms}
+    def __init__(self, strategies: Sequence[str], *, impression: float) -> None:
+        """``impression``: share of the budget that every strategy gets before any is judged."""
+        self._strategies = {name: _Strategy(name=name) for name in strategies}
         self._impression = impression
 
-    def begin(self, arm: str, seconds: float) -> None:
-        """``seconds``: of one run of the model before the arm has changed anything."""
-        self._arms[arm].curve = [(0.0, seconds)]
+    def begin(self, strategy: str, seconds: float) -> None:
+        """``seconds``: of one run of the model before the strategy has changed anything."""
+        self._strategies[strategy].curve = [(0.0, seconds)]
 
-    def tell(self, arm: str, *, spent: float, seconds: float | None) -> None:
-        """The estimate after the arm has spent this share in all; None where no trial was valid.
+    def tell(self, strategy: str, *, spent: float, seconds: float | None) -> None:
+        """The estimate after the strategy has spent this share in all; None where no trial was valid.
 
         It may be worse than the one before, which knew less.
         """
-        known = self._arms[arm]
+        known = self._strategies[strategy]
         if spent > known.spent or not known.curve:
             known.curve.append((spent, known.now if seconds is None else seconds))
 
-    def end(self, arm: str, verdict: str) -> None:
-        """No slice for this arm any more: nothing is left to search there, or it failed."""
-        self._arms[arm].ended = True
-        self._arms[arm].verdict = self._arms[arm].verdict or verdict
+    def end(self, strategy: str, verdict: str) -> None:
+        """No slice for this strategy any more: nothing is left to search there, or it failed."""
+        self._strategies[strategy].ended = True
+        self._strategies[strategy].verdict = self._strategies[strategy].verdict or verdict
 
     def next_slice(self, left: float) -> Slice | None:
-        """``left``: share of the budget that nobody has spent. None when it is spent, or no arm is left."""
+        """``left``: share of the budget that nobody has spent. None when it is spent, or no strategy is left."""
         self._drop(left)
-        running = [arm for arm in self._arms.values() if not arm.ended]
+        running = [strategy for strategy in self._strategies.values() if not strategy.ended]
         if left <= 0 or not running:
             return None
-        new = next((arm for arm in running if not arm.judged), None)
+        new = next((strategy for strategy in running if not strategy.judged), None)
         if new is not None and len(running) > 1:
             # What the first half gains is no measure of the rest: any search gains most at first.
             half = self._impression / 2
-            return Slice(arm=new.name, share=min(half, left))
-        chosen = min(running, key=lambda arm: arm.forecast(left))
+            return Slice(strategy=new.name, share=min(half, left))
+        chosen = min(running, key=lambda strategy: strategy.forecast(left))
         if len(running) == 1:
-            return Slice(arm=chosen.name, share=left)
-        return Slice(arm=chosen.name, share=min(max(chosen.spent, self._impression), left))
+            return Slice(strategy=chosen.name, share=left)
+        return Slice(strategy=chosen.name, share=min(max(chosen.spent, self._impression), left))
 
-    def verdict(self, arm: str) -> str:
-        """Why the arm gets no slice any more; empty while it may get one."""
-        return self._arms[arm].verdict
+    def verdict(self, strategy: str) -> str:
+        """Why the strategy gets no slice any more; empty while it may get one."""
+        return self._strategies[strategy].verdict
 
     def _drop(self, left: float) -> None:
-        judged = [arm for arm in self._arms.values() if arm.judged]
-        best = min((arm.now for arm in judged), default=math.inf)
-        for arm in judged:
-            if not arm.ended and arm.bound(left) > best * (1 + _MARGIN):
-                self.end(arm.name, f"too slow: {_ms(arm.now)} expected against {_ms(best)}")
+        judged = [strategy for strategy in self._strategies.values() if strategy.judged]
+        best = min((strategy.now for strategy in judged), default=math.inf)
+        for strategy in judged:
+            if not strategy.ended and strategy.bound(left) > best * (1 + _MARGIN):
+                self.end(strategy.name, f"too slow: {_ms(strategy.now)} expected against {_ms(best)}")
 
 
 def near(estimates: Mapping[str, float]) -> dict[str, bool]:
-    """Whether each arm is near enough to the fastest to be built; the fastest first, of equals the one named first."""
+    """Whether each strategy is near enough to the fastest to be built; fastest first, equals in the given order."""
     best = min(estimates.values(), default=0.0)
     ordered = sorted(estimates, key=lambda name: estimates[name])
     return {name: estimates[name] <= best * _NEAR for name in ordered}

@@ -16,7 +16,7 @@ from tuner.results.timing import Timed
 from tuner.search import precisions
 from worker.engines import ONNX
 from worker.pipeline import builds, measuring, placing, recovery, references, verifying
-from worker.pipeline.context import INPUTS, Work
+from worker.pipeline.context import INPUTS, JobContext
 
 _TIME_SECONDS = 600.0
 _RUNS = {"number": 3, "repeat": 5}
@@ -25,18 +25,18 @@ _CLEARLY = 0.8
 """Of the preferred engine's time: a first impression is too noisy to prefer another one for less."""
 
 
-def run(work: Work) -> BaselineResult:
+def run(context: JobContext) -> BaselineResult:
     """Raises EngineError, VerificationFailed, UnsupportedTarget when this CPU cannot run code for the target."""
-    plain = references.make(work) if work.measures else []
-    made = _references(work) if work.measures else _Made()
-    builds = _Builds(work, made)
+    plain = references.make(context) if context.measures else []
+    made = _references(context) if context.measures else _Made()
+    builds = _Builds(context, made)
     right = builds.make()
-    seconds = _time(work, right, made)
+    seconds = _time(context, right, made)
     fastest = _fastest(right, seconds)
     for name in right:
         if name != fastest:
-            work.engines.close(name, role=Variant.UNTUNED)
-    leading = placing.of_engine(work, fastest)
+            context.engines.close(name, role=Variant.UNTUNED)
+    leading = placing.of_engine(context, fastest)
     variants = {Variant.UNTUNED: fastest, Variant.REFERENCE: str(Variant.REFERENCE)}
     return BaselineResult(
         files=(*builds.files, *plain, *made.inputs, *made.expected),
@@ -62,50 +62,50 @@ class _Made:
     """Of values, by input."""
 
 
-def _references(work: Work) -> _Made:
+def _references(context: JobContext) -> _Made:
     seeded = verification.seed_inputs(
-        work.engines.get(ONNX),
-        work.inputs,
-        work.folder / INPUTS,
-        model=work.prepared,
-        seeds=verification.seeds_for(work.request.precision),
+        context.engines.get(ONNX),
+        context.inputs,
+        context.folder / INPUTS,
+        model=context.prepared,
+        seeds=verification.seeds_for(context.request.precision),
     )
-    expected = references.run(work, seeded.paths)
-    return _Made(inputs=_relative(work, seeded.paths), expected=_relative(work, expected), kinds=seeded.kinds)
+    expected = references.run(context, seeded.paths)
+    return _Made(inputs=_relative(context, seeded.paths), expected=_relative(context, expected), kinds=seeded.kinds)
 
 
 class _Builds:
     """Untuned builds of every engine that imports the model; those that are wrong are told and left out."""
 
-    def __init__(self, work: Work, made: _Made) -> None:
-        self._work = work
+    def __init__(self, context: JobContext, made: _Made) -> None:
+        self._context = context
         self._made = made
         self.files: list[str] = []
         self.verifications: dict[str, Verification] = {}
         self.choice: list[str] = []
-        self._alone = len(placing.engines(work)) == 1
+        self._alone = len(placing.engines(context)) == 1
         self._error: errors.TunesmithError | None = None
 
     def make(self) -> list[str]:
         """Names of the engines whose builds are right, in order of preference."""
-        right = [name for name in placing.engines(self._work) if self._make(name)]
+        right = [name for name in placing.engines(self._context) if self._make(name)]
         if right:
             return right
         wrong = next(iter(self.verifications.values()), None)
         if wrong is None and self._error is not None:
             raise self._error
-        precision = precisions.first(self._work.request)
+        precision = precisions.first(self._context.request)
         if wrong and precision is not Precision.F32:
-            raise precisions.not_met({precision: (wrong, precisions.gate_of(self._work.request, precision))})
+            raise precisions.not_met({precision: (wrong, precisions.gate_of(self._context.request, precision))})
         raise benchmark.nothing_right({Variant.UNTUNED: wrong} if wrong else {})
 
     def _make(self, name: str) -> bool:
-        work = self._work
+        context = self._context
         try:
-            built = builds.untuned(work, name, builds.untuned_folder(name))
-            found = self._verify(name) if work.measures else None
+            built = builds.untuned(context, name, builds.untuned_folder(name))
+            found = self._verify(name) if context.measures else None
         except errors.TunesmithError as error:
-            recovery.forgive(work, error)
+            recovery.forgive(context, error)
             if self._alone:
                 raise
             self._error = self._error or error
@@ -118,7 +118,7 @@ class _Builds:
 
     def _is_right(self, name: str, found: Verification) -> bool:
         """Raises VerificationFailed when there is nothing that any build could be compared with."""
-        reference = references.name(self._work)
+        reference = references.name(self._context)
         self.verifications[name] = found
         if found.outputs and not found.proves:
             raise benchmark.nothing_compared(found, reference)
@@ -127,44 +127,44 @@ class _Builds:
         return found.passed
 
     def _verify(self, name: str) -> Verification:
-        work = self._work
-        engine = work.engines.get(name, role=Variant.UNTUNED)
+        context = self._context
+        engine = context.engines.get(name, role=Variant.UNTUNED)
         made = self._made
-        inputs, expected = ([work.folder / path for path in paths] for paths in (made.inputs, made.expected))
-        folder = work.folder / builds.untuned_folder(name)
+        inputs, expected = ([context.folder / path for path in paths] for paths in (made.inputs, made.expected))
+        folder = context.folder / builds.untuned_folder(name)
         try:
-            return verifying.compare(work, engine, Variant.UNTUNED, folder, inputs, expected, kinds=made.kinds)
+            return verifying.compare(context, engine, Variant.UNTUNED, folder, inputs, expected, kinds=made.kinds)
         except errors.EngineCrashed as error:
-            raise _cannot_run(work, error) from error
+            raise _cannot_run(context, error) from error
 
     def _drop(self, reason: str) -> None:
         self.choice.append(f"{reason}.")
         if not self._alone:
-            self._work.note(f"{reason}; continuing without it")
+            self._context.note(f"{reason}; continuing without it")
 
 
-def _cannot_run(work: Work, error: errors.EngineCrashed) -> errors.TunesmithError:
+def _cannot_run(context: JobContext, error: errors.EngineCrashed) -> errors.TunesmithError:
     if error.details.get("signal") != "SIGILL":
         return error
     return errors.UnsupportedTarget(
-        f"this worker's CPU, {work.device.name}, cannot run code for {work.target.text!r}",
+        f"this worker's CPU, {context.device.name}, cannot run code for {context.target.text!r}",
         hint="Measure on a matching device with runner 'rpc', or build without measuring with runner 'none'.",
     )
 
 
-def _time(work: Work, names: Sequence[str], made: _Made) -> dict[str, float]:
+def _time(context: JobContext, names: Sequence[str], made: _Made) -> dict[str, float]:
     """Seconds per run of each engine's untuned build, and of the reference: a first impression, not evidence."""
-    if not work.measures:
+    if not context.measures:
         return {}
-    inputs = work.folder / made.inputs[0]
+    inputs = context.folder / made.inputs[0]
     timed: dict[str, Timed[Variant]] = {}
-    if work.reference_shares_device:
-        timed[Variant.REFERENCE] = references.timed(work, inputs)
+    if context.reference_shares_device:
+        timed[Variant.REFERENCE] = references.timed(context, inputs)
     for name in names:
-        engine, folder = work.engines.get(name, role=Variant.UNTUNED), work.folder / builds.untuned_folder(name)
-        timed[name] = timing.compiled(Variant.UNTUNED, engine, folder, inputs, place=work.place)
-    with measuring.alone(work):
-        taken = [{name: _median(work, each) for name, each in timed.items()} for _ in range(_PASSES)]
+        engine, folder = context.engines.get(name, role=Variant.UNTUNED), context.folder / builds.untuned_folder(name)
+        timed[name] = timing.compiled(Variant.UNTUNED, engine, folder, inputs, place=context.place)
+    with measuring.alone(context):
+        taken = [{name: _median(context, each) for name, each in timed.items()} for _ in range(_PASSES)]
     return {name: min(times[name] for times in taken) for name in timed}
 
 
@@ -175,8 +175,8 @@ def _fastest(names: Sequence[str], seconds: dict[str, float]) -> str:
     return best if seconds.get(best, 0.0) < seconds.get(preferred, 0.0) * _CLEARLY else preferred
 
 
-def _median(work: Work, timed: Timed[Variant]) -> float:
-    answer = work.ask(timed.engine, "time", {**timed.params, **_RUNS}, timeout=_TIME_SECONDS)
+def _median(context: JobContext, timed: Timed[Variant]) -> float:
+    answer = context.ask(timed.engine, "time", {**timed.params, **_RUNS}, timeout=_TIME_SECONDS)
     return statistics.median(float(sample) for sample in answer["samples"])
 
 
@@ -201,5 +201,5 @@ def _worst(found: Verification) -> str:
     return f" (output {worst.output} is off by {worst.max_abs:.3g})"
 
 
-def _relative(work: Work, paths: Sequence[Path]) -> list[str]:
-    return [str(path.relative_to(work.folder)) for path in paths]
+def _relative(context: JobContext, paths: Sequence[Path]) -> list[str]:
+    return [str(path.relative_to(context.folder)) for path in paths]

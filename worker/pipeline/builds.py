@@ -15,26 +15,26 @@ from domain.jobs import Tuner
 from domain.ports import Engine
 from domain.stage_results import Build, Strategy
 from worker.engines import replace_folder
-from worker.pipeline.context import COMPILE_SECONDS, UNTUNED, Work
+from worker.pipeline.context import COMPILE_SECONDS, UNTUNED, JobContext
 from worker.pipeline.search import strategies
 
 REWRITTEN = "rewritten"
 """The rewritten network without any record."""
 
 
-def path(work: Work, build: Build) -> Path:
-    return work.folder / build.folder
+def path(context: JobContext, build: Build) -> Path:
+    return context.folder / build.folder
 
 
-def view(work: Work, build: Build) -> Work:
+def view(context: JobContext, build: Build) -> JobContext:
     """The job as it is when this is its only build."""
     tuner = build.tuner or _any_tuner(build.engine)
-    return strategies.view(work, Strategy(tuner=tuner, layout=build.layout, precision=build.precision))
+    return strategies.view(context, Strategy(tuner=tuner, layout=build.layout, precision=build.precision))
 
 
-def params(work: Work, build: Build) -> dict[str, Any]:
+def params(context: JobContext, build: Build) -> dict[str, Any]:
     """The parameters of the engines' methods."""
-    as_built = view(work, build)
+    as_built = view(context, build)
     found = as_built.build_params(as_built.tuner)
     if build.graph_layout:
         found["options"] = {**found["options"], "graph_layout": build.graph_layout}
@@ -54,28 +54,28 @@ class Compiled:
     """Native lines of the schedules that the engine chose."""
 
 
-def untuned(work: Work, engine: str, folder: str) -> Compiled:
+def untuned(context: JobContext, engine: str, folder: str) -> Compiled:
     """Raises EngineError and the caller's errors."""
-    return _compile(work, engine, folder, {**work.build_params(None), "records": None})
+    return _compile(context, engine, folder, {**context.build_params(None), "records": None})
 
 
-def tuned(work: Work, build: Build, lines: Sequence[str]) -> Compiled:
+def tuned(context: JobContext, build: Build, lines: Sequence[str]) -> Compiled:
     """With the best of the records in ``lines``; what an attempt that was killed has built is not built again.
 
     Raises EngineError and the caller's errors.
     """
-    asked = params(work, build)
-    note = work.folder / f"{build.folder}.json"
-    basis = [asked, list(lines), work.toolchains[build.engine].identity]
+    asked = params(context, build)
+    note = context.folder / f"{build.folder}.json"
+    basis = [asked, list(lines), context.toolchains[build.engine].identity]
     identity = hashlib.sha256(json.dumps(basis, sort_keys=True).encode()).hexdigest()
-    known = _known(work, note, identity)
+    known = _known(context, note, identity)
     if known is not None:
         return known
     note.unlink(missing_ok=True)
-    records = work.folder / f"{build.folder}-candidates.jsonl"
+    records = context.folder / f"{build.folder}-candidates.jsonl"
     write(records, lines)
-    compiled = _compile(work, build.engine, build.folder, {**asked, "records": str(records) if lines else None})
-    write(work.folder / build.records_file, compiled.records)
+    compiled = _compile(context, build.engine, build.folder, {**asked, "records": str(records) if lines else None})
+    write(context.folder / build.records_file, compiled.records)
     write(note, [json.dumps({"identity": identity, **asdict(compiled)})])
     return compiled
 
@@ -87,32 +87,32 @@ def write(path: Path, lines: Sequence[str]) -> None:
     partial.replace(path)
 
 
-def _known(work: Work, note: Path, identity: str) -> Compiled | None:
+def _known(context: JobContext, note: Path, identity: str) -> Compiled | None:
     if not note.is_file():
         return None
     told = json.loads(note.read_text())
-    if told.pop("identity") != identity or not all((work.folder / file).is_file() for file in told["files"]):
+    if told.pop("identity") != identity or not all((context.folder / file).is_file() for file in told["files"]):
         return None
     return Compiled(**told)
 
 
-def _compile(work: Work, engine: str, folder: str, params: dict[str, Any]) -> Compiled:
-    partial = work.folder / f"partial-{folder}"
+def _compile(context: JobContext, engine: str, folder: str, params: dict[str, Any]) -> Compiled:
+    partial = context.folder / f"partial-{folder}"
     shutil.rmtree(partial, ignore_errors=True)
-    asked = {**params, "format": str(work.request.bundle_format), "out_dir": str(partial)}
-    compiled = work.ask(work.compiler(engine), "compile", asked, timeout=COMPILE_SECONDS)
-    replace_folder(partial, work.folder / folder)
+    asked = {**params, "format": str(context.request.bundle_format), "out_dir": str(partial)}
+    compiled = context.ask(context.compiler(engine), "compile", asked, timeout=COMPILE_SECONDS)
+    replace_folder(partial, context.folder / folder)
     files = [f"{folder}/{file}" for file in compiled["files"]]
     return Compiled(files=files, records=compiled["records"])
 
 
-def chosen(work: Work) -> Build | None:
+def chosen(context: JobContext) -> Build | None:
     """The build that stage ``verify`` chose of all that were tuned."""
-    return work.results.verify.tuned
+    return context.results.verify.tuned
 
 
-def compiled(work: Work) -> list[Variant]:
-    return [Variant.UNTUNED, Variant.TUNED] if chosen(work) else [Variant.UNTUNED]
+def compiled(context: JobContext) -> list[Variant]:
+    return [Variant.UNTUNED, Variant.TUNED] if chosen(context) else [Variant.UNTUNED]
 
 
 def untuned_folder(engine: str) -> str:
@@ -120,22 +120,22 @@ def untuned_folder(engine: str) -> str:
     return f"{UNTUNED}-{engine}"
 
 
-def folder(work: Work, variant: Variant) -> Path:
-    build = _build(work, variant)
-    return path(work, build) if build else work.folder / untuned_folder(engine_name(work, variant))
+def folder(context: JobContext, variant: Variant) -> Path:
+    build = _build(context, variant)
+    return path(context, build) if build else context.folder / untuned_folder(engine_name(context, variant))
 
 
-def engine_name(work: Work, variant: Variant) -> str:
+def engine_name(context: JobContext, variant: Variant) -> str:
     """The untuned build is that of the fastest engine that is right."""
-    build = _build(work, variant)
-    return build.engine if build else work.results.baseline.engine
+    build = _build(context, variant)
+    return build.engine if build else context.results.baseline.engine
 
 
-def engine(work: Work, variant: Variant) -> Engine:
+def engine(context: JobContext, variant: Variant) -> Engine:
     """A process for each variant: one that crashes takes no other with it, and none shares a thread pool."""
-    build = _build(work, variant)
-    return work.engines.get(engine_name(work, variant), role=build.folder if build else variant)
+    build = _build(context, variant)
+    return context.engines.get(engine_name(context, variant), role=build.folder if build else variant)
 
 
-def _build(work: Work, variant: Variant) -> Build | None:
-    return chosen(work) if variant is Variant.TUNED else None
+def _build(context: JobContext, variant: Variant) -> Build | None:
+    return chosen(context) if variant is Variant.TUNED else None

@@ -15,7 +15,7 @@ from storage import records
 from tuner.search import precisions, racing
 from worker.pipeline import builds, recovery, reuse
 from worker.pipeline.builds import REWRITTEN
-from worker.pipeline.context import COMPILE_SECONDS, UNTUNED, Work
+from worker.pipeline.context import COMPILE_SECONDS, UNTUNED, JobContext
 from worker.pipeline.reuse import record_identity
 from worker.pipeline.search import strategies
 
@@ -25,44 +25,44 @@ _REWRITING_ENGINE = "relay"
 _NO_RECORD = "no tuning task has a valid record; only the untuned build exists"
 
 
-def run(work: Work) -> CompileResult:
-    planned = _plan(work)
-    made = _Maker(work).make(planned)
+def run(context: JobContext) -> CompileResult:
+    planned = _plan(context)
+    made = _Maker(context).make(planned)
     if not made.builds and not any(each.tuner for each in planned):
-        work.note(_NO_RECORD)
+        context.note(_NO_RECORD)
     return CompileResult(files=tuple(made.files), builds=tuple(made.builds), skipped=tuple(made.skipped))
 
 
-def rebuild(work: Work, build: Build, kept: Sequence[Record]) -> Build:
+def rebuild(context: JobContext, build: Build, kept: Sequence[Record]) -> Build:
     """Again, with the best of ``kept``. Raises EngineError and the caller's errors."""
-    compiled = builds.tuned(work, build, [record.schedule for record in kept])
+    compiled = builds.tuned(context, build, [record.schedule for record in kept])
     return replace(build, records=len(compiled.records))
 
 
-def candidate_records(work: Work, build: Build) -> list[Record]:
+def candidate_records(context: JobContext, build: Build) -> list[Record]:
     """Anybody's best records of the build's tuner for its tuning tasks, fastest first for each."""
     if build.tuner is None:
         return []
-    view = builds.view(work, build)
+    view = builds.view(context, build)
     keys = [task.workload_key for task in reuse.known(view) or ()]
-    with work.database.reading() as session:
+    with context.database.reading() as session:
         found = records.top_of_many(session, keys, **record_identity(view), tuner=build.tuner, top=CANDIDATES)
     return [record for key in keys for record in found.get(key, ())]
 
 
-def _plan(work: Work) -> list[Build]:
+def _plan(context: JobContext) -> list[Build]:
     """The most promising first: of every strategy that anybody has records for, and of the rewritten network."""
-    searched = {strategy.name: strategy for strategy in work.results.tune.strategies}
+    searched = {strategy.name: strategy for strategy in context.results.tune.strategies}
     known: list[Strategy] = [*searched.values()]
-    if work.measures:
-        known += [strategy for strategy in strategies.of_job(work) if strategy.name not in searched]
+    if context.measures:
+        known += [strategy for strategy in strategies.of_job(context) if strategy.name not in searched]
     found: dict[tuple[str, ...], Build] = {}
     for strategy in known:
-        build, lines = _build_of(work, strategy, searched.get(strategy.name))
+        build, lines = _build_of(context, strategy, searched.get(strategy.name))
         if lines:
             # Of a network without convolutions all layouts are one.
             found.setdefault((build.engine, build.precision, *lines), build)
-    builds = [*found.values(), *_without_records(work)]
+    builds = [*found.values(), *_without_records(context)]
     # Of each precision its most promising one first: a narrower one may yet fail its accuracy gate.
     places: Counter[str] = Counter()
     ranked = []
@@ -77,38 +77,38 @@ def _promise(build: Build) -> tuple[bool, float]:
     return build.estimate is None, build.estimate or 0.0
 
 
-def _build_of(work: Work, strategy: Strategy, searched: SearchedStrategy | None) -> tuple[Build, list[str]]:
+def _build_of(context: JobContext, strategy: Strategy, searched: SearchedStrategy | None) -> tuple[Build, list[str]]:
     """The build with the strategy's best records, and these; ``searched`` is None for one that was not searched."""
-    view = strategies.view(work, strategy)
+    view = strategies.view(context, strategy)
     build = Build(
         name=strategy.name,
         engine=strategy.tuner.engine,
         tuner=strategy.tuner,
         layout=strategy.layout,
         precision=precisions.first(view.request),
-        rewritten=work.rewrites,
+        rewritten=context.rewrites,
         estimate=searched.estimate if searched else strategies.estimate(view, reuse.known(view) or [], {}),
         trials=searched.trials if searched else 0,
         seconds_tuned=searched.seconds if searched else 0.0,
     )
-    return build, [record.schedule for record in candidate_records(work, build)]
+    return build, [record.schedule for record in candidate_records(context, build)]
 
 
-def _without_records(work: Work) -> list[Build]:
+def _without_records(context: JobContext) -> list[Build]:
     """The rewritten network, in every precision that the job considers."""
-    if not work.measures or _REWRITING_ENGINE not in work.results.baseline.engines:
+    if not context.measures or _REWRITING_ENGINE not in context.results.baseline.engines:
         return []
-    usual = precisions.first(work.request)
+    usual = precisions.first(context.request)
     found = []
-    for precision in strategies.considered(work):
-        name = REWRITTEN if work.rewrites else UNTUNED
-        if precision is not usual or work.rewrites:
+    for precision in strategies.considered(context):
+        name = REWRITTEN if context.rewrites else UNTUNED
+        if precision is not usual or context.rewrites:
             found.append(
                 Build(
                     name=name if precision is usual else f"{name} {precision}",
                     engine=_REWRITING_ENGINE,
                     precision=precision,
-                    rewritten=work.rewrites,
+                    rewritten=context.rewrites,
                 )
             )
     return found
@@ -124,8 +124,8 @@ class _Made:
 class _Maker:
     """Makes builds while the budget bears it; one that fails costs itself."""
 
-    def __init__(self, work: Work) -> None:
-        self._work = work
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
         self._made = _Made()
         self._spent = 0.0
         self._longest = 0.0
@@ -146,15 +146,15 @@ class _Maker:
 
     def _affords(self, build: Build) -> bool:
         """The first one in each precision in any case."""
-        work, built = self._work, len(self._made.builds)
+        context, built = self._context, len(self._made.builds)
         if build.precision not in {made.precision for made in self._made.builds}:
             return True
-        seconds = work.request.budget.seconds or work.results.tune.seconds
+        seconds = context.request.budget.seconds or context.results.tune.seconds
         return racing.affords(seconds, built=built, spent=self._spent, next_seconds=self._longest)
 
     def _make_both(self, build: Build) -> None:
         """With records chosen for the whole graph, and for each operator alone where that makes another build."""
-        lines = [record.schedule for record in candidate_records(self._work, build)]
+        lines = [record.schedule for record in candidate_records(self._context, build)]
         if not self._make(build, lines) or build.tuner is not Tuner.AUTOTVM or not self._affords(build):
             return
         alone = replace(build, name=f"{build.name}, operators alone", graph_layout="none")
@@ -162,11 +162,11 @@ class _Maker:
             self._make(alone, lines)
 
     def _make(self, build: Build, lines: Sequence[str]) -> bool:
-        work, first, started = self._work, not self._made.builds, time.monotonic()
+        context, first, started = self._context, not self._made.builds, time.monotonic()
         try:
-            compiled = builds.tuned(work, build, lines)
+            compiled = builds.tuned(context, build, lines)
         except errors.TunesmithError as error:
-            recovery.forgive(work, error, f"the tuned build failed ({build.name})")
+            recovery.forgive(context, error, f"the tuned build failed ({build.name})")
             self._skip(build, f"failed to build: {error.message[:300].rstrip('.')}")
             return False
         took = time.monotonic() - started
@@ -178,20 +178,20 @@ class _Maker:
 
     def _differ(self, one: Build, other: Build) -> bool:
         """Whether the engine says that the two would use other records."""
-        work = self._work
-        compiler = work.compiler(one.engine)
+        context = self._context
+        compiler = context.compiler(one.engine)
         if "choose" not in compiler.hello.get("methods", ()):
             return False
-        path = str(work.folder / f"{one.folder}-candidates.jsonl")
+        path = str(context.folder / f"{one.folder}-candidates.jsonl")
         try:
             chosen = [
-                work.ask(compiler, "choose", {**builds.params(work, build), "records": path}, timeout=COMPILE_SECONDS)[
-                    "lines"
-                ]
+                context.ask(
+                    compiler, "choose", {**builds.params(context, build), "records": path}, timeout=COMPILE_SECONDS
+                )["lines"]
                 for build in (one, other)
             ]
         except errors.TunesmithError as error:
-            recovery.forgive(work, error, f"cannot determine the records of {other.name}")
+            recovery.forgive(context, error, f"cannot determine the records of {other.name}")
             return False
         return sorted(chosen[0]) != sorted(chosen[1])
 

@@ -1,4 +1,4 @@
-"""What every stage is given."""
+"""The context of one claimed job, which every stage receives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tuner.host import failures
 from tuner.search import precisions
 from worker import clock
 from worker.engines import EnginePool
-from worker.leases import Keeper
+from worker.leases import Heartbeat
 from worker.settings import WorkerSettings
 
 CallHelp = Callable[[str, Sequence[Worker]], None]
@@ -35,8 +35,8 @@ COMPILE_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
-    """One claimed job at work."""
+class JobContext:
+    """One claimed job, where it runs, and what its finished stages found."""
 
     job: Job
     model: Model
@@ -52,7 +52,7 @@ class Work:
     """One sentence for each engine that ``auto`` cannot use."""
     plugins: dict[str, tuple[str, ...]]
     """What each engine says of its plug-ins."""
-    keeper: Keeper
+    heartbeat: Heartbeat
     database: Database
     blobs: BlobStore
     engines: EnginePool
@@ -72,11 +72,11 @@ class Work:
 
     @property
     def lease(self) -> Lease:
-        return self.keeper.lease
+        return self.heartbeat.lease
 
     @property
     def canceled(self) -> Callable[[], bool]:
-        return self.keeper.stop_wanted
+        return self.heartbeat.stop_wanted
 
     @property
     def threads(self) -> int:
@@ -208,7 +208,7 @@ class Work:
 
     def note(self, message: str) -> None:
         with self.database.transaction() as session:
-            self.keeper.require(jobs.holds(session, self.job.id, self.lease))
+            self.heartbeat.require(jobs.holds(session, self.job.id, self.lease))
             events.append(session, self.job.id, EventKind.NOTE, {"message": message}, now=clock.now())
 
     def note_once(self, message: str) -> None:

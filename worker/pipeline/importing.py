@@ -19,7 +19,7 @@ from tuner.results import verification
 from tuner.search import precisions
 from worker.engines import ONNX
 from worker.pipeline import recovery
-from worker.pipeline.context import CHECK_SECONDS, Work
+from worker.pipeline.context import CHECK_SECONDS, JobContext
 
 _QUANTIZE_SECONDS = 1800.0
 _CALIBRATION = "calibration"
@@ -45,22 +45,22 @@ class _Refused:
         return Refusal(code=self.error.code, message=self.error.message[:1000], operators=operators)
 
 
-def run(work: Work) -> ImportResult:
+def run(context: JobContext) -> ImportResult:
     """Raises InvalidModel, UnsupportedOperators, ShapeRequired, ShapeMismatch, EngineError."""
-    final = work.prepared
-    partial = work.folder / f"partial-{final.name}"
-    with work.blobs.local(work.model.digest) as original:
-        prepared = work.engines.prepare(original, work.request.input_shapes, partial)
+    final = context.prepared
+    partial = context.folder / f"partial-{final.name}"
+    with context.blobs.local(context.model.digest) as original:
+        prepared = context.engines.prepare(original, context.request.input_shapes, partial)
     partial.replace(final)
-    work.keeper.check()
-    refusals, answers = _check(work)
-    engines = [name for name in work.toolchains if name not in {refusal.engine for refusal in refusals}]
-    rewritten = _rewrite(work, engines, _lanes(answers))
-    considered = precisions.considered(work.request, answers)
+    context.heartbeat.check()
+    refusals, answers = _check(context)
+    engines = [name for name in context.toolchains if name not in {refusal.engine for refusal in refusals}]
+    rewritten = _rewrite(context, engines, _lanes(answers))
+    considered = precisions.considered(context.request, answers)
     quantized = _Quantized()
     if Precision.INT8 in considered:
         able = [name for name in engines if Precision.INT8 in answers[name].get("precisions", ())]
-        quantized = _quantize(work, prepared.inputs, able, rewritten=not {*able}.isdisjoint(rewritten.engines))
+        quantized = _quantize(context, prepared.inputs, able, rewritten=not {*able}.isdisjoint(rewritten.engines))
     return ImportResult(
         files=(final.name, *rewritten.files, *quantized.files),
         precisions=tuple(each for each in considered if each is not Precision.INT8 or quantized.quantized),
@@ -86,23 +86,23 @@ def _lanes(answers: Mapping[str, Mapping[str, Any]]) -> int | None:
     return told[-1] if told else None
 
 
-def _check(work: Work) -> tuple[list[_Refused], dict[str, dict[str, Any]]]:
+def _check(context: JobContext) -> tuple[list[_Refused], dict[str, dict[str, Any]]]:
     """The engines that do not import the model, and the answers of those that do.
 
     Raises what the preferred one says when none imports it.
     """
     refusals: list[_Refused] = []
     answers: dict[str, dict[str, Any]] = {}
-    params = {"model": str(work.prepared), "target": work.target.text, "threads": work.threads}
-    for name in work.toolchains:
+    params = {"model": str(context.prepared), "target": context.target.text, "threads": context.threads}
+    for name in context.toolchains:
         try:
-            answers[name] = work.ask(work.compiler(name), "check", params, timeout=CHECK_SECONDS)
+            answers[name] = context.ask(context.compiler(name), "check", params, timeout=CHECK_SECONDS)
         except errors.TunesmithError as error:
-            recovery.forgive(work, error)
+            recovery.forgive(context, error)
             refusals.append(_Refused(engine=name, error=error))
-    if len(refusals) < len(work.toolchains):
+    if len(refusals) < len(context.toolchains):
         for refusal in refusals:
-            work.note(f"the {refusal.engine} engine cannot import the model: {_short(refusal.error)}")
+            context.note(f"the {refusal.engine} engine cannot import the model: {_short(refusal.error)}")
         return refusals, answers
     first = refusals[0].error
     first.details["engines"] = {refusal.engine: asdict(refusal.facts) for refusal in refusals}
@@ -125,49 +125,51 @@ class _Quantized:
     """Sentences for the report."""
 
 
-def _quantize(work: Work, inputs: Sequence[TensorSpec], engines: Sequence[str], *, rewritten: bool) -> _Quantized:
+def _quantize(
+    context: JobContext, inputs: Sequence[TensorSpec], engines: Sequence[str], *, rewritten: bool
+) -> _Quantized:
     """Of the rewritten model, or of the prepared one; ``inputs`` are its own, ``engines`` those that build int8.
 
     With precision ``auto`` a model that cannot be quantized is one that is not considered in int8. Raises LeaseLost,
     and where int8 was asked for, EngineError and the caller's errors.
     """
     try:
-        counts = _quantize_model(work, inputs, rewritten=rewritten)
-        params = {"model": str(work.quantized)}
+        counts = _quantize_model(context, inputs, rewritten=rewritten)
+        params = {"model": str(context.quantized)}
         for name in engines:
-            work.ask(work.compiler(name), "check", params, timeout=CHECK_SECONDS)
+            context.ask(context.compiler(name), "check", params, timeout=CHECK_SECONDS)
     except errors.TunesmithError as error:
-        recovery.forgive(work, error)
-        if work.request.precision is Precision.INT8:
+        recovery.forgive(context, error)
+        if context.request.precision is Precision.INT8:
             raise
         said = f"int8 was not considered: {error.message[:300].rstrip('.')}."
-        work.note(said)
+        context.note(said)
         return _Quantized(choice=[said])
     told = ", ".join(f"{count} {name}" for name, count in counts.items())
     return _Quantized(
-        files=[work.quantized.name],
+        files=[context.quantized.name],
         quantized=True,
         choice=[f"For int8, the model was quantized with seeded calibration inputs: {told}."],
     )
 
 
-def _quantize_model(work: Work, inputs: Sequence[TensorSpec], *, rewritten: bool) -> dict[str, int]:
-    reference = work.engines.get(ONNX)
+def _quantize_model(context: JobContext, inputs: Sequence[TensorSpec], *, rewritten: bool) -> dict[str, int]:
+    reference = context.engines.get(ONNX)
     seeded = verification.seed_inputs(
         reference,
         inputs,
-        work.folder / _CALIBRATION,
-        model=work.prepared,
+        context.folder / _CALIBRATION,
+        model=context.prepared,
         seeds=verification.CALIBRATION_SEEDS,
     )
-    partial = work.quantized.with_name(f"partial-{work.quantized.name}")
+    partial = context.quantized.with_name(f"partial-{context.quantized.name}")
     params = {
-        "path": str(work.rewritten if rewritten else work.prepared),
+        "path": str(context.rewritten if rewritten else context.prepared),
         "inputs": [str(path) for path in seeded.paths],
         "out_path": str(partial),
     }
-    answer = work.ask(reference, "quantize", params, timeout=_QUANTIZE_SECONDS)
-    partial.replace(work.quantized)
+    answer = context.ask(reference, "quantize", params, timeout=_QUANTIZE_SECONDS)
+    partial.replace(context.quantized)
     return {str(name): int(count) for name, count in answer["quantized"].items()}
 
 
@@ -183,43 +185,45 @@ class _Rewriting:
     """Sentences for the report."""
 
 
-def _rewrite(work: Work, engines: Sequence[str], lanes: int | None) -> _Rewriting:
+def _rewrite(context: JobContext, engines: Sequence[str], lanes: int | None) -> _Rewriting:
     """For vectors of so many 32-bit lanes. A model that cannot be rewritten is tuned as it is.
 
     Raises LeaseLost.
     """
-    work.rewritten.unlink(missing_ok=True)
-    if not work.rewrites or lanes is None:
+    context.rewritten.unlink(missing_ok=True)
+    if not context.rewrites or lanes is None:
         return _Rewriting()
-    partial = work.rewritten.with_name(f"partial-{work.rewritten.name}")
-    params = {"path": str(work.prepared), "lanes": lanes, "out_path": str(partial)}
+    partial = context.rewritten.with_name(f"partial-{context.rewritten.name}")
+    params = {"path": str(context.prepared), "lanes": lanes, "out_path": str(partial)}
     try:
-        answer = work.ask(work.engines.get(ONNX), "rewrite", params, timeout=_REWRITE_SECONDS)
+        answer = context.ask(context.engines.get(ONNX), "rewrite", params, timeout=_REWRITE_SECONDS)
     except errors.TunesmithError as error:
-        recovery.forgive(work, error, "cannot rewrite the model for tuning")
+        recovery.forgive(context, error, "cannot rewrite the model for tuning")
         return _Rewriting()
     made = Rewritten.of(answer, partial)
     for name, reason in made.undone.items():
-        work.note(f"the rewrite {name!r} of the model was reverted: {reason[:500]}")
+        context.note(f"the rewrite {name!r} of the model was reverted: {reason[:500]}")
     if made.path is None:
         return _Rewriting()
-    made.path.replace(work.rewritten)
+    made.path.replace(context.rewritten)
     told = f"rewritten for tuning: {_rewritings_said(made.applied)}"
-    work.note(told)
+    context.note(told)
     return _Rewriting(
-        files=[work.rewritten.name],
+        files=[context.rewritten.name],
         applied=made.applied,
-        engines=[name for name in engines if _imports(work, name)],
+        engines=[name for name in engines if _imports(context, name)],
         choice=[f"The model was {told}."],
     )
 
 
-def _imports(work: Work, engine: str) -> bool:
+def _imports(context: JobContext, engine: str) -> bool:
     """Whether the engine imports the rewritten model."""
     try:
-        work.ask(work.compiler(engine), "check", {"model": str(work.rewritten)}, timeout=CHECK_SECONDS)
+        context.ask(context.compiler(engine), "check", {"model": str(context.rewritten)}, timeout=CHECK_SECONDS)
     except errors.TunesmithError as error:
-        recovery.forgive(work, error, f"the {engine} engine cannot import the rewritten model and tunes the original")
+        recovery.forgive(
+            context, error, f"the {engine} engine cannot import the rewritten model and tunes the original"
+        )
         return False
     return True
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from domain import errors
 from domain.jobs import RunnerKind
 from tuner.host import devicelock
-from worker.pipeline.context import Work
+from worker.pipeline.context import JobContext
 
 _SILENT_SECONDS = 2.0
 _SLACK_SECONDS = 120.0
@@ -18,27 +18,27 @@ _WAITING = "waiting for the device: another measurement is using it"
 
 
 @contextmanager
-def alone(work: Work, *, canceled: Callable[[], bool] | None = None, say: bool = True) -> Iterator[None]:
+def alone(context: JobContext, *, canceled: Callable[[], bool] | None = None, say: bool = True) -> Iterator[None]:
     """Waits as long as it takes, and says so once a job unless told not to. Raises Canceled.
 
     Devices behind a tracker queue there, and other jobs may use others of the same key meanwhile.
     """
-    if work.request.runner is not RunnerKind.LOCAL:
+    if context.request.runner is not RunnerKind.LOCAL:
         yield
         return
     with ExitStack() as stack:
-        canceled = canceled or work.canceled
+        canceled = canceled or context.canceled
         try:
-            stack.enter_context(devicelock.hold(work.device_lock, timeout=_SILENT_SECONDS, canceled=canceled))
+            stack.enter_context(devicelock.hold(context.device_lock, timeout=_SILENT_SECONDS, canceled=canceled))
         except errors.DeviceBusy:
             if say:
-                work.note_once(_WAITING)
-            stack.enter_context(devicelock.hold(work.device_lock, timeout=None, canceled=canceled))
+                context.note_once(_WAITING)
+            stack.enter_context(devicelock.hold(context.device_lock, timeout=None, canceled=canceled))
         yield
 
 
-def longest_round(work: Work, trials: int) -> float:
+def longest_round(context: JobContext, trials: int) -> float:
     """Seconds after which an engine that is at work on so many trials counts as stuck."""
-    options = work.request.measure
+    options = context.request.measure
     seconds = trials * (2 * options.timeout + options.cooldown_interval + 10) + _SLACK_SECONDS
-    return seconds + (_QUEUE_SECONDS if work.runner else 0.0)
+    return seconds + (_QUEUE_SECONDS if context.runner else 0.0)

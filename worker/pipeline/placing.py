@@ -14,7 +14,7 @@ from domain.targets import Device, Target, Toolchain, kind_of
 from storage import jobs
 from tuner.host import hardware
 from worker.engines import EnginePool
-from worker.pipeline.context import Work
+from worker.pipeline.context import JobContext
 
 Hello = Mapping[str, Any]
 
@@ -100,21 +100,21 @@ def tuners(asked: Tuner, hellos: Mapping[str, Mapping[str, Any]]) -> tuple[Tuner
     return found
 
 
-def engines(work: Work) -> list[str]:
+def engines(context: JobContext) -> list[str]:
     """Those that import the model."""
-    return list(work.results.imported.engines)
+    return list(context.results.imported.engines)
 
 
-def of_engine(work: Work, engine: str) -> Tuner:
+def of_engine(context: JobContext, engine: str) -> Tuner:
     """The tuner to prefer if ``engine`` is the best; the one asked for, where one was."""
-    return next((tuner for tuner in work.candidates if tuner.engine == engine), work.tuner)
+    return next((tuner for tuner in context.candidates if tuner.engine == engine), context.tuner)
 
 
-def usable(work: Work) -> list[Tuner]:
+def usable(context: JobContext) -> list[Tuner]:
     """Tuners of engines whose untuned builds are right, the leading one first."""
-    right = work.results.baseline.engines
-    found = [tuner for tuner in work.candidates if tuner.engine in right]
-    return sorted(found, key=lambda tuner: tuner is not work.tuner)
+    right = context.results.baseline.engines
+    found = [tuner for tuner in context.candidates if tuner.engine in right]
+    return sorted(found, key=lambda tuner: tuner is not context.tuner)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,9 +166,9 @@ def start(request: JobRequest, pool: EnginePool) -> Started:
     )
 
 
-def lead(work: Work, tuner: Tuner) -> Work:
+def lead(context: JobContext, tuner: Tuner) -> JobContext:
     """The job with another leading tuner, for whoever looks up its records too. Raises LeaseLost."""
-    led = replace(work, tuner=tuner)
-    with work.database.transaction() as session:
-        work.keeper.require(jobs.set_placement(session, work.job.id, work.lease, led.placement))
+    led = replace(context, tuner=tuner)
+    with context.database.transaction() as session:
+        context.heartbeat.require(jobs.set_placement(session, context.job.id, context.lease, led.placement))
     return led

@@ -18,7 +18,7 @@ from domain.tuning_tasks import ExtractedTask
 from storage import codec, jobs, records, tuning_tasks
 from tuner.search import racing
 from worker.pipeline import placing, recovery, reuse
-from worker.pipeline.context import Work
+from worker.pipeline.context import JobContext
 from worker.pipeline.search import strategies
 
 _PUBLIC = (
@@ -28,22 +28,22 @@ _PUBLIC = (
 """Fields of the result that the stage's event shows."""
 
 
-def run(work: Work) -> PlanResult:
+def run(context: JobContext) -> PlanResult:
     """Raises EngineError when no tuner that may serve the job extracts its tasks."""
-    work, extracted, choice = _extract(work)
-    scouted = _scout(work)
-    choice += scouted.choice
-    leader = scouted.arms[0].tuner
-    if leader is not work.tuner:
-        work = placing.lead(work, leader)
-        extracted = reuse.tasks_of(work)
-    racing = {arm.tuner.engine for arm in scouted.arms}
-    for name in work.toolchains:
+    context, extracted, choice = _extract(context)
+    selection = _select(context)
+    choice += selection.choice
+    leader = selection.strategies[0].tuner
+    if leader is not context.tuner:
+        context = placing.lead(context, leader)
+        extracted = reuse.tasks_of(context)
+    racing = {strategy.tuner.engine for strategy in selection.strategies}
+    for name in context.toolchains:
         if name not in racing:
-            work.engines.close(name, role="main")
-    with work.database.transaction() as session:
-        work.keeper.require(jobs.holds(session, work.job.id, work.lease))
-        return _plan(session, work, extracted, strategies=tuple(scouted.arms), choice=tuple(choice))
+            context.engines.close(name, role="main")
+    with context.database.transaction() as session:
+        context.heartbeat.require(jobs.holds(session, context.job.id, context.lease))
+        return _plan(session, context, extracted, strategies=tuple(selection.strategies), choice=tuple(choice))
 
 
 def event_data(result: PlanResult) -> dict[str, Any]:
@@ -52,23 +52,23 @@ def event_data(result: PlanResult) -> dict[str, Any]:
     return {name: stored[name] for name in _PUBLIC}
 
 
-def _extract(work: Work) -> tuple[Work, list[ExtractedTask], list[str]]:
+def _extract(context: JobContext) -> tuple[JobContext, list[ExtractedTask], list[str]]:
     """With the first tuner that finds any tasks, or that finds none where all do not."""
     choice: list[str] = []
-    found: list[tuple[Work, list[ExtractedTask]]] = []
+    found: list[tuple[JobContext, list[ExtractedTask]]] = []
     failure: errors.TunesmithError | None = None
-    tuners = placing.usable(work)
+    tuners = placing.usable(context)
     for tuner in tuners:
-        led = placing.lead(work, tuner)
+        led = placing.lead(context, tuner)
         try:
             extracted = reuse.tasks_of(led)
         except errors.TunesmithError as error:
-            recovery.forgive(work, error)
+            recovery.forgive(context, error)
             if len(tuners) == 1:
                 raise
             failure = failure or error
             choice.append(f"{tuner} cannot find tuning tasks: {error.message[:300].rstrip('.')}.")
-            work.note(choice[-1])
+            context.note(choice[-1])
             continue
         if extracted:
             return led, extracted, choice
@@ -76,28 +76,28 @@ def _extract(work: Work) -> tuple[Work, list[ExtractedTask], list[str]]:
         found.append((led, extracted))
     if found:
         led, extracted = found[0]
-        return placing.lead(work, led.tuner), extracted, choice if len(tuners) > 1 else []
+        return placing.lead(context, led.tuner), extracted, choice if len(tuners) > 1 else []
     raise failure or errors.EngineNotInstalled("no engine can tune the model")
 
 
 def _plan(
     session: Session,
-    work: Work,
+    context: JobContext,
     extracted: Sequence[ExtractedTask],
     *,
     strategies: tuple[Strategy, ...],
     choice: tuple[str, ...],
 ) -> PlanResult:
-    identity = reuse.record_identity(work)
+    identity = reuse.record_identity(context)
     keys = [task.workload_key for task in extracted]
-    planned, seconds = reuse.allot(session, work, extracted)
-    tuning_tasks.save_plan(session, work.job.id, planned)
+    planned, seconds = reuse.allot(session, context, extracted)
+    tuning_tasks.save_plan(session, context.job.id, planned)
     trials = sum(task.trials_planned for task in planned)
-    done, beside = records.count_of_job(session, work.job.id), reuse.trials_beside(session, work, keys)
-    jobs.set_progress(session, work.job.id, work.lease, trials_done=done, trials_planned=trials + beside)
+    done, beside = records.count_of_job(session, context.job.id), reuse.trials_beside(session, context, keys)
+    jobs.set_progress(session, context.job.id, context.lease, trials_done=done, trials_planned=trials + beside)
     open_keys = [task.extracted.workload_key for task in planned if task.trials_planned]
     return PlanResult(
-        tuner=work.tuner,
+        tuner=context.tuner,
         strategies=strategies,
         choice=choice,
         tasks=len(planned),
@@ -105,72 +105,78 @@ def _plan(
         trials_planned=trials,
         trials_on_record=sum(records.counts_of_many(session, keys, **identity).values()),
         passed_over=records.passed_over(session, keys, **identity),
-        elsewhere=reuse.elsewhere(session, work, open_keys),
+        elsewhere=reuse.elsewhere(session, context, open_keys),
         budget_seconds=seconds,
-        estimated_seconds=_estimate(session, work, trials, seconds),
+        estimated_seconds=_estimate(session, context, trials, seconds),
     )
 
 
-def _estimate(session: Session, work: Work, trials: int, seconds: float | None) -> float:
+def _estimate(session: Session, context: JobContext, trials: int, seconds: float | None) -> float:
     """Of tuning."""
     known = records.seconds_a_trial(
         session,
-        device_key=work.device.key,
-        toolchain=reuse.record_identity(work)["toolchain"],
-        tuner=str(work.tuner),
+        device_key=context.device.key,
+        toolchain=reuse.record_identity(context)["toolchain"],
+        tuner=str(context.tuner),
     )
     needed = trials * (known or records.SECONDS_A_TRIAL)
     return needed if seconds is None else min(needed, seconds)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Scouted:
-    arms: list[Strategy]
+class _Selection:
+    strategies: list[Strategy]
     """The leading one first; alone where nothing is to be raced."""
     choice: list[str]
     """Sentences for the report."""
 
 
-def _scout(work: Work) -> _Scouted:
+def _select(context: JobContext) -> _Selection:
     """Raises LeaseLost."""
-    known = strategies.of_job(work)
+    known = strategies.of_job(context)
     if len(known) == 1:
-        return _Scouted(arms=known, choice=[])
-    if not work.measures:
-        return _most_records(work)
-    covered = _covered(work)
+        return _Selection(strategies=known, choice=[])
+    if not context.measures:
+        return _most_records(context)
+    covered = _covered(context)
     # What is known of f32 says nothing of a narrower precision.
-    if covered is not None and all(_is_covered(strategies.view(work, arm)) for arm in known if arm.precision):
+    if covered is not None and all(
+        _is_covered(strategies.view(context, strategy)) for strategy in known if strategy.precision
+    ):
         said = f"{covered} leads: earlier searches cover all of its tasks."
-        return _Scouted(arms=[Strategy(tuner=covered)], choice=[said] if len(placing.usable(work)) > 1 else [])
-    return _affordable(work, known)
+        return _Selection(
+            strategies=[Strategy(tuner=covered)], choice=[said] if len(placing.usable(context)) > 1 else []
+        )
+    return _affordable(context, known)
 
 
-def _affordable(work: Work, known: Sequence[Strategy]) -> _Scouted:
-    budget = work.request.budget
+def _affordable(context: JobContext, known: Sequence[Strategy]) -> _Selection:
+    budget = context.request.budget
     rivals = racing.has_rivals(budget)
     # A narrower precision is no rival: what it gains is known from the arithmetic.
-    allowed = [arm for arm in known if rivals or arm is known[0] or arm.precision]
+    allowed = [strategy for strategy in known if rivals or strategy is known[0] or strategy.precision]
     raced = allowed[: racing.entrants(budget)]
-    others = len(placing.usable(work)) > 1
+    others = len(placing.usable(context)) > 1
     if len(raced) > 1:
-        names = ", ".join(arm.name for arm in raced)
-        return _Scouted(arms=raced, choice=[f"These strategies compete for the budget: {names}."])
+        names = ", ".join(strategy.name for strategy in raced)
+        return _Selection(strategies=raced, choice=[f"These strategies compete for the budget: {names}."])
     said = (
-        f"{work.tuner} leads: no other engine is clearly faster untuned, and the budget is too small to compare more."
+        f"{context.tuner} leads: no other engine is clearly faster untuned, "
+        "and the budget is too small to compare more."
     )
     # Where no tuner finds anything to tune, which was told already, none leads for a reason.
-    return _Scouted(arms=raced, choice=[said] if others and reuse.known(work) else [])
+    return _Selection(strategies=raced, choice=[said] if others and reuse.known(context) else [])
 
 
-def _covered(work: Work) -> Tuner | None:
+def _covered(context: JobContext) -> Tuner | None:
     """A tuner whose tasks others have searched as hard as this budget would; of several the preferred one."""
     return next(
-        (tuner for tuner in placing.usable(work) if _is_covered(strategies.view(work, Strategy(tuner=tuner)))), None
+        (tuner for tuner in placing.usable(context) if _is_covered(strategies.view(context, Strategy(tuner=tuner)))),
+        None,
     )
 
 
-def _is_covered(led: Work) -> bool:
+def _is_covered(led: JobContext) -> bool:
     extracted = reuse.known(led)
     if not extracted:
         return False
@@ -179,18 +185,18 @@ def _is_covered(led: Work) -> bool:
     return any(task.best_latency for task in planned) and not any(task.trials_planned for task in planned)
 
 
-def _most_records(work: Work) -> _Scouted:
+def _most_records(context: JobContext) -> _Selection:
     """For a job that measures nothing, the tuner with records for most of its tasks."""
     found: dict[Tuner, int] = {}
-    for tuner in placing.usable(work):
-        led = placing.lead(work, tuner)
+    for tuner in placing.usable(context):
+        led = placing.lead(context, tuner)
         try:
             keys = [task.workload_key for task in reuse.tasks_of(led)]
         except errors.TunesmithError as error:
-            recovery.forgive(work, error)
+            recovery.forgive(context, error)
             continue
-        with work.database.reading() as session:
+        with context.database.reading() as session:
             found[tuner] = len(records.best_of_many(session, keys, **reuse.record_identity(led)))
-    best = max(found, key=lambda tuner: found[tuner], default=work.tuner)
+    best = max(found, key=lambda tuner: found[tuner], default=context.tuner)
     said = [f"{tuner} has records for {count} tasks." for tuner, count in found.items()]
-    return _Scouted(arms=[Strategy(tuner=best)], choice=said if len(placing.usable(work)) > 1 else [])
+    return _Selection(strategies=[Strategy(tuner=best)], choice=said if len(placing.usable(context)) > 1 else [])

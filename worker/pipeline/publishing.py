@@ -18,86 +18,86 @@ from tuner.results import bundle
 from tuner.results.bundle import Manifest
 from worker import clock
 from worker.pipeline import builds
-from worker.pipeline.context import Work
+from worker.pipeline.context import JobContext
 
 _CHUNK_BYTES = 1024 * 1024
 _CREATED_BY = f"tunesmith {release.VERSION}"
 
 
-def run(work: Work) -> PublishResult:
-    report = work.results.benchmark.report
-    path = work.folder / "bundle.tar"
+def run(context: JobContext) -> PublishResult:
+    report = context.results.benchmark.report
+    path = context.folder / "bundle.tar"
     bundle.write(
         path,
-        compiled=builds.folder(work, report.published),
-        manifest=_manifest(work, report),
+        compiled=builds.folder(context, report.published),
+        manifest=_manifest(context, report),
         report=report,
-        records=_records(work, report),
+        records=_records(context, report),
     )
-    blob = work.blobs.put(_chunks(path))
+    blob = context.blobs.put(_chunks(path))
     return PublishResult(digest=ArtifactDigest(blob.digest), size_bytes=blob.size_bytes)
 
 
-def finish(session: Session, work: Work, result: PublishResult) -> None:
+def finish(session: Session, context: JobContext, result: PublishResult) -> None:
     """Publish and end the job, both or neither. Raises LeaseLost."""
-    report = work.results.benchmark.report
+    report = context.results.benchmark.report
     artifact = artifacts.add(
         session,
         Artifact(
             id=ids.artifact(result.digest),
             digest=result.digest,
             size_bytes=result.size_bytes,
-            job_id=work.job.id,
-            model_digest=work.model.digest,
-            input_shapes=work.input_shapes,
-            target=work.placement.target.identity,
-            device_key=work.placement.device.key,
-            toolchain=_toolchain(work, report).identity,
+            job_id=context.job.id,
+            model_digest=context.model.digest,
+            input_shapes=context.input_shapes,
+            target=context.placement.target.identity,
+            device_key=context.placement.device.key,
+            toolchain=_toolchain(context, report).identity,
             precision=report.precision,
-            bundle_format=str(work.request.bundle_format),
-            verified=work.measures,
+            bundle_format=str(context.request.bundle_format),
+            verified=context.measures,
             report=report,
             created_at=clock.now(),
         ),
     )
     won = jobs.finish(
-        session, work.job.id, work.lease, state=JobState.SUCCEEDED, artifact_id=artifact.id, now=clock.now()
+        session, context.job.id, context.lease, state=JobState.SUCCEEDED, artifact_id=artifact.id, now=clock.now()
     )
-    work.keeper.require(won)
+    context.heartbeat.require(won)
 
 
-def _manifest(work: Work, report: Report) -> Manifest:
-    placement, tuned = work.placement, builds.chosen(work)
+def _manifest(context: JobContext, report: Report) -> Manifest:
+    placement, tuned = context.placement, builds.chosen(context)
     return Manifest(
-        model_digest=work.model.digest,
-        model_name=work.model.name,
+        model_digest=context.model.digest,
+        model_name=context.model.name,
         variant=str(report.published),
         target=placement.target.text,
         threads=placement.target.threads,
         device_key=placement.device.key,
-        toolchain=_facts(_toolchain(work, report)),
+        toolchain=_facts(_toolchain(context, report)),
         precision=report.precision,
-        inputs=work.inputs,
-        outputs=work.outputs,
+        inputs=context.inputs,
+        outputs=context.outputs,
         created_by=_CREATED_BY,
-        format=str(work.request.bundle_format),
+        format=str(context.request.bundle_format),
         tuner=(tuned.tuner or "") if tuned and report.published is Variant.TUNED else "",
     )
 
 
-def _toolchain(work: Work, report: Report) -> Toolchain:
-    return work.toolchains[builds.engine_name(work, report.published)]
+def _toolchain(context: JobContext, report: Report) -> Toolchain:
+    return context.toolchains[builds.engine_name(context, report.published)]
 
 
 def _facts(toolchain: Toolchain) -> dict[str, str]:
     return {"engine": toolchain.engine, "tvm": toolchain.tvm, "llvm": toolchain.llvm}
 
 
-def _records(work: Work, report: Report) -> list[str]:
-    tuned = builds.chosen(work)
+def _records(context: JobContext, report: Report) -> list[str]:
+    tuned = builds.chosen(context)
     if report.published is not Variant.TUNED or tuned is None:
         return []
-    return (work.folder / tuned.records_file).read_text().splitlines()
+    return (context.folder / tuned.records_file).read_text().splitlines()
 
 
 def _chunks(path: Path) -> Iterator[bytes]:

@@ -20,8 +20,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from domain import errors
 from domain.jobs import Stage
 from domain.ports import Canceled
-from worker.leases import CancelAsked, Keeper, LeaseLost, ShuttingDown, Stopped
-from worker.pipeline.context import Work
+from worker.leases import CancelAsked, Heartbeat, LeaseLost, ShuttingDown, Stopped
+from worker.pipeline.context import JobContext
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
 """Between two tries to use a blob store that cannot be used."""
@@ -107,11 +107,11 @@ MOST_ENGINE_RETRIES = 1
 """In one stage. Tuning has none: it goes on with fresh engines by itself, up to a limit of its own."""
 
 
-def trouble_of(error: BaseException, keeper: Keeper) -> Trouble:
+def trouble_of(error: BaseException, heartbeat: Heartbeat) -> Trouble:
     """The row of the table that an error belongs to."""
     match error:
         case LeaseLost():
-            return Trouble.LEASE_OVERDUE if keeper.is_overdue else Trouble.LEASE_LOST
+            return Trouble.LEASE_OVERDUE if heartbeat.is_overdue else Trouble.LEASE_LOST
         case ShuttingDown():
             return Trouble.SHUTDOWN
         case CancelAsked():
@@ -127,32 +127,32 @@ def trouble_of(error: BaseException, keeper: Keeper) -> Trouble:
     return Trouble.UNEXPECTED
 
 
-def forgive(work: Work, error: errors.TunesmithError, what: str | None = None) -> None:
+def forgive(context: JobContext, error: errors.TunesmithError, what: str | None = None) -> None:
     """Let a stage go on without a part of it that failed, and note ``what`` failed.
 
-    Raises what ends the whole attempt: what the keeper's ``check`` raises, and DiskFull.
+    Raises what ends the whole attempt: what the heartbeat's ``check`` raises, and DiskFull.
     """
-    work.keeper.check()
+    context.heartbeat.check()
     if _is_full(error):
         raise _disk_full() from error
     if what is not None:
-        work.note(f"{what}: {error.message[:500]}")
+        context.note(f"{what}: {error.message[:500]}")
 
 
 class Recovery:
     """The policy applied to the steps of one attempt at a job, or to one round of a helper."""
 
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
+    def __init__(self, heartbeat: Heartbeat) -> None:
+        self._heartbeat = heartbeat
         self._database_retries = 0
 
-    def run(self, step: Callable[[], T], *, stage: Stage | None = None, work: Work | None = None) -> T:
-        """What the step returns, as often as the table has it done again.
+    def run(self, step: Callable[[], T], *, stage: Stage | None = None, context: JobContext | None = None) -> T:
+        """Run the step, as often as the policy allows, and return its value.
 
-        Without the job's ``work`` at a ``stage`` only the database is waited for. Raises what the last try raised, but
-        Stopped for whatever came of the keeper's wish to stop, and DiskFull for whatever came of a full disk.
+        Without the job's ``context`` and its ``stage``, the step is repeated only after a database outage. Raises what
+        the last try raised; but Stopped if the heartbeat asked to stop, and DiskFull if the disk is full.
         """
-        tries = _Tries(stage, work) if stage is not None and work is not None else None
+        tries = _Tries(stage, context) if stage is not None and context is not None else None
         before: Callable[[], None] | None = None
         while True:
             try:
@@ -168,13 +168,13 @@ class Recovery:
                     raise error from caught
 
     def ending(self, error: Exception) -> Ending:
-        return POLICY[trouble_of(error, self._keeper)].ending
+        return POLICY[trouble_of(error, self._heartbeat)].ending
 
     def _cause(self, error: Exception) -> Exception:
         if isinstance(error, Canceled | errors.EngineError):
             # A job that is to stop may look like a failing engine, which the shutdown ended as well.
             try:
-                self._keeper.check()
+                self._heartbeat.check()
             except Stopped as stopped:
                 return stopped
         if isinstance(error, OSError | errors.EngineError) and _is_full(error):
@@ -183,11 +183,11 @@ class Recovery:
 
     def _retry(self, error: Exception, tries: _Tries | None) -> Callable[[], None] | None:
         """What to do before the step is done again; None where it is not."""
-        retry = POLICY[trouble_of(error, self._keeper)].retry
+        retry = POLICY[trouble_of(error, self._heartbeat)].retry
         if retry is Retry.DATABASE and self._database_retries < MOST_DATABASE_RETRIES:
             self._database_retries += 1
             _log.warning(
-                "job %s: waiting for the database: %s", self._keeper.job_id, type(error).__name__, exc_info=error
+                "job %s: waiting for the database: %s", self._heartbeat.job_id, type(error).__name__, exc_info=error
             )
             return self._wait_for_database
         if tries is None:
@@ -197,16 +197,16 @@ class Recovery:
         return tries.start_engines_again(error) if retry is Retry.ENGINE else None
 
     def _wait_for_database(self) -> None:
-        self._keeper.wait_for_database()
-        _log.warning("job %s: the database is back; continuing", self._keeper.job_id)
+        self._heartbeat.wait_for_database()
+        _log.warning("job %s: the database is back; continuing", self._heartbeat.job_id)
 
 
 class _Tries:
     """What one stage has used up of its retries."""
 
-    def __init__(self, stage: Stage, work: Work) -> None:
+    def __init__(self, stage: Stage, context: JobContext) -> None:
         self._stage = stage
-        self._work = work
+        self._context = context
         self._engines_left = 0 if stage is Stage.TUNE else MOST_ENGINE_RETRIES
         self._pause = _FIRST_PAUSE_SECONDS
         self._deadline: float | None = None
@@ -215,7 +215,7 @@ class _Tries:
         """With growing pauses, as nothing is wrong with the job; None once the time is over."""
         now = time.monotonic()
         if self._deadline is None:
-            self._deadline = now + self._work.settings.blob_retry_seconds
+            self._deadline = now + self._context.settings.blob_retry_seconds
         left = self._deadline - now
         if left <= 0:
             return None
@@ -223,11 +223,11 @@ class _Tries:
         self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
 
         def wait() -> None:
-            self._work.note_once(f"{error}; waiting for it")
+            self._context.note_once(f"{error}; waiting for it")
             until = time.monotonic() + pause
             while (rest := until - time.monotonic()) > 0:
-                self._work.keeper.check()
-                time.sleep(min(rest, self._work.settings.cancel_poll_seconds))
+                self._context.heartbeat.check()
+                time.sleep(min(rest, self._context.settings.cancel_poll_seconds))
 
         return wait
 
@@ -235,7 +235,7 @@ class _Tries:
         if not self._engines_left:
             return None
         self._engines_left -= 1
-        return lambda: self._work.note(f"{error} during {self._stage}; retrying")
+        return lambda: self._context.note(f"{error} during {self._stage}; retrying")
 
 
 def _is_outage(error: SQLAlchemyError) -> bool:

@@ -16,50 +16,52 @@ from domain.ports import Engine
 from tuner.results import timing, verification
 from tuner.results.timing import Timed
 from worker.engines import ONNX, replace_folder
-from worker.pipeline.context import COMPILE_SECONDS, EXPECTED, Work
+from worker.pipeline.context import COMPILE_SECONDS, EXPECTED, JobContext
 
 _PLAIN = "reference"
 """Folder of the plain build."""
 
 
-def name(work: Work) -> str:
-    return PLAIN_BUILD if _is_plain(work) else ONNX_RUNTIME
+def name(context: JobContext) -> str:
+    return PLAIN_BUILD if _is_plain(context) else ONNX_RUNTIME
 
 
-def make(work: Work) -> list[str]:
+def make(context: JobContext) -> list[str]:
     """What the reference is run from, as files relative to the work folder. Raises EngineError, the caller's errors."""
-    if not _is_plain(work):
+    if not _is_plain(context):
         return []
-    partial = work.folder / f"partial-{_PLAIN}"
+    partial = context.folder / f"partial-{_PLAIN}"
     shutil.rmtree(partial, ignore_errors=True)
-    params = {"model": str(work.prepared), "out_dir": str(partial)}
-    files = work.ask(_plain_engine(work), "compile_plain", params, timeout=COMPILE_SECONDS)["files"]
-    replace_folder(partial, work.folder / _PLAIN)
+    params = {"model": str(context.prepared), "out_dir": str(partial)}
+    files = context.ask(_plain_engine(context), "compile_plain", params, timeout=COMPILE_SECONDS)["files"]
+    replace_folder(partial, context.folder / _PLAIN)
     return [f"{_PLAIN}/{file}" for file in files]
 
 
-def run(work: Work, inputs: Sequence[Path]) -> list[Path]:
+def run(context: JobContext, inputs: Sequence[Path]) -> list[Path]:
     """The outputs for each of ``inputs``. Raises EngineError, Canceled."""
-    folder, canceled = work.folder / EXPECTED, work.canceled
-    if _is_plain(work):
-        bundle = work.folder / _PLAIN
-        return verification.run_plain(_plain_engine(work), bundle, inputs, folder, canceled=canceled)
-    reference = work.engines.get(ONNX)
-    return verification.run_reference(reference, work.prepared, inputs, folder, threads=work.threads, canceled=canceled)
+    folder, canceled = context.folder / EXPECTED, context.canceled
+    if _is_plain(context):
+        bundle = context.folder / _PLAIN
+        return verification.run_plain(_plain_engine(context), bundle, inputs, folder, canceled=canceled)
+    reference = context.engines.get(ONNX)
+    return verification.run_reference(
+        reference, context.prepared, inputs, folder, threads=context.threads, canceled=canceled
+    )
 
 
-def timed(work: Work, inputs: Path) -> Timed[Variant]:
-    if _is_plain(work):
+def timed(context: JobContext, inputs: Path) -> Timed[Variant]:
+    if _is_plain(context):
         place = {"threads": 1, "target": "llvm", "runner": None}
-        bundle = work.folder / _PLAIN
-        return timing.compiled(Variant.REFERENCE, _plain_engine(work), bundle, inputs, place=place)
-    return timing.reference(work.engines.get(ONNX), work.prepared, inputs, threads=work.threads)
+        bundle = context.folder / _PLAIN
+        return timing.compiled(Variant.REFERENCE, _plain_engine(context), bundle, inputs, place=place)
+    return timing.reference(context.engines.get(ONNX), context.prepared, inputs, threads=context.threads)
 
 
-def _is_plain(work: Work) -> bool:
-    return work.model.facts.format is ModelFormat.IRMODULE
+def _is_plain(context: JobContext) -> bool:
+    return context.model.facts.format is ModelFormat.IRMODULE
 
 
-def _plain_engine(work: Work) -> Engine:
+def _plain_engine(context: JobContext) -> Engine:
     """A process of its own, as every variant has."""
-    return work.engines.get(ModelFormat.IRMODULE.reader, role=Variant.REFERENCE)
+    return context.engines.get(ModelFormat.IRMODULE.reader, role=Variant.REFERENCE)

@@ -24,38 +24,38 @@ from storage import jobs, records, tuning_tasks, workloads
 from storage.tables import digest_of
 from tuner.search import planning, precisions
 from worker import clock
-from worker.pipeline.context import Work
+from worker.pipeline.context import JobContext
 
 _TRANSFERRED = 512
 """Records of other workloads: a cost model learns from them in a second or two."""
 
 
-def record_identity(work: Work) -> RecordPlace:
+def record_identity(context: JobContext) -> RecordPlace:
     """What every lookup of records must match."""
-    toolchain = work.toolchains[work.engine].identity
-    return RecordPlace(target=work.target.identity, device_key=work.device.key, toolchain=toolchain)
+    toolchain = context.toolchains[context.engine].identity
+    return RecordPlace(target=context.target.identity, device_key=context.device.key, toolchain=toolchain)
 
 
-def coverage(session: Session, work: Work, extracted: Sequence[ExtractedTask]) -> dict[str, Coverage]:
+def coverage(session: Session, context: JobContext, extracted: Sequence[ExtractedTask]) -> dict[str, Coverage]:
     """What others have measured; the job's own trials count against its plan, not beside it."""
     keys = [task.workload_key for task in extracted]
-    return tuning_tasks.coverage(session, keys, **record_identity(work), excluding_job=work.job.id)
+    return tuning_tasks.coverage(session, keys, **record_identity(context), excluding_job=context.job.id)
 
 
 def allot(
-    session: Session, work: Work, extracted: Sequence[ExtractedTask], *, without: Collection[str] = ()
+    session: Session, context: JobContext, extracted: Sequence[ExtractedTask], *, without: Collection[str] = ()
 ) -> tuple[list[TuningTask], float | None]:
     """Trials for each task after what others have spent on it, and the seconds that are left of the budget.
 
     ``without``: workloads whose seconds are not to be spent on others, as they may still be needed.
     """
-    request = work.request
+    request = context.request
     cap = request.tuner_options.n_trial
-    covered = coverage(session, work, extracted)
+    covered = coverage(session, context, extracted)
     keys = [task.workload_key for task in extracted]
-    budget = planning.less_trials(request.budget, trials_beside(session, work, keys))
-    planned = planning.plan(work.job.id, extracted, budget, covered=covered, n_trial=cap)
-    if not work.measures:
+    budget = planning.less_trials(request.budget, trials_beside(session, context, keys))
+    planned = planning.plan(context.job.id, extracted, budget, covered=covered, n_trial=cap)
+    if not context.measures:
         planned = planning.without_trials(planned)
     trials = {
         task.extracted.workload_key: task.trials_planned
@@ -66,68 +66,68 @@ def allot(
     return planned, seconds
 
 
-def trials_beside(session: Session, work: Work, keys: Collection[str]) -> int:
-    """Trials that the job spent on other workloads than these: on those of arms that do not lead."""
+def trials_beside(session: Session, context: JobContext, keys: Collection[str]) -> int:
+    """Trials that the job spent on other workloads than these: on those of strategies that do not lead."""
     own = set(keys)
-    return sum(record.key.workload_key not in own for record in records.of_job(session, work.job.id))
+    return sum(record.key.workload_key not in own for record in records.of_job(session, context.job.id))
 
 
-def elsewhere(session: Session, work: Work, keys: Sequence[str]) -> dict[str, str]:
+def elsewhere(session: Session, context: JobContext, keys: Sequence[str]) -> dict[str, str]:
     """Workloads that another job is searching now, and which job that is."""
-    return tuning_tasks.tuned_elsewhere(session, work.job.id, keys, **record_identity(work), now=clock.now())
+    return tuning_tasks.tuned_elsewhere(session, context.job.id, keys, **record_identity(context), now=clock.now())
 
 
-def write(work: Work, task: ExtractedTask) -> str | None:
+def write(context: JobContext, task: ExtractedTask) -> str | None:
     """The file with native lines of one tuning task, and those that help with it; None when there are none."""
-    lines = [record.schedule.rstrip("\n") + "\n" for record in [*_own(work, task), *_others(work, task)]]
+    lines = [record.schedule.rstrip("\n") + "\n" for record in [*_own(context, task), *_others(context, task)]]
     if not lines:
         return None
-    path: Path = work.folder / "history" / f"{digest_of(task.workload_key)[:16]}.jsonl"
+    path: Path = context.folder / "history" / f"{digest_of(task.workload_key)[:16]}.jsonl"
     path.parent.mkdir(exist_ok=True)
     path.write_text("".join(lines))
     return str(path)
 
 
-def _own(work: Work, task: ExtractedTask) -> list[Record]:
-    key = RecordKey(workload_key=task.workload_key, **record_identity(work))
-    with work.database.reading() as session:
+def _own(context: JobContext, task: ExtractedTask) -> list[Record]:
+    key = RecordKey(workload_key=task.workload_key, **record_identity(context))
+    with context.database.reading() as session:
         known = records.of_key(session, key)
     # Others' failures may be due to their time limits; their successes need no second measurement.
     return [
         record
         for record in known
-        if record.tuner == str(work.tuner) and (record.error is None or record.job_id == work.job.id)
+        if record.tuner == str(context.tuner) and (record.error is None or record.job_id == context.job.id)
     ]
 
 
-def _others(work: Work, task: ExtractedTask) -> list[Record]:
+def _others(context: JobContext, task: ExtractedTask) -> list[Record]:
     """Of other workloads of the same kind."""
-    if work.tuner is not Tuner.AUTOTVM or not work.request.tuner_options.transfer:
+    if context.tuner is not Tuner.AUTOTVM or not context.request.tuner_options.transfer:
         return []
-    with work.database.reading() as session:
+    with context.database.reading() as session:
         return records.transfer_candidates(
             session,
             task.name,
             excluding_workload=task.workload_key,
-            **record_identity(work),
-            tuner=str(work.tuner),
+            **record_identity(context),
+            tuner=str(context.tuner),
             limit=_TRANSFERRED,
         )
 
 
-def new_journal(work: Work, *, suffix: str = "") -> Path:
+def new_journal(context: JobContext, *, suffix: str = "") -> Path:
     """One for each round: an engine that died may have left half a line, which nobody must append to.
 
     Workers that share a home folder need a ``suffix``.
     """
-    folder = _journal(work)
+    folder = _journal(context)
     folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{work.lease.attempt:04d}-{len(list(folder.iterdir())):06d}{suffix}.jsonl"
+    return folder / f"{context.lease.attempt:04d}-{len(list(folder.iterdir())):06d}{suffix}.jsonl"
 
 
-def journaled(work: Work) -> Iterator[dict[str, Any]]:
+def journaled(context: JobContext) -> Iterator[dict[str, Any]]:
     """Every trial ever journaled on this host for the job as it is placed now, oldest first."""
-    for path in sorted(_journal(work).glob("*.jsonl")):
+    for path in sorted(_journal(context).glob("*.jsonl")):
         for line in _journal_lines(path):
             try:
                 entry = json.loads(line)
@@ -145,29 +145,29 @@ def _journal_lines(path: Path) -> list[str]:
         return []
 
 
-def record_of(work: Work, data: dict[str, Any]) -> Record:
+def record_of(context: JobContext, data: dict[str, Any]) -> Record:
     """The record of a ``trial`` event's or a journal line's data."""
     error = data["error"]
     return Record(
-        key=RecordKey(workload_key=data["workload_key"], **record_identity(work)),
-        tuner=str(work.tuner),
+        key=RecordKey(workload_key=data["workload_key"], **record_identity(context)),
+        tuner=str(context.tuner),
         schedule=data["schedule"],
         schedule_digest=data["schedule_digest"],
         latencies=tuple(float(latency) for latency in data["latencies"]) if error is None else (),
         error=None if error is None else _error(error),
         error_message=data.get("error_message"),
         trial_number=int(data["trial_number"]),
-        job_id=work.job.id,
-        worker_id=work.lease.worker_id,
+        job_id=context.job.id,
+        worker_id=context.lease.worker_id,
         finished_at=datetime.fromtimestamp(data["finished_at"], UTC),
         calibration=data.get("calibration"),
     )
 
 
-def _journal(work: Work) -> Path:
+def _journal(context: JobContext) -> Path:
     """Lines do not tell what found and measured them: each tuner at each placement has a folder of its own."""
-    identity = [str(work.tuner), *map(str, record_identity(work).values())]
-    return work.folder / "journal" / digest_of("\n".join(identity))[:16]
+    identity = [str(context.tuner), *map(str, record_identity(context).values())]
+    return context.folder / "journal" / digest_of("\n".join(identity))[:16]
 
 
 def _error(value: str) -> TrialError:
@@ -177,16 +177,16 @@ def _error(value: str) -> TrialError:
 _EXTRACT_SECONDS = 1800.0
 
 
-def tasks_of(work: Work) -> list[ExtractedTask]:
+def tasks_of(context: JobContext) -> list[ExtractedTask]:
     """Of the leading tuner. Raises EngineError, LeaseLost."""
-    found = known(work)
-    return found if found is not None else _extract(work)
+    found = known(context)
+    return found if found is not None else _extract(context)
 
 
-def known(work: Work) -> list[ExtractedTask] | None:
+def known(context: JobContext) -> list[ExtractedTask] | None:
     """Of the leading tuner, if anybody has extracted them."""
-    key = _key(work, _digest(work.build_params(work.tuner)["model"]))
-    with work.database.reading() as session:
+    key = _key(context, _digest(context.build_params(context.tuner)["model"]))
+    with context.database.reading() as session:
         return workloads.extracted(session, key)
 
 
@@ -195,25 +195,25 @@ def _digest(path: str) -> FileDigest:
         return FileDigest(hashlib.file_digest(file, "sha256").hexdigest())
 
 
-def _key(work: Work, model_digest: FileDigest) -> str:
+def _key(context: JobContext, model_digest: FileDigest) -> str:
     return key_of(
         model_digest=model_digest,
-        input_shapes=work.input_shapes,
-        target=work.target,
-        toolchain=work.toolchains[work.engine],
-        tuner=work.tuner,
-        precision=precisions.first(work.request),
-        rewrite=work.rewrites,
-        options=work.request.tuner_options,
-        plugins=work.plugins.get(work.engine, ()),
+        input_shapes=context.input_shapes,
+        target=context.target,
+        toolchain=context.toolchains[context.engine],
+        tuner=context.tuner,
+        precision=precisions.first(context.request),
+        rewrite=context.rewrites,
+        options=context.request.tuner_options,
+        plugins=context.plugins.get(context.engine, ()),
     )
 
 
-def definition(work: Work, workload_key: str) -> str | None:
+def definition(context: JobContext, workload_key: str) -> str | None:
     """The file with the workload's native form, where its key alone does not rebuild it."""
-    path = _folder(work) / f"{digest_of(workload_key)[:32]}.jsonl"
+    path = _folder(context) / f"{digest_of(workload_key)[:32]}.jsonl"
     if not path.is_file():
-        with work.database.reading() as session:
+        with context.database.reading() as session:
             text = workloads.definitions(session, [workload_key]).get(workload_key)
         if text is None:
             return None
@@ -222,21 +222,21 @@ def definition(work: Work, workload_key: str) -> str | None:
     return str(path)
 
 
-def _extract(work: Work) -> list[ExtractedTask]:
-    folder = work.folder / "extracted" / str(work.tuner)
+def _extract(context: JobContext) -> list[ExtractedTask]:
+    folder = context.folder / "extracted" / str(context.tuner)
     folder.mkdir(parents=True, exist_ok=True)
-    params = {**work.build_params(work.tuner), "out_dir": str(folder)}
-    answer = work.ask(work.compiler(), "extract", params, timeout=_EXTRACT_SECONDS)
+    params = {**context.build_params(context.tuner), "out_dir": str(folder)}
+    answer = context.ask(context.compiler(), "extract", params, timeout=_EXTRACT_SECONDS)
     found = [ExtractedTask(**task) for task in answer["tasks"]]
     texts = {task.workload_key: (folder / task.definition).read_text() for task in found if task.definition}
-    keys = [_key(work, digest) for digest in (work.model.digest, _digest(params["model"]))]
-    with work.database.transaction() as session:
-        work.keeper.require(jobs.holds(session, work.job.id, work.lease))
-        workloads.put_many(session, texts, tuner=str(work.tuner))
+    keys = [_key(context, digest) for digest in (context.model.digest, _digest(params["model"]))]
+    with context.database.transaction() as session:
+        context.heartbeat.require(jobs.holds(session, context.job.id, context.lease))
+        workloads.put_many(session, texts, tuner=str(context.tuner))
         for key in keys:
             workloads.put_extracted(session, key, found, now=clock.now())
     return found
 
 
-def _folder(work: Work) -> Path:
-    return work.folder / "definitions"
+def _folder(context: JobContext) -> Path:
+    return context.folder / "definitions"

@@ -18,7 +18,7 @@ from storage import events, jobs, models, records, stages, workers
 from storage.database import Database
 from worker import clock, metrics, observing, paths
 from worker.engines import EnginePool, EngineSource
-from worker.leases import LeaseKeeper
+from worker.leases import JobHeartbeat
 from worker.pipeline import (
     baseline,
     benchmarking,
@@ -30,13 +30,13 @@ from worker.pipeline import (
     tuning,
     verifying,
 )
-from worker.pipeline.context import CallHelp, Work
+from worker.pipeline.context import CallHelp, JobContext
 from worker.pipeline.recovery import Ending, Recovery
 from worker.settings import WorkerSettings
 
 _log = logging.getLogger(__name__)
 
-STEPS: tuple[tuple[Stage, Callable[[Work], StageResult]], ...] = (
+STEPS: tuple[tuple[Stage, Callable[[JobContext], StageResult]], ...] = (
     (Stage.IMPORT, importing.run),
     (Stage.BASELINE, baseline.run),
     (Stage.PLAN, planning.run),
@@ -59,25 +59,25 @@ class Pipeline:
     keep_log: Callable[[], None]
     """Stores the end of the engine log: whoever learns that the job has ended reads the log, and goes."""
 
-    def run(self, job: Job, keeper: LeaseKeeper) -> None:
+    def run(self, job: Job, heartbeat: JobHeartbeat) -> None:
         """Bring the job to its end, or give it back; raises only what is neither the job's nor an engine's fault."""
         # To the end of the attempt: whoever runs one has a context of its own for it.
-        logs.bind(attempt=keeper.lease.attempt)
+        logs.bind(attempt=heartbeat.lease.attempt)
         log = paths.job_log(self.settings.home, job.id)
         log.parent.mkdir(parents=True, exist_ok=True)
         network = job.request.runner is RunnerKind.RPC
         folder = paths.work(self.settings.home, job.id)
-        pool = EnginePool(self.engines, log=log, folder=folder, canceled=keeper.stop_wanted, network=network)
-        recovery = Recovery(keeper)
+        pool = EnginePool(self.engines, log=log, folder=folder, canceled=heartbeat.stop_wanted, network=network)
+        recovery = Recovery(heartbeat)
         try:
-            self._work(job, keeper, pool, recovery)
+            self._run_stages(job, heartbeat, pool, recovery)
         except Exception as error:
             ending = recovery.ending(error)
             if ending is Ending.RAISE:
                 raise
             if ending is not Ending.FAIL:
                 pool.close_all()
-            self._conclude(job, keeper, ending, error)
+            self._conclude(job, heartbeat, ending, error)
             if ending not in (Ending.FAIL, Ending.CANCEL):
                 return
         else:
@@ -86,42 +86,44 @@ class Pipeline:
             pool.close_all()
         paths.clear_work(self.database, self.settings.home, job.id)
 
-    def _work(self, job: Job, keeper: LeaseKeeper, pool: EnginePool, recovery: Recovery) -> None:
-        work = recovery.run(lambda: self._begin(job, keeper, pool))
+    def _run_stages(self, job: Job, heartbeat: JobHeartbeat, pool: EnginePool, recovery: Recovery) -> None:
+        context = recovery.run(lambda: self._begin(job, heartbeat, pool))
         for stage, step in STEPS:
-            work = self._run_stage(work, stage, step, recovery)
+            context = self._run_stage(context, stage, step, recovery)
 
-    def _run_stage(self, work: Work, stage: Stage, step: Callable[[Work], StageResult], recovery: Recovery) -> Work:
+    def _run_stage(
+        self, context: JobContext, stage: Stage, step: Callable[[JobContext], StageResult], recovery: Recovery
+    ) -> JobContext:
         """The job after a stage: by what is stored of it, or by running it."""
         started: datetime | None = None
 
-        def run() -> Work:
+        def run() -> JobContext:
             nonlocal started
-            work.keeper.check()
-            result = self._known(work, stage)
+            context.heartbeat.check()
+            result = self._known(context, stage)
             if result is None:
-                started = started or self._start(work, stage)
+                started = started or self._start(context, stage)
                 with observing.stage(stage.value):
-                    found = step(work)
-                result = replace(found, placement=_placement(work))
-                self._finish(work, result, started)
-            return self._settle(work, result)
+                    found = step(context)
+                result = replace(found, placement=_placement(context))
+                self._finish(context, result, started)
+            return self._settle(context, result)
 
-        return recovery.run(run, stage=stage, work=work)
+        return recovery.run(run, stage=stage, context=context)
 
-    def _begin(self, job: Job, keeper: LeaseKeeper, pool: EnginePool) -> Work:
-        keeper.check()
+    def _begin(self, job: Job, heartbeat: JobHeartbeat, pool: EnginePool) -> JobContext:
+        heartbeat.check()
         if job.stage is None:
             with self.database.transaction() as session:
-                keeper.require(jobs.set_stage(session, job.id, keeper.lease, Stage.IMPORT))
+                heartbeat.require(jobs.set_stage(session, job.id, heartbeat.lease, Stage.IMPORT))
         folder = paths.work(self.settings.home, job.id)
         folder.mkdir(parents=True, exist_ok=True)
         started = placing.start(job.request, pool)
         with self.database.transaction() as session:
-            keeper.require(jobs.set_placement(session, job.id, keeper.lease, started.placement))
+            heartbeat.require(jobs.set_placement(session, job.id, heartbeat.lease, started.placement))
             records.set_aside(session, job.id, *started.placements)
             model = models.get(session, job.request.model_digest)
-        work = Work(
+        context = JobContext(
             job=job,
             model=model,
             target=started.place.target,
@@ -131,7 +133,7 @@ class Pipeline:
             tuner=started.candidates[0],
             unavailable=started.unavailable,
             plugins=started.plugins,
-            keeper=keeper,
+            heartbeat=heartbeat,
             database=self.database,
             blobs=self.blobs,
             engines=pool,
@@ -139,75 +141,75 @@ class Pipeline:
             folder=folder,
             call_help=self.call_help,
         )
-        pool.listener = _device_listener(work)
-        return work
+        pool.listener = _device_listener(context)
+        return context
 
-    def _settle(self, work: Work, result: StageResult) -> Work:
+    def _settle(self, context: JobContext, result: StageResult) -> JobContext:
         """Continue with the tuner that the stage chose, if it chose one."""
-        work.results.add(result)
-        if isinstance(result, BaselineResult | PlanResult | TuneResult) and result.tuner is not work.tuner:
-            return placing.lead(work, result.tuner)
-        return work
+        context.results.add(result)
+        if isinstance(result, BaselineResult | PlanResult | TuneResult) and result.tuner is not context.tuner:
+            return placing.lead(context, result.tuner)
+        return context
 
-    def _known(self, work: Work, stage: Stage) -> StageResult | None:
+    def _known(self, context: JobContext, stage: Stage) -> StageResult | None:
         """The result of an earlier attempt, if it is for the same placement and its files still exist."""
         with self.database.reading() as session:
-            result = stages.result(session, work.job.id, RESULTS[stage])
-        if result is None or result.placement != _placement(work):
+            result = stages.result(session, context.job.id, RESULTS[stage])
+        if result is None or result.placement != _placement(context):
             return None
-        return result if all((work.folder / name).is_file() for name in result.files) else None
+        return result if all((context.folder / name).is_file() for name in result.files) else None
 
-    def _start(self, work: Work, stage: Stage) -> datetime:
+    def _start(self, context: JobContext, stage: Stage) -> datetime:
         started = clock.now()
         with self.database.transaction() as session:
-            work.keeper.require(jobs.set_stage(session, work.job.id, work.lease, stage))
-            _tell(session, work, {"stage": stage.value, "status": "started"})
+            context.heartbeat.require(jobs.set_stage(session, context.job.id, context.lease, stage))
+            _tell(session, context, {"stage": stage.value, "status": "started"})
         return started
 
-    def _finish(self, work: Work, result: StageResult, started: datetime) -> None:
+    def _finish(self, context: JobContext, result: StageResult, started: datetime) -> None:
         if isinstance(result, PublishResult):
             self.keep_log()
         finished = clock.now()
         seconds = round((finished - started).total_seconds(), 3)
         with self.database.transaction() as session:
             times = {"started_at": started, "finished_at": finished}
-            work.keeper.require(stages.save(session, work.job.id, work.lease, result, **times))
+            context.heartbeat.require(stages.save(session, context.job.id, context.lease, result, **times))
             plan = planning.event_data(result) if isinstance(result, PlanResult) else {}
-            _tell(session, work, {"stage": result.stage.value, "status": "finished", "seconds": seconds, **plan})
+            _tell(session, context, {"stage": result.stage.value, "status": "finished", "seconds": seconds, **plan})
             if isinstance(result, PublishResult):
-                publishing.finish(session, work, result)
+                publishing.finish(session, context, result)
 
-    def _conclude(self, job: Job, keeper: LeaseKeeper, ending: Ending, error: Exception) -> None:
+    def _conclude(self, job: Job, heartbeat: JobHeartbeat, ending: Ending, error: Exception) -> None:
         if ending is Ending.LEAVE:
             metrics.attempt_ended(metrics.LOST)
             _log.warning("job %s: lease lost; another worker may continue it", job.id)
         elif ending is Ending.CANCEL:
-            self._end(job, keeper, JobState.CANCELED, None)
+            self._end(job, heartbeat, JobState.CANCELED, None)
         elif ending is Ending.FAIL:
-            self._end(job, keeper, JobState.FAILED, _failure(job, error))
+            self._end(job, heartbeat, JobState.FAILED, _failure(job, error))
         else:
             if ending is Ending.RELEASE_LATER:
                 _log.warning("job %s: returned to the queue: %s", job.id, error)
             with self.database.transaction() as session:
                 later = ending is Ending.RELEASE_LATER
-                jobs.release(session, job.id, keeper.lease, later=later, now=clock.now())
+                jobs.release(session, job.id, heartbeat.lease, later=later, now=clock.now())
             metrics.attempt_ended(metrics.RELEASED)
 
-    def _end(self, job: Job, keeper: LeaseKeeper, state: JobState, failure: Failure | None) -> None:
+    def _end(self, job: Job, heartbeat: JobHeartbeat, state: JobState, failure: Failure | None) -> None:
         self.keep_log()
         with self.database.transaction() as session:
-            won = jobs.finish(session, job.id, keeper.lease, state=state, failure=failure, now=clock.now())
+            won = jobs.finish(session, job.id, heartbeat.lease, state=state, failure=failure, now=clock.now())
         metrics.attempt_ended(state if won else metrics.LOST, code=failure.code if failure and won else None)
 
 
-def _tell(session: Any, work: Work, data: dict[str, Any]) -> None:
-    events.append(session, work.job.id, EventKind.STAGE, data, now=clock.now())
+def _tell(session: Any, context: JobContext, data: dict[str, Any]) -> None:
+    events.append(session, context.job.id, EventKind.STAGE, data, now=clock.now())
 
 
-def _placement(work: Work) -> tuple[str, ...]:
+def _placement(context: JobContext) -> tuple[str, ...]:
     """A result holds for one target, device and set of toolchains."""
-    toolchains = sorted(toolchain.identity for toolchain in work.toolchains.values())
-    return (work.target.identity, work.device.key, *toolchains)
+    toolchains = sorted(toolchain.identity for toolchain in context.toolchains.values())
+    return (context.target.identity, context.device.key, *toolchains)
 
 
 def _failure(job: Job, error: Exception) -> Failure:
@@ -222,21 +224,21 @@ def _failure(job: Job, error: Exception) -> Failure:
     return Failure(code=error.code, message=error.message[:4000], hint=error.hint, details=details)
 
 
-def _device_listener(work: Work) -> OnEvent:
+def _device_listener(context: JobContext) -> OnEvent:
     def hear(kind: str, data: dict[str, Any]) -> None:
         if kind == "device" and data.get("state") == "lost":
-            _device_lost(work, str(data["device"]), str(data.get("message") or "it stopped responding"))
+            _device_lost(context, str(data["device"]), str(data.get("message") or "it stopped responding"))
 
     return hear
 
 
-def _device_lost(work: Work, device: str, reason: str) -> None:
-    rpc = work.request.rpc
+def _device_lost(context: JobContext, device: str, reason: str) -> None:
+    rpc = context.request.rpc
     if rpc is None:
         return
     name = f"{rpc.tracker}/{rpc.key}/{device}"
-    with work.database.transaction() as session:
+    with context.database.transaction() as session:
         workers.quarantine(
-            session, name, job_id=work.job.id, reason=reason, now=clock.now(), seconds=_QUARANTINE_SECONDS
+            session, name, job_id=context.job.id, reason=reason, now=clock.now(), seconds=_QUARANTINE_SECONDS
         )
-    work.note_once(f"device {device} lost: {reason[:500]}; continuing with the other devices of key {rpc.key!r}")
+    context.note_once(f"device {device} lost: {reason[:500]}; continuing with the other devices of key {rpc.key!r}")

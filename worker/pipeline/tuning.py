@@ -21,7 +21,7 @@ from storage import jobs, records, tuning_tasks
 from tuner.search import planning, racing
 from tuner.search.racing import Slice
 from worker.pipeline import recovery, reuse
-from worker.pipeline.context import Work
+from worker.pipeline.context import JobContext
 from worker.pipeline.search import leading, strategies
 from worker.pipeline.search.progress import Progress
 from worker.pipeline.search.rounds import Search
@@ -46,22 +46,22 @@ _UNKNOWN = f"See the engine log for the first error (tunesmith logs JOB); {_LOOK
 
 @dataclass(frozen=True, kw_only=True)
 class _Ended:
-    """The arm that leads in the end, and what its search came to."""
+    """The strategy that leads in the end, and what its search came to."""
 
-    work: Work
+    context: JobContext
     search: Search
     ended_by: str
     broken: bool = False
     """Whether the search failed, and was not run to its end."""
-    entries: list[_Entry]
+    candidates: list[_Candidate]
 
 
 @dataclass(kw_only=True)
-class _Entry:
-    """What one arm has spent and found."""
+class _Candidate:
+    """What one strategy has spent and found."""
 
-    arm: Strategy
-    work: Work
+    strategy: Strategy
+    context: JobContext
     extracted: list[ExtractedTask] = field(default_factory=list)
     trials: int = 0
     seconds: float = 0.0
@@ -71,16 +71,16 @@ class _Entry:
 
     def reckon(self) -> None:
         # The untuned build is not in a narrower precision: the default trial of an operator is no part of it then.
-        same = self.search is not None and self.arm.precision is None
+        same = self.search is not None and self.strategy.precision is None
         self.estimate = strategies.estimate(
-            self.work, self.extracted, self.search.defaults if self.search and same else {}
+            self.context, self.extracted, self.search.defaults if self.search and same else {}
         )
 
     def result(self) -> SearchedStrategy:
         return SearchedStrategy(
-            tuner=self.arm.tuner,
-            layout=self.arm.layout,
-            precision=self.arm.precision,
+            tuner=self.strategy.tuner,
+            layout=self.strategy.layout,
+            precision=self.strategy.precision,
             trials=self.trials,
             seconds=self.seconds,
             estimate=self.estimate,
@@ -88,104 +88,111 @@ class _Entry:
         )
 
     def sentence(self, *, trials: int, seconds: float) -> str:
-        spent = f"{self.arm.name}: {trials} trials in {seconds:.0f} s"
+        spent = f"{self.strategy.name}: {trials} trials in {seconds:.0f} s"
         if self.estimate is None:
             return f"{spent}, none valid."
         return f"{spent}; estimated model latency {self.estimate * 1e3:.3g} ms."
 
 
-def _race(work: Work, raced: Sequence[Strategy]) -> _Ended:
-    """Raises what the leading arm's search raises, LeaseLost, Canceled."""
-    return _Contest(work, raced).run()
+def _race(context: JobContext, raced: Sequence[Strategy]) -> _Ended:
+    """Raises what the leading strategy's search raises, LeaseLost, Canceled."""
+    return _TunerSelection(context, raced).run()
 
 
-class _Contest:
-    def __init__(self, work: Work, raced: Sequence[Strategy]) -> None:
-        self._work = work
-        self._budget = work.request.budget
-        self._limit = _limit(work, raced)
-        self._entries = {arm.name: _Entry(arm=arm, work=strategies.view(work, arm)) for arm in raced}
-        self._race = racing.Race(list(self._entries), impression=racing.impression(self._budget))
+class _TunerSelection:
+    def __init__(self, context: JobContext, raced: Sequence[Strategy]) -> None:
+        self._context = context
+        self._budget = context.request.budget
+        self._limit = _limit(context, raced)
+        self._candidates = {
+            strategy.name: _Candidate(strategy=strategy, context=strategies.view(context, strategy))
+            for strategy in raced
+        }
+        self._race = racing.Race(list(self._candidates), impression=racing.impression(self._budget))
         self._failure: errors.TunesmithError | None = None
-        self._seconds = Progress(work).seconds_before
+        self._seconds = Progress(context).seconds_before
         self._trials = 0
-        """Of all arms; those of a workload that two of them share are trials of either, and count once here."""
+        """Of all strategies; those of a workload that two of them share are trials of either, and count once here."""
         self._recall()
 
     def run(self) -> _Ended:
         while (chosen := self._race.next_slice(self._left())) is not None:
-            self._spend(self._entries[chosen.arm], chosen)
-        for name, entry in self._entries.items():
-            entry.verdict = entry.verdict or self._race.verdict(name)
+            self._spend(self._candidates[chosen.strategy], chosen)
+        for name, candidate in self._candidates.items():
+            candidate.verdict = candidate.verdict or self._race.verdict(name)
         return self._finish()
 
     def _recall(self) -> None:
-        """What earlier attempts spent on each arm, and came to."""
-        with self._work.database.reading() as session:
-            spent = records.of_job(session, self._work.job.id)
+        """What earlier attempts spent on each strategy, and came to."""
+        with self._context.database.reading() as session:
+            spent = records.of_job(session, self._context.job.id)
         self._trials = len(spent)
-        for entry in self._entries.values():
-            known = reuse.known(entry.work)
+        for candidate in self._candidates.values():
+            known = reuse.known(candidate.context)
             own = {task.workload_key for task in known or ()}
-            entry.trials = sum(record.key.workload_key in own for record in spent)
-            if known and entry.trials:
-                entry.extracted = known
-                entry.seconds = self._seconds * entry.trials / len(spent)
-                self._begin(entry)
-                entry.reckon()
-                self._tell(entry)
+            candidate.trials = sum(record.key.workload_key in own for record in spent)
+            if known and candidate.trials:
+                candidate.extracted = known
+                candidate.seconds = self._seconds * candidate.trials / len(spent)
+                self._begin(candidate)
+                candidate.reckon()
+                self._tell(candidate)
 
-    def _spend(self, entry: _Entry, chosen: Slice) -> None:
-        name, work = entry.arm.name, self._work
-        trials, seconds = entry.trials, entry.seconds
+    def _spend(self, candidate: _Candidate, chosen: Slice) -> None:
+        name, context = candidate.strategy.name, self._context
+        trials, seconds = candidate.trials, candidate.seconds
         try:
-            ended_by = self._search(entry, chosen) if self._enter(entry) else ""
+            ended_by = self._search(candidate, chosen) if self._enter(candidate) else ""
         except errors.TunesmithError as error:
-            recovery.forgive(work, error)
+            recovery.forgive(context, error)
             self._failure = self._failure or error
             self._race.end(name, f"failed: {error.message[:300].rstrip('.')}")
             ended_by = ""
-        if entry.extracted:
-            entry.reckon()
-            self._tell(entry)
-        if ended_by == "trials" or (ended_by and entry.trials == trials):
-            self._race.end(name, _why_ended(entry))
+        if candidate.extracted:
+            candidate.reckon()
+            self._tell(candidate)
+        if ended_by == "trials" or (ended_by and candidate.trials == trials):
+            self._race.end(name, _why_ended(candidate))
         if ended_by:
-            work.note(entry.sentence(trials=entry.trials - trials, seconds=entry.seconds - seconds))
+            context.note(candidate.sentence(trials=candidate.trials - trials, seconds=candidate.seconds - seconds))
 
-    def _enter(self, entry: _Entry) -> bool:
-        """Whether the arm has anything to search. Raises EngineError."""
-        if not entry.extracted:
-            entry.extracted = reuse.tasks_of(entry.work)
-            self._begin(entry)
-        keys = {task.workload_key for task in entry.extracted}
-        for other in self._entries.values():
-            if other is not entry and other.search and keys == {task.workload_key for task in other.extracted}:
-                self._race.end(entry.arm.name, f"its tuning tasks are the same as those of {other.arm.name}")
+    def _enter(self, candidate: _Candidate) -> bool:
+        """Whether the strategy has anything to search. Raises EngineError."""
+        if not candidate.extracted:
+            candidate.extracted = reuse.tasks_of(candidate.context)
+            self._begin(candidate)
+        keys = {task.workload_key for task in candidate.extracted}
+        for other in self._candidates.values():
+            if other is not candidate and other.search and keys == {task.workload_key for task in other.extracted}:
+                self._race.end(
+                    candidate.strategy.name, f"its tuning tasks are the same as those of {other.strategy.name}"
+                )
                 return False
         if not keys:
-            self._race.end(entry.arm.name, "it finds nothing to tune in the model")
+            self._race.end(candidate.strategy.name, "it finds nothing to tune in the model")
         return bool(keys)
 
-    def _begin(self, entry: _Entry) -> None:
-        untuned = self._work.results.baseline.engines.get(entry.work.engine)
-        self._race.begin(entry.arm.name, untuned if untuned is not None else math.inf)
+    def _begin(self, candidate: _Candidate) -> None:
+        untuned = self._context.results.baseline.engines.get(candidate.context.engine)
+        self._race.begin(candidate.strategy.name, untuned if untuned is not None else math.inf)
 
-    def _search(self, entry: _Entry, chosen: Slice) -> str:
-        own = self._take_up(entry)
-        search = self._resume(entry, seconds=self._until(entry, own, share=chosen.share), patient=False)
+    def _search(self, candidate: _Candidate, chosen: Slice) -> str:
+        own = self._take_up(candidate)
+        search = self._resume(
+            candidate, seconds=self._until(candidate, own, share=chosen.share), waits_for_others=False
+        )
         try:
             return search.run(trials=self._trials_of(chosen))
         finally:
-            self._account(entry, search)
+            self._account(candidate, search)
 
-    def _until(self, entry: _Entry, own: float | None, *, share: float) -> float | None:
-        """Seconds of all arms at which to stop: after a share of the budget, and after the arm's ``own`` seconds."""
+    def _until(self, candidate: _Candidate, own: float | None, *, share: float) -> float | None:
+        """Total seconds at which to stop: after a share of the budget, and after the strategy's ``own`` seconds."""
         limits = []
         if self._limit is not None:
             limits.append(min(self._limit, self._seconds + share * self._limit))
         if own is not None:
-            limits.append(self._seconds + max(0.0, own - entry.seconds))
+            limits.append(self._seconds + max(0.0, own - candidate.seconds))
         return min(limits, default=None)
 
     def _trials_of(self, chosen: Slice) -> int | None:
@@ -194,36 +201,38 @@ class _Contest:
             return None
         return min(math.ceil(chosen.share * self._budget.trials), self._budget.trials - self._trials)
 
-    def _take_up(self, entry: _Entry) -> float | None:
-        """Make the arm the leading one, with a plan for what is left; returns the seconds of its tasks' shares."""
-        strategies.lead(self._work, entry.arm)
-        work = entry.work
-        with work.database.transaction() as session:
-            work.keeper.require(jobs.holds(session, work.job.id, work.lease))
-            planned, seconds = reuse.allot(session, work, entry.extracted)
-            tuning_tasks.save_plan(session, work.job.id, planned)
+    def _take_up(self, candidate: _Candidate) -> float | None:
+        """Make the strategy the leading one, with a plan for what is left; returns the seconds of its tasks' shares."""
+        strategies.lead(self._context, candidate.strategy)
+        context = candidate.context
+        with context.database.transaction() as session:
+            context.heartbeat.require(jobs.holds(session, context.job.id, context.lease))
+            planned, seconds = reuse.allot(session, context, candidate.extracted)
+            tuning_tasks.save_plan(session, context.job.id, planned)
         return seconds
 
-    def _resume(self, entry: _Entry, *, seconds: float | None, patient: bool) -> Search:
-        if entry.search is None:
-            entry.search = Search(entry.work, seconds=seconds)
-            # What only the journal knew is the arm's too.
-            self._count(entry, entry.search)
-        entry.search.go_on(spent=self._seconds, seconds=seconds, patient=patient)
-        return entry.search
+    def _resume(self, candidate: _Candidate, *, seconds: float | None, waits_for_others: bool) -> Search:
+        if candidate.search is None:
+            candidate.search = Search(candidate.context, seconds=seconds)
+            # What only the journal knew is the strategy's too.
+            self._count(candidate, candidate.search)
+        candidate.search.go_on(spent=self._seconds, seconds=seconds, waits_for_others=waits_for_others)
+        return candidate.search
 
-    def _account(self, entry: _Entry, search: Search) -> None:
-        entry.seconds += search.seconds - self._seconds
+    def _account(self, candidate: _Candidate, search: Search) -> None:
+        candidate.seconds += search.seconds - self._seconds
         self._seconds = search.seconds
         search.progress.reload()
-        self._count(entry, search)
+        self._count(candidate, search)
 
-    def _count(self, entry: _Entry, search: Search) -> None:
-        entry.trials = sum(task.trials_done for task in search.progress.tasks)
+    def _count(self, candidate: _Candidate, search: Search) -> None:
+        candidate.trials = sum(task.trials_done for task in search.progress.tasks)
         self._trials = search.progress.trials_done
 
-    def _tell(self, entry: _Entry) -> None:
-        self._race.tell(entry.arm.name, spent=self._share(entry.trials, entry.seconds), seconds=entry.estimate)
+    def _tell(self, candidate: _Candidate) -> None:
+        self._race.tell(
+            candidate.strategy.name, spent=self._share(candidate.trials, candidate.seconds), seconds=candidate.estimate
+        )
 
     def _left(self) -> float:
         return 1.0 - self._share(self._trials, self._seconds)
@@ -239,55 +248,59 @@ class _Contest:
 
     def _finish(self) -> _Ended:
         """With what promises most, on whatever is left, waiting for what other jobs search."""
-        found = [entry for entry in self._entries.values() if entry.extracted]
+        found = [candidate for candidate in self._candidates.values() if candidate.extracted]
         if not found and self._failure is None:
             # The budget had nothing for anybody.
-            found = list(self._entries.values())[:1]
+            found = list(self._candidates.values())[:1]
             self._enter(found[0])
-        if self._failure is not None and all(entry.estimate is None for entry in found):
+        if self._failure is not None and all(candidate.estimate is None for candidate in found):
             raise self._failure
-        best = min(found, key=lambda entry: math.inf if entry.estimate is None else entry.estimate)
+        best = min(found, key=lambda candidate: math.inf if candidate.estimate is None else candidate.estimate)
         own = self._take_up(best)
-        search = self._resume(best, seconds=self._until(best, own, share=1.0), patient=True)
+        search = self._resume(best, seconds=self._until(best, own, share=1.0), waits_for_others=True)
         failed = best.verdict.startswith("failed")
         ended_by = "trials" if failed else search.run()
         self._account(best, search)
         best.reckon()
         best.verdict = best.verdict if failed else ""
         return _Ended(
-            work=best.work, search=search, ended_by=ended_by, broken=failed, entries=list(self._entries.values())
+            context=best.context,
+            search=search,
+            ended_by=ended_by,
+            broken=failed,
+            candidates=list(self._candidates.values()),
         )
 
 
-def _limit(work: Work, raced: Sequence[Strategy]) -> float | None:
-    """Seconds for all arms together.
+def _limit(context: JobContext, raced: Sequence[Strategy]) -> float | None:
+    """Seconds for all strategies together.
 
-    The plan takes off what others have spent on the leading arm's tasks, which is no reason to search a narrower
-    precision less: then each arm is held to what is left of its own tasks' shares.
+    The plan takes off what others have spent on the leading strategy's tasks, which is no reason to search a narrower
+    precision less: then each strategy is held to what is left of its own tasks' shares.
     """
     narrower = any(strategy.precision for strategy in raced)
-    return work.request.budget.seconds if narrower else work.results.plan.budget_seconds
+    return context.request.budget.seconds if narrower else context.results.plan.budget_seconds
 
 
-def _why_ended(entry: _Entry) -> str:
-    if entry.trials:
-        return _DROPPED if entry.search is not None and entry.search.dropped else _EXHAUSTED
-    return _UNTUNABLE if entry.estimate is None else _COVERED
+def _why_ended(candidate: _Candidate) -> str:
+    if candidate.trials:
+        return _DROPPED if candidate.search is not None and candidate.search.dropped else _EXHAUSTED
+    return _UNTUNABLE if candidate.estimate is None else _COVERED
 
 
-def run(work: Work) -> TuneResult:
+def run(context: JobContext) -> TuneResult:
     """Raises NoValidTrial when every task that was tried failed, and EngineError when engines keep crashing."""
-    leading.take_over(work)
-    raced = work.results.plan.strategies
-    ended = _race(work, raced) if len(raced) > 1 else _alone(work, raced[0])
+    leading.take_over(context)
+    raced = context.results.plan.strategies
+    ended = _race(context, raced) if len(raced) > 1 else _alone(context, raced[0])
     # Before the efforts are stored: a search that found nothing covers nothing, so a retry that follows the failure's
     # hint still searches.
-    failed = _failed_tasks(ended.work, ended.search)
+    failed = _failed_tasks(ended.context, ended.search)
     _keep_efforts(ended)
     return TuneResult(
-        tuner=ended.work.tuner,
-        strategies=tuple(entry.result() for entry in ended.entries),
-        helpers=leading.settle(work),
+        tuner=ended.context.tuner,
+        strategies=tuple(candidate.result() for candidate in ended.candidates),
+        helpers=leading.settle(context),
         trials=ended.search.progress.trials_done,
         seconds=ended.search.seconds,
         ended_by=ended.ended_by,
@@ -296,32 +309,32 @@ def run(work: Work) -> TuneResult:
     )
 
 
-def _alone(work: Work, arm: Strategy) -> _Ended:
-    search = Search(work, seconds=work.results.plan.budget_seconds)
+def _alone(context: JobContext, strategy: Strategy) -> _Ended:
+    search = Search(context, seconds=context.results.plan.budget_seconds)
     ended_by = search.run()
     search.progress.reload()
     tasks = search.progress.tasks
-    entry = _Entry(
-        arm=arm,
-        work=work,
+    candidate = _Candidate(
+        strategy=strategy,
+        context=context,
         extracted=[task.extracted for task in tasks],
         trials=sum(task.trials_done for task in tasks),
         seconds=search.seconds,
         search=search,
     )
-    entry.reckon()
-    return _Ended(work=work, search=search, ended_by=ended_by, entries=[entry])
+    candidate.reckon()
+    return _Ended(context=context, search=search, ended_by=ended_by, candidates=[candidate])
 
 
 def _choice(ended: _Ended) -> list[str]:
-    """One sentence for each arm."""
+    """One sentence for each strategy."""
     said = []
-    for entry in ended.entries:
-        if not entry.trials and entry.verdict:
-            said.append(f"{entry.arm.name}: {entry.verdict}.")
+    for candidate in ended.candidates:
+        if not candidate.trials and candidate.verdict:
+            said.append(f"{candidate.strategy.name}: {candidate.verdict}.")
             continue
-        sentence = entry.sentence(trials=entry.trials, seconds=entry.seconds)
-        said.append(f"{sentence[:-1]}; {entry.verdict}." if entry.verdict else sentence)
+        sentence = candidate.sentence(trials=candidate.trials, seconds=candidate.seconds)
+        said.append(f"{sentence[:-1]}; {candidate.verdict}." if candidate.verdict else sentence)
     return said
 
 
@@ -331,18 +344,18 @@ def _keep_efforts(ended: _Ended) -> None:
     A share of what ended the search counts as spent: the search would not have given the task more. Of what engines
     refused or died of, only what was spent does.
     """
-    work, search, ended_by = ended.work, ended.search, ended.ended_by
+    context, search, ended_by = ended.context, ended.search, ended.ended_by
     tasks = search.progress.tasks
     extracted = [task.extracted for task in tasks]
-    with work.database.transaction() as session:
-        work.keeper.require(jobs.holds(session, work.job.id, work.lease))
-        known = reuse.coverage(session, work, extracted)
+    with context.database.transaction() as session:
+        context.heartbeat.require(jobs.holds(session, context.job.id, context.lease))
+        known = reuse.coverage(session, context, extracted)
         now = {task.extracted.workload_key: _searched(search, task, known) for task in tasks}
         spent = {task.extracted.workload_key: _spent(search, task, known) for task in tasks}
-        options = work.request.tuner_options
-        shares = planning.shares(extracted, work.request.budget, covered=now, n_trial=options.n_trial)
+        options = context.request.tuner_options
+        shares = planning.shares(extracted, context.request.budget, covered=now, n_trial=options.n_trial)
         # What no trials limit is searched for as long as that promises something.
-        sated = work.request.budget.trials is None
+        sated = context.request.budget.trials is None
         efforts = {}
         for task, share in zip(tasks, shares, strict=True):
             key = task.extracted.workload_key
@@ -355,7 +368,7 @@ def _keep_efforts(ended: _Ended) -> None:
                 trials=max(spent[key].trials, share.trials if ended_by == "trials" else 0.0),
                 seconds=max(spent[key].seconds, share.seconds if ended_by == "seconds" or sated else 0.0),
             )
-        tuning_tasks.set_effort(session, work.job.id, efforts)
+        tuning_tasks.set_effort(session, context.job.id, efforts)
 
 
 def _searched(search: Search, task: TuningTask, known: Mapping[str, Coverage]) -> Coverage:
@@ -374,13 +387,13 @@ def _spent(search: Search, task: TuningTask, known: Mapping[str, Coverage]) -> E
     return Effort(trials=float(trials), seconds=before.seconds + search.seconds_of[key])
 
 
-def _failed_tasks(work: Work, search: Search) -> tuple[FailedTask, ...]:
+def _failed_tasks(context: JobContext, search: Search) -> tuple[FailedTask, ...]:
     """Tasks without a valid trial, each noted. Raises NoValidTrial when there is no valid trial of any task."""
     tried = [task for task in search.progress.tasks if task.trials_done]
     failed = [task for task in tried if task.best_latency is None]
     for task in failed:
         what = f"{task.extracted.description} failed: {_histogram(task.failures)}"
-        work.note(f"every trial of {what}. {hint_of(task.failures)}")
+        context.note(f"every trial of {what}. {hint_of(task.failures)}")
     if failed and len(failed) == len(tried) and not any(task.best_latency for task in search.progress.tasks):
         raise errors.NoValidTrial(
             f"every trial of every tuning task failed: {_histogram(_total(failed))}",

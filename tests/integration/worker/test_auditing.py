@@ -23,7 +23,7 @@ def _run(bench: Bench, **request: Any) -> str:
     return job_id
 
 
-def _condemned(bench: Bench, job_id: str) -> list[Record]:
+def _invalidated(bench: Bench, job_id: str) -> list[Record]:
     return [record for record in bench.records(job_id) if record.error is TrialError.WRONG_RESULT]
 
 
@@ -35,7 +35,7 @@ def test_a_wrong_record_costs_itself_and_not_the_tuned_build(bench: Bench) -> No
     bench.script.poisoned = frozenset({(CONV, 7)})
     job_id = _run(bench)
     assert bench.report(job_id).published is Variant.TUNED
-    assert _indices(_condemned(bench, job_id)) == {(CONV, 7)}
+    assert _indices(_invalidated(bench, job_id)) == {(CONV, 7)}
     assert len(bench.script.asked("audit")) == 2
     notes = [note for note in bench.notes(job_id) if "were invalidated: 1" in note]
     assert len(notes) == 1
@@ -46,7 +46,7 @@ def test_what_comes_next_is_audited_too(bench: Bench) -> None:
     bench.script.poisoned = frozenset({(CONV, 7), (CONV, 6), (DENSE, 7)})
     job_id = _run(bench)
     assert bench.report(job_id).published is Variant.TUNED
-    assert _indices(_condemned(bench, job_id)) == bench.script.poisoned
+    assert _indices(_invalidated(bench, job_id)) == bench.script.poisoned
     # One build that was wrong, one that is right.
     assert len([asked for asked in bench.script.asked("compile") if asked["records"]]) == 2
 
@@ -56,12 +56,12 @@ def test_an_operator_whose_records_are_all_wrong_stays_untuned(bench: Bench) -> 
     job_id = _run(bench)
     assert bench.report(job_id).published is Variant.TUNED
     # The fastest are known to be wrong; nobody looked at the others.
-    assert _indices(_condemned(bench, job_id)) == {(CONV, index) for index in (7, 6, 5, 4)}
+    assert _indices(_invalidated(bench, job_id)) == {(CONV, index) for index in (7, 6, 5, 4)}
 
 
-def test_a_condemned_record_is_a_failure_for_everybody(bench: Bench) -> None:
+def test_a_invalidated_record_is_a_failure_for_everybody(bench: Bench) -> None:
     bench.script.poisoned = frozenset({(CONV, 7)})
-    (bad,) = _condemned(bench, _run(bench))
+    (bad,) = _invalidated(bench, _run(bench))
     assert (bad.latencies, bad.latency) == ((), None)
     assert bad.error_message is not None
     assert bad.error_message.startswith("off by 0.5 of the largest output")
@@ -76,7 +76,7 @@ def test_a_build_whose_records_are_right_alone_is_given_up(bench: Bench) -> None
     bench.script.wrong = frozenset({"tuned"})
     job_id = _run(bench)
     assert bench.report(job_id).published is Variant.UNTUNED
-    assert _condemned(bench, job_id) == []
+    assert _invalidated(bench, job_id) == []
     assert any("each operator alone is correct" in note for note in bench.notes(job_id))
     assert "wrong results" in bench.report(job_id).summary
 

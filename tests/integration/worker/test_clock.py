@@ -50,7 +50,7 @@ class Host:
         return told
 
     def synchronize(self) -> float:
-        return self.clock.synchronize(self, patience=40)  # type: ignore[arg-type]
+        return self.clock.synchronize(self, settle_seconds=40)  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from storage.job_logs import MOST_BYTES, Tail
 from tests.support.servers import processes
 from tests.support.worker.fixtures import Bench
 from worker import paths
-from worker.job_logs import LogKeeper
+from worker.job_logs import LogShipper
 
 SOON = 0.02
 
@@ -44,8 +44,8 @@ def add(path: Path, text: bytes) -> None:
         file.write(text)
 
 
-def keeper(bench: Bench, job_id: str, path: Path, *, attempt: int = 1, seconds: float = 60) -> LogKeeper:
-    return LogKeeper(bench.database, job_id, attempt, path, seconds=seconds)
+def shipper(bench: Bench, job_id: str, path: Path, *, attempt: int = 1, seconds: float = 60) -> LogShipper:
+    return LogShipper(bench.database, job_id, attempt, path, seconds=seconds)
 
 
 @contextmanager
@@ -60,23 +60,23 @@ def without_database() -> Iterator[None]:
 
 def test_a_log_is_stored_while_it_grows_and_at_the_end(bench: Bench, job: str, tmp_path: Path) -> None:
     path = log_of(tmp_path / "host")
-    with keeper(bench, job, path, seconds=SOON):
+    with shipper(bench, job, path, seconds=SOON):
         time.sleep(3 * SOON)
         assert known(bench, job) == job_logs.EMPTY
         add(path, b"building\n")
         processes.wait_until(
             lambda: known(bench, job).content == b"building\n", seconds=60, what="the text is stored", log=path
         )
-    with keeper(bench, job, path, attempt=2):
+    with shipper(bench, job, path, attempt=2):
         add(path, b"measuring\n")
     assert known(bench, job) == Tail(start=0, content=b"building\nmeasuring\n")
 
 
 def test_of_a_long_log_the_end_is_stored(bench: Bench, job: str, tmp_path: Path) -> None:
     path = log_of(tmp_path / "host")
-    with keeper(bench, job, path) as kept:
+    with shipper(bench, job, path) as kept:
         add(path, b"a" * 100)
-        kept.keep()
+        kept.ship()
         add(path, b"b" * (2 * MOST_BYTES) + b"the end")
     tail = known(bench, job)
     assert (tail.size, len(tail.content)) == (2 * MOST_BYTES + 107, MOST_BYTES)
@@ -86,11 +86,11 @@ def test_of_a_long_log_the_end_is_stored(bench: Bench, job: str, tmp_path: Path)
 def test_a_log_goes_on_on_another_host_and_back(bench: Bench, job: str, tmp_path: Path) -> None:
     here, there = log_of(tmp_path / "here"), log_of(tmp_path / "there")
     for attempt, (path, text) in enumerate([(here, b"one\n"), (there, b"two\n"), (here, b"three\n")], 1):
-        with keeper(bench, job, path, attempt=attempt):
+        with shipper(bench, job, path, attempt=attempt):
             add(path, text)
     # What a killed worker could not store is in its file.
     add(here, b"more\n")
-    with keeper(bench, job, here, attempt=4):
+    with shipper(bench, job, here, attempt=4):
         add(here, b"four\n")
     text = known(bench, job).content
     assert text.startswith(b"one\n")
@@ -100,57 +100,57 @@ def test_a_log_goes_on_on_another_host_and_back(bench: Bench, job: str, tmp_path
 
 def test_what_a_killed_worker_left_in_its_file_follows(bench: Bench, job: str, tmp_path: Path) -> None:
     path = log_of(tmp_path / "host")
-    with keeper(bench, job, path):
+    with shipper(bench, job, path):
         add(path, b"one\n")
     add(path, b"killed\n")
-    with keeper(bench, job, path, attempt=2):
+    with shipper(bench, job, path, attempt=2):
         add(path, b"two\n")
     assert known(bench, job).content == b"one\nkilled\ntwo\n"
 
 
 def test_a_file_that_somebody_emptied_goes_on_from_its_beginning(bench: Bench, job: str, tmp_path: Path) -> None:
     path = log_of(tmp_path / "host")
-    with keeper(bench, job, path) as kept:
+    with shipper(bench, job, path) as kept:
         add(path, b"one, which is long\n")
-        kept.keep()
+        kept.ship()
         path.write_bytes(b"two\n")
-        kept.keep()
+        kept.ship()
         path.unlink()
-        kept.keep()
+        kept.ship()
         add(path, b"three\n")
     assert known(bench, job).content == b"one, which is long\ntwo\nthree\n"
 
 
 def test_a_worker_that_lost_the_job_writes_no_more(bench: Bench, job: str, tmp_path: Path) -> None:
     path, other = log_of(tmp_path / "host"), log_of(tmp_path / "other")
-    with keeper(bench, job, path) as lost:
+    with shipper(bench, job, path) as lost:
         add(path, b"one\n")
-        lost.keep()
-        with keeper(bench, job, other, attempt=2):
+        lost.ship()
+        with shipper(bench, job, other, attempt=2):
             add(other, b"two\n")
         add(path, b"still here\n")
-        lost.keep()
+        lost.ship()
     assert known(bench, job).content == b"one\ntwo\n"
 
 
 def test_a_database_that_is_away_costs_nothing(bench: Bench, job: str, tmp_path: Path) -> None:
     path = log_of(tmp_path / "host")
-    with keeper(bench, job, path) as kept:
+    with shipper(bench, job, path) as kept:
         add(path, b"one\n")
         with without_database():
-            kept.keep()
-        kept.keep()
+            kept.ship()
+        kept.ship()
         assert known(bench, job).content == b"one\n"
         add(path, b"two\n")
         with without_database():
-            kept.keep()
+            kept.ship()
     assert known(bench, job).content == b"one\ntwo\n"
-    with without_database(), keeper(bench, job, path, attempt=2):
+    with without_database(), shipper(bench, job, path, attempt=2):
         add(path, b"three\n")
 
 
 def test_a_folder_in_place_of_the_file_costs_nothing(bench: Bench, job: str, tmp_path: Path) -> None:
-    with keeper(bench, job, tmp_path):
+    with shipper(bench, job, tmp_path):
         pass
     assert known(bench, job) == job_logs.EMPTY
 

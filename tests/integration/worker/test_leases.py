@@ -11,7 +11,7 @@ from storage import jobs
 from tests.support.waiting import until
 from tests.support.worker.fixtures import Bench
 from worker import clock
-from worker.leases import CancelAsked, LeaseKeeper, LeaseLost, ShuttingDown
+from worker.leases import CancelAsked, JobHeartbeat, LeaseLost, ShuttingDown
 from worker.settings import WorkerSettings
 
 
@@ -23,9 +23,9 @@ def _claimed(bench: Bench, lease_seconds: float = 30.0) -> Job:
     return job
 
 
-def _keeper(bench: Bench, job: Job, lease_seconds: float = 30.0) -> LeaseKeeper:
+def _heartbeat(bench: Bench, job: Job, lease_seconds: float = 30.0) -> JobHeartbeat:
     settings = WorkerSettings(home=bench.home, lease_seconds=lease_seconds, cancel_poll_seconds=0.02)
-    return LeaseKeeper(bench.database, job, settings, threading.Event())
+    return JobHeartbeat(bench.database, job, settings, threading.Event())
 
 
 def test_a_lease_is_renewed_while_the_job_is_worked_on(bench: Bench) -> None:
@@ -39,11 +39,11 @@ def test_a_lease_is_renewed_while_the_job_is_worked_on(bench: Bench) -> None:
         return lease.expires_at > first.expires_at
 
     # Long before it ends, or a machine that is busy for a while would lose it.
-    with _keeper(bench, job, 8.0) as keeper:
+    with _heartbeat(bench, job, 8.0) as heartbeat:
         until(renewed)
         assert clock.now() < first.expires_at
-        keeper.check()
-    assert not keeper.stop_wanted()
+        heartbeat.check()
+    assert not heartbeat.stop_wanted()
 
 
 def test_a_stolen_lease_is_noticed(bench: Bench) -> None:
@@ -51,39 +51,39 @@ def test_a_stolen_lease_is_noticed(bench: Bench) -> None:
     bench.bury(job.id)
     with bench.database.transaction() as session:
         assert jobs.claim(session, job.id, worker_id="t", now=clock.now(), lease_seconds=60, max_attempts=3)
-    with _keeper(bench, job, 0.2) as keeper:
-        until(keeper.stop_wanted)
+    with _heartbeat(bench, job, 0.2) as heartbeat:
+        until(heartbeat.stop_wanted)
         with pytest.raises(LeaseLost):
-            keeper.check()
+            heartbeat.check()
 
 
 def test_a_wish_to_cancel_is_noticed(bench: Bench) -> None:
     job = _claimed(bench)
-    with _keeper(bench, job) as keeper:
+    with _heartbeat(bench, job) as heartbeat:
         bench.cancel(job.id)
-        until(keeper.stop_wanted)
+        until(heartbeat.stop_wanted)
         with pytest.raises(CancelAsked):
-            keeper.check()
+            heartbeat.check()
 
 
 def test_a_shutdown_is_a_reason_to_stop(bench: Bench) -> None:
     job = _claimed(bench)
     shutdown = threading.Event()
-    keeper = LeaseKeeper(bench.database, job, WorkerSettings(home=bench.home), shutdown)
-    keeper.check()
+    heartbeat = JobHeartbeat(bench.database, job, WorkerSettings(home=bench.home), shutdown)
+    heartbeat.check()
     shutdown.set()
     with pytest.raises(ShuttingDown):
-        keeper.check()
+        heartbeat.check()
 
 
 def test_an_unclaimed_job_cannot_be_kept(bench: Bench) -> None:
     with pytest.raises(ValueError, match="not claimed"):
-        _keeper(bench, bench.get(bench.job()))
+        _heartbeat(bench, bench.get(bench.job()))
 
 
 def test_a_lost_write_is_a_lost_lease(bench: Bench) -> None:
-    keeper = _keeper(bench, _claimed(bench))
-    keeper.require(True)
+    heartbeat = _heartbeat(bench, _claimed(bench))
+    heartbeat.require(True)
     with pytest.raises(LeaseLost):
-        keeper.require(False)
-    assert keeper.stop_wanted()
+        heartbeat.require(False)
+    assert heartbeat.stop_wanted()

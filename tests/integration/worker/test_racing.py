@@ -87,7 +87,7 @@ def test_a_race_that_lost_its_worker_goes_on(bench: Bench, kill: Any, trial: int
         ("tune", REFUSAL, "none of its tuning tasks could be tuned"),
     ],
 )
-def test_an_arm_that_fails_costs_itself(
+def test_a_strategy_that_fails_costs_itself(
     bench: Bench, method: str, failure: errors.TunesmithError, verdict: str
 ) -> None:
     def refuse(asked: str, params: dict[str, Any]) -> None:
@@ -104,7 +104,7 @@ def test_an_arm_that_fails_costs_itself(
     assert ansor.verdict == verdict
 
 
-def test_an_arm_whose_engines_die_later_is_not_said_to_have_nothing_left(bench: Bench) -> None:
+def test_a_strategy_whose_engines_die_later_is_not_said_to_have_nothing_left(bench: Bench) -> None:
     bench.script.speed = dict.fromkeys(set(Tuner) - {Tuner.AUTOTVM}, 3.0)
     rounds = Counter[str]()
 

@@ -26,7 +26,7 @@ from storage.blobs.local import LocalBlobStore
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.team import LEADER, Team, by_worker, check_whole
 from worker import clock
-from worker.leases import CancelAsked, LeaseKeeper, LeaseLost, ShuttingDown, Stopped
+from worker.leases import CancelAsked, JobHeartbeat, LeaseLost, ShuttingDown, Stopped
 from worker.pipeline import recovery
 from worker.pipeline.recovery import Ending, Recovery
 
@@ -38,7 +38,7 @@ STORE_REFUSES = errors.BlobStoreRefused("the blob store rejected the request (40
 
 
 @dataclass
-class Keeper:
+class Heartbeat:
     job_id: str = "j-1"
     is_overdue: bool = False
     reason: Stopped | None = None
@@ -64,7 +64,7 @@ class Keeper:
         self.is_overdue = False
 
 
-def attempt(keeper: Keeper, *raised: Exception) -> tuple[Ending | None, int]:
+def attempt(heartbeat: Heartbeat, *raised: Exception) -> tuple[Ending | None, int]:
     """How an attempt ends whose first tries raise these, and how many tries it takes."""
     left, tries = list(raised), 0
 
@@ -74,7 +74,7 @@ def attempt(keeper: Keeper, *raised: Exception) -> tuple[Ending | None, int]:
         if left:
             raise left.pop(0)
 
-    recovery = Recovery(keeper)
+    recovery = Recovery(heartbeat)
     try:
         recovery.run(step)
     except Exception as error:  # noqa: BLE001 - whatever it is, the table names its end
@@ -100,21 +100,21 @@ def attempt(keeper: Keeper, *raised: Exception) -> tuple[Ending | None, int]:
     ids=lambda value: value.name if isinstance(value, Ending) else type(value).__name__,
 )
 def test_what_ends_an_attempt_ends_it_at_once(error: Exception, ending: Ending) -> None:
-    keeper = Keeper()
-    assert attempt(keeper, error) == (ending, 1)
-    assert not keeper.waited
+    heartbeat = Heartbeat()
+    assert attempt(heartbeat, error) == (ending, 1)
+    assert not heartbeat.waited
 
 
 def test_the_database_is_waited_for_ten_times_in_all() -> None:
-    keeper = Keeper()
-    assert attempt(keeper, *[AWAY] * 10) == (None, 11)
-    assert keeper.waited == 10
-    assert attempt(Keeper(), *[AWAY] * 11) == (Ending.RAISE, 11)
+    heartbeat = Heartbeat()
+    assert attempt(heartbeat, *[AWAY] * 10) == (None, 11)
+    assert heartbeat.waited == 10
+    assert attempt(Heartbeat(), *[AWAY] * 11) == (Ending.RAISE, 11)
 
 
 def test_a_lease_that_is_overdue_is_had_back_and_one_that_is_lost_is_not() -> None:
-    assert attempt(Keeper(is_overdue=True), LeaseLost()) == (None, 2)
-    assert attempt(Keeper(is_overdue=True), LeaseLost(), LeaseLost()) == (Ending.LEAVE, 2)
+    assert attempt(Heartbeat(is_overdue=True), LeaseLost()) == (None, 2)
+    assert attempt(Heartbeat(is_overdue=True), LeaseLost(), LeaseLost()) == (Ending.LEAVE, 2)
 
 
 @pytest.mark.parametrize("error", [Canceled(), CRASHED], ids=["canceled", "crashed"])
@@ -123,7 +123,7 @@ def test_a_lease_that_is_overdue_is_had_back_and_one_that_is_lost_is_not() -> No
     [(ShuttingDown(), Ending.RELEASE), (CancelAsked(), Ending.CANCEL), (LeaseLost(), Ending.LEAVE)],
 )
 def test_a_job_that_is_to_stop_ends_for_that_reason(error: Exception, reason: Stopped, ending: Ending) -> None:
-    assert attempt(Keeper(reason=reason), error) == (ending, 1)
+    assert attempt(Heartbeat(reason=reason), error) == (ending, 1)
 
 
 def test_the_same_attempt_goes_on_and_pays_nothing_twice(bench: Bench) -> None:
@@ -153,13 +153,13 @@ def test_a_fault_of_ours_is_no_outage(bench: Bench) -> None:
 
 
 @contextmanager
-def held(bench: Bench, **options: float) -> Iterator[LeaseKeeper]:
-    """The keeper of a job that is claimed."""
+def held(bench: Bench, **options: float) -> Iterator[JobHeartbeat]:
+    """The heartbeat of a claimed job."""
     runtime, job_id = bench.runtime(**options), bench.job()
     job = runtime.claim(job_id)
     assert job is not None
-    with LeaseKeeper(bench.database, job, runtime.settings, runtime.shutdown) as keeper:
-        yield keeper
+    with JobHeartbeat(bench.database, job, runtime.settings, runtime.shutdown) as heartbeat:
+        yield heartbeat
 
 
 def test_a_lease_that_could_not_be_renewed_is_had_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,48 +174,48 @@ def test_a_lease_that_could_not_be_renewed_is_had_back(bench: Bench, monkeypatch
     monkeypatch.setattr(jobs, "renew", unless_away)
     turns: list[int] = []
 
-    with held(bench, lease_seconds=0.4) as keeper:
+    with held(bench, lease_seconds=0.4) as heartbeat:
 
         def work() -> None:
             turns.append(1)
             if len(turns) == 1:
                 away.set()
-                while not keeper.stop_wanted():
+                while not heartbeat.stop_wanted():
                     overdue.wait(0.01)
-                assert keeper.is_overdue
+                assert heartbeat.is_overdue
                 threading.Timer(0.2, away.clear).start()
-            keeper.check()
+            heartbeat.check()
 
-        Recovery(keeper).run(work)
+        Recovery(heartbeat).run(work)
         assert len(turns) == 2
-        assert not keeper.stop_wanted()
+        assert not heartbeat.stop_wanted()
 
 
 def test_a_job_that_somebody_took_meanwhile_is_theirs(bench: Bench) -> None:
-    with held(bench) as keeper:
-        bench.bury(keeper.job_id)
+    with held(bench) as heartbeat:
+        bench.bury(heartbeat.job_id)
         with bench.database.transaction() as session:
             assert jobs.claim(
-                session, keeper.job_id, worker_id="thief", now=clock.now(), lease_seconds=60, max_attempts=9
+                session, heartbeat.job_id, worker_id="thief", now=clock.now(), lease_seconds=60, max_attempts=9
             )
 
         def work() -> None:
             raise AWAY
 
         with pytest.raises(LeaseLost):
-            Recovery(keeper).run(work)
-        assert not keeper.is_overdue
+            Recovery(heartbeat).run(work)
+        assert not heartbeat.is_overdue
 
 
 def test_a_worker_that_is_to_end_does_not_wait(bench: Bench) -> None:
-    with held(bench) as keeper:
-        keeper._stopping = lambda: True
+    with held(bench) as heartbeat:
+        heartbeat._stopping = lambda: True
 
         def work() -> None:
             raise AWAY
 
         with pytest.raises(ShuttingDown):
-            Recovery(keeper).run(work)
+            Recovery(heartbeat).run(work)
 
 
 def test_what_was_finished_as_the_worker_is_told_to_end_is_stored_before_it_leaves(bench: Bench) -> None:

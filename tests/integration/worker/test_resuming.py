@@ -16,9 +16,9 @@ from tests.support.waiting import until
 from tests.support.worker.fixtures import Bench, Killed
 from worker import clock
 from worker.pipeline import running
-from worker.pipeline.context import Work
+from worker.pipeline.context import JobContext
 
-Step = Callable[[Work], StageResult]
+Step = Callable[[JobContext], StageResult]
 
 
 @pytest.fixture
@@ -34,15 +34,15 @@ def around(monkeypatch: pytest.MonkeyPatch, ran: Counter[Stage]) -> Callable[...
         left = [before, after]
 
         def wrap(stage: Stage, step: Step) -> Step:
-            def run(work: Work) -> StageResult:
+            def run(context: JobContext) -> StageResult:
                 ran[stage] += 1
                 if stage is chosen and left[0]:
                     action, left[0] = left[0], None
-                    action(work)
-                result = step(work)
+                    action(context)
+                result = step(context)
                 if stage is chosen and left[1]:
                     action, left[1] = left[1], None
-                    action(work)
+                    action(context)
                 return result
 
             return run
@@ -52,7 +52,7 @@ def around(monkeypatch: pytest.MonkeyPatch, ran: Counter[Stage]) -> Callable[...
     return install
 
 
-def _die(_: Work) -> None:
+def _die(_: JobContext) -> None:
     raise Killed
 
 
@@ -149,9 +149,9 @@ def test_another_placement_starts_anew(bench: Bench, around: Callable[..., None]
 
 @pytest.mark.parametrize("stage", list(Stage))
 def test_a_job_is_canceled_at_any_stage(bench: Bench, around: Callable[..., None], stage: Stage) -> None:
-    def cancel(work: Work) -> None:
-        bench.cancel(work.job.id)
-        until(work.keeper.stop_wanted)
+    def cancel(context: JobContext) -> None:
+        bench.cancel(context.job.id)
+        until(context.heartbeat.stop_wanted)
 
     around(stage, before=cancel)
     job_id = bench.run(trials=16)
@@ -229,16 +229,18 @@ def test_a_worker_that_is_ending_takes_nothing(bench: Bench) -> None:
     assert bench.get(job_id).attempts == 0
 
 
-def _steal(bench: Bench, work: Work) -> None:
-    bench.bury(work.job.id)
+def _steal(bench: Bench, context: JobContext) -> None:
+    bench.bury(context.job.id)
     with bench.database.transaction() as session:
-        stolen = jobs.claim(session, work.job.id, worker_id="thief", now=clock.now(), lease_seconds=60, max_attempts=9)
+        stolen = jobs.claim(
+            session, context.job.id, worker_id="thief", now=clock.now(), lease_seconds=60, max_attempts=9
+        )
     assert stolen is not None
 
 
 def test_whoever_lost_the_lease_leaves_the_files_alone(bench: Bench, around: Callable[..., None]) -> None:
-    def steal(work: Work) -> None:
-        _steal(bench, work)
+    def steal(context: JobContext) -> None:
+        _steal(bench, context)
         raise errors.InvalidRequest("something is wrong as well")
 
     around(Stage.COMPILE, before=steal)
@@ -251,9 +253,9 @@ def test_whoever_lost_the_lease_leaves_the_files_alone(bench: Bench, around: Cal
 def test_whoever_lost_the_lease_writes_nothing(bench: Bench, around: Callable[..., None], stage: Stage) -> None:
     seen: list[int] = []
 
-    def steal(work: Work) -> None:
-        _steal(bench, work)
-        seen.append(len(bench.events(work.job.id)))
+    def steal(context: JobContext) -> None:
+        _steal(bench, context)
+        seen.append(len(bench.events(context.job.id)))
 
     around(stage, after=steal)
     job_id = bench.run(trials=16)
@@ -266,7 +268,7 @@ def test_whoever_lost_the_lease_writes_nothing(bench: Bench, around: Callable[..
 
 
 def test_a_job_that_kills_every_worker_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def extract(_: Work) -> StageResult:
+    def extract(_: JobContext) -> StageResult:
         raise Killed
 
     monkeypatch.setattr(running, "STEPS", ((Stage.IMPORT, extract),))

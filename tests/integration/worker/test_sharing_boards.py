@@ -153,7 +153,7 @@ def test_what_a_helper_waits_in_a_queue_is_not_taken_from_the_rounds_that_stand_
     helper = crew.helpers[0]
     monkeypatch.setattr(helping, "clock", late)
     # One that came back later would know of no queue.
-    monkeypatch.setattr(helping, "_PATIENCE_SECONDS", 600.0)
+    monkeypatch.setattr(helping, "_IDLE_SECONDS", 600.0)
     bench.script.queue_seconds = 3600.0
 
     def queue(_: int) -> None:

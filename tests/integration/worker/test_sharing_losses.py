@@ -25,7 +25,7 @@ from tests.support.worker.team import LEADER, Team, by_worker, check_whole, stat
 from worker import clock
 from worker import runtime as worker_runtime
 from worker.pipeline import running
-from worker.pipeline.context import Work
+from worker.pipeline.context import JobContext
 
 
 def test_a_helper_that_is_killed_loses_its_round_and_no_trial(bench: Bench, team: Callable[[int], Team]) -> None:
@@ -122,7 +122,7 @@ def test_a_helper_without_room_for_an_engine_rests_from_that_job(
 def planned(bench: Bench, crew: Team, monkeypatch: pytest.MonkeyPatch) -> str:
     """A job whose leader came as far as its plan and is slow from there."""
 
-    def stop(_: Work) -> StageResult:
+    def stop(_: JobContext) -> StageResult:
         raise Killed
 
     job_id = bench.job(trials=16)

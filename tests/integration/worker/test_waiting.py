@@ -18,7 +18,7 @@ from tests.support.worker.scripted import HELLO
 from tuner.host import hardware
 from worker import clock, engines
 from worker.pipeline import running
-from worker.pipeline.context import Work
+from worker.pipeline.context import JobContext
 from worker.runtime import Runtime
 
 CUDA = "cuda -arch=sm_90"
@@ -114,7 +114,7 @@ def test_a_job_that_used_up_its_attempts_does_not_rest(bench: Bench) -> None:
 def test_a_helper_begins_the_job_for_which_it_left(
     bench: Bench, helper: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(_: Work) -> StageResult:
+    def stop(_: JobContext) -> StageResult:
         raise Killed
 
     led, steps = bench.job(content=b"another model"), running.STEPS

@@ -25,8 +25,8 @@ from tests.support.worker.fixtures import Bench
 from tests.support.worker.receivers import Received, Receiver, dripping, receiving
 from worker import clock, periodic
 from worker import webhooks as sending
-from worker.http_client import Poster
-from worker.webhooks import PAUSES, Couriers
+from worker.http_client import HttpClient
+from worker.webhooks import PAUSES, WebhookDispatcher
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "how-to" / "webhooks.md"
 SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()
@@ -65,9 +65,11 @@ def verify() -> Callable[[str, Mapping[str, str], bytes], bool]:
     return found
 
 
-def couriers(bench: Bench, now: Callable[[], datetime] = clock.now, *, chance: float = 0.0, **options: Any) -> Couriers:
-    poster = Poster(allowed=options.pop("allowed", LOCAL), **options)
-    return Couriers(database=bench.database, poster=poster, now=now, chance=lambda: chance)
+def dispatcher(
+    bench: Bench, now: Callable[[], datetime] = clock.now, *, chance: float = 0.0, **options: Any
+) -> WebhookDispatcher:
+    client = HttpClient(allowed=options.pop("allowed", LOCAL), **options)
+    return WebhookDispatcher(database=bench.database, client=client, now=now, chance=lambda: chance)
 
 
 def ended(bench: Bench, url: str, **request: Any) -> str:
@@ -85,17 +87,17 @@ def delivery(bench: Bench, job_id: str) -> Delivery:
     return found
 
 
-def attempt(bench: Bench, sender: Couriers, job_id: str) -> Delivery:
+def attempt(bench: Bench, sender: WebhookDispatcher, job_id: str) -> Delivery:
     """Send the job's message if it is due, as a round would, and wait for what came of it."""
     claimed = sender._take()
     if claimed is not None:
-        sender._work(claimed)
+        sender._send_all(claimed)
     return delivery(bench, job_id)
 
 
 def test_a_canceled_job_is_told(bench: Bench, receiver: Receiver, verify: Callable[..., bool]) -> None:
     job_id = ended(bench, receiver.url, labels={"branch": "main"}, group="nightly")
-    done = attempt(bench, couriers(bench), job_id)
+    done = attempt(bench, dispatcher(bench), job_id)
     assert (done.attempts, done.last_status, done.last_error, done.next_attempt_at) == (1, 204, None, None)
     assert done.delivered_at is not None
     (received,) = receiver.received
@@ -133,7 +135,7 @@ def test_a_job_that_succeeded_tells_what_it_gained(bench: Bench, receiver: Recei
     with bench.database.transaction() as session:
         webhooks.attach(session, job_id, Webhook(url=receiver.url, secret=SECRET))
     bench.runtime().run_job(job_id)
-    attempt(bench, couriers(bench), job_id)
+    attempt(bench, dispatcher(bench), job_id)
     message = json.loads(receiver.received[0].body)
     assert (message["type"], message["data"]["state"]) == ("job.succeeded", "succeeded")
     assert message["data"]["artifact_id"] == bench.get(job_id).artifact_id
@@ -149,7 +151,7 @@ def test_a_job_that_failed_tells_why_and_stays_small(bench: Bench, receiver: Rec
         assert job.lease is not None
         failure = Failure(code="no_valid_trial", message="m" * 10**6, hint="look", details={"all": "d" * 10**6})
         jobs.finish(session, job_id, job.lease, state=JobState.FAILED, failure=failure, now=clock.now())
-    attempt(bench, couriers(bench), job_id)
+    attempt(bench, dispatcher(bench), job_id)
     body = receiver.received[0].body
     failed = json.loads(body)["data"]["failure"]
     assert (failed["code"], failed["hint"], set(failed)) == ("no_valid_trial", "look", {"code", "message", "hint"})
@@ -159,7 +161,7 @@ def test_a_job_that_failed_tells_why_and_stays_small(bench: Bench, receiver: Rec
 def test_a_server_that_fails_is_asked_again_later(bench: Bench, time_of_day: Clock) -> None:
     with receiving(500, 200) as receiver:
         job_id = ended(bench, receiver.url)
-        sender = couriers(bench, time_of_day)
+        sender = dispatcher(bench, time_of_day)
         failed = attempt(bench, sender, job_id)
         assert (failed.last_status, failed.last_error, failed.delivered_at) == (500, "answered 500", None)
         time_of_day.wait(9.9)
@@ -176,7 +178,7 @@ def test_a_server_that_fails_is_asked_again_later(bench: Bench, time_of_day: Clo
 def test_pauses_grow_until_it_is_given_up(bench: Bench, time_of_day: Clock, chance: float) -> None:
     with receiving(*[503] * 20) as receiver:
         job_id = ended(bench, receiver.url)
-        sender = couriers(bench, time_of_day, chance=chance)
+        sender = dispatcher(bench, time_of_day, chance=chance)
         pauses = []
         while (found := attempt(bench, sender, job_id)).next_attempt_at is not None:
             pauses.append((found.next_attempt_at - time_of_day.now).total_seconds())
@@ -215,7 +217,7 @@ def test_a_server_says_how_long_to_leave_it_alone(
     bench: Bench, time_of_day: Clock, status: int, asked: str, pause: float
 ) -> None:
     with receiving(status, retry_after=asked) as receiver:
-        found = attempt(bench, couriers(bench, time_of_day), ended(bench, receiver.url))
+        found = attempt(bench, dispatcher(bench, time_of_day), ended(bench, receiver.url))
     assert found.next_attempt_at is not None
     assert (found.next_attempt_at - time_of_day.now).total_seconds() == pytest.approx(pause)
 
@@ -228,7 +230,7 @@ def test_a_server_names_the_time_to_come_back(
     time_of_day.now = time_of_day.now.replace(microsecond=0)
     at = (time_of_day.now + timedelta(seconds=away)).strftime("%a, %d %b %Y %H:%M:%S ") + zone
     with receiving(503, 204, retry_after=at) as receiver:
-        job_id, sender = ended(bench, receiver.url), couriers(bench, time_of_day)
+        job_id, sender = ended(bench, receiver.url), dispatcher(bench, time_of_day)
         found = attempt(bench, sender, job_id)
         assert found.next_attempt_at == time_of_day.now + timedelta(seconds=pause)
         time_of_day.wait(pause)
@@ -237,7 +239,7 @@ def test_a_server_names_the_time_to_come_back(
 
 def test_a_longer_pause_of_our_own_is_kept(bench: Bench, time_of_day: Clock) -> None:
     with receiving(*[503] * 20, retry_after="400") as receiver:
-        job_id, sender = ended(bench, receiver.url), couriers(bench, time_of_day)
+        job_id, sender = ended(bench, receiver.url), dispatcher(bench, time_of_day)
         pauses = []
         while (found := attempt(bench, sender, job_id)).next_attempt_at is not None:
             pauses.append((found.next_attempt_at - time_of_day.now).total_seconds())
@@ -247,20 +249,20 @@ def test_a_longer_pause_of_our_own_is_kept(bench: Bench, time_of_day: Clock) -> 
 
 def test_a_server_that_is_gone_is_left_alone(bench: Bench) -> None:
     with receiving(410) as receiver:
-        found = attempt(bench, couriers(bench), ended(bench, receiver.url))
+        found = attempt(bench, dispatcher(bench), ended(bench, receiver.url))
     assert (found.last_status, found.next_attempt_at, found.delivered_at) == (410, None, None)
 
 
 def test_a_redirect_is_no_delivery(bench: Bench) -> None:
     with receiving(302) as receiver:
-        found = attempt(bench, couriers(bench), ended(bench, receiver.url))
+        found = attempt(bench, dispatcher(bench), ended(bench, receiver.url))
         assert len(receiver.received) == 1
     assert (found.last_status, found.last_error) == (302, "responded 302; redirects are not followed")
     assert found.next_attempt_at is not None
 
 
 def test_an_address_that_is_allowed_no_more_is_not_called(bench: Bench, receiver: Receiver) -> None:
-    found = attempt(bench, couriers(bench, allowed=AllowedHosts()), ended(bench, receiver.url))
+    found = attempt(bench, dispatcher(bench, allowed=AllowedHosts()), ended(bench, receiver.url))
     assert receiver.received == []
     assert found.last_error == "the webhook's URL resolves to a private or reserved address"
     assert found.next_attempt_at is not None
@@ -268,7 +270,7 @@ def test_an_address_that_is_allowed_no_more_is_not_called(bench: Bench, receiver
 
 def test_an_address_that_was_taken_once_and_is_none_now_holds_up_nobody(bench: Bench, receiver: Receiver) -> None:
     bad, good = ended(bench, "gopher://hooks.example/"), ended(bench, receiver.url)
-    sender = couriers(bench)
+    sender = dispatcher(bench)
     for _ in range(2):
         attempt(bench, sender, good)
     assert delivery(bench, good).delivered_at is not None
@@ -276,7 +278,7 @@ def test_an_address_that_was_taken_once_and_is_none_now_holds_up_nobody(bench: B
 
 
 def test_a_slow_server_holds_up_nobody_else(bench: Bench, receiver: Receiver) -> None:
-    sender = couriers(bench, seconds=60.0)
+    sender = dispatcher(bench, seconds=60.0)
     with dripping([b""], pause=0.05) as port:
         slow = [ended(bench, f"http://127.0.0.1:{port}/") for _ in range(3)]
         quick = [ended(bench, receiver.url) for _ in range(5)]
@@ -287,14 +289,15 @@ def test_a_slow_server_holds_up_nobody_else(bench: Bench, receiver: Receiver) ->
     until(lambda: all(delivery(bench, job_id).last_error for job_id in slow))
 
 
-_COURIER = """
+_DISPATCHER = """
 import sys
 from domain.destinations import AllowedHosts
 from storage.database import Database
-from worker.http_client import Poster
-from worker.webhooks import Couriers
-couriers = Couriers(database=Database(sys.argv[1]), poster=Poster(allowed=AllowedHosts.parse("127.0.0.1")))
-couriers.send(couriers._take())
+from worker.http_client import HttpClient
+from worker.webhooks import WebhookDispatcher
+client = HttpClient(allowed=AllowedHosts.parse("127.0.0.1"))
+dispatcher = WebhookDispatcher(database=Database(sys.argv[1]), client=client)
+dispatcher.send(dispatcher._take())
 """
 
 
@@ -304,14 +307,14 @@ def test_a_worker_killed_before_it_notes_the_answer_sends_the_same_message_again
 ) -> None:
     job_id = ended(bench, receiver.url)
     url = bench.database.url.render_as_string()
-    worker = subprocess.Popen([sys.executable, "-c", _COURIER, url], cwd=DOCUMENT.parents[1])
+    worker = subprocess.Popen([sys.executable, "-c", _DISPATCHER, url], cwd=DOCUMENT.parents[1])
     receiver.on_request = worker.kill
     assert worker.wait(30) == -signal.SIGKILL
     receiver.on_request = lambda: None
     left = delivery(bench, job_id)
     assert (left.attempts, left.delivered_at, left.last_status) == (1, None, None)
     assert left.next_attempt_at is not None
-    other = couriers(bench, time_of_day)
+    other = dispatcher(bench, time_of_day)
     time_of_day.now = left.next_attempt_at - timedelta(seconds=1)
     assert attempt(bench, other, job_id).attempts == 1
     time_of_day.wait(1)
@@ -324,10 +327,10 @@ def test_a_worker_killed_before_it_notes_the_answer_sends_the_same_message_again
 
 def test_two_workers_send_a_message_once(bench: Bench, receiver: Receiver) -> None:
     told = [ended(bench, receiver.url) for _ in range(12)]
-    senders = [couriers(bench) for _ in range(3)]
+    senders = [dispatcher(bench) for _ in range(3)]
     ready = threading.Barrier(len(senders))
 
-    def work(sender: Couriers) -> None:
+    def work(sender: WebhookDispatcher) -> None:
         ready.wait()
         sender.send_due()
 
@@ -348,7 +351,7 @@ def test_what_cannot_be_put_together_is_tried_again_later(
     bench: Bench, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sending, "compose", lambda *_: 1 / 0)
-    found = attempt(bench, couriers(bench), ended(bench, receiver.url))
+    found = attempt(bench, dispatcher(bench), ended(bench, receiver.url))
     assert found.last_error == "cannot send it: ZeroDivisionError"
     assert found.next_attempt_at is not None
 

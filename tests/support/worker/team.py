@@ -75,7 +75,7 @@ def gathered(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     monkeypatch.setattr(engines, "ask_hello", lambda name, *_: None if name == "relax" else HELLO)
     monkeypatch.setattr(leading, "_LOOK_SECONDS", 0.05)
     monkeypatch.setattr(leading, "_TEND_SECONDS", 0.01)
-    monkeypatch.setattr(helping, "_PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(helping, "_IDLE_SECONDS", 0.5)
 
     # Every thread is a host of its own.
     @contextlib.contextmanager

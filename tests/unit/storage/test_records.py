@@ -246,7 +246,7 @@ def test_records_are_plain_columns(sqlite_database: Database) -> None:
         )
 
 
-def test_a_condemned_schedule_is_a_failure_whoever_measured_it(session: Session) -> None:
+def test_a_invalidated_schedule_is_a_failure_whoever_measured_it(session: Session) -> None:
     other_key = key("dense", device_key="another")
     ours, theirs = (
         record("dense", seconds, schedule="a", job_id=job) for seconds, job in ((1e-3, "j-1"), (2e-3, "j-2"))
@@ -255,8 +255,8 @@ def test_a_condemned_schedule_is_a_failure_whoever_measured_it(session: Session)
     elsewhere = record("dense", 1e-3, schedule="a", job_id="j-3", device_key="another")
     records.add(session, [ours, theirs, slower, failed, elsewhere])
     asked = {"error": TrialError.WRONG_RESULT, "message": "off by 1", "rewrite": str.upper}
-    assert records.condemn(session, key("dense"), ours.schedule_digest, **asked) == 2
-    assert records.condemn(session, key("dense"), failed.schedule_digest, **asked) == 0
+    assert records.invalidate(session, key("dense"), ours.schedule_digest, **asked) == 2
+    assert records.invalidate(session, key("dense"), failed.schedule_digest, **asked) == 0
     assert records.best(session, key("dense")) == slower
     assert records.best(session, other_key) == elsewhere
     bad = [one for one in records.of_key(session, key("dense")) if one.error is TrialError.WRONG_RESULT]

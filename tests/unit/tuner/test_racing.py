@@ -17,11 +17,11 @@ from tuner.search.racing import OperatorLatency, Race
 
 RECORDED = Path(__file__).parent / "recorded" / "ppocr_cls_znver3.json"
 Curve = Callable[[float], float]
-"""Milliseconds after a share of the budget was spent on the arm."""
+"""Milliseconds after a share of the budget was spent on the strategy."""
 
 
 def run(curves: Mapping[str, Curve], *, impression: float = 0.1, exhausted: Mapping[str, float] | None = None) -> Race:
-    """Race arms along their curves; an arm in ``exhausted`` has nothing left after that share."""
+    """Race strategies along their curves; a strategy in ``exhausted`` has nothing left after that share."""
     race = Race(list(curves), impression=impression)
     spent = dict.fromkeys(curves, 0.0)
     for name, curve in curves.items():
@@ -31,11 +31,15 @@ def run(curves: Mapping[str, Curve], *, impression: float = 0.1, exhausted: Mapp
         chosen = race.next_slice(1 - sum(spent.values()))
         if chosen is None:
             return race
-        room = (exhausted or {}).get(chosen.arm, 1.0) - spent[chosen.arm]
-        spent[chosen.arm] += min(chosen.share, room)
-        race.tell(chosen.arm, spent=spent[chosen.arm], seconds=curves[chosen.arm](spent[chosen.arm]) * 1e-3)
-        if chosen.arm in (exhausted or {}) and chosen.share >= room:
-            race.end(chosen.arm, "nothing is left to search")
+        room = (exhausted or {}).get(chosen.strategy, 1.0) - spent[chosen.strategy]
+        spent[chosen.strategy] += min(chosen.share, room)
+        race.tell(
+            chosen.strategy,
+            spent=spent[chosen.strategy],
+            seconds=curves[chosen.strategy](spent[chosen.strategy]) * 1e-3,
+        )
+        if chosen.strategy in (exhausted or {}) and chosen.share >= room:
+            race.end(chosen.strategy, "nothing is left to search")
     raise AssertionError("the race does not end")
 
 
@@ -49,35 +53,35 @@ def falling(start: float, floor: float, half: float) -> Curve:
     return lambda share: float(floor + (start - floor) * 0.5 ** (share / half))
 
 
-def test_the_faster_arm_gets_the_budget() -> None:
+def test_the_faster_strategy_gets_the_budget() -> None:
     race = run({"quick": falling(10, 5, 0.1), "slow": falling(10, 9, 0.1)})
     assert spent(race)["quick"] >= 0.85
     assert race.verdict("quick") == ""
     assert race.verdict("slow").startswith("too slow: 9.5 ms expected against 6.25 ms")
 
 
-def test_a_late_arm_that_gains_more_overtakes() -> None:
-    # After the first impressions the steady arm is ahead, and has little left to gain.
+def test_a_late_strategy_that_gains_more_overtakes() -> None:
+    # After the first impressions the steady strategy is ahead, and has little left to gain.
     race = run({"settled": falling(10, 7, 0.03), "steady": falling(12, 3, 0.2)})
     assert spent(race)["steady"] > spent(race)["settled"]
 
 
-def test_an_arm_far_behind_is_dropped_after_its_impression() -> None:
+def test_a_strategy_far_behind_is_dropped_after_its_impression() -> None:
     race = run({"near": falling(10, 8, 0.2), "far": falling(100, 60, 0.5)})
     assert spent(race) == {"near": pytest.approx(0.9), "far": pytest.approx(0.1)}
 
 
-def test_what_an_exhausted_arm_leaves_goes_to_the_next() -> None:
+def test_what_an_exhausted_strategy_leaves_goes_to_the_next() -> None:
     race = run({"small": falling(10, 5, 0.05), "large": falling(10, 4, 0.3)}, exhausted={"small": 0.2})
     assert spent(race)["small"] == pytest.approx(0.2)
     assert spent(race)["large"] == pytest.approx(0.8)
 
 
-def test_an_arm_alone_gets_all_at_once() -> None:
+def test_a_strategy_alone_gets_all_at_once() -> None:
     race = Race(["autotvm"], impression=0.1)
     race.begin("autotvm", 1e-2)
     chosen = race.next_slice(1.0)
-    assert chosen == racing.Slice(arm="autotvm", share=1.0)
+    assert chosen == racing.Slice(strategy="autotvm", share=1.0)
 
 
 def test_slices_double() -> None:
@@ -89,14 +93,14 @@ def test_slices_double() -> None:
     for _ in range(6):
         chosen = race.next_slice(1 - sum(done.values()))
         assert chosen is not None
-        sizes.append((chosen.arm, round(chosen.share, 6)))
-        done[chosen.arm] += chosen.share
-        race.tell(chosen.arm, spent=done[chosen.arm], seconds=1e-2)
-    # Nothing gains: the arm named first is preferred.
+        sizes.append((chosen.strategy, round(chosen.share, 6)))
+        done[chosen.strategy] += chosen.share
+        race.tell(chosen.strategy, spent=done[chosen.strategy], seconds=1e-2)
+    # Nothing gains: the strategy named first is preferred.
     assert sizes == [("a", 0.05), ("a", 0.05), ("b", 0.05), ("b", 0.05), ("a", 0.1), ("a", 0.2)]
 
 
-def test_an_arm_without_a_valid_trial_stays_where_it_began() -> None:
+def test_a_strategy_without_a_valid_trial_stays_where_it_began() -> None:
     race = Race(["a", "b"], impression=0.1)
     for name in ("a", "b"):
         race.begin(name, 1e-2)
@@ -105,7 +109,7 @@ def test_an_arm_without_a_valid_trial_stays_where_it_began() -> None:
         race.tell("b", spent=share, seconds=5e-3)
     chosen = race.next_slice(0.8)
     assert chosen is not None
-    assert chosen.arm == "b"
+    assert chosen.strategy == "b"
     assert race.verdict("a").startswith("too slow")
 
 
@@ -122,7 +126,7 @@ def test_every_race_ends_with_the_budget_spent(starts: list[float], halves: list
 
 
 @pytest.mark.parametrize(
-    ("budget", "arms"),
+    ("budget", "strategies"),
     [
         (Budget(seconds=100), 1),
         (Budget(seconds=180), 2),
@@ -135,9 +139,9 @@ def test_every_race_ends_with_the_budget_spent(starts: list[float], halves: list
         (Budget(trials=100, seconds=3600), 1),
     ],
 )
-def test_a_small_budget_is_not_spent_on_impressions(budget: Budget, arms: int) -> None:
-    assert racing.entrants(budget) == arms
-    assert racing.impression(budget) * (arms - 1) <= racing.CHALLENGE_SHARE
+def test_a_small_budget_is_not_spent_on_impressions(budget: Budget, strategies: int) -> None:
+    assert racing.entrants(budget) == strategies
+    assert racing.impression(budget) * (strategies - 1) <= racing.CHALLENGE_SHARE
 
 
 @pytest.mark.parametrize(
@@ -188,7 +192,7 @@ def test_without_a_valid_trial_there_is_no_estimate() -> None:
     assert racing.estimate(1e-3, []) is None
 
 
-def test_arms_near_the_fastest_are_worth_a_build() -> None:
+def test_strategies_near_the_fastest_are_worth_a_build() -> None:
     found = racing.near({"ansor": 1.29e-3, "autotvm": 1e-3, "metaschedule": 1.4e-3})
     assert list(found.items()) == [("autotvm", True), ("ansor", True), ("metaschedule", False)]
     assert racing.near({}) == {}

@@ -26,16 +26,16 @@ from storage.database import Database
 from tuner.host import devicelock, hardware
 from worker import clock, observing, paths
 from worker.engines import EnginePool, EngineSource
-from worker.leases import LeaseLost, RoundKeeper, Stopped
+from worker.leases import LeaseLost, RoundHeartbeat, Stopped
 from worker.pipeline import measuring, placing, reuse
-from worker.pipeline.context import Work
+from worker.pipeline.context import JobContext
 from worker.pipeline.recovery import Recovery
 from worker.settings import WorkerSettings
 
 _log = logging.getLogger(__name__)
 
-_PATIENCE_SECONDS = 5.0
-"""A helper leaves when it was offered nothing for so long."""
+_IDLE_SECONDS = 5.0
+"""Idle time after which a helper leaves."""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 0.4
 _LOOK_SECONDS = 1.0
 """Between two looks for jobs that wait."""
@@ -64,7 +64,7 @@ class Helper:
     _warm: set[str] = field(default_factory=set)
     _settled: set[str] = field(default_factory=set)
     """Workloads of which nothing is in this host's journal that nobody stored."""
-    _keeper: RoundKeeper | None = None
+    _heartbeat: RoundHeartbeat | None = None
     _next_look: float = 0.0
     _queued: list[tuple[datetime, float]] = field(default_factory=list)
     """When rounds ended here, and the seconds of each that were spent in a tracker's queue."""
@@ -94,7 +94,7 @@ class Helper:
             paths.clear_work(self.database, self.settings.home, self.job.id)
 
     def _stop_wanted(self) -> bool:
-        return self._keeper.stop_wanted() if self._keeper else self.stopping()
+        return self._heartbeat.stop_wanted() if self._heartbeat else self.stopping()
 
     def _help(self, pool: EnginePool) -> int:
         ended, idle_since, pause = 0, time.monotonic(), _SHORTEST_PAUSE
@@ -106,7 +106,7 @@ class Helper:
                 continue
             with self.database.reading() as session:
                 led = shared_rounds.is_led(session, self.job.id)
-            if not led or time.monotonic() - idle_since > _PATIENCE_SECONDS:
+            if not led or time.monotonic() - idle_since > _IDLE_SECONDS:
                 break
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
@@ -164,14 +164,14 @@ class Helper:
 
     def _run(self, claimed: SharedRound, pool: EnginePool) -> int:
         """Returns whether the round was ended as its claimant's."""
-        keeper = RoundKeeper(self.database, claimed, self.settings, self.stopping)
-        self._keeper = keeper
+        heartbeat = RoundHeartbeat(self.database, claimed, self.settings, self.stopping)
+        self._heartbeat = heartbeat
         try:
-            with observing.helped_round(claimed), keeper:
-                recovery = Recovery(keeper)
-                work = recovery.run(lambda: self._work(claimed, keeper, pool))
-                with self._device(work, keeper):
-                    return int(self._spend(work, claimed, recovery))
+            with observing.helped_round(claimed), heartbeat:
+                recovery = Recovery(heartbeat)
+                context = recovery.run(lambda: self._job_context(claimed, heartbeat, pool))
+                with self._device(context, heartbeat):
+                    return int(self._spend(context, claimed, recovery))
         except (Stopped, Canceled, errors.TunesmithError, OSError) as error:
             # A file that is gone: another worker of this home folder has ended the job and cleared its files away.
             if isinstance(error, errors.TunesmithError | OSError):
@@ -181,33 +181,33 @@ class Helper:
                 # The next round would find no room either.
                 self.failures = _FAILURES
             self._settled.clear()
-            self._give_back(claimed, keeper)
+            self._give_back(claimed, heartbeat)
             return 0
         finally:
-            self._keeper = None
+            self._heartbeat = None
 
     @contextmanager
-    def _device(self, work: Work, keeper: RoundKeeper) -> Iterator[None]:
+    def _device(self, context: JobContext, heartbeat: RoundHeartbeat) -> Iterator[None]:
         """Raises Canceled, and leaves the job to others, when somebody else measures here for long."""
         until = time.monotonic() + _DEVICE_SECONDS
 
         def gives_up() -> bool:
-            return keeper.stop_wanted() or self._may_leave() or time.monotonic() > until
+            return heartbeat.stop_wanted() or self._may_leave() or time.monotonic() > until
 
         with ExitStack() as stack:
             try:
-                stack.enter_context(measuring.alone(work, canceled=gives_up, say=False))
+                stack.enter_context(measuring.alone(context, canceled=gives_up, say=False))
             except Canceled:
                 self.failures = _FAILURES
                 raise
             yield
 
-    def _spend(self, work: Work, claimed: SharedRound, recovery: Recovery) -> bool:
+    def _spend(self, context: JobContext, claimed: SharedRound, recovery: Recovery) -> bool:
         started = time.monotonic()
         defaults: list[float] = []
         exhausted, failure, queued = False, None, 0.0
         try:
-            result = recovery.run(lambda: self._measure(work, claimed, defaults))
+            result = recovery.run(lambda: self._measure(context, claimed, defaults))
             if result:
                 exhausted = bool(result["exhausted"])
                 queued = float(result.get("queue_seconds") or 0.0)
@@ -215,16 +215,16 @@ class Helper:
         except (Stopped, Canceled, errors.DiskFull):
             # The engine has ended; what it finished meanwhile is told before another worker may have the round.
             self._settled.clear()
-            self._recover(work, claimed)
+            self._recover(context, claimed)
             raise
         except errors.DeviceLost:
             self.failures = _FAILURES
             raise LeaseLost from None
         except errors.TunesmithError as error:
-            work.keeper.check()
+            context.heartbeat.check()
             self.failures += 1
             self._settled.clear()
-            self._recover(work, claimed)
+            self._recover(context, claimed)
             failure = Failure(code=error.code, message=error.message[:4000], hint=error.hint)
         with self.database.transaction() as session:
             return shared_rounds.finish(
@@ -236,32 +236,32 @@ class Helper:
                 failure=failure,
             )
 
-    def _measure(self, work: Work, claimed: SharedRound, defaults: list[float]) -> dict[str, Any] | None:
+    def _measure(self, context: JobContext, claimed: SharedRound, defaults: list[float]) -> dict[str, Any] | None:
         """What is left of the round; None where nothing is."""
-        left = self._recover(work, claimed)
+        left = self._recover(context, claimed)
         # Until it is known that nobody stopped in the middle of it.
         self._settled.discard(claimed.offer.workload_key)
-        result = self._request(work, claimed, left, defaults) if left else None
+        result = self._request(context, claimed, left, defaults) if left else None
         self._settled.add(claimed.offer.workload_key)
         return result
 
-    def _request(self, work: Work, claimed: SharedRound, trials: int, defaults: list[float]) -> dict[str, Any]:
+    def _request(self, context: JobContext, claimed: SharedRound, trials: int, defaults: list[float]) -> dict[str, Any]:
         offer, key = claimed.offer, claimed.offer.workload_key
-        engine = work.compiler()
+        engine = context.compiler()
         if engine is not self._engine:
             self._engine, self._warm = engine, set()
         known = key in self._warm and offer.known_to == self.worker_id
         params = {
             **offer.request,
             "workload_key": key,
-            "task": reuse.definition(work, key),
+            "task": reuse.definition(context, key),
             "trials": trials,
             "first_trial": offer.first_trial + offer.trials - trials,
-            "history": None if known else self._history(work, key),
+            "history": None if known else self._history(context, key),
             "fresh": not known,
-            "journal": str(reuse.new_journal(work, suffix=f"-{claimed.id}")),
+            "journal": str(reuse.new_journal(context, suffix=f"-{claimed.id}")),
             "seconds": claimed.seconds_left(clock.now(), waited=self._waited_since(claimed.opened_at)),
-            "runner": work.runner,
+            "runner": context.runner,
         }
         self._warm.add(key)
 
@@ -269,20 +269,20 @@ class Helper:
             if kind == "trial":
                 if data.get("default") and data["latencies"]:
                     defaults[:] = data["latencies"]
-                self._store(work, claimed, [data])
+                self._store(context, claimed, [data])
 
-        return work.ask(engine, "tune", params, timeout=measuring.longest_round(work, trials), on_event=on_event)
+        return context.ask(engine, "tune", params, timeout=measuring.longest_round(context, trials), on_event=on_event)
 
     def _waited_since(self, opened: datetime) -> float:
         """In a tracker's queue, with earlier rounds: rounds are offered ahead, and this one stood there meanwhile."""
         return sum(min(queued, max(0.0, (ended - opened).total_seconds())) for ended, queued in self._queued)
 
-    def _store(self, work: Work, claimed: SharedRound, found: list[dict[str, Any]]) -> int:
+    def _store(self, context: JobContext, claimed: SharedRound, found: list[dict[str, Any]]) -> int:
         with self.database.transaction() as session:
-            work.keeper.require(shared_rounds.holds(session, claimed))
-            return records.add(session, [reuse.record_of(work, each) for each in found])
+            context.heartbeat.require(shared_rounds.holds(session, claimed))
+            return records.add(session, [reuse.record_of(context, each) for each in found])
 
-    def _recover(self, work: Work, claimed: SharedRound) -> int:
+    def _recover(self, context: JobContext, claimed: SharedRound) -> int:
         """Store what engines on this host measured of the workload and nobody stored, as far as the round's trials pay
         for it; returns how many of these are left."""
         key = claimed.offer.workload_key
@@ -292,26 +292,26 @@ class Helper:
             stored = {record.schedule_digest for record in records.of_job(session, self.job.id, key)}
         found = {
             entry["schedule_digest"]: entry
-            for entry in reuse.journaled(work)
+            for entry in reuse.journaled(context)
             if entry["workload_key"] == key and entry["schedule_digest"] not in stored
         }
         left = claimed.offer.trials - (len(stored) - claimed.offer.first_trial)
         if found and left > 0:
-            left -= self._store(work, claimed, list(found.values())[:left])
+            left -= self._store(context, claimed, list(found.values())[:left])
         self._settled.add(key)
         return max(0, left)
 
-    def _history(self, work: Work, key: str) -> str | None:
+    def _history(self, context: JobContext, key: str) -> str | None:
         with self.database.reading() as session:
             found = tuning_tasks.of_job(session, self.job.id)
         task = next((each.extracted for each in found if each.extracted.workload_key == key), None)
-        return reuse.write(work, task) if task else None
+        return reuse.write(context, task) if task else None
 
-    def _give_back(self, claimed: SharedRound, keeper: RoundKeeper) -> None:
+    def _give_back(self, claimed: SharedRound, heartbeat: RoundHeartbeat) -> None:
         with self.database.transaction() as session:
-            shared_rounds.give_back(session, claimed, seconds=keeper.seconds)
+            shared_rounds.give_back(session, claimed, seconds=heartbeat.seconds)
 
-    def _work(self, claimed: SharedRound, keeper: RoundKeeper, pool: EnginePool) -> Work:
+    def _job_context(self, claimed: SharedRound, heartbeat: RoundHeartbeat, pool: EnginePool) -> JobContext:
         """The job as far as a round needs it: no stage's outcome, no model's file."""
         placement = self.job.placement
         assert placement is not None  # noqa: S101 - as above
@@ -320,7 +320,7 @@ class Helper:
             model = models.get(session, self.job.request.model_digest)
         folder = paths.work(self.settings.home, self.job.id)
         folder.mkdir(parents=True, exist_ok=True)
-        return Work(
+        return JobContext(
             job=self.job,
             model=model,
             target=placement.target,
@@ -330,7 +330,7 @@ class Helper:
             tuner=tuner,
             unavailable=(),
             plugins={},
-            keeper=keeper,
+            heartbeat=heartbeat,
             database=self.database,
             blobs=self.blobs,
             engines=pool,

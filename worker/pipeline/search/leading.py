@@ -18,7 +18,7 @@ from storage import jobs, shared_rounds, workers
 from tuner.host import devicelock
 from tuner.search.allocation import Round
 from worker import clock
-from worker.pipeline.context import Work
+from worker.pipeline.context import JobContext
 from worker.pipeline.reuse import record_identity
 
 _TEND_SECONDS = 0.2
@@ -27,31 +27,31 @@ _LOOK_SECONDS = 3.0
 """Between two looks for workers that could help, and two calls of those that do not."""
 
 
-def take_over(work: Work) -> None:
+def take_over(context: JobContext) -> None:
     """Take back what an earlier try had offered; its helpers store nothing from then on. Raises LeaseLost."""
-    work.searched_by.clear()
-    with work.database.transaction() as session:
-        work.keeper.require(jobs.holds(session, work.job.id, work.lease))
-        shared_rounds.abandon(session, work.job.id)
+    context.searched_by.clear()
+    with context.database.transaction() as session:
+        context.heartbeat.require(jobs.holds(session, context.job.id, context.lease))
+        shared_rounds.abandon(session, context.job.id)
 
 
-def settle(work: Work) -> dict[str, int]:
+def settle(context: JobContext) -> dict[str, int]:
     """Once the search has ended: how many rounds each helper ran, by its id. Raises LeaseLost."""
-    with work.database.transaction() as session:
-        work.keeper.require(jobs.holds(session, work.job.id, work.lease))
-        helpers = shared_rounds.counts(session, work.job.id)
-        shared_rounds.forget(session, work.job.id)
+    with context.database.transaction() as session:
+        context.heartbeat.require(jobs.holds(session, context.job.id, context.lease))
+        helpers = shared_rounds.counts(session, context.job.id)
+        shared_rounds.forget(session, context.job.id)
     if helpers:
         others, rounds = _counted(len(helpers), "other worker"), _counted(sum(helpers.values()), "round")
-        work.note(f"{others} ran {rounds} of this job's trials")
+        context.note(f"{others} ran {rounds} of this job's trials")
     return helpers
 
 
 class Sharing:
     """The rounds that one search has offered and not got back."""
 
-    def __init__(self, work: Work) -> None:
-        self._work = work
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
         self._out: dict[int, SharedRound] = {}
         self._able: list[Worker] = []
         self._looked = 0.0
@@ -72,7 +72,7 @@ class Sharing:
 
     def is_due(self) -> bool:
         """Whether it is time to look; at most so often, however often somebody asks."""
-        if self._work.call_help is None or time.monotonic() - self._tended < _TEND_SECONDS:
+        if self._context.call_help is None or time.monotonic() - self._tended < _TEND_SECONDS:
             return False
         self._tended = time.monotonic()
         return True
@@ -83,12 +83,12 @@ class Sharing:
             self._settle()
         if not self._out:
             return []
-        work, now = self._work, clock.judging()
-        with work.database.reading() as session:
+        context, now = self._context, clock.judging()
+        with context.database.reading() as session:
             found = shared_rounds.of_ids(session, self._out)
         if any(each.is_silent(now) for each in found):
-            with work.database.transaction() as session:
-                work.keeper.require(jobs.holds(session, work.job.id, work.lease))
+            with context.database.transaction() as session:
+                context.heartbeat.require(jobs.holds(session, context.job.id, context.lease))
                 shared_rounds.expire(session, list(self._out), now=now)
                 found = shared_rounds.of_ids(session, self._out)
         self._out = {each.id: each for each in found}
@@ -100,16 +100,16 @@ class Sharing:
         if shared.failure is not None:
             self.kept.add(shared.offer.workload_key)
         if shared.worker_id is not None:
-            self._work.searched_by[shared.offer.workload_key] = shared.worker_id
+            self._context.searched_by[shared.offer.workload_key] = shared.worker_id
 
     def searched(self, workload_key: str) -> None:
         """By this worker itself."""
-        self._work.searched_by[workload_key] = self._work.lease.worker_id
+        self._context.searched_by[workload_key] = self._context.lease.worker_id
 
     def is_strange(self, workload_key: str) -> bool:
         """Whether another worker searched it last: what an engine here knows of it is not all."""
-        own = self._work.lease.worker_id
-        return self._work.searched_by.get(workload_key, own) != own
+        own = self._context.lease.worker_id
+        return self._context.searched_by.get(workload_key, own) != own
 
     def wanted(self) -> int:
         """How many more rounds to offer now, so that nobody who could help waits for one."""
@@ -120,22 +120,22 @@ class Sharing:
 
     def offer(self, chosen: Round, *, seconds: float | None) -> None:
         """Raises LeaseLost."""
-        work, key = self._work, chosen.workload_key
+        context, key = self._context, chosen.workload_key
         offer = Offer(
             workload_key=key,
-            tuner=str(work.tuner),
-            **record_identity(work),
-            request=_request(work),
+            tuner=str(context.tuner),
+            **record_identity(context),
+            request=_request(context),
             trials=chosen.trials,
             first_trial=chosen.first_trial,
             seconds_limit=seconds,
-            lock_place=_lock_place(work) or "",
-            known_to=work.searched_by.get(key),
+            lock_place=_lock_place(context) or "",
+            known_to=context.searched_by.get(key),
         )
         self._unsure = True
-        with work.database.transaction() as session:
-            work.keeper.require(jobs.holds(session, work.job.id, work.lease))
-            shared = shared_rounds.open_round(session, work.job.id, work.lease.attempt, offer, now=clock.now())
+        with context.database.transaction() as session:
+            context.heartbeat.require(jobs.holds(session, context.job.id, context.lease))
+            shared = shared_rounds.open_round(session, context.job.id, context.lease.attempt, offer, now=clock.now())
         self._out[shared.id] = shared
         self._unsure = False
 
@@ -143,13 +143,13 @@ class Sharing:
         """Take back what nobody has claimed, or one round of it; returns whether there was any."""
         if self._unsure:
             self._settle()
-        own = self._work.lease.worker_id
+        own = self._context.lease.worker_id
         waiting = [each for each in self._out.values() if each.state is RoundState.OPEN]
         waiting.sort(key=lambda each: (each.offer.known_to != own, -each.id))
         if not waiting:
             return False
         ids = [each.id for each in waiting if everything or each is waiting[0]]
-        with self._work.database.transaction() as session:
+        with self._context.database.transaction() as session:
             taken = shared_rounds.withdraw(session, ids)
         for each in taken:
             del self._out[each]
@@ -163,18 +163,18 @@ class Sharing:
         """Take everything back, wherever it is; what was stored of it stays. Nothing where the job is not ours."""
         if not self._out and not self._unsure:
             return
-        work = self._work
-        with work.database.transaction() as session:
-            if jobs.holds(session, work.job.id, work.lease):
-                shared_rounds.abandon(session, work.job.id)
+        context = self._context
+        with context.database.transaction() as session:
+            if jobs.holds(session, context.job.id, context.lease):
+                shared_rounds.abandon(session, context.job.id)
         self._out.clear()
 
     def _settle(self) -> None:
         """Take back an offer whose transaction failed when it may have been committed already."""
-        work = self._work
-        with work.database.transaction() as session:
-            work.keeper.require(jobs.holds(session, work.job.id, work.lease))
-            shared_rounds.abandon(session, work.job.id, but=self._out)
+        context = self._context
+        with context.database.transaction() as session:
+            context.heartbeat.require(jobs.holds(session, context.job.id, context.lease))
+            shared_rounds.abandon(session, context.job.id, but=self._out)
         self._unsure = False
 
     def _look_for_help(self) -> None:
@@ -182,40 +182,40 @@ class Sharing:
         if self._looked and time.monotonic() - self._looked < _LOOK_SECONDS:
             return
         self._looked = time.monotonic()
-        work = self._work
-        seen_since = clock.now() - timedelta(seconds=work.settings.worker_alive_seconds)
-        with work.database.reading() as session:
+        context = self._context
+        seen_since = clock.now() - timedelta(seconds=context.settings.worker_alive_seconds)
+        with context.database.reading() as session:
             self._able = [each for each in workers.known(session, seen_since=seen_since) if self._could_help(each)]
         busy = {each.worker_id for each in self._out.values()}
         idle = [each for each in self._able if each.current_job is None and each.id not in busy]
-        if idle and work.call_help is not None:
-            work.call_help(work.job.id, idle)
+        if idle and context.call_help is not None:
+            context.call_help(context.job.id, idle)
 
     def _could_help(self, worker: Worker) -> bool:
-        work = self._work
-        if worker.id == work.lease.worker_id or worker.current_job not in (None, work.job.id):
+        context = self._context
+        if worker.id == context.lease.worker_id or worker.current_job not in (None, context.job.id):
             return False
         # Another release may run rounds otherwise, and those at the same place measure in turns anyway.
-        if worker.release != release.VERSION or worker.lock_place == _lock_place(work):
+        if worker.release != release.VERSION or worker.lock_place == _lock_place(context):
             return False
-        if capabilities.lacking(work.request, worker) is not None:
+        if capabilities.lacking(context.request, worker) is not None:
             return False
-        if work.toolchains[work.engine] not in worker.toolchains:
+        if context.toolchains[context.engine] not in worker.toolchains:
             return False
-        if work.request.runner is RunnerKind.RPC:
+        if context.request.runner is RunnerKind.RPC:
             return True
-        cpu = worker.device.with_threads(work.device.threads)
-        return work.device.key in (cpu.key, *(each.key for each in worker.accelerators))
+        cpu = worker.device.with_threads(context.device.threads)
+        return context.device.key in (cpu.key, *(each.key for each in worker.accelerators))
 
 
-def _lock_place(work: Work) -> str | None:
+def _lock_place(context: JobContext) -> str | None:
     """Where the job's measurements take turns; None for devices behind a tracker, which keeps the queue for them."""
-    return None if work.request.runner is RunnerKind.RPC else devicelock.place()
+    return None if context.request.runner is RunnerKind.RPC else devicelock.place()
 
 
-def _request(work: Work) -> dict[str, object]:
-    built = {name: value for name, value in work.build_params(work.tuner).items() if name != "model"}
-    return {**built, "measure": asdict(work.request.measure)}
+def _request(context: JobContext) -> dict[str, object]:
+    built = {name: value for name, value in context.build_params(context.tuner).items() if name != "model"}
+    return {**built, "measure": asdict(context.request.measure)}
 
 
 def _counted(number: int, what: str) -> str:

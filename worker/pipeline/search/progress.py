@@ -15,7 +15,7 @@ from storage.convergence import Estimator
 from storage.tables import workload_digest
 from worker import clock
 from worker.pipeline import reuse
-from worker.pipeline.context import Work
+from worker.pipeline.context import JobContext
 
 _LEAST_PAUSE = 0.5
 """Seconds between two events. What happens in between is reported by the next one."""
@@ -24,10 +24,10 @@ _LEAST_PAUSE = 0.5
 class Progress:
     """The job's tuning tasks as the database has them, kept up to date trial by trial."""
 
-    def __init__(self, work: Work) -> None:
-        self._work = work
-        with work.database.reading() as session:
-            last = events.latest(session, work.job.id, EventKind.PROGRESS)
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
+        with context.database.reading() as session:
+            last = events.latest(session, context.job.id, EventKind.PROGRESS)
         self.seconds_before: float = last.data.get("seconds", 0.0) if last else 0.0
         """Spent on tuning by earlier attempts."""
         self._seconds = self.seconds_before
@@ -38,9 +38,9 @@ class Progress:
         self.reload()
 
     def reload(self) -> None:
-        with self._work.database.reading() as session:
-            self.tasks = tuning_tasks.of_job(session, self._work.job.id)
-            self.trials_done = records.count_of_job(session, self._work.job.id)
+        with self._context.database.reading() as session:
+            self.tasks = tuning_tasks.of_job(session, self._context.job.id)
+            self.trials_done = records.count_of_job(session, self._context.job.id)
         self._done = {task.extracted.workload_key: task.trials_done for task in self.tasks}
         self._beside = self.trials_done - sum(self._done.values())
         self._best = {task.extracted.workload_key: task.best_latency for task in self.tasks}
@@ -61,14 +61,14 @@ class Progress:
 
     def recover(self, *, seconds: float) -> int:
         """Store what engines journaled and nobody stored; returns how many trials that were."""
-        found = [reuse.record_of(self._work, entry) for entry in reuse.journaled(self._work)]
+        found = [reuse.record_of(self._context, entry) for entry in reuse.journaled(self._context)]
         if not found:
             return 0
-        with self._work.database.transaction() as session:
+        with self._context.database.transaction() as session:
             self._require_lease(session)
             added = records.add(session, found)
             if added:
-                self.trials_done = records.count_of_job(session, self._work.job.id)
+                self.trials_done = records.count_of_job(session, self._context.job.id)
                 self._count(session, seconds)
         self.reload()
         self.report(at_once=True)
@@ -76,9 +76,9 @@ class Progress:
 
     def store(self, data: dict[str, Any], *, seconds: float) -> None:
         """One trial: its record and the counts appear together. Raises LeaseLost."""
-        record = reuse.record_of(self._work, data)
+        record = reuse.record_of(self._context, data)
         key = record.key.workload_key
-        with self._work.database.transaction() as session:
+        with self._context.database.transaction() as session:
             self._require_lease(session)
             added = records.add(session, [record])
             if not self._done[key]:
@@ -95,9 +95,9 @@ class Progress:
         """Count what helpers have stored of these workloads. Raises LeaseLost."""
         if not workload_keys:
             return
-        with self._work.database.reading() as session:
-            found = convergence.standing(session, self._work.job.id, workload_keys)
-            total = records.count_of_job(session, self._work.job.id)
+        with self._context.database.reading() as session:
+            found = convergence.standing(session, self._context.job.id, workload_keys)
+            total = records.count_of_job(session, self._context.job.id)
         if total == self.trials_done:
             return
         for key, (done, best) in found.items():
@@ -107,7 +107,7 @@ class Progress:
             if best is not None:
                 self._learn(key, best)
         self.trials_done = total
-        with self._work.database.transaction() as session:
+        with self._context.database.transaction() as session:
             self._require_lease(session)
             self._count(session, seconds)
             self._report_if_due(session)
@@ -121,12 +121,12 @@ class Progress:
         """Report what no event has told yet, if it is time or has to be ``at_once``. Raises LeaseLost."""
         if self._is_reported or not (at_once or self._is_due()):
             return
-        with self._work.database.transaction() as session:
+        with self._context.database.transaction() as session:
             self._require_lease(session)
             self._report(session)
 
     def _require_lease(self, session: Session) -> None:
-        self._work.keeper.require(jobs.holds(session, self._work.job.id, self._work.lease))
+        self._context.heartbeat.require(jobs.holds(session, self._context.job.id, self._context.lease))
 
     def _learn(self, key: str, latency: float) -> None:
         best = self._best[key]
@@ -142,8 +142,8 @@ class Progress:
         self._is_reported = False
         jobs.set_progress(
             session,
-            self._work.job.id,
-            self._work.lease,
+            self._context.job.id,
+            self._context.lease,
             trials_done=self.trials_done,
             trials_planned=self.trials_planned,
         )
@@ -157,7 +157,7 @@ class Progress:
 
     def _report(self, session: Session) -> None:
         """What a watcher needs to bring its page and its plots up to date without asking."""
-        job_id = self._work.job.id
+        job_id = self._context.job.id
         if self._estimator is None:
             self._estimator = convergence.begin(session, jobs.get(session, job_id))
             self._estimator.follow(convergence.trials_of_job(session, job_id))

@@ -26,7 +26,7 @@ from domain.tuning_tasks import ExtractedTask
 from storage import jobs, tuning_tasks
 from tuner.search.allocation import Allocator, Round
 from worker.pipeline import measuring, reuse
-from worker.pipeline.context import Work
+from worker.pipeline.context import JobContext
 from worker.pipeline.search.leading import Sharing
 from worker.pipeline.search.progress import Progress
 
@@ -42,16 +42,16 @@ _UNREACHABLE = (errors.TrackerUnreachable, errors.NoDevice, errors.DeviceLost)
 
 
 class Search:
-    """Goes on from what is stored of the job's plan.
+    """The search of one strategy, which continues from the job's stored plan and trials.
 
-    ``seconds`` is the limit for all attempts together. A patient search waits for tasks that other jobs are searching;
-    another one leaves them.
+    ``seconds`` is the limit for all attempts together. With ``waits_for_others`` it waits for tasks that other jobs
+    are searching; otherwise it leaves them out.
     """
 
-    def __init__(self, work: Work, *, seconds: float | None, patient: bool = True) -> None:
-        self._work = work
-        self._patient = patient
-        self.progress = Progress(work)
+    def __init__(self, context: JobContext, *, seconds: float | None, waits_for_others: bool = True) -> None:
+        self._context = context
+        self._waits_for_others = waits_for_others
+        self.progress = Progress(context)
         self.progress.recover(seconds=0.0)
         self._limit = seconds
         self._allocator = Allocator(self.progress.tasks)
@@ -71,7 +71,7 @@ class Search:
         self._warm: set[str] = set()
         self._elsewhere: dict[str, str] = {}
         self._looked = 0.0
-        self._sharing = Sharing(work)
+        self._sharing = Sharing(context)
         self._own: Round | None = None
         """The round that this worker runs itself."""
         self._until: int | None = None
@@ -84,15 +84,15 @@ class Search:
         """Tuning time of all attempts; waiting for the device or for another job costs nothing."""
         return self.progress.seconds_before + self._spent
 
-    def go_on(self, *, spent: float, seconds: float | None, patient: bool) -> None:
-        """With another plan, which is stored, and another limit; other arms have spent the rest of ``spent``."""
+    def go_on(self, *, spent: float, seconds: float | None, waits_for_others: bool) -> None:
+        """With another plan, which is stored, and another limit; other strategies have spent the rest of ``spent``."""
         self.progress.reload()
         self.progress.seconds_before = spent - self._spent
         for task in self.progress.tasks:
             key = task.extracted.workload_key
-            # Another arm may have the same workload.
+            # Another strategy may have the same workload.
             self._allocator.set_planned(key, task.trials_planned, done=self.progress.done(key))
-        self._limit, self._patient = seconds, patient
+        self._limit, self._waits_for_others = seconds, waits_for_others
         self._looked = 0.0
 
     def run(self, *, trials: int | None = None) -> str:
@@ -109,7 +109,7 @@ class Search:
 
     def _step(self) -> str | None:
         """One round, or a wait for those of others; returns what ended the search, if it has."""
-        self._work.keeper.check()
+        self._context.heartbeat.check()
         self._look_elsewhere()
         self._share()
         self._discount_queue()
@@ -118,13 +118,13 @@ class Search:
             # Nobody else's from here on: rounds are offered to helpers while the device is waited for.
             self._own = chosen
             try:
-                with measuring.alone(self._work, canceled=self._attend):
+                with measuring.alone(self._context, canceled=self._attend):
                     self._round(chosen)
             finally:
                 self._own = None
         elif self._sharing.out:
             self._bring_in(everything=ended == "seconds")
-        elif ended == "trials" and self._elsewhere and self._patient:
+        elif ended == "trials" and self._elsewhere and self._waits_for_others:
             self._wait()
         else:
             return ended
@@ -152,13 +152,13 @@ class Search:
 
     def _attend(self) -> bool:
         """Asked about twice a second while an engine or the device is waited for: whether to stop."""
-        if self._work.canceled():
+        if self._context.canceled():
             return True
         try:
             self._share()
             self.progress.report()
         except SQLAlchemyError:
-            _log.warning("job %s: the database does not respond", self._work.job.id, exc_info=True)
+            _log.warning("job %s: the database does not respond", self._context.job.id, exc_info=True)
         return False
 
     def _share(self) -> None:
@@ -180,7 +180,7 @@ class Search:
         key, first = shared.offer.workload_key, shared.offer.first_trial
         told = shared.state is RoundState.DONE and shared.failure is None
         if shared.failure is not None:
-            self._work.note(f"{self._name(key)} failed on {shared.worker_id}: {shared.failure.message[:500]}")
+            self._context.note(f"{self._name(key)} failed on {shared.worker_id}: {shared.failure.message[:500]}")
         if self.progress.done(key) > first:
             self.progress.touch(key)
         # From here on nothing can fail: what was told once is never told again.
@@ -206,13 +206,13 @@ class Search:
         """What this worker waited for helpers that waited at a tracker themselves was no tuning time."""
         if self._sharing.out:
             return
-        if self._work.request.runner is RunnerKind.RPC:
+        if self._context.request.runner is RunnerKind.RPC:
             self._spent -= max(0.0, self._waited - self._helped)
         self._waited = self._helped = 0.0
 
     def _recall_defaults(self) -> None:
         """Those that earlier attempts measured on this host."""
-        for entry in reuse.journaled(self._work):
+        for entry in reuse.journaled(self._context):
             if entry.get("default") and entry.get("latencies"):
                 self.defaults[entry["workload_key"]] = fmean(entry["latencies"])
 
@@ -226,7 +226,7 @@ class Search:
     def _look_elsewhere(self) -> None:
         """Leave to other jobs what they are searching; come back to what they have left."""
         now = time.monotonic()
-        if self._looked and now - self._looked < self._work.settings.cancel_poll_seconds:
+        if self._looked and now - self._looked < self._context.settings.cancel_poll_seconds:
             return
         self._looked = now
         wanted = [
@@ -234,20 +234,20 @@ class Search:
             for task in self.progress.tasks
             if task.trials_planned > self.progress.done(task.extracted.workload_key)
         ]
-        with self._work.database.reading() as session:
-            found = reuse.elsewhere(session, self._work, wanted) if wanted else {}
-        if self._patient and (self._elsewhere or found):
+        with self._context.database.reading() as session:
+            found = reuse.elsewhere(session, self._context, wanted) if wanted else {}
+        if self._waits_for_others and (self._elsewhere or found):
             # Whoever searches these, or searched them until now, may have done our share.
             self._replan({*self._elsewhere, *found}, without=found)
         planned = {task.extracted.workload_key for task in self.progress.tasks if task.trials_planned}
         self._elsewhere = {key: owner for key, owner in found.items() if key in planned}
 
     def _replan(self, keys: set[str], *, without: Collection[str]) -> None:
-        work = self._work
+        context = self._context
         extracted = [task.extracted for task in self.progress.tasks]
-        with work.database.transaction() as session:
-            work.keeper.require(jobs.holds(session, work.job.id, work.lease))
-            allotted, self._limit = reuse.allot(session, work, extracted, without=without)
+        with context.database.transaction() as session:
+            context.heartbeat.require(jobs.holds(session, context.job.id, context.lease))
+            allotted, self._limit = reuse.allot(session, context, extracted, without=without)
             fresh = {task.extracted.workload_key: task.trials_planned for task in allotted}
             changed = [
                 replace(task, trials_planned=fresh[task.extracted.workload_key])
@@ -257,17 +257,17 @@ class Search:
             ]
             if changed == self.progress.tasks:
                 return
-            tuning_tasks.save_plan(session, work.job.id, changed)
+            tuning_tasks.save_plan(session, context.job.id, changed)
         self.progress.reload()
         for key in keys:
             self._allocator.set_planned(key, fresh[key])
 
     def _wait(self) -> None:
         owners = sorted(set(self._elsewhere.values()))
-        self._work.note_once(
+        self._context.note_once(
             f"waiting for job {', '.join(owners)}, which is searching {len(self._elsewhere)} of this job's tasks"
         )
-        time.sleep(self._work.settings.cancel_poll_seconds)
+        time.sleep(self._context.settings.cancel_poll_seconds)
 
     def _round(self, chosen: Round) -> None:
         key = chosen.workload_key
@@ -287,7 +287,7 @@ class Search:
         except (errors.EngineRequestFailed, errors.InvalidModel) as error:
             if isinstance(error, errors.EngineRequestFailed) and error.engine_code == "disk_full":
                 raise
-            self._work.note(f"{self._name(key)} cannot be tuned: {error.message[:500]}")
+            self._context.note(f"{self._name(key)} cannot be tuned: {error.message[:500]}")
             self._finished(key, before, exhausted=True)
             return
         queued = min(float(result.get("queue_seconds") or 0.0), self._spent - spent)
@@ -316,24 +316,24 @@ class Search:
                 self.seconds_of[key] += time.monotonic() - started
 
     def _request(self, chosen: Round) -> dict[str, Any]:
-        work, key = self._work, chosen.workload_key
-        engine = work.compiler()
+        context, key = self._context, chosen.workload_key
+        engine = context.compiler()
         if engine is not self._engine:
             self._engine, self._warm = engine, set()
         strange = self._sharing.is_strange(key)
         params = {
-            **work.build_params(work.tuner),
+            **context.build_params(context.tuner),
             "workload_key": key,
-            "task": reuse.definition(work, key),
+            "task": reuse.definition(context, key),
             "trials": chosen.trials,
             "first_trial": chosen.first_trial,
-            "measure": asdict(work.request.measure),
+            "measure": asdict(context.request.measure),
             # Of a task that this engine searched last it knows every trial.
-            "history": None if key in self._warm and not strange else reuse.write(work, self._task(key)),
+            "history": None if key in self._warm and not strange else reuse.write(context, self._task(key)),
             "fresh": strange,
-            "journal": str(reuse.new_journal(work)),
+            "journal": str(reuse.new_journal(context)),
             "seconds": self._seconds_left(),
-            "runner": work.runner,
+            "runner": context.runner,
         }
         self._warm.add(key)
         self._sharing.searched(key)
@@ -344,8 +344,8 @@ class Search:
                     self.defaults[key] = fmean(data["latencies"])
                 self.progress.store(data, seconds=self._spent_now())
 
-        timeout = measuring.longest_round(work, chosen.trials)
-        return work.ask(engine, "tune", params, timeout=timeout, on_event=on_event, canceled=self._attend)
+        timeout = measuring.longest_round(context, chosen.trials)
+        return context.ask(engine, "tune", params, timeout=timeout, on_event=on_event, canceled=self._attend)
 
     def _finished(self, key: str, before: int, *, exhausted: bool, seconds: float | None = None) -> None:
         done, best = self.progress.done(key), self.progress.best(key)
@@ -365,11 +365,11 @@ class Search:
     def _crashed(self, key: str, error: errors.EngineError) -> None:
         """Go on with a fresh engine, without the task if it is the one that keeps killing it."""
         self._crashes[key] += 1
-        if self._crashes.total() > self._work.settings.engine_restarts:
+        if self._crashes.total() > self._context.settings.engine_restarts:
             raise error
         if self._crashes[key] >= _CRASHES_PER_TASK:
             self._left.add(key)
-        self._work.note(f"{error.message} while tuning {self._name(key)}; continuing with a new engine")
+        self._context.note(f"{error.message} while tuning {self._name(key)}; continuing with a new engine")
         self.progress.recover(seconds=self._spent)
         # Helpers have stored trials since the tasks were read.
         self.progress.reload()

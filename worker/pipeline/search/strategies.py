@@ -1,4 +1,4 @@
-"""The ways to tune a model among which a job's budget is divided: a tuner, and how it sees convolutions."""
+"""The strategies that share a job's budget: a tuner with a layout of convolutions and a precision."""
 
 from __future__ import annotations
 
@@ -12,71 +12,71 @@ from domain.tuning_tasks import ExtractedTask
 from storage import records
 from tuner.search import precisions, racing
 from worker.pipeline import placing, reuse
-from worker.pipeline.context import Work
+from worker.pipeline.context import JobContext
 
 _OTHER_LAYOUT = "NCHW"
 """What MetaSchedule may try on CPUs besides NHWC, which suits most networks there."""
 
 
-def of_job(work: Work) -> list[Strategy]:
+def of_job(context: JobContext) -> list[Strategy]:
     """All that the request allows and that import the model rightly, the preferred one first."""
-    usable = placing.usable(work)
-    found = [Strategy(tuner=tuner) for tuner in usable if tuner in precisions.first(work.request).tuners]
-    known = {arm.tuner for arm in found}
-    layouts = Tuner.METASCHEDULE in known and work.request.tuner_options.layout is None
-    if layouts and kind_of(work.target.text) == "llvm":
+    usable = placing.usable(context)
+    found = [Strategy(tuner=tuner) for tuner in usable if tuner in precisions.first(context.request).tuners]
+    known = {strategy.tuner for strategy in found}
+    layouts = Tuner.METASCHEDULE in known and context.request.tuner_options.layout is None
+    if layouts and kind_of(context.target.text) == "llvm":
         found.append(Strategy(tuner=Tuner.METASCHEDULE, layout=_OTHER_LAYOUT))
-    # Small budgets reach for few arms, and a narrower precision gains more than another tuner.
-    return [*found[:1], *_narrower(work, usable), *found[1:]]
+    # Small budgets reach for few strategies, and a narrower precision gains more than another tuner.
+    return [*found[:1], *_narrower(context, usable), *found[1:]]
 
 
-def _narrower(work: Work, usable: Sequence[Tuner]) -> list[Strategy]:
+def _narrower(context: JobContext, usable: Sequence[Tuner]) -> list[Strategy]:
     """With precision ``auto``, beside f32: whatever the target has instructions for, by the tuner that uses them."""
-    if work.request.precision is not Precision.AUTO:
+    if context.request.precision is not Precision.AUTO:
         return []
     return [
         Strategy(tuner=tuner, precision=precision)
-        for precision in considered(work)[1:]
+        for precision in considered(context)[1:]
         for tuner in precision.tuners[:1]
         if tuner in usable
     ]
 
 
-def considered(work: Work) -> tuple[Precision, ...]:
+def considered(context: JobContext) -> tuple[Precision, ...]:
     """Precisions to build in, the usual one first."""
-    usual = precisions.first(work.request)
-    return (usual, *(each for each in work.results.imported.precisions if each is not usual))
+    usual = precisions.first(context.request)
+    return (usual, *(each for each in context.results.imported.precisions if each is not usual))
 
 
-def view(work: Work, arm: Strategy) -> Work:
-    """The job as it is when this arm leads, for builds and lookups beside the one that does."""
-    request = work.request
-    if arm.layout is not None:
-        request = replace(request, tuner_options=replace(request.tuner_options, layout=arm.layout))
-    if arm.precision is not None:
-        request = replace(request, precision=arm.precision)
-    return replace(work, tuner=arm.tuner, job=replace(work.job, request=request))
+def view(context: JobContext, strategy: Strategy) -> JobContext:
+    """The job as it is when this strategy leads, for builds and lookups beside the one that does."""
+    request = context.request
+    if strategy.layout is not None:
+        request = replace(request, tuner_options=replace(request.tuner_options, layout=strategy.layout))
+    if strategy.precision is not None:
+        request = replace(request, precision=strategy.precision)
+    return replace(context, tuner=strategy.tuner, job=replace(context.job, request=request))
 
 
-def lead(work: Work, arm: Strategy) -> Work:
-    """The job with this arm leading, for whoever looks at it too. Raises LeaseLost."""
-    return placing.lead(view(work, arm), arm.tuner)
+def lead(context: JobContext, strategy: Strategy) -> JobContext:
+    """The job with this strategy leading, for whoever looks at it too. Raises LeaseLost."""
+    return placing.lead(view(context, strategy), strategy.tuner)
 
 
-def estimate(work: Work, extracted: Sequence[ExtractedTask], defaults: Mapping[str, float]) -> float | None:
-    """Seconds that one run of the model would take with the best records of the leading arm, whoever measured them.
+def estimate(context: JobContext, extracted: Sequence[ExtractedTask], defaults: Mapping[str, float]) -> float | None:
+    """Seconds that one run of the model would take with the leading strategy's best records, from any job.
 
     ``defaults``: seconds of what an untuned build does, by workload, where they were measured. None without records.
     """
-    untuned = work.results.baseline.engines.get(work.engine)
+    untuned = context.results.baseline.engines.get(context.engine)
     if untuned is None:
         return None
-    if precisions.first(work.request) is not work.results.imported.precisions[0]:
+    if precisions.first(context.request) is not context.results.imported.precisions[0]:
         # They are those of another untuned build than the one that is gained on.
         defaults = {}
     keys = [task.workload_key for task in extracted]
-    with work.database.reading() as session:
-        best = records.best_of_many(session, keys, **reuse.record_identity(work), tuner=str(work.tuner))
+    with context.database.reading() as session:
+        best = records.best_of_many(session, keys, **reuse.record_identity(context), tuner=str(context.tuner))
     latencies = {key: record.latency for key, record in best.items() if record.latency is not None}
     return racing.estimate(untuned, [_operator(each, defaults, latencies) for each in _by_operator(extracted)])
 

@@ -35,7 +35,7 @@ from tuner.search import racing
 from worker import clock
 from worker.engines import InstalledEngines
 from worker.pipeline import builds
-from worker.pipeline.context import Work
+from worker.pipeline.context import JobContext
 from worker.pipeline.search import helping
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
@@ -123,7 +123,7 @@ def pair(service: Service, another_home: Path, monkeypatch: pytest.MonkeyPatch) 
         return found
 
     # The leader may take long between two offers, as when it looks for another tuner's tasks.
-    monkeypatch.setattr(helping, "_PATIENCE_SECONDS", 600.0)
+    monkeypatch.setattr(helping, "_IDLE_SECONDS", 600.0)
     monkeypatch.setattr(shared_rounds, "claim", claimed)
     monkeypatch.setattr(shared_rounds, "open_round", opened)
     # Nobody beats for it meanwhile, and the job's first stages take as long as they take.
@@ -200,8 +200,8 @@ def check(pair: Pair, job: dict[str, Any], trials: int) -> list[Record]:
 def test_two_workers_tune_one_job_on_one_device(pair: Pair, turns: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     build, offered, chosen = builds.tuned, [], []
 
-    def tuned(work: Work, of: Build, lines: Sequence[str]) -> builds.Compiled:
-        compiled = build(work, of, lines)
+    def tuned(context: JobContext, of: Build, lines: Sequence[str]) -> builds.Compiled:
+        compiled = build(context, of, lines)
         offered.extend(lines)
         chosen.extend(compiled.records)
         return compiled

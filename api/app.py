@@ -13,7 +13,7 @@ from api import auth, pages, problems
 from api.artifacts import routes as artifacts
 from api.documentation import openapi
 from api.fleet import routes as fleet
-from api.jobs import group_routes, output_routes
+from api.jobs import groups, outputs
 from api.jobs import routes as jobs
 from api.jobs.events import EventHub
 from api.jobs.publishing import Publisher
@@ -123,9 +123,9 @@ def _include_routes(app: FastAPI, settings: ApiSettings) -> None:
         models,
         operator_routes,
         jobs,
-        group_routes,
+        groups,
         webhooks,
-        output_routes,
+        outputs,
         artifacts,
         records,
         fleet,

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from api import auth
 from api.artifacts import routes as published
 from api.dashboard import rendering
-from api.jobs import output_routes, routes, schemas
+from api.jobs import outputs, routes, schemas
 from api.jobs.pages import convergence
 from api.jobs.pages.convergence import Convergence, Plot
 from api.jobs.pages.job_tables import StageLine, TaskLine, TimingRow, stage_lines, task_lines, timing_rows
@@ -162,7 +162,7 @@ def _notes(told: Sequence[JobEvent], choice: Sequence[str]) -> list[str]:
 
 
 def _log(services: Services, job_id: str) -> str:
-    _, content = output_routes.read_log(services, job_id, None)
+    _, content = outputs.read_log(services, job_id, None)
     return "\n".join(content.decode(errors="replace").splitlines()[-_LOG_LINES:])
 
 

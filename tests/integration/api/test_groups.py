@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from api.jobs import group_routes
+from api.jobs import groups
 from tests.support.api import callers
 from tests.support.api.factories import Service
 from tests.support.api.scripted import ScriptedWorker
@@ -67,7 +67,7 @@ def test_a_group_is_canceled_as_a_whole(client: TestClient, service: Service, mo
 def test_a_large_group_is_canceled_in_several_steps(
     client: TestClient, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_routes, "_AT_ONCE", 2)
+    monkeypatch.setattr(groups, "_AT_ONCE", 2)
     for _ in range(5):
         make(client, model, "many")
     assert client.post("/v1/groups/many:cancel").json()["counts"] == {"canceled": 5}

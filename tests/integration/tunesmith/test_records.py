@@ -63,7 +63,7 @@ def test_people_see_counts_and_reasons(capsys: pytest.CaptureFixture[str], tmp_p
     assert captured.out == "4 imported, 0 already stored, 12 rejected\n"
     assert "rejected line 5: not JSON" in captured.err
     assert "… and 2 more; see --json" in captured.err
-    assert f"4 of {TARGET}" in captured.err
+    assert f"4 for {TARGET}" in captured.err
 
 
 def test_an_export_of_nothing_fails_and_writes_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

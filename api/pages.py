@@ -1,4 +1,4 @@
-"""All pages, put into the application."""
+"""Installation of all pages into the application."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_JOBS = 100
 
 
 def install(app: FastAPI) -> None:
-    """After the problem documents, which error pages are made of."""
+    """Install the pages; call it after ``problems.install``, as error pages render problem documents."""
     app.add_middleware(SecurityHeaders)
     app.state.record_overview = records.RecordOverview()
     app.state.crowd = Crowd(least=listing.LEAST_PAUSE)

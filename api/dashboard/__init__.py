@@ -1,1 +1,1 @@
-"""What the pages for people share: templates, static files, formats of numbers, error pages."""
+"""Shared parts of the dashboard: templates, static files, number formats and error pages."""

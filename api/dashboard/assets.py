@@ -1,4 +1,4 @@
-"""Scripts, styles and pictures under URLs that change with their bytes, so that browsers may keep them forever."""
+"""Static files under versioned URLs, which browsers may cache forever."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ def _digest(assets: dict[str, Asset]) -> str:
 
 
 _ASSETS = _load()
-# One for all files: modules import each other by relative paths, which then stay under it.
+# One version for all files, as modules import each other by relative paths.
 _VERSION = _digest(_ASSETS)
 
 
 def url(name: str) -> str:
-    """Raises KeyError for a file that is not there, so that no page can name one."""
+    """Return the URL of a file. Raises KeyError for a missing one, so that no page can refer to it."""
     return f"/static/{_VERSION}/{name}" if _ASSETS[name] else ""
 
 
 @router.get("/{version}/{name:path}")
 def asset(request: Request, version: str, name: str) -> Response:
-    """Of another version only what there is now, and not to be kept: a page of the release before may ask for it."""
+    """Serve a file. A request for another version, from a page of an older release, gets the current file, uncached."""
     found = _ASSETS.get(name)
     if found is None:
         raise HTTPException(404)

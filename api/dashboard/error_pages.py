@@ -1,4 +1,4 @@
-"""Errors as pages for browsers; everyone else gets the problem document that they are made of."""
+"""Error pages for browsers, rendered from the problem documents that other clients get."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KEPT = ("retry-after", "allow")
 
 
 def install(app: FastAPI) -> None:
-    """After ``problems.install``, whose answers the pages show."""
+    """Install the error pages; call it after ``problems.install``, whose responses they render."""
     for kind in (TunesmithError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _for_browsers(app.exception_handlers[kind]))
 
@@ -47,10 +47,10 @@ def _for_browsers(handler: Any) -> Handler:
 def _page(request: Request, response: Response) -> HTMLResponse:
     problem = json.loads(bytes(response.body))
     template = "login.html" if response.status_code == 401 else "error.html"
-    # To a browser that brought nothing there is nothing to explain.
+    # A browser that sent no credentials needs no explanation of what is wrong with them.
     brought = COOKIE in request.cookies or request.url.path == LOGIN_PATH
     page = rendering.page(request, template, status=response.status_code, problem=problem, brought=brought)
-    page.headers.update(HEADERS)  # what nobody expected is answered outside of the middleware
+    page.headers.update(HEADERS)  # unexpected errors are answered outside of the middleware
     for name in _KEPT:
         if name in response.headers:
             page.headers[name] = response.headers[name]
@@ -80,7 +80,7 @@ HEADERS = {
 
 
 class SecurityHeaders(Layer):
-    """On every response that does not say otherwise itself."""
+    """Add the security headers to every response that does not set them itself."""
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
 

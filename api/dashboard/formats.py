@@ -1,4 +1,4 @@
-"""Numbers and times as people read them."""
+"""Formats of numbers and times."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ UNKNOWN = "–"
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _MILLISECONDS = re.compile(r"(?<![\w.])([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?) ms\b")
 _LONGEST_SECONDS = 1e6
-"""Of what notes tell as a time; what tests and errors of others quote may be anything."""
+"""Longest time that is reformatted; quoted numbers in messages may have any size."""
 _SIZES = ("B", "kB", "MB", "GB", "TB")
 _AGES = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 def latency(seconds: float | None) -> str:
-    """Three digits, in the unit that keeps them readable: ``1.23 ms``."""
+    """Format seconds with three digits in a suitable unit: ``1.23 ms``."""
     if seconds is None:
         return UNKNOWN
     factor, unit = next((entry for entry in _UNITS if abs(seconds) >= entry[0] * 0.9995), _UNITS[-1])
@@ -23,7 +23,7 @@ def latency(seconds: float | None) -> str:
 
 
 def sentence(text: str) -> str:
-    """With its milliseconds in the unit that the tables beside it use: ``0.0661 ms`` is ``66.1 µs``."""
+    """Reformat milliseconds in a text like the tables of the page: ``0.0661 ms`` becomes ``66.1 µs``."""
     return _MILLISECONDS.sub(_in_unit, text)
 
 
@@ -33,7 +33,7 @@ def _in_unit(found: re.Match[str]) -> str:
 
 
 def digits(value: float) -> str:
-    """Three of them, and never an exponent: ``0.123``, ``12.3``, ``1234``."""
+    """Format with three significant digits, without exponents: ``0.123``, ``12.3``, ``1234``."""
     magnitude = abs(value)
     places = 0 if magnitude >= 99.95 else 1 if magnitude >= 9.995 else 2
     return f"{value:.3g}" if 0.0001 <= magnitude < 0.1 else f"{value:.{places}f}"
@@ -44,14 +44,14 @@ def ratio(value: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Of a share: 0.123 is ``12.3 %``."""
+    """Format a share: 0.123 is ``12.3 %``."""
     if share is None:
         return UNKNOWN
     return f"{100 * share:.0f} %" if share >= 0.0995 or share == 0 else f"{100 * share:.1f} %"
 
 
 def duration(seconds: float | None) -> str:
-    """``4.2 s``, ``3 min 20 s``, ``1 h 4 min``."""
+    """Format seconds: ``4.2 s``, ``3 min 20 s``, ``1 h 4 min``."""
     if seconds is None:
         return UNKNOWN
     if seconds < 9.95:
@@ -66,7 +66,7 @@ def duration(seconds: float | None) -> str:
 
 
 def age(at: datetime | None, now: datetime) -> str:
-    """How long ago, in the largest unit: ``3 h``."""
+    """Format the time since ``at`` in its largest unit: ``3 h``."""
     if at is None:
         return UNKNOWN
     seconds = max(0.0, (now - at).total_seconds())
@@ -79,7 +79,7 @@ def moment(at: datetime | None) -> str:
 
 
 def size(count: int | None) -> str:
-    """``1.23 MB``: thousands, as disks and networks count."""
+    """Format bytes in decimal units: ``1.23 MB``."""
     if count is None:
         return UNKNOWN
     value, unit = float(count), _SIZES[0]
@@ -91,7 +91,7 @@ def size(count: int | None) -> str:
 
 
 def count(number: float | None) -> str:
-    """With thin gaps between thousands."""
+    """Format an integer with thin spaces between thousands."""
     return UNKNOWN if number is None else f"{number:,.0f}".replace(",", "\u202f")
 
 
@@ -100,17 +100,17 @@ def gflops(value: float | None) -> str:
 
 
 def shape(sizes: list[int | str | None] | tuple[int | str | None, ...]) -> str:
-    """``1×3×224×224``; an open dimension is its name, or a question mark."""
+    """Format a shape: ``1×3×224×224``; a dynamic dimension is its symbol, or a question mark."""
     return "×".join("?" if one is None else str(one) for one in sizes) or "scalar"
 
 
 def words(name: str) -> str:
-    """A code in words: ``run_timeout`` is ``run timeout``."""
+    """Format a code as words: ``run_timeout`` is ``run timeout``."""
     return name.replace("_", " ")
 
 
 def toolchain(identity: str) -> str:
-    """``relay/tvm-0.19.0/llvm-22.1.8`` is ``relay, TVM 0.19.0, LLVM 22.1.8``; another text stays as it is."""
+    """Format ``relay/tvm-0.19.0/llvm-22.1.8`` as ``relay, TVM 0.19.0, LLVM 22.1.8``; any other text is unchanged."""
     match = re.fullmatch(r"([^/]+)/tvm-([^/]+)/llvm-([^/]+)", identity)
     return "{}, TVM {}, LLVM {}".format(*match.groups()) if match else identity
 
@@ -120,7 +120,7 @@ _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]{1,3})?", re.
 
 
 def number(text: str) -> int | float | str:
-    """What is none stays as it is."""
+    """Parse a number; any other text is returned unchanged."""
     if _WHOLE.fullmatch(text):
         return int(text)
     return float(text) if _DECIMAL.fullmatch(text) and len(text) < 40 else text

@@ -1,4 +1,4 @@
-"""Templates to pages: everything from users is escaped, and a name that a template misspells is an error."""
+"""Rendering of templates. Values are escaped, and undefined names are errors."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ _TEMPLATES = _environment()
 
 
 def page(request: Request, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
-    """Templates see ``context`` and what ``text`` adds to it."""
+    """Render a page as an uncached response; see ``text`` for the names that templates can use."""
     return HTMLResponse(text(request, template, **context), status_code=status, headers={"Cache-Control": "no-store"})
 
 
 def text(request: Request, template: str, **context: Any) -> str:
-    """With ``now``, the request's ``path``, as ``fragment`` whether htmx asked for a part, and who is ``signed_in``."""
+    """Render a template with ``context`` and ``now``, ``path``, ``fragment`` (an htmx request) and ``signed_in``."""
     known = {
         "now": datetime.now(UTC),
         "path": request.url.path,
@@ -77,12 +77,12 @@ def text(request: Request, template: str, **context: Any) -> str:
 
 
 def _signed_in(request: Request) -> str | None:
-    """Whose session the browser has; None where it has none, and nothing to sign out of."""
-    # What goes wrong before anybody is known is told in a page too.
+    """Return the owner of the browser session; None without a session."""
+    # Errors before authentication are rendered as pages, too.
     caller = getattr(request.state, "caller", None)
     return caller.owner if isinstance(caller, Principal) and COOKIE in request.cookies else None
 
 
 def is_fragment(request: Request) -> bool:
-    """Whether htmx asked, for a part of the page: not when it restores a whole one from the history."""
+    """Return whether htmx requests a part of the page, and does not restore a whole one from the history."""
     return "hx-request" in request.headers and "hx-history-restore-request" not in request.headers

@@ -1,4 +1,4 @@
-"""The REST reference as a page that asks nobody else for anything."""
+"""The REST reference as a page without external resources."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CODE = re.compile(r"`(.+?)`")
 
 @router.get("/docs")
 def docs(request: Request) -> Response:
-    """Open to everyone, as the document that it is made of."""
+    """Show the reference; like the OpenAPI document, it needs no token."""
     found = reference.read(request.app.openapi())
     names = {shape.name for shape in found.shapes}
 
@@ -31,7 +31,7 @@ def docs(request: Request) -> Response:
 
 
 def linked(text: str, names: Collection[str]) -> Markup:
-    """With links to the schemas that it names."""
+    """Return ``text`` with links to the schemas that it names."""
 
     def link(match: re.Match[str]) -> str:
         name = match.group()
@@ -45,6 +45,6 @@ def paragraphs(text: str) -> list[Markup]:
 
 
 def marked(text: str) -> Markup:
-    """Bold and code of Markdown, which descriptions use; all else is text."""
+    """Render bold and code of Markdown; everything else is plain text."""
     escaped = str(escape(text))
     return Markup(_CODE.sub(r"<code>\1</code>", _BOLD.sub(r"<b>\1</b>", escaped)))  # noqa: S704 - escaped above

@@ -1,4 +1,4 @@
-"""Devices by the names that people know them by, in place of their keys."""
+"""Display names of devices."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from storage import workers
 
 _THREADS = re.compile(r"t(\d+)")
 _PROCESSOR = re.compile(r"(?:authenticamd|genuineintel|hygongenuine|centaurhauls)-[0-9]+-[0-9]+-(.+)")
-"""What a key has of an x86 CPU: its maker, family, model, and name."""
+"""Part of a device key for an x86 CPU: vendor, family, model and name."""
 
 
 class DeviceNames:
-    """Of the devices that workers have told of; of another the part of its key that tells most."""
+    """Names of the devices that workers reported; for other devices, a name derived from the key."""
 
     def __init__(self, known: Iterable[Device]) -> None:
         self._names = {device.key: device.name for device in known}
-        told = Counter(_said(name, key) for key, name in self._names.items())
-        self._shared = {text for text, count in told.items() if count > 1}
+        counts = Counter(_said(name, key) for key, name in self._names.items())
+        self._shared = {text for text, count in counts.items() if count > 1}
 
     def __call__(self, key: str) -> str:
-        """``AMD EPYC 7R13, 2 threads``; with its key behind where another device is called the same."""
+        """Return a name such as ``AMD EPYC 7R13, 2 threads``, followed by the key if another device has this name."""
         text = _said(self._names.get(key) or _from_key(key), key)
         return f"{text} ({key})" if text in self._shared else text
 
 
 def names(session: Session, *more: Device) -> DeviceNames:
-    told = [device for worker in workers.known(session) for device in (worker.device, *worker.accelerators)]
-    return DeviceNames([*more, *told])
+    reported = [device for worker in workers.known(session) for device in (worker.device, *worker.accelerators)]
+    return DeviceNames([*more, *reported])
 
 
 def _said(name: str, key: str) -> str:

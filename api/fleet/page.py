@@ -1,4 +1,4 @@
-"""The page of the fleet: who works here, on what, with which tools, and which devices are left alone for now."""
+"""The page of the fleet: workers, devices, engines and devices in quarantine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ router = APIRouter(include_in_schema=False)
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerJobs:
-    """What a worker does, of a job that the visitor may see."""
+    """The current job of a worker, if the caller may see it."""
 
     job: Job
     model_name: str
@@ -28,7 +28,7 @@ class WorkerJobs:
 
 @router.get("/fleet")
 def now(request: Request, services: ServicesDep, principal: Reader) -> HTMLResponse:
-    """The whole page; for htmx, which asks again and again, what changes of it."""
+    """Return the page; for htmx, which polls, only the part that changes."""
     known = routes.list_workers(services, principal)
     workers = known.workers
     devices = routes.list_devices(services, principal)
@@ -46,7 +46,7 @@ def now(request: Request, services: ServicesDep, principal: Reader) -> HTMLRespo
 
 
 def _work(services: Services, workers: list[schemas.Worker]) -> dict[str, WorkerJobs]:
-    """By job id, of the jobs that the workers' descriptions name."""
+    """Return the current jobs of the workers by job id."""
     found: dict[str, Job] = {}
     with services.database.reading() as session:
         for worker in workers:

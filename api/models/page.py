@@ -1,4 +1,4 @@
-"""The pages of all models, and of one with what was made of it and how to be rid of it."""
+"""The list of models, and the page of a model with its builds, jobs and deletion."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _Id = Annotated[str, Query(pattern=r"^(m-[0-9a-z]{1,64})?$")]
 
 @dataclass(frozen=True, kw_only=True)
 class ModelBuild:
-    """An artifact, and what it gained."""
+    """An artifact and its job."""
 
     artifact: Artifact
     job: str | None
-    """Null when the job is somebody else's."""
+    """None for a job of another owner."""
 
     @property
     def timing(self) -> Timing:
@@ -47,7 +47,7 @@ class ModelBuild:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildPlace:
-    """What a model was built for, and its fastest build by each toolchain, the fastest first."""
+    """The fastest builds of each toolchain for one target, device, precision and shapes, fastest first."""
 
     builds: list[ModelBuild]
 
@@ -57,7 +57,7 @@ class BuildPlace:
 
     @property
     def comparison(self) -> str | None:
-        """Address of the toolchains side by side; None of one alone."""
+        """Address of the comparison of the toolchains; None with a single one."""
         if len(self.builds) < 2:
             return None
         return "/compare?" + urlencode([("artifact", build.artifact.id) for build in self.builds])
@@ -79,7 +79,7 @@ def listing(
     deleted: _Id = "",
     left: _Id = "",
 ) -> HTMLResponse:
-    """``deleted`` and ``left`` say what has just become of a model."""
+    """List models; ``deleted`` and ``left`` are the id of a model just deleted, or kept for its other owners."""
     found = routes.listing(services, principal, name=name or None, limit=_PAGE, page_token=page_token or None)
     with services.database.reading() as session:
         digests = [model.digest for model in found.models]
@@ -107,7 +107,7 @@ def one(request: Request, services: ServicesDep, principal: Reader, model: str) 
 
 @router.get("/models/{model}/delete")
 def ask(request: Request, services: ServicesDep, principal: Submitter, model: str) -> HTMLResponse:
-    """The same page, with what deleting would do: where a refusal stood, for whoever loads it anew."""
+    """Show the page of the model with the deletion form open; also the target of a reload after a refusal."""
     return _page(request, services, principal, model, asking=True)
 
 
@@ -129,7 +129,7 @@ def _page(
     asking: bool = False,
     refusal: errors.Conflict | None = None,
 ) -> HTMLResponse:
-    """``asking``: shows what deleting would do without being asked to."""
+    """Render the page of a model; with ``asking``, the deletion form is open."""
     found = routes.one(services, principal, model)
     with services.database.reading() as session:
         builds = model_overviews.fastest(session, found.digest)
@@ -157,7 +157,7 @@ def _page(
 
 
 def _places(builds: Sequence[ModelBuild]) -> list[BuildPlace]:
-    """Builds for the same target, device, precision and shapes stand together, in the order of their fastest."""
+    """Group builds by target, device, precision and shapes, in the order of their fastest builds."""
     found: dict[tuple[str, ...], list[ModelBuild]] = {}
     for build in builds:
         made = build.artifact

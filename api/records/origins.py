@@ -1,4 +1,4 @@
-"""Which machine and tools records belong to, where a request leaves some of it out."""
+"""Target, device and toolchain of imported records, with defaults from the live workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _THREADS_OF_DEVICE = re.compile(r".*/t([0-9]+)")
 
 
 def tuner(text: str) -> Tuner:
-    """One with records of its own. Raises UnknownTuner."""
+    """Parse the name of a tuner that has records. Raises UnknownTuner."""
     known = [known for known in Tuner if known is not Tuner.AUTO]
     if text not in known:
         names = ", ".join(known)
@@ -28,7 +28,7 @@ def tuner(text: str) -> Tuner:
 
 
 def native(services: Services) -> str:
-    """The target of the living workers' own CPUs. Raises InvalidRequest where they have none in common."""
+    """Return the native target of the live workers. Raises InvalidRequest if it is not the same for all."""
     found = {worker.native_target.identity for worker in _living(services)}
     if len(found) != 1:
         which = "the live workers have several targets" if found else "no worker is alive"
@@ -48,9 +48,9 @@ def of_import(
     device: str | None,
     toolchain: str | None,
 ) -> Origin:
-    """What is not given is that of the only living worker with the tuner's engine.
+    """Return the origin of an import; missing parts are those of the only live worker with the tuner's engine.
 
-    Raises UnknownTarget, InvalidOption, and InvalidRequest where it cannot be told.
+    Raises UnknownTarget, InvalidOption, and InvalidRequest if a missing part is ambiguous.
     """
     text, cores = targets.split_threads(target) if target else (None, "")
     if cores:

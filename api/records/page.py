@@ -1,4 +1,4 @@
-"""The page of the records: what has been measured where, and the best of each workload."""
+"""The page of records: counts by device, target and tuner, and the best record of each workload."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ router = APIRouter(include_in_schema=False)
 _PAGE = 25
 _LEAST_SECONDS = 10.0
 _TIMES_AS_LONG = 60
-"""An answer is kept this many times as long as counting it took: counting costs under 2 % of one core."""
+"""A count is cached for this many times its duration, so that counting takes less than 2 % of one core."""
 _Text = Annotated[str, Field(max_length=1000)]
 
 
 class RecordFilter(BaseModel):
-    """What the address says after its question mark; empty is any."""
+    """Query parameters of the page; empty means any."""
 
     text: Annotated[str, Field(max_length=200)] = ""
     tuner: _Text = ""
@@ -53,7 +53,7 @@ class RecordFilter(BaseModel):
         return bool(self.tuner or self.target or self.device or self.toolchain)
 
     def address(self, **changes: str | int) -> str:
-        """Of the page with this filter, from its first page on, and ``changes``."""
+        """Return the address of the first page with this filter and ``changes``."""
         given = self.model_dump(exclude={"page"}) | changes
         query = urlencode({name: value for name, value in given.items() if value})
         return f"/records?{query}" if query else "/records"
@@ -72,14 +72,14 @@ class RecordFilter(BaseModel):
         if not self.text:
             return True
         name = summary.facts.name if summary.facts else ""
-        told = f"{summary.title} {name} {summary.workload_key}".casefold()
-        return all(word in told for word in self.text.casefold().split())
+        text = f"{summary.title} {name} {summary.workload_key}".casefold()
+        return all(word in text for word in self.text.casefold().split())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Overview:
     workloads: list[WorkloadSummary]
-    """At each place, the most trials first."""
+    """By place, most trials first."""
     places: list[PlaceSummary]
     at: datetime
 
@@ -93,7 +93,7 @@ class Overview:
 
 
 class RecordOverview:
-    """Counts in a thread of its own, one at a time, however many ask."""
+    """Cached counts of all records, computed by a single background thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -103,7 +103,7 @@ class RecordOverview:
         self._good_until = clock()
 
     def get(self, database: Database, *, patience: float = 1.0) -> Overview | None:
-        """What was counted last when counting anew takes longer than ``patience`` seconds; None when nothing was."""
+        """Return current counts; if counting takes longer than ``patience`` seconds, the last ones, or None."""
         with self._lock:
             if self._counting is None and self._clock() >= self._good_until:
                 self._counting = threading.Thread(target=self._count, args=[database], name="records", daemon=True)
@@ -122,7 +122,7 @@ class RecordOverview:
             self._known = Overview(workloads=workloads, places=places, at=datetime.now(UTC))
             ended = self._clock()
             self._good_until = ended + max(_LEAST_SECONDS, _TIMES_AS_LONG * (ended - started))
-        except Exception:  # whoever asks next has it counted again
+        except Exception:  # the next request starts a new count
             logger.exception("the records could not be counted")
         finally:
             with self._lock:
@@ -142,7 +142,7 @@ def listing(
     overview: Annotated[Overview | None, Depends(_overview)],
     wanted: Annotated[RecordFilter, Query()],
 ) -> HTMLResponse:
-    """Of a large store that nobody has counted yet, that it is being counted."""
+    """Show the page, or a notice while the records are being counted for the first time."""
     if overview is None:
         return rendering.page(request, "records_counting.html", address=wanted.address(page=wanted.page))
     found = (
@@ -166,7 +166,7 @@ def listing(
 
 
 def export(place: PlaceKey) -> str:
-    """Address of all records of a place in their tuner's own form."""
+    """Return the address of the export of all records of a place, in the tuner's native format."""
     names = {
         "tuner": place.tuner,
         "target": place.target,
@@ -178,7 +178,7 @@ def export(place: PlaceKey) -> str:
 
 
 def _choices(overview: Overview) -> dict[str, Sequence[str]]:
-    """What there is of each, by the name of its field."""
+    """Return the existing values of each filter."""
     places = [summary.place for summary in overview.places]
     return {
         "tuner": sorted({place.tuner for place in places}),

@@ -1,7 +1,7 @@
-"""The page that puts jobs, or one model's builds by several toolchains, side by side.
+"""The page that compares jobs, or the builds of a model by several toolchains.
 
-A side is a job with what it published, or an artifact whose job may be somebody else's. Timings, options, tuning tasks
-and builds stand in rows, each against the first side.
+A side is a job with its artifact, or an artifact, whose job may belong to another owner. The rows are timings, options,
+tuning tasks and builds, compared with the first side.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ _ROOM = 1.04
 
 Verdict = Literal["faster", "slower", "alike", "unknown"]
 _LEFT_OUT = ("model_digest", "labels", "group", "priority")
-"""Of a request: what decides nothing of how a build turns out."""
+"""Fields of a request that do not affect the build."""
 _Ids = Annotated[list[Annotated[str, Query(max_length=200)]], Query(max_length=100)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
     name: str
-    """How the address names it: ``job`` or ``artifact``."""
+    """The query parameter: ``job`` or ``artifact``."""
     id: str
     model: ModelName
     job: Job | None
     artifact: Artifact | None
     tasks: list[TuningTask] = field(default_factory=list)
-    """With the best that the job itself could use, not what others found since."""
+    """With the best times that the job itself could use, without later records."""
 
     @property
     def report(self) -> Report | None:
@@ -85,13 +85,13 @@ class Side:
 
     @property
     def options(self) -> dict[str, str]:
-        """By name, as the API has them; of an artifact alone what it tells itself."""
+        """Options of the request by name; for an artifact without a visible job, those that it stores."""
         if self.job:
             request = {name: value for name, value in asdict(self.job.request).items() if name not in _LEFT_OUT}
             return dict(_flat(request))
         assert self.artifact is not None  # noqa: S101 - a side has one or the other
-        told = {"target": self.artifact.target, "precision": self.artifact.precision}
-        return dict(_flat(told | {"input_shapes": dict(self.artifact.input_shapes)}))
+        stored = {"target": self.artifact.target, "precision": self.artifact.precision}
+        return dict(_flat(stored | {"input_shapes": dict(self.artifact.input_shapes)}))
 
 
 @router.get("/compare")
@@ -103,12 +103,10 @@ def compare(
     artifact: _Ids = [],  # noqa: B006 - likewise
     model: Annotated[str, Query(max_length=200)] = "",
 ) -> HTMLResponse:
-    """Of fewer than two sides, what there is to choose from; ``model`` narrows that."""
+    """Show the comparison; with fewer than two sides, the jobs to choose from, of ``model`` if given."""
     wanted = list(dict.fromkeys([*(("job", one) for one in job), *(("artifact", one) for one in artifact)]))
     if len(wanted) > _MOST_SIDES:
-        raise errors.InvalidRequest(
-            f"{len(wanted)} sides are more than a page can compare", hint=f"Choose up to {_MOST_SIDES}."
-        )
+        raise errors.InvalidRequest(f"cannot compare {len(wanted)} jobs at once", hint=f"Choose up to {_MOST_SIDES}.")
     with services.database.reading() as session:
         found = [
             of_job(session, one, principal) if name == "job" else of_artifact(session, one, principal)
@@ -124,7 +122,7 @@ def compare(
         "compare.html",
         sides=found,
         letters=letters,
-        doubts=doubts(found, letters),
+        caveats=caveats(found, letters),
         timings=timings(found),
         scale=scale(found),
         options=options(found),
@@ -139,7 +137,7 @@ def compare(
 def _chooser(
     request: Request, services: Services, principal: Principal, chosen: list[Side], model: str
 ) -> HTMLResponse:
-    """Jobs that published something; with one side chosen, those of its model."""
+    """List jobs with an artifact; with one side chosen, those of its model."""
     wanted = model or (chosen[0].model.id if chosen else "")
     with services.database.reading() as session:
         of = owners.model(session, wanted, principal) if wanted else None
@@ -165,7 +163,7 @@ def _chooser(
 
 
 def _first(found: list[Side], side: Side) -> str:
-    """Of the same comparison, against another side."""
+    """Return the address of the same comparison with ``side`` first."""
     return _address([side, *(other for other in found if other is not side)])
 
 
@@ -174,14 +172,14 @@ def _address(wanted: list[Side]) -> str:
 
 
 def of_job(session: Session, job_id: str, principal: Principal) -> Side:
-    """Raises JobNotFound."""
+    """Return the side of a job. Raises JobNotFound."""
     job = owners.job(session, job_id, principal)
     artifact = artifacts.of_job(session, job_id)
     return _side(session, "job", job_id, job.request.model_digest, job=job, artifact=artifact)
 
 
 def of_artifact(session: Session, artifact_id: str, principal: Principal) -> Side:
-    """Raises ArtifactNotFound."""
+    """Return the side of an artifact. Raises ArtifactNotFound."""
     artifact = owners.artifact(session, artifact_id, principal)
     own = owners.jobs_of(session, [artifact.job_id], principal)
     job = jobs.get(session, artifact.job_id) if own else None
@@ -225,13 +223,13 @@ def _text(value: object) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Against:
-    """A time against the first side's."""
+    """A time compared with that of the first side."""
 
     ratio: float
-    """How many times as fast."""
+    """Speedup over the first side."""
     low: float | None = None
     high: float | None = None
-    """Of the ratio, as the two intervals of the medians allow at most."""
+    """Bounds of the ratio, from the confidence intervals of both medians."""
 
     @property
     def verdict(self) -> Verdict:
@@ -268,7 +266,7 @@ class TaskRow:
     title: str
     tasks: list[TuningTask | None]
     ratios: list[float | None]
-    """Against the first side's best; None of the first itself and of what has no best."""
+    """Speedups over the first side's best; None for the first side and without a best time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,12 +276,12 @@ class BuildRow:
 
 
 def is_same_work(sides: Sequence[Side]) -> bool:
-    """Whether times can be held against each other at all: one model, with inputs of one size."""
+    """Return whether times are comparable: the same model and input shapes."""
     return len({(side.model.id, repr(sorted(side.shapes.items()))) for side in sides}) == 1
 
 
 def timings(sides: Sequence[Side]) -> list[ComparedTiming]:
-    """What was published, then each variant that any side timed; ratios only of the same work."""
+    """Return rows for the published variant and each timed variant; ratios only for comparable sides."""
     ratios = is_same_work(sides)
     published = [(side.published, side.report.published if side.report else None) for side in sides]
     rows = [
@@ -297,21 +295,21 @@ def timings(sides: Sequence[Side]) -> list[ComparedTiming]:
 
 
 def scale(sides: Sequence[Side]) -> float:
-    """Seconds at the right edge of a chart of all medians."""
+    """Return the seconds at the right edge of a chart of all medians."""
     found = [timing for side in sides if side.report for timing in side.report.timings.values()]
     return _ROOM * max((max(timing.median, timing.ci_high or 0.0) for timing in found), default=1.0)
 
 
 def options(sides: Sequence[Side]) -> list[Option]:
-    told = [side.options for side in sides]
-    names = list(dict.fromkeys(name for one in told for name in one))
-    return [Option(name=name, values=[one.get(name) for one in told]) for name in names]
+    values = [side.options for side in sides]
+    names = list(dict.fromkeys(name for one in values for name in one))
+    return [Option(name=name, values=[one.get(name) for one in values]) for name in names]
 
 
 def tasks(sides: Sequence[Side]) -> list[TaskRow]:
-    """Of the same operator in one row, what takes longest in the model first.
+    """Return one row per operator, longest time in the model first.
 
-    Tuners have workload keys of their own: tasks are matched by what they are, and by order where several are alike.
+    Workload keys differ between tuners, so tasks are matched by description, and by order if descriptions repeat.
     """
     columns = [_titled(side.tasks) for side in sides]
     titles = list(dict.fromkeys(key for column in columns for key in column))
@@ -324,7 +322,7 @@ def tasks(sides: Sequence[Side]) -> list[TaskRow]:
 
 
 def builds(sides: Sequence[Side]) -> list[BuildRow]:
-    """Every build that raced on any side, the fastest first; what was not timed is left out."""
+    """Return the timed candidate builds of all sides, fastest first."""
     columns = [
         {each.name: each.seconds for each in side.report.portfolio if each.seconds is not None} if side.report else {}
         for side in sides
@@ -334,18 +332,18 @@ def builds(sides: Sequence[Side]) -> list[BuildRow]:
     return sorted(rows, key=lambda row: min(seconds for seconds in row.seconds if seconds is not None))
 
 
-def doubts(sides: Sequence[Side], letters: str) -> list[str]:
-    """Why a comparison may say less than it seems to."""
+def caveats(sides: Sequence[Side], letters: str) -> list[str]:
+    """Return reasons why the comparison may be misleading."""
     found = []
     if len({side.model.id for side in sides}) > 1:
-        found.append("The models differ: their times are not held against each other.")
+        found.append("The models differ, so their times are not compared.")
     elif not is_same_work(sides):
-        found.append("The input shapes differ: their times are not held against each other.")
+        found.append("The input shapes differ, so their times are not compared.")
     if len({side.device_key for side in sides if side.device_key}) > 1:
-        found.append("The devices differ: times are those of different machines.")
+        found.append("The devices differ: the times are from different machines.")
     for letter, side in zip(letters, sides, strict=False):
         if side.report and side.report.conditions and side.report.conditions.noisy:
-            found.append(f"{letter} was measured on a busy machine: its milliseconds are rough.")
+            found.append(f"{letter} was measured on a busy machine, so its absolute times are imprecise.")
     return found
 
 
@@ -383,5 +381,5 @@ def _task_ratio(base: TuningTask | None, other: TuningTask | None) -> float | No
 
 
 def _seconds(task: TuningTask | None) -> float:
-    """In one run of the model."""
+    """Return the task's seconds in one run of the model."""
     return task.extracted.weight * (task.best_latency or 0.0) if task else 0.0

@@ -1,4 +1,4 @@
-"""A job's convergence as pages show it."""
+"""Data of the convergence plots of a job."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _MOST_EVENTS = 500
 class Convergence:
     curve: Curve
     estimator: Estimator
-    """As it is after the curve."""
+    """State after the last trial of the curve."""
     events: list[JobEvent]
-    """Of stages, and notes."""
+    """Stage events and notes."""
     last_event: int
-    """Id of an event that the curve covers, as it covers all before."""
+    """Id of the last event that the curve includes."""
 
 
 def read(session: Session, job: Job) -> Convergence:
@@ -41,7 +41,7 @@ def read(session: Session, job: Job) -> Convergence:
 
 
 def as_json(found: Convergence) -> dict[str, Any]:
-    """What plots are drawn from. ``progress`` events continue the lines while their basis is the same."""
+    """Return the data of the plots. ``progress`` events extend the lines as long as their basis is the same."""
     curve, estimator = found.curve, found.estimator
     return {
         "basis": estimator.basis,
@@ -55,7 +55,7 @@ def as_json(found: Convergence) -> dict[str, Any]:
 
 
 def _began(told: Sequence[JobEvent]) -> datetime | None:
-    """When tuning first began."""
+    """Return when the tune stage first started."""
     starts = (event for event in told if event.data.get("stage") == Stage.TUNE and event.data["status"] == "started")
     first = next(starts, None)
     return first.at if first else None
@@ -71,7 +71,7 @@ class Plot:
 
     @property
     def line(self) -> str:
-        """Steps in a box of WIDTH by HEIGHT, for ``<polyline points>``; empty with fewer than two points."""
+        """Return ``<polyline points>`` of a step line in a box of WIDTH by HEIGHT; empty with fewer than two points."""
         if len(self.points) < 2:
             return ""
         last = max(point[0] for point in self.points) or 1

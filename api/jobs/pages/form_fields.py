@@ -1,6 +1,6 @@
-"""The fields of the form for a new job beyond model, shapes, target, tuner, precision and budget, by sections.
+"""Fields of the form for a new job, by section, except model, shapes, target, tuner, precision and budget.
 
-A field's name is its place in ``JobDraft``: ``measure.number``. An empty one keeps what the service does by default.
+The name of a field is its path in ``JobDraft``, such as ``measure.number``. An empty field means the default.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Field:
     kind: Kind = "number"
     choices: tuple[Choice, ...] = ()
     default: str = ""
-    """What an empty field means, shown in its place."""
+    """Placeholder: the value that an empty field stands for."""
     runner: RunnerKind | None = None
-    """The one runner that it is for; with others it is neither shown nor sent."""
+    """If set, the field is shown and sent only with this runner."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,22 +47,22 @@ TUNERS = (
     Choice(
         value=Tuner.AUTO,
         label="Auto",
-        note=f"picks one; budgets from {_RACING} on race several",
+        note=f"selects a tuner; compares several from a budget of {_RACING}",
     ),
     Choice(value=Tuner.AUTOTVM, label="AutoTVM", note="templates; relay engine"),
     Choice(value=Tuner.ANSOR, label="Ansor", note="generated sketches; relay engine"),
     Choice(value=Tuner.METASCHEDULE, label="MetaSchedule", note="CPUs and GPUs; relax engine"),
 )
 PRECISIONS = (
-    Choice(value=Precision.F32, label="f32", note="as the model is"),
-    Choice(value=Precision.BF16, label="bf16", note="narrow products, wide sums"),
+    Choice(value=Precision.F32, label="f32", note="full precision"),
+    Choice(value=Precision.BF16, label="bf16", note="bfloat16 products, float32 sums"),
     Choice(value=Precision.FP16, label="fp16", note="half precision"),
-    Choice(value=Precision.INT8, label="int8", note="quantized, gated by accuracy"),
+    Choice(value=Precision.INT8, label="int8", note="quantized, with an accuracy check"),
     Choice(value=Precision.AUTO, label="Auto", note="the fastest that is accurate enough"),
 )
 CUSTOM = "custom"
 BUDGETS = (
-    Choice(value="120", label="2 minutes", note="a first look"),
+    Choice(value="120", label="2 minutes", note="a quick test"),
     Choice(value="600", label="10 minutes", note="small models"),
     Choice(value="3600", label="1 hour", note="most models"),
     Choice(value="28800", label="8 hours", note="overnight"),

@@ -1,4 +1,4 @@
-"""The page of one job, what its plots are drawn from, and what may be done with it."""
+"""The page of one job, the data of its plots, and its actions."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class JobView:
     comparison: list[TimingRow]
     files: list[BundledFile]
     webhook: str | None
-    """Whom the job tells of its end."""
+    """URL that is notified when the job ends."""
     deliveries: list[Delivery]
     log: str
     last_event: int
-    """Covered by all of the page: a watcher goes on behind it."""
+    """Id of the last event that the whole page includes; watchers continue after it."""
     may_change: bool
 
 
@@ -70,14 +70,14 @@ RecentDep = Annotated[Recent[Convergence], Depends(_recent)]
 
 @router.get("")
 def page(request: Request, services: ServicesDep, principal: auth.Reader, recent: RecentDep, job_id: str) -> Response:
-    """For htmx and our own script the parts alone that change while a job runs."""
+    """Return the page; for htmx and our own script only the parts that change while a job runs."""
 
     def rendered(template: str) -> str:
         return rendering.text(request, template, view=look(services, principal, recent, job_id))
 
     if not rendering.is_fragment(request):
         return HTMLResponse(rendered("job.html"), headers=_NOT_KEPT)
-    # Once for all who look at the same moment.
+    # Rendered once for all requests of the same moment.
     parts: Recent[str] = request.app.state.recent_parts
     key = (job_id, routes.glance(services, principal, job_id), Scope.SUBMIT in principal.scopes)
     return HTMLResponse(parts.get(key, lambda: rendered("job_live.html")), headers=_NOT_KEPT)
@@ -85,7 +85,7 @@ def page(request: Request, services: ServicesDep, principal: auth.Reader, recent
 
 @router.get("/curve.json")
 def curve(services: ServicesDep, principal: auth.Reader, recent: RecentDep, job_id: str) -> JSONResponse:
-    """Points of the plots so far."""
+    """Return the points of the plots so far."""
     with services.database.reading() as session:
         found = _curve(recent, session, owners.job(session, job_id, principal))
     return JSONResponse(convergence.as_json(found), headers=_NOT_KEPT)
@@ -103,7 +103,7 @@ def cancel(services: ServicesDep, principal: auth.Submitter, job_id: str) -> Red
 
 @router.post("/retry")
 def retry(services: ServicesDep, principal: auth.Submitter, job_id: str) -> RedirectResponse:
-    """Leads to the new job."""
+    """Retry a job and redirect to the new one."""
     made = routes.retry(services, principal, job_id)
     return RedirectResponse(f"/jobs/{made.id}", status_code=_SEE_OTHER)
 
@@ -116,16 +116,16 @@ def resend(services: ServicesDep, principal: auth.Submitter, job_id: str) -> Red
 
 @router.post("/delete-bundle")
 def delete_bundle(services: ServicesDep, principal: auth.Submitter, job_id: str) -> RedirectResponse:
-    """Also of a job whose bundle somebody has deleted meanwhile. Raises ArtifactNotFound where it published none."""
+    """Delete the bundle of a job, unless it is already deleted. Raises ArtifactNotFound for a job without one."""
     job = routes.one(services, principal, job_id)
     if job.artifact_id is None:
-        raise errors.ArtifactNotFound(f"job {job.id} has published nothing", hint="Only what was published can go.")
+        raise errors.ArtifactNotFound(f"job {job.id} has no bundle", hint="Only published bundles can be deleted.")
     published.remove(services, principal, job.artifact_id)
     return RedirectResponse(f"/jobs/{job.id}#deleted", status_code=_SEE_OTHER)
 
 
 def look(services: Services, principal: Principal, recent: Recent[Convergence], job_id: str) -> JobView:
-    """Raises JobNotFound."""
+    """Collect the data of the page. Raises JobNotFound."""
     status = routes.status(services, principal, job_id)
     job = status.detail
     with services.database.reading() as session:
@@ -156,7 +156,7 @@ def look(services: Services, principal: Principal, recent: Recent[Convergence], 
 
 
 def _notes(told: Sequence[JobEvent], choice: Sequence[str]) -> list[str]:
-    """But for those that a reason for the choice says in full."""
+    """Return the messages of notes, except those repeated in the reasons for the choice."""
     notes = [event.data["message"] for event in told if event.kind is EventKind.NOTE]
     return [note for note in notes if not any(note.rstrip(".") in reason for reason in choice)]
 
@@ -171,15 +171,15 @@ _MOST_MANIFEST_BYTES = 1024 * 1024
 
 _MEANINGS = {
     bundle.LIBRARY: "the compiled network",
-    bundle.OBJECTS: "object files, to be linked elsewhere",
+    bundle.OBJECTS: "object files for linking",
     bundle.ARCHIVE: "a static library whose functions register themselves",
-    "mod.json": "the graph, or the virtual machine's code",
+    "mod.json": "the graph, or the code of the virtual machine",
     "mod.params": "the weights",
-    bundle.MANIFEST: "what it is for, and every file's sha256",
-    bundle.EVIDENCE: "benchmark samples, errors, and what was compared",
-    bundle.RECORDS: "the winning records, in the tuner's own form",
-    bundle.README: "how to run it",
-    bundle.EXAMPLE: "a program that does",
+    bundle.MANIFEST: "target, toolchain, signature and file digests",
+    bundle.EVIDENCE: "benchmark samples, errors and compared builds",
+    bundle.RECORDS: "the best records, in the tuner's native format",
+    bundle.README: "how to run the bundle",
+    bundle.EXAMPLE: "an example program",
 }
 
 
@@ -189,12 +189,12 @@ class BundledFile:
     size: int
     """Bytes."""
     sha256: str | None
-    """As the manifest has it; None of the manifest itself."""
+    """Digest from the manifest; None for the manifest itself."""
     meaning: str
 
 
 def contents(blobs: BlobStore, digest: BlobDigest) -> list[BundledFile]:
-    """Empty when the bytes are gone or no bundle. Reads the tar's headers and the manifest, whatever the size."""
+    """List the files of a bundle, reading only tar headers and manifest; empty if it is missing or invalid."""
     try:
         with blobs.open(digest) as file, tarfile.open(fileobj=file, mode="r:") as archive:
             members = [member for member in archive if member.isfile()][:_MOST_FILES]
@@ -222,6 +222,6 @@ def _digests(archive: tarfile.TarFile, members: list[tarfile.TarInfo]) -> dict[s
     if content is None:
         return {}
     with content:
-        told: Any = json.loads(content.read(_MOST_MANIFEST_BYTES))
-    files = told.get("files", {})
+        document: Any = json.loads(content.read(_MOST_MANIFEST_BYTES))
+    files = document.get("files", {})
     return {str(name): str(digest) for name, digest in files.items()}

@@ -1,4 +1,4 @@
-"""What a job's page shows in rows: its stages, its tuning tasks, and the timings of its report on one scale."""
+"""Tables of a job's page: stages, tuning tasks, and the timings of its report."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from domain.artifacts import Report, Timing, Variant
 from domain.jobs import EventKind, JobEvent, JobState, Stage
 
 ROOM = 1.04
-"""Of the scale, beyond the slowest."""
+"""Scale of a chart relative to its slowest time."""
 Progress = Literal["done", "now", "ended", "ahead"]
-"""``ended``: where a job that failed or was canceled came to its end."""
+"""``ended``: the stage in which the job failed or was canceled."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,14 +23,14 @@ class StageLine:
     stage: Stage
     progress: Progress
     seconds: float | None
-    """Of a finished stage; None of one at work or ahead."""
+    """Seconds of a finished stage, else None."""
     began_at: datetime | None
     share: float
-    """Of the time of all finished stages."""
+    """Share of the time of all finished stages."""
 
 
 def stage_lines(job: schemas.JobDetail, events: Sequence[JobEvent]) -> list[StageLine]:
-    """One for every stage, in order; ``events`` tell when the one at work began."""
+    """Return a line for every stage, in order; ``events`` contain the start of the current one."""
     finished = {time.stage: time for time in job.timeline}
     total = sum(time.seconds for time in job.timeline) or 1.0
     began = {
@@ -92,10 +92,10 @@ def task_lines(
     defaults: Mapping[int, float],
     best: Mapping[int, float],
 ) -> list[TaskLine]:
-    """What took most of the time comes first, ways to compute the same operator together.
+    """Return lines by share of the model's time, largest first; alternatives of an operator are kept together.
 
-    ``defaults`` and ``best`` have seconds by position. ``alternatives``: positions with the same number are such ways,
-    of which the fastest counts.
+    ``defaults`` and ``best`` map positions to seconds. Positions with the same number in ``alternatives`` are ways to
+    compute the same operator, of which only the fastest counts.
     """
     operators = _operators(tasks, alternatives)
     now = {**defaults, **best}
@@ -120,7 +120,7 @@ def task_lines(
 
 
 def _operators(tasks: Sequence[schemas.Task], alternatives: Mapping[int, int | None]) -> list[list[schemas.Task]]:
-    """Tasks that compute the same together."""
+    """Group the tasks that are alternatives of an operator."""
     together: dict[tuple[str, int], list[schemas.Task]] = defaultdict(list)
     for task in tasks:
         number = alternatives.get(task.position)
@@ -134,7 +134,7 @@ def _fastest(operator: Sequence[schemas.Task], seconds: Mapping[int, float]) -> 
 
 
 def _before(counted: Sequence[schemas.Task], defaults: Mapping[int, float]) -> dict[int, float]:
-    """Where no default was measured, the FLOPs tell, at the rate of those that were."""
+    """Return shares before tuning; tasks without a measured default are estimated by FLOPs at the others' rate."""
     known = [task for task in counted if task.position in defaults]
     flop = sum(task.weight * max(task.flop, 1.0) for task in known)
     rate = sum(task.weight * defaults[task.position] for task in known) / flop if flop else 1.0
@@ -144,7 +144,7 @@ def _before(counted: Sequence[schemas.Task], defaults: Mapping[int, float]) -> d
 
 
 def _after(counted: Sequence[schemas.Task | None], now: Mapping[int, float]) -> dict[int, float]:
-    """None at all where an operator's seconds are not known: FLOPs of one are no match for seconds of the others."""
+    """Return shares after tuning; empty if an operator was not measured, as FLOPs and seconds do not mix."""
     known = [task for task in counted if task is not None]
     if len(known) < len(counted):
         return {}
@@ -164,15 +164,15 @@ class TimingRow:
     timing: Timing
     is_published: bool
     scale: float
-    """Seconds at the chart's right edge, the same for every row."""
+    """Seconds at the right edge of the chart, the same for every row."""
 
     def at(self, seconds: float | None) -> float:
-        """Percent of the chart's width."""
+        """Return the position of ``seconds`` in percent of the chart's width."""
         return round(100 * min(1.0, (seconds or 0.0) / self.scale), 3)
 
 
 def timing_rows(report: Report) -> list[TimingRow]:
-    """In the order in which they are thought of; none where nothing was timed."""
+    """Return a row for each timed variant: reference, untuned, tuned."""
     timed = [(variant, report.timings[variant]) for variant in Variant if variant in report.timings]
     scale = _scale([timing for _, timing in timed])
     return [
@@ -189,5 +189,5 @@ def timing_rows(report: Report) -> list[TimingRow]:
 
 
 def _scale(timings: Sequence[Timing]) -> float:
-    """A single slow run must not squeeze all the rest: medians and tails count, the very slowest does not."""
+    """Return a scale for medians and 99th percentiles; a single slow run must not squeeze all bars."""
     return ROOM * max((max(timing.p99, timing.ci_high or 0.0) for timing in timings), default=1.0)

@@ -28,16 +28,16 @@ router = APIRouter(include_in_schema=False)
 _PAGE = 50
 _UNCHANGED = 204
 LEAST_PAUSE = 4.0
-"""Seconds after which a browser looks again while something is at work."""
+"""Minimum polling interval of a browser in seconds, while a job is not finished."""
 _IDLE_PAUSE = 20.0
 
 _Given = BeforeValidator(lambda value: value or None)
-"""A field that a form sends empty was not filled in."""
+"""Forms send empty fields that were not filled in."""
 _Text = Annotated[Annotated[str, Field(max_length=200)] | None, _Given]
 
 
 class JobFilter(BaseModel):
-    """What the address says after its question mark."""
+    """Query parameters of the page."""
 
     text: _Text = None
     state: Annotated[JobState | None, _Given] = None
@@ -46,7 +46,7 @@ class JobFilter(BaseModel):
     group: _Text = None
     page_token: Annotated[Annotated[str, Field(max_length=500)] | None, _Given] = None
     seen: _Text = None
-    """What the browser shows already."""
+    """Digest of the list that the browser shows."""
 
     @property
     def has_details(self) -> bool:
@@ -57,7 +57,7 @@ class JobFilter(BaseModel):
         return bool(self.text or self.state or self.has_details)
 
     def address(self, **changes: str | None) -> str:
-        """Of the page with this filter, and ``changes``."""
+        """Return the address of the page with this filter and ``changes``."""
         given = self.model_dump(mode="json", exclude={"seen", "page_token"}, exclude_none=True) | changes
         query = urlencode({name: value for name, value in given.items() if value})
         return f"/?{query}" if query else "/"
@@ -72,7 +72,7 @@ class JobLine:
 
     @property
     def share(self) -> float | None:
-        """Of the planned trials, done; None before there is a plan."""
+        """Share of the planned trials that are done; None without a plan."""
         planned = self.job.trials_planned
         return self.job.trials_done / planned if planned else None
 
@@ -82,7 +82,7 @@ class Listing:
     lines: list[JobLine]
     following: str | None
     digest: str
-    """Of all that a browser shows of it but ages."""
+    """Digest of everything that a browser shows, except ages."""
 
     @property
     def is_lively(self) -> bool:
@@ -93,7 +93,7 @@ class Listing:
 def listing(
     request: Request, services: ServicesDep, principal: auth.Reader, wanted: Annotated[JobFilter, Query()]
 ) -> Response:
-    """The whole page; of it, for htmx, the list alone, and nothing at all when the browser shows it already."""
+    """Return the page; for htmx only the list, or 204 if the browser already shows it."""
     found = find(services, principal, wanted)
     crowd: Crowd = request.app.state.crowd
     pause = crowd.came() if wanted.seen else LEAST_PAUSE
@@ -108,7 +108,7 @@ def _page(request: Request, wanted: JobFilter, found: Listing, pause: float) -> 
 
 
 def find(services: Services, principal: Principal, wanted: JobFilter) -> Listing:
-    """Raises ModelNotFound, InvalidRequest for a label without a value, InvalidPageToken."""
+    """Query a page of jobs. Raises ModelNotFound, InvalidPageToken, and InvalidRequest for an invalid label."""
     with services.database.reading() as session:
         found, following = jobs.page(
             session,

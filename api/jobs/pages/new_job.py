@@ -1,4 +1,4 @@
-"""The form for a new job: model and options, then the plan of what it would do, then the queue."""
+"""The form for a new job: choose a model and options, show the plan, submit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _MODELS_OFFERED = 100
 
 @dataclass(kw_only=True)
 class Filled:
-    """The form as it is shown: what is in it, and what is wrong with that."""
+    """The values of the form and their errors."""
 
     values: dict[str, str]
     model: model_schemas.Model | None
@@ -54,7 +54,7 @@ class Filled:
         return [fault for fault in self.faults if fault.field == name]
 
     def anchor(self, name: str) -> str:
-        """Id of the element where the fault of a field is told."""
+        """Return the id of the element that shows the errors of a field."""
         places = [dimension.field for dimension in self.dimensions]
         return f"dimension-{places.index(name)}" if name in places else f"field-{name}"
 
@@ -64,7 +64,7 @@ class Filled:
 
     @property
     def is_advanced(self) -> bool:
-        """Whether something that is folded away must be seen."""
+        """Whether a field of the advanced options has a value or an error."""
         names = {one.name for one in form_fields.ADVANCED}
         return any(self.value(name) for name in names) or any(fault.field in names for fault in self.faults)
 
@@ -77,7 +77,7 @@ def elsewhere(request: Request) -> RedirectResponse:
 
 @router.get("/new")
 def form(request: Request, services: ServicesDep, principal: Reader) -> HTMLResponse:
-    """Filled in with what the query names; ``like`` is a job whose request is filled in first."""
+    """Show the form with values of the query; ``like`` is a job whose request supplies the others."""
     given = {name: value for name, value in request.query_params.items() if value}
     return _page(request, services, principal, _begun(services, principal, given))
 
@@ -91,7 +91,7 @@ def plan(request: Request, services: ServicesDep, principal: Submitter, submitte
 
 @router.post("/new")
 def queue(request: Request, services: ServicesDep, principal: Submitter, submitted: SubmittedDep) -> Response:
-    """Of a request that is not the one whose plan was seen, the plan is shown first."""
+    """Submit the request, or show its plan if it is not the request whose plan was shown."""
     filled = _filled(services, principal, submitted)
     draft = _draft(filled)
     if draft is None or submitted.get("planned") != fingerprint(draft):
@@ -139,10 +139,10 @@ def _filled(services: Services, principal: Principal, values: dict[str, str]) ->
 
 
 def _draft(filled: Filled) -> JobDraft | None:
-    """None, with the faults told, of what is no request yet."""
+    """Return the request; None if the form is invalid, with its faults recorded."""
     if filled.model is None:
         if not filled.faults:
-            filled.blame(errors.ModelNotFound("no model is chosen", hint="Choose one, or upload one."))
+            filled.blame(errors.ModelNotFound("no model is selected", hint="Select or upload a model."))
         return None
     try:
         return draft(filled.values, filled.model, filled.dimensions)
@@ -187,7 +187,7 @@ def _page(
     ticket: dict[str, str] | None = None,
     changed: bool = False,
 ) -> HTMLResponse:
-    """``ticket``: what a request that may be queued is known by; None of one that may not."""
+    """Render the form; ``ticket`` identifies a valid request for its submission, None for an invalid one."""
     offered = models.listing(services, principal, limit=_MODELS_OFFERED).models
     if filled.model and all(model.id != filled.model.id for model in offered):
         offered.insert(0, filled.model)
@@ -211,7 +211,7 @@ def _page(
 
 
 def _targets(services: Services, principal: Principal, filled: Filled) -> dict[str, Any]:
-    """What the fleet offers; a target of somebody's own is written beside it."""
+    """Return the targets of the fleet; any other target goes into the text field."""
     living = [worker for worker in fleet.list_workers(services, principal).workers if worker.alive]
     gpus = [gpu for worker in living for gpu in worker.accelerators]
     known = [*fleet.list_targets(services, principal).targets, *sorted(filter(None, map(_cuda_target, gpus)))]
@@ -223,13 +223,13 @@ def _targets(services: Services, principal: Principal, filled: Filled) -> dict[s
 
 
 def _cuda_target(gpu: fleet_schemas.Accelerator) -> str | None:
-    """None of a GPU whose compute capability only its driver tells; keys end in it."""
+    """Return the target of a GPU from its key, which ends in the architecture; None for an unknown one."""
     architecture = gpu.key.rpartition("/")[2]
     return f"cuda -arch={architecture}" if architecture in GPU_ARCHITECTURES else None
 
 
 def _minutes(plan: schemas.Plan | None) -> tuple[float, float] | None:
-    """The least and the most that any of the tuners would take."""
+    """Return the minimum and maximum minutes over all tuners of the plan."""
     found = [tuner.minutes for engine in plan.engines for tuner in engine.tuners] if plan else []
     return (min(found), max(found)) if found else None
 
@@ -244,17 +244,17 @@ async def _fields(request: Request) -> dict[str, str]:
         fields = dict(pairs)
         drafts.check_text(fields)
     except ValueError:
-        raise errors.InvalidRequest("the body is not that of a form, or its text holds NUL characters") from None
+        raise errors.InvalidRequest("the body is not a valid form, or contains NUL characters") from None
     return fields
 
 
 SubmittedDep = Annotated[dict[str, str], Depends(_fields)]
-"""By name, of several of one name the last. Raises InvalidRequest."""
+"""Values of the form by name; the last one if a name is repeated. Raises InvalidRequest."""
 
 
 OTHER_TARGET = "other"
 FILLED_IN = {"target": NATIVE, "tuner": "auto", "precision": "f32", "budget": "600"}
-"""What the form begins with."""
+"""Initial values of the form."""
 
 _FIELD_OF: dict[type[errors.TunesmithError], str] = {
     errors.ModelNotFound: "model",
@@ -269,19 +269,19 @@ _FIELD_OF: dict[type[errors.TunesmithError], str] = {
 }
 
 _PLAINER = {
-    "int_parsing": "this is no whole number",
-    "int_from_float": "this is no whole number",
-    "int_type": "this is no whole number",
-    "float_parsing": "this is no number",
-    "float_type": "this is no number",
+    "int_parsing": "must be an integer",
+    "int_from_float": "must be an integer",
+    "int_type": "must be an integer",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
 }
-"""In place of what pydantic says of these kinds."""
+"""Messages that replace those of pydantic, by error type."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
     field: str | None
-    """None of what no single field is to blame for."""
+    """Field with the error; None if it concerns the whole form."""
     code: str
     message: str
     hint: str | None = None
@@ -298,7 +298,7 @@ class FaultyForm(Exception):
 
 
 def draft(values: Mapping[str, str], model: model_schemas.Model, dimensions: Sequence[OpenDimension]) -> JobDraft:
-    """Raises FaultyForm."""
+    """Convert the form to a request. Raises FaultyForm."""
     document, faults = _document(values, model, dimensions)
     try:
         made = drafts.ADAPTER.validate_python(document)
@@ -310,24 +310,24 @@ def draft(values: Mapping[str, str], model: model_schemas.Model, dimensions: Seq
 
 
 def fingerprint(request: JobDraft) -> str:
-    """By which a request is known to be the one that a plan was made for."""
+    """Return a digest of a request, to tell whether a plan was made for it."""
     return hashlib.sha256(json.dumps(drafts.whole(request), sort_keys=True).encode()).hexdigest()
 
 
 def fault_of(error: errors.TunesmithError, values: Mapping[str, str], dimensions: Sequence[OpenDimension]) -> Fault:
-    """The error beside the field that it speaks of, as far as that can be told."""
+    """Convert an error to a fault of the field that caused it, if known."""
     field = next((name for kind, name in _FIELD_OF.items() if isinstance(error, kind)), None)
     hint = error.hint
     if isinstance(error, errors.ShapeRequired | errors.ShapeMismatch):
         field = _dimension_of(error, values, dimensions)
-        hint = "Give every open dimension a size." if isinstance(error, errors.ShapeRequired) else hint
+        hint = "Set a size for every dynamic dimension." if isinstance(error, errors.ShapeRequired) else hint
     elif isinstance(error, errors.InvalidOption):
         field = _option_of(error)
     return Fault(field=field, code=error.code, message=error.message, hint=hint)
 
 
 def values_of(job: schemas.Job, dimensions: Sequence[OpenDimension], *, usual_priority: int) -> dict[str, str]:
-    """What to fill in for the same request again; what it left at its default stays empty."""
+    """Return the form values of a job's request; defaults stay empty."""
     asked = {
         "model": job.model,
         "target": job.target,
@@ -368,8 +368,8 @@ def _document(
         if given.get(name):
             _put(document, name, _typed(name, given[name]))
     if given.get("webhook.url") and not given.get("webhook.secret"):
-        hint = "whsec_ and the base64 of 24 to 64 random bytes."
-        message = "a webhook needs a secret of yours"
+        hint = "Enter whsec_ and the base64 of 24 to 64 random bytes."
+        message = "a webhook needs a secret"
         faults.append(Fault(field="webhook.secret", code=errors.InvalidRequest.code, message=message, hint=hint))
     budget = given.get("budget", "")
     if budget and given.get("runner") != RunnerKind.NONE:
@@ -378,7 +378,7 @@ def _document(
 
 
 def _typed(name: str, text: str) -> str | int | float | bool:
-    """As JSON has it; what is no number stays text, for the API to refuse."""
+    """Convert a value to its JSON type; an invalid number stays text, for the API to reject."""
     if name in form_fields.SWITCHES:
         return {"true": True, "false": False}.get(text, text)
     return number(text) if name in form_fields.NUMBERS else text
@@ -407,8 +407,9 @@ def _labels(text: str) -> tuple[dict[str, str], list[Fault]]:
     for line in filter(None, map(str.strip, text.splitlines())):
         name, equals, value = line.partition("=")
         if not (name.strip() and equals and value.strip()):
-            message = f"{line[:80]!r} is no label"
-            faults.append(Fault(field="labels", code=errors.InvalidRequest.code, message=message, hint="NAME=VALUE"))
+            message = f"not a label: {line[:80]!r}"
+            hint = "Write NAME=VALUE."
+            faults.append(Fault(field="labels", code=errors.InvalidRequest.code, message=message, hint=hint))
         found[name.strip()] = value.strip()
     return found, faults
 
@@ -434,7 +435,7 @@ def _label(name: str | None, dimensions: Sequence[OpenDimension]) -> str:
 def _dimension_of(
     error: errors.ShapeRequired | errors.ShapeMismatch, values: Mapping[str, str], dimensions: Sequence[OpenDimension]
 ) -> str:
-    """The first that is empty, or the first of the input that is wrong."""
+    """Return the field of the first empty dimension, or of the first one of the wrong input."""
     if isinstance(error, errors.ShapeRequired):
         blamed = [dimension for dimension in dimensions if not values.get(dimension.field, "").strip()]
     else:

@@ -1,4 +1,4 @@
-"""The dimensions that a model leaves open, as fields of a form: one for each symbol, however many inputs share it."""
+"""Form fields for the dynamic dimensions of a model: one for each symbol, which several inputs may share."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from api.models import schemas as model_schemas
 class OpenDimension:
     field: str
     label: str
-    """Its symbol, or where it is."""
+    """Its symbol, or its input and axis."""
     places: tuple[tuple[str, int], ...]
     """Input and axis."""
     usual: str
-    """What to begin with: one sample at a time; empty where nothing is usual."""
+    """Initial value: 1 for a batch dimension, else empty."""
 
 
 def find(inputs: Sequence[model_schemas.Tensor]) -> list[OpenDimension]:
-    """In the order of the inputs."""
+    """Return the dynamic dimensions in the order of the inputs."""
     places: dict[str, list[tuple[str, int]]] = {}
     labels: dict[str, str] = {}
     for tensor in inputs:
@@ -40,7 +40,7 @@ def find(inputs: Sequence[model_schemas.Tensor]) -> list[OpenDimension]:
 def shapes(
     inputs: Sequence[model_schemas.Tensor], dimensions: Sequence[OpenDimension], values: Mapping[str, str]
 ) -> dict[str, list[int | float | str]]:
-    """Of the inputs whose open dimensions all have a value, which may be no number yet; the API judges them."""
+    """Return shapes of the inputs whose dynamic dimensions all have values; the API validates these."""
     given = {place: values.get(dimension.field, "").strip() for dimension in dimensions for place in dimension.places}
     found: dict[str, list[int | float | str]] = {}
     for tensor in inputs:
@@ -54,7 +54,7 @@ def shapes(
 
 
 def values(dimensions: Sequence[OpenDimension], given: Mapping[str, Sequence[int]]) -> dict[str, str]:
-    """What to write in the fields for shapes that somebody gave before."""
+    """Return field values for the shapes of an earlier request."""
     found = {}
     for dimension in dimensions:
         sizes = [given[name][axis] for name, axis in dimension.places if axis < len(given.get(name, ()))]

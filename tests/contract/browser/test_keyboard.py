@@ -61,7 +61,7 @@ def test_plan_queue_watch_and_download_without_a_mouse(browser: Browser, tmp_pat
         page.keyboard.press("Enter")
         expect(page.locator("[data-plan]")).to_be_visible()
         expect(page.locator("#plan-title")).to_be_focused()
-        tab_to(page, "Queue the job")
+        tab_to(page, "Submit the job")
         page.keyboard.press("Enter")
         page.wait_for_url("**/jobs/j-*")
         _work(worker, page)
@@ -75,7 +75,7 @@ def test_plan_queue_watch_and_download_without_a_mouse(browser: Browser, tmp_pat
 def _upload(page: Page, model: Path) -> None:
     """The focus goes on to the first size that the model leaves open."""
     model.write_bytes(b"dynamic model")
-    tab_to(page, "Or upload one")
+    tab_to(page, "Or upload a model")
     with page.expect_file_chooser() as chooser:
         page.keyboard.press("Enter")
     chooser.value.set_files(model)

@@ -77,7 +77,7 @@ def test_a_name_of_an_output_has_room_on_a_phone(browser: Browser, full: tuple[S
     site, seeded = full
     with visiting(browser, site.url, site.token, phone=True) as visit:
         visit.go(f"/jobs/{seeded.gained_nothing}")
-        name = visit.page.get_by_role("region", name="Errors against the reference").locator("td.break").first
+        name = visit.page.get_by_role("region", name="Errors compared with the reference").locator("td.break").first
         assert "save_infer_model/scale_0.tmp_1" in name.inner_text()
         box = name.bounding_box()
         assert box is not None

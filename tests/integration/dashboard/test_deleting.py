@@ -24,11 +24,11 @@ def job(service: Service) -> str:
 def test_a_model_goes_with_its_bundle(client: TestClient, job: str) -> None:
     model = model_of(client, job)
     page = client.get(f"/models/{model}").text
-    assert "and with it its only bundle" in page
+    assert "deletes the model and its only bundle" in page
     assert f'action="/models/{model}/delete"' in page
     answer = client.post(f"/models/{model}/delete")
     assert answer.url.path == "/models"
-    assert f'Model <span class="mono">{model}</span> is deleted' in answer.text
+    assert f'Model <span class="mono">{model}</span> was deleted' in answer.text
     assert client.get(f"/models/{model}").status_code == 410
     assert "Deleted on" in look(client, job)
     assert client.post(f"/models/{model}/delete").status_code == 200, "somebody else was quicker"
@@ -39,7 +39,7 @@ def test_a_model_at_work_is_said_to_be_so_before_and_after(client: TestClient, s
     with Seeder(service).story(CLASSIFIER, age=timedelta(seconds=5)) as story:
         waiting = story.job_id
     before = client.get(f"/models/{model}").text
-    assert "Not while its jobs are at work" in before
+    assert "A model with unfinished jobs cannot be deleted" in before
     assert '<details class="card delete" id="delete">' in before
     refused = client.post(f"/models/{model}/delete")
     assert refused.status_code == 409
@@ -58,13 +58,15 @@ def test_what_others_have_as_well_they_keep(client: TestClient, service: Service
     seeder.model(RESNET, owner="bob")
     model = model_of(client, job)
     bob = visitor(service, "bob")
-    assert "Others have uploaded the same bytes" in bob.get(f"/models/{model}").text
+    assert "Others have uploaded the same model" in bob.get(f"/models/{model}").text
     assert "Delete the bundle" in look(visitor(service, "ann"), job)
     answer = bob.post(f"/models/{model}/delete")
     assert f'<span class="mono">{model}</span> is no longer yours' in answer.text
     assert bob.get(f"/models/{model}").status_code == 404
     assert visitor(service, "ann").get(f"/models/{model}").status_code == 200
-    assert "and with it its only bundle" in client.get(f"/models/{model}").text, "an admin deletes for everyone"
+    assert "deletes the model and its only bundle" in client.get(f"/models/{model}").text, (
+        "an admin deletes for everyone"
+    )
 
 
 def test_a_bundle_goes_and_its_job_stays(client: TestClient, job: str) -> None:

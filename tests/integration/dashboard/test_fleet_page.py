@@ -25,7 +25,7 @@ def test_workers_tell_what_they_do(looking: TestClient, various: Various) -> Non
     assert f"busy {CLASSIFIER.name} tune" in busy
     assert f'href="/jobs/{various.running}"' in page
     assert "relay, TVM 0.19.0, LLVM 22.1.8" in busy
-    assert "idle Waits for a job." in worker(page, "gpu-07")
+    assert "idle Waiting for a job." in worker(page, "gpu-07")
     assert "NVIDIA H200 GPU" in worker(page, "gpu-07")
     assert "gone" in worker(page, "old-box")
 
@@ -49,6 +49,6 @@ def test_what_changes_is_asked_for_alone(client: TestClient) -> None:
 def test_jobs_of_others_are_not_told(varied: tuple[Service, Various]) -> None:
     service, various = varied
     page = visitor(service, "ada").get("/fleet").text
-    assert "Works on somebody else" in worker(page, "bench-01")
+    assert "Running a job of another owner" in worker(page, "bench-01")
     for secret in (various.running, CLASSIFIER.name, "j-somebodys"):
         assert secret not in page

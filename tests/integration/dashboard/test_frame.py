@@ -22,11 +22,11 @@ _HTML = {"Accept": "text/html"}
     ("path", "told"),
     [
         ("/", ("No jobs yet", "tunesmith tune model.onnx", 'href="/new"')),
-        ("/new", ("None yet", 'id="upload"', "No worker is alive", 'aria-current="page">New job')),
+        ("/new", ("None yet", 'id="upload"', "There is no live worker", 'aria-current="page">New job')),
         ("/models", ("No models yet", "tunesmith upload", 'href="/new"')),
         ("/compare", ("Nothing to compare yet",)),
         ("/records", ("No records yet", "tunesmith records import")),
-        ("/fleet", ("No worker has been here", "tunesmith worker", "No device is set aside")),
+        ("/fleet", ("No workers yet", "tunesmith worker", "No device is in quarantine")),
     ],
 )
 def test_an_empty_service_says_what_to_do(client: TestClient, path: str, told: tuple[str, ...]) -> None:
@@ -134,8 +134,8 @@ def test_a_dead_login_link_says_that_one_is_signed_in_already(service: Service) 
         page = browser.get(dead)
         assert (page.status_code, "not signed in" in page.text) == (401, False)
         assert "The login link was already used, or is older than ten minutes." in page.text
-        assert "signed in already, as local" in page.text
-        assert '<a class="button" href="/">To the jobs</a>' in page.text
+        assert "already signed in as local" in page.text
+        assert '<a class="button" href="/">Go to the jobs</a>' in page.text
 
 
 def test_a_service_token_needs_no_signing_out(client: TestClient) -> None:

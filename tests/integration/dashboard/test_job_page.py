@@ -39,9 +39,9 @@ def look(browser: TestClient, job_id: str) -> str:
         ("gained_nothing", "tuning gave no significant gain"),
         ("running", "estimated so far"),
         ("beginning", "<strong data-of=\"stage\">import</strong>"),
-        ("queued", "Waits for a worker with a GPU"),
+        ("queued", "Waiting for a worker with a GPU"),
         ("canceling", "Canceling…"),
-        ("canceled", "Canceled. What was measured is kept"),
+        ("canceled", "Canceled. Finished trials are kept"),
         ("failed", "no engine imports the model"),
         ("untunable", "every trial of every tuning task failed"),
         ("hostile", "Tuning made it"),
@@ -118,10 +118,10 @@ def test_a_job_without_a_trial_says_why_there_is_no_plot(service: Service, clien
         covered.publish(lease, service.blobs)
     page = look(client, covered.job_id)
     assert "Earlier searches cover this budget: 32 trials of these tasks are on record" in page
-    assert "The plot begins" not in page
+    assert "The plot starts" not in page
     with Seeder(service).story(CLASSIFIER, age=timedelta(minutes=1)) as waiting:
         waiting.prepare(waiting.claim())
-    assert "The plot begins with the first trial." in look(client, waiting.job_id)
+    assert "The plot starts with the first trial." in look(client, waiting.job_id)
     with service.database.transaction() as session:
         jobs.request_cancel(session, waiting.job_id, now=waiting.at)
         lease = jobs.get(session, waiting.job_id).lease
@@ -130,7 +130,7 @@ def test_a_job_without_a_trial_says_why_there_is_no_plot(service: Service, clien
         waiting.finish(lease, JobState.CANCELED)
     page = look(client, waiting.job_id)
     assert "The job ended before its first trial." in page
-    assert "The plot begins" not in page
+    assert "The plot starts" not in page
 
 
 def test_notes_leave_out_what_the_choice_says(service: Service, client: TestClient) -> None:
@@ -227,8 +227,8 @@ def test_what_nobody_ran_claims_nothing(service: Service, client: TestClient) ->
         story.prepare(lease)
         story.publish(lease, service.blobs, unproven)
     page = look(client, story.job_id)
-    assert "results and speed are not proven" in page
-    assert "nothing could be timed or compared" in page
+    assert "results and speed are unverified" in page
+    assert "not timed or verified" in page
     assert "Download bundle" in page
     assert "gain-up" not in client.get("/").text
 
@@ -284,7 +284,7 @@ def test_a_webhook_tells_how_its_message_fares(service: Service, client: TestCli
         webhooks.attach(session, queued, Webhook(url=url, secret="whsec_c2VjcmV0"))
     page = look(client, queued)
     assert "https://hooks.example/&lt;b&gt;end&lt;/b&gt;" in page
-    assert "Called when the job ends" in page
+    assert "It is called when the job ends" in page
     assert "c2VjcmV0" not in page
     client.post(f"/jobs/{queued}/cancel")
     assert "Not delivered yet" in look(client, queued)

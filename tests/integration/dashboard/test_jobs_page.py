@@ -36,7 +36,7 @@ def test_a_row_tells_what_became_of_the_job(browser: TestClient, full: tuple[Ser
     assert "tuner auto · target" in re.sub(r"<[^>]+>|\s+", " ", rows[seeded.succeeded]).replace("  ", " ")
     assert 'max="45" value="27"' in rows[seeded.running]
     assert "unsupported operators" in rows[seeded.failed]
-    assert "waits for a worker with a GPU" in rows[seeded.queued]
+    assert "waiting for a worker with a GPU" in rows[seeded.queued]
     assert "nightly</a>" in rows[seeded.running]
 
 
@@ -69,7 +69,7 @@ def test_filters(browser: TestClient, full: tuple[Service, Seeded], query: str, 
     seeded = full[1]
     page = browser.get(f"/?{query}").text
     assert set(listed(page)) == {seeded.all[name] for name in names}
-    assert ("No job matches" in page) == (not names)
+    assert ("No matching jobs" in page) == (not names)
 
 
 def test_a_job_is_found_by_the_beginning_of_its_id_and_by_its_model(

@@ -48,7 +48,7 @@ def test_models_are_found_by_name_and_paged(client: TestClient, service: Service
     assert len(rows(first.text)) == 50
     assert len(rows(client.get(f"/models{following}").text)) == 2
     assert [row.split()[0] for row in rows(client.get("/models?name=NET-51").text)] == ["net-51.onnx"]
-    assert "No model is called that" in client.get("/models?name=<i>none").text
+    assert "No matching models" in client.get("/models?name=<i>none").text
     assert "<i>none" not in client.get("/models?name=<i>none").text
 
 
@@ -74,8 +74,8 @@ def test_a_model_shows_what_it_is_and_what_was_made_of_it(looking: TestClient, v
 def test_a_model_without_jobs_says_what_to_do(client: TestClient) -> None:
     model = client.put("/v1/models?name=net", content=b"static model").json()["id"]
     page = client.get(f"/models/{model}").text
-    assert "Nothing is published for this model yet" in page
-    assert "No job has asked for this model yet" in page
+    assert "This model has no published build yet" in page
+    assert "This model has no jobs yet" in page
 
 
 def test_models_of_others_are_not_there(looking: TestClient, varied: tuple[Service, Various]) -> None:

@@ -65,7 +65,7 @@ def test_open_dimensions_are_asked_for_once_each(client: TestClient, model: str)
     assert fields == {"symbol:batch": "1", "axis:x:2": ""}
     assert "batch×3×?×8" in page
     static = client.put("/v1/models?name=fixed", content=b"static model").json()["id"]
-    assert "nothing to fill in" in client.get(f"/new?model={static}").text
+    assert "All inputs have fixed shapes" in client.get(f"/new?model={static}").text
 
 
 @pytest.mark.usefixtures("_worker")
@@ -133,14 +133,14 @@ def test_a_request_that_changed_is_planned_again(client: TestClient, service: Se
     ("changes", "anchor", "told", "code"),
     [
         ({"axis:x:2": ""}, "dimension-1", "without a fixed size", "shape_required"),
-        ({"axis:x:2": "eight"}, "dimension-1", "this is no whole number", "invalid_request"),
+        ({"axis:x:2": "eight"}, "dimension-1", "must be an integer", "invalid_request"),
         ({"symbol:batch": "0"}, "dimension-0", "cannot be 0", "shape_mismatch"),
         ({"target": "other", "target_text": "lvm"}, "field-target", "unknown target 'lvm'", "unknown_target"),
         ({"target": "other", "target_text": ""}, "field-target", "unknown target ''", "unknown_target"),
         ({"tuner": "autotvn"}, "field-tuner", "unknown tuner", "unknown_tuner"),
         ({"tuner": "ansor", "precision": "bf16"}, "field-precision", "no schedules for bf16", "invalid_option"),
         ({"budget": "custom"}, "field-budget", "needs trials, seconds, or both", "invalid_budget"),
-        ({"budget": "custom", "budget.trials": "many"}, "field-budget.trials", "no whole number", "invalid_request"),
+        ({"budget": "custom", "budget.trials": "many"}, "field-budget.trials", "must be an integer", "invalid_request"),
         ({"measure.number": "0"}, "field-measure.number", "Runs per repeat", "invalid_request"),
         (
             {"tuner": "ansor", "tuner_options.search": "ga"},
@@ -148,10 +148,10 @@ def test_a_request_that_changed_is_planned_again(client: TestClient, service: Se
             "does not support option",
             "invalid_option",
         ),
-        ({"labels": "branch"}, "field-labels", "'branch' is no label", "invalid_request"),
+        ({"labels": "branch"}, "field-labels", "Not a label: 'branch'", "invalid_request"),
         ({"webhook.url": "https://a.example"}, "field-webhook.secret", "needs a secret", "invalid_request"),
         ({"model": "m-none"}, "field-model", "there is no model 'm-none'", "model_not_found"),
-        ({"model": ""}, "field-model", "no model is chosen", "model_not_found"),
+        ({"model": ""}, "field-model", "no model is selected", "model_not_found"),
         ({"runner": "rpc"}, None, "needs the address of a tracker", "invalid_option"),
     ],
 )
@@ -189,7 +189,7 @@ def test_every_option_of_the_api_has_a_field() -> None:
 def test_auto_says_what_a_race_costs(client: TestClient, model: str) -> None:
     """The budget that is chosen at first does not race."""
     words = unescape(re.sub(r"\s+", " ", client.get(f"/new?model={model}").text))
-    assert "picks one; budgets from 15 min or 1000 trials on race several" in words
+    assert "selects a tuner; compares several from a budget of 15 min or 1000 trials" in words
     assert not racing.has_rivals(Budget(seconds=600))
     assert racing.has_rivals(Budget(seconds=900))
     assert racing.has_rivals(Budget(trials=1000))
@@ -248,7 +248,7 @@ def test_a_job_that_is_not_there_is_told(client: TestClient) -> None:
 def test_without_a_plan_the_job_can_be_queued(client: TestClient, service: Service, filled: dict[str, str]) -> None:
     service.planner.missing = {"onnx", "relay", "relax"}
     answer = client.post("/new/plan", data=filled)
-    assert "There is no plan right now" in answer.text
+    assert "No plan is available" in answer.text
     assert errors.EngineNotInstalled.code in answer.text
     assert client.post("/new", data=filled | ticket(answer.text), follow_redirects=False).status_code == 303
 
@@ -257,7 +257,7 @@ def test_without_a_plan_the_job_can_be_queued(client: TestClient, service: Servi
 def test_what_no_engine_takes_is_told(client: TestClient, service: Service, filled: dict[str, str]) -> None:
     service.planner.unsupported = {"relay": {"<b>Evil</b>": 2}, "relax": {"Det": 1}}
     page = client.post("/new/plan", data=filled).text
-    assert "No engine takes this request" in page
+    assert "No engine can serve this request" in page
     assert "&lt;b&gt;Evil&lt;/b&gt;</span> (2×)" in page
     assert "<b>Evil</b>" not in page
 
@@ -269,7 +269,7 @@ def test_bodies_that_are_no_forms_are_refused(client: TestClient) -> None:
 
 def test_only_who_may_submit_sends_the_form(service: Service, filled: dict[str, str]) -> None:
     reader = visitor(service, "local", [Scope.READ])
-    assert "cannot be sent" in reader.get("/new").text
+    assert "lacks the scope" in reader.get("/new").text
     assert reader.post("/new/plan", data=filled).status_code == 403
     assert reader.post("/new", data=filled).status_code == 403
 

@@ -47,7 +47,7 @@ def test_workloads_are_searched_and_paged(looking: TestClient) -> None:
     dense = [row for row in rows(looking.get("/records?text=DENSE+512").text) if row.startswith("dense")]
     assert len(dense) == 1
     assert "GFLOPS" not in dense[0]
-    assert "No workload on record" in looking.get("/records?text=nothing+like+this").text
+    assert "No workload matches all filters" in looking.get("/records?text=nothing+like+this").text
     assert "There are no more workloads" in looking.get("/records?page=99").text
     assert looking.get("/records?page=0").status_code == 400
 
@@ -84,7 +84,7 @@ def test_a_store_that_is_being_counted_is_waited_for_in_the_browser(client: Test
     service.app.state.record_overview = SimpleNamespace(get=lambda _database: kept())
     add(service, "a")
     page = client.get("/records?text=den").text
-    assert "Counting what is on record" in page
+    assert "Counting records" in page
     assert 'hx-get="/records?text=den&amp;page=1"' in page
     go_on.set()
     assert overview.get(service.database, patience=60) is not None

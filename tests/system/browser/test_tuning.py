@@ -39,7 +39,7 @@ def test_upload_plan_tune_watch_and_download(browser: Browser, tmp_path: Path) -
             _fill(page, model)
             visit.keep("real-new-job")
             _plan(visit)
-            page.get_by_role("button", name="Queue the job").click()
+            page.get_by_role("button", name="Submit the job").click()
             page.wait_for_url(re.compile(r"/jobs/j-"))
             _watch(visit)
             _take(page, tmp_path / "bundle.tar")
@@ -49,7 +49,7 @@ def test_upload_plan_tune_watch_and_download(browser: Browser, tmp_path: Path) -
 
 def _fill(page: Page, model: Path) -> None:
     page.get_by_role("main").get_by_role("link", name="New job").first.click()
-    page.get_by_label("Or upload one").set_input_files(model)
+    page.get_by_label("Or upload a model").set_input_files(model)
     expect(page.locator(".model-facts")).to_contain_text("small")
     for label, size in (("batch", "1"), ("height", "16"), ("width", "16")):
         page.get_by_label(label).fill(size)

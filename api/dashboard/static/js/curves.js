@@ -155,7 +155,7 @@ export class Curves {
     options.focus = { alpha: 0.2 };
     const readout = document.createElement("p");
     readout.className = "muted small readout";
-    readout.textContent = chosen ? this.told.names[chosen] : "Point at a line to see whose it is.";
+    readout.textContent = chosen ? this.told.names[chosen] : "Point at a line to see its task.";
     options.hooks = { setSeries: [(plot, place) => this.tell(plot, place, positions, readout)] };
     const chart = this.chart(options, table, box);
     box.append(readout);

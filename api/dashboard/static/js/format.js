@@ -1,4 +1,4 @@
-// Numbers as the server writes them.
+// Formats numbers as the server does.
 const UNITS = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
 
 export function digits(value) {

@@ -1,12 +1,12 @@
-// The page of one job, kept up to date by the job's events: nothing is asked for while nothing happens. A progress event
-// carries what counts, tasks and plots need; the whole is asked for when a stage or the state changes, and now and then.
+// The page of one job, updated by the job's events, without requests while nothing happens. A progress event carries the
+// data of counters, tasks and plots; the page is fetched again when a stage or the state changes, and now and then.
 import { Curves } from "./curves.js";
 import { count, digits, latency } from "./format.js";
 import { morphChildren } from "./morph.js";
 
 const LEAST_PAUSE = 2500;
 const SOON = 250;
-const SPREAD = 2000; // all who watch hear of a stage at the same moment, and are not to ask at the same moment
+const SPREAD = 2000; // milliseconds: all watchers get the event of a stage at the same time and must not all send requests at once
 const WHILE_SEARCHING = 30000; // for the log, failures and shares of time
 const LONG_PAUSE = 10000;
 const FINAL = ["succeeded", "failed", "canceled"];
@@ -38,7 +38,7 @@ function listen() {
   on("progress", progressed);
   on("note", () => refreshLater(LEAST_PAUSE));
   on("stage", (data) => {
-    say(data.status === "started" ? `Stage ${data.stage} has begun.` : `Stage ${data.stage} is done.`);
+    say(data.status === "started" ? `Stage ${data.stage} has started.` : `Stage ${data.stage} has finished.`);
     refreshSoon();
   });
   on("state", (data) => {

@@ -1,4 +1,4 @@
-// Makes one tree like another, touching only what differs: focus, scrolling and selections stay where they are.
+// Changes one DOM tree to equal another, replacing only what differs, to keep focus, scroll positions and selections.
 export function morph(old, next) {
   if (old.isEqualNode(next)) return;
   if (old.nodeName !== next.nodeName) {
@@ -21,7 +21,7 @@ export function morphChildren(old, next) {
 
 function morphAttributes(old, next) {
   for (const { name } of [...old.attributes]) {
-    // Whether a reader has opened something is the reader's.
+    // Keep what the reader has opened or closed.
     if (!next.hasAttribute(name) && name !== "open") old.removeAttribute(name);
   }
   for (const { name, value } of next.attributes) {

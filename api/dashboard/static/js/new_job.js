@@ -1,4 +1,4 @@
-// The form for a new job: uploads with progress, and a plan that says so when it is no longer the form's.
+// The form for a new job: uploads with progress, and a notice when the plan no longer matches the form.
 const SOFT = 0.995; // what is left of the bar while the server reads the model
 
 let upload = null;
@@ -63,12 +63,12 @@ function send(file) {
   part("upload-failure").hidden = true;
   const most = Number(document.getElementById("upload").dataset.most);
   if (file.size > most) {
-    fail({ detail: `${file.name} has ${size(file.size)}`, hint: `This service takes ${size(most)}.`, code: "blob_too_large" });
+    fail({ detail: `${file.name} has ${size(file.size)}`, hint: `This service accepts up to ${size(most)}.`, code: "blob_too_large" });
     return;
   }
   const format = file.name.endsWith(".json") ? "irmodule" : "onnx";
   const bar = part("uploading").querySelector("progress");
-  // Not fetch: it tells nothing of how far an upload is.
+  // Not fetch(), which reports no upload progress.
   upload = new XMLHttpRequest();
   upload.open("PUT", `/v1/models?name=${encodeURIComponent(file.name.slice(0, 200))}&format=${format}`);
   upload.setRequestHeader("Content-Type", "application/octet-stream");
@@ -79,7 +79,7 @@ function send(file) {
     say(share < 1 ? `${size(event.loaded)} of ${size(event.total)}` : "Reading the model…");
   };
   upload.onload = () => finish(upload.status, upload.response);
-  upload.onerror = () => { end(); fail({ detail: "The upload broke off", hint: "Is the service still there? Try again.", code: "network" }); };
+  upload.onerror = () => { end(); fail({ detail: "The upload was interrupted", hint: "Check that the service is running, and try again.", code: "network" }); };
   upload.onabort = () => { end(); document.getElementById("upload").focus(); };
   bar.value = 0;
   say(`${file.name}, ${size(file.size)}`);
@@ -91,7 +91,7 @@ function send(file) {
 async function finish(status, answer) {
   end();
   if (status >= 300 || !answer) {
-    fail({ detail: answer?.detail ?? `The server answered ${status}`, hint: answer?.hint, code: answer?.code ?? "http_error" });
+    fail({ detail: answer?.detail ?? `The server responded with ${status}`, hint: answer?.hint, code: answer?.code ?? "http_error" });
     return;
   }
   await reload(answer.id);
@@ -109,14 +109,14 @@ document.addEventListener("click", (event) => { if (event.target.matches("[data-
 for (const name of ["dragenter", "dragover", "dragleave", "drop"]) {
   document.addEventListener(name, (event) => {
     if (![...(event.dataTransfer?.types ?? [])].includes("Files")) return;
-    event.preventDefault(); // a file beside the zone must not replace the page
+    event.preventDefault(); // a file dropped outside the zone must not replace the page
     const inside = event.target.closest?.("[data-drop]");
     part("drop").classList.toggle("over", Boolean(inside) && name !== "dragleave" && name !== "drop");
     if (name === "drop" && inside && event.dataTransfer.files.length) send(event.dataTransfer.files[0]);
   });
 }
 
-// What is wrong with a request comes as a page too, to be shown like any other.
+// An invalid request is answered with a page, which is shown like any other.
 document.addEventListener("htmx:beforeSwap", (event) => {
   const page = event.detail.xhr.getResponseHeader("Content-Type")?.startsWith("text/html");
   if (event.detail.target.id !== "new-job" || !page || !event.detail.serverResponse.includes('id="new-job"')) return;

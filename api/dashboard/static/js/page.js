@@ -1,4 +1,4 @@
-// What every page has: ages that grow, commands that can be copied, shortcuts, and rest while nobody looks.
+// Behaviour of all pages: updated ages, copy buttons, shortcuts, and no polling while the page is hidden.
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 
 function age(at, now) {

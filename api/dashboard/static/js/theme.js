@@ -1,4 +1,4 @@
-// Runs before the first paint: a theme that was chosen must not flash over from the other one.
+// Runs before the first paint, so that the other theme does not flash up first.
 (() => {
   const root = document.documentElement;
   const read = () => { try { return localStorage.getItem("theme"); } catch { return null; } };

@@ -295,7 +295,7 @@ def test_a_webhook_tells_how_its_message_fares(service: Service, client: TestCli
         webhooks.note_failed(session, claimed, status=500, error="the receiver said no", next_attempt_at=None)
     page = look(client, queued)
     assert "Given up" in page
-    assert "after 1 attempt, last answer 500" in page
+    assert "after 1 attempt, last status 500" in page
     assert "the receiver said no" in page
     answer = client.post(f"/jobs/{queued}/resend", follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (303, f"/jobs/{queued}")

@@ -26,9 +26,9 @@ _MOST_TEXTS = 4
 _INTRODUCTION = """\
 # Messages by code
 
-Written by `./run docs` from the source. `{name}` stands for a value that the message contains. Codes of the service are
-described in [errors.md](../docs/reference/errors.md), codes of engines in
-[engine-protocol.md](../docs/reference/engine-protocol.md).
+Written by `./run docs` from the source: every code of the service and of engines, with its HTTP status, the hint that
+accompanies it by default, and the messages. `{name}` stands for a value that the message contains. See also
+[errors.md](../docs/reference/errors.md) and [engine-protocol.md](../docs/reference/engine-protocol.md).
 """
 
 
@@ -50,8 +50,13 @@ def document(root: Path) -> str:
         for code, message in module.messages(public):
             found[code].add(message)
     parts = [_INTRODUCTION]
-    for code in sorted(found):
-        parts += [f"\n## {code}\n\n", *(f"* {message}\n" for message in sorted(found[code]))]
+    kinds = {kind.code: kind for kind in errors.every()}
+    for code in sorted({*found, *kinds}):
+        parts.append(f"\n## {code}\n\n")
+        if code in kinds:
+            hint = kinds[code].default_hint
+            parts.append(f"Status {kinds[code].status}. {f'Default hint: {hint}' if hint else 'No default hint.'}\n\n")
+        parts += [f"* {message}\n" for message in sorted(found[code])]
     return "".join(parts)
 
 

@@ -19,8 +19,8 @@ def main() -> int:
 
 def renewed(document: str) -> str:
     """The document with its two tables as the code declares them; its prose is left alone."""
-    for head, rows in (("| code | status | hint |", _served()), ("| code | exit status | means |", _local())):
-        table = "\n".join([head, "|---|---|---|", *rows]) + "\n"
+    for head, rows in (("| status | codes |", _served()), ("| code | exit status | meaning |", _local())):
+        table = "\n".join([head, "|---" * head.count(" | ") + "|---|", *rows]) + "\n"
         before, _, rest = document.partition(f"{head}\n")
         after = re.sub(r"\A(\|.*\n)+", "", rest)
         document = before + table + after
@@ -28,9 +28,11 @@ def renewed(document: str) -> str:
 
 
 def _served() -> Iterator[str]:
+    codes: dict[int, list[str]] = {}
     for kind in served.every():
-        hint = f" {kind.default_hint}" if kind.default_hint else ""
-        yield f"| `{kind.code}` | {kind.status} |{hint} |"
+        codes.setdefault(kind.status, []).append(f"`{kind.code}`")
+    for status in sorted(codes):
+        yield f"| {status} | {', '.join(codes[status])} |"
 
 
 def _local() -> Iterator[str]:

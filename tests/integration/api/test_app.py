@@ -114,7 +114,7 @@ def test_every_code_is_documented_as_it_is_declared() -> None:
     document = ERRORS.read_text(encoding="utf-8")
     assert error_tables.renewed(document) == document, "run ./run docs"
     for code in [*(kind.code for kind in errors.every()), *local.OWN_CODES]:
-        assert f"| `{code}` |" in document
+        assert f"`{code}`" in document
 
 
 def test_the_drawing_of_the_errors_names_every_class_once() -> None:

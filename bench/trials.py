@@ -259,7 +259,7 @@ class Ours(_Side):
             "task": task.get("definition"),
             "trials": count, "first_trial": first, "history": None, "seconds": None, "runner": None,
             "measure": asdict(MeasureOptions()),
-            "journal": str(self._setting.folder / f"journal-{task['position']}-{first}.jsonl"),
+            "spool": str(self._setting.folder / f"spool-{task['position']}-{first}.jsonl"),
         }  # fmt: skip
         timeout = count * _TRIAL_SECONDS + engines.BUILD_SECONDS
         return self._engine.request("tune", params, timeout=timeout, on_event=on_event)

@@ -349,7 +349,7 @@ class _Attempt:
             "task": str(self._folder / "tasks" / definition) if definition else None,
             "trials": trials, "first_trial": 0, "history": None, "seconds": None, "runner": {"kind": "local"},
             "measure": {"number": 1, "repeat": 1, "min_repeat_ms": 1, "timeout": 60.0},
-            "journal": str(self._folder / f"journal-{task['position']}.jsonl"),
+            "spool": str(self._folder / f"spool-{task['position']}.jsonl"),
         }  # fmt: skip
         timeout = trials * _TRIAL_SECONDS + engines.BUILD_SECONDS
         self._engine.request("tune", params, timeout=timeout, on_event=on_event)

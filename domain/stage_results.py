@@ -1,4 +1,4 @@
-"""What each stage of a job found: read by later stages, by the next attempt and by the API.
+"""Results of the stages of a job, for later stages, the next attempt and the API.
 
 A result is stored when its stage finishes (``storage.stages``), as JSON with the names of the fields below.
 """
@@ -97,7 +97,7 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True)
 class StageResult:
-    """What every stage reports."""
+    """Base of all results."""
 
     stage: ClassVar[Stage]
     placement: tuple[str, ...] = ()

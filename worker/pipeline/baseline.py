@@ -15,7 +15,7 @@ from tuner.results import benchmark, timing, verification
 from tuner.results.timing import Timed
 from tuner.search import precisions
 from worker.engines import ONNX
-from worker.pipeline import builds, measuring, placing, recovery, references, verifying
+from worker.pipeline import builds, placing, recovery, references, verifying
 from worker.pipeline.context import INPUTS, JobContext
 
 _TIME_SECONDS = 600.0
@@ -163,7 +163,7 @@ def _time(context: JobContext, names: Sequence[str], made: _Made) -> dict[str, f
     for name in names:
         engine, folder = context.engines.get(name, role=Variant.UNTUNED), context.folder / builds.untuned_folder(name)
         timed[name] = timing.compiled(Variant.UNTUNED, engine, folder, inputs, place=context.place)
-    with measuring.alone(context):
+    with context.exclusive_device():
         taken = [{name: _median(context, each) for name, each in timed.items()} for _ in range(_PASSES)]
     return {name: min(times[name] for times in taken) for name in timed}
 

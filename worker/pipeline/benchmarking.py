@@ -13,7 +13,7 @@ from tuner.results import benchmark, conditions, timing
 from tuner.results.conditions import Watch
 from tuner.results.timing import Timed
 from tuner.search import precisions
-from worker.pipeline import builds, measuring, recovery, references, verifying
+from worker.pipeline import builds, recovery, references, verifying
 from worker.pipeline.context import JobContext
 
 
@@ -61,7 +61,7 @@ def _without_crashing(
 ) -> tuple[dict[Variant, Timing], Conditions | None]:
     """A tuned build that crashes while it is timed costs itself, and untuned is published."""
     try:
-        with measuring.alone(context):
+        with context.exclusive_device():
             return _time(context, timed)
     except errors.EngineError as error:
         recovery.forgive(context, error)
@@ -69,7 +69,7 @@ def _without_crashing(
         if len(left) == len(timed):
             raise
         context.note(f"the tuned build crashed in the benchmark and was left out: {error.message[:500]}")
-    with measuring.alone(context):
+    with context.exclusive_device():
         return _time(context, left)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from domain.targets import Device, Target, Toolchain, kind_of
 from domain.workers import Worker
 from storage import events, jobs, workers
 from storage.database import Database
-from tuner.host import failures
+from tuner.host import devicelock, failures
 from tuner.search import precisions
 from worker import clock
 from worker.engines import EnginePool
@@ -32,6 +33,9 @@ INPUTS, EXPECTED = "inputs", "expected"
 UNTUNED = "untuned"
 CHECK_SECONDS = 600.0
 COMPILE_SECONDS = 3600.0
+_SILENT_SECONDS = 2.0
+"""Wait for the device that is not worth a note."""
+_WAITING = "waiting for the device: another measurement is using it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,6 +209,26 @@ class JobContext:
             return engine.request(method, params, timeout=timeout, on_event=on_event, canceled=canceled)
         except errors.EngineRequestFailed as error:
             raise failures.explain(error) from error
+
+    @contextmanager
+    def exclusive_device(self, *, canceled: Callable[[], bool] | None = None, say: bool = True) -> Iterator[None]:
+        """Hold the device while something is timed, waiting for it as long as it takes. Raises Canceled.
+
+        A longer wait is noted once a job, unless ``say`` is false. Devices behind a tracker queue there, and other jobs
+        may use others of the same key meanwhile.
+        """
+        if self.request.runner is not RunnerKind.LOCAL:
+            yield
+            return
+        with ExitStack() as stack:
+            canceled = canceled or self.canceled
+            try:
+                stack.enter_context(devicelock.hold(self.device_lock, timeout=_SILENT_SECONDS, canceled=canceled))
+            except errors.DeviceBusy:
+                if say:
+                    self.note_once(_WAITING)
+                stack.enter_context(devicelock.hold(self.device_lock, timeout=None, canceled=canceled))
+            yield
 
     def note(self, message: str) -> None:
         with self.database.transaction() as session:

@@ -74,7 +74,7 @@ class Retry(Enum):
     """What comes before a step is done again."""
 
     DATABASE = auto()
-    """Waiting for it. Trials finished meanwhile are in this host's journal: another worker would pay for them again."""
+    """Waiting for it. Trials finished meanwhile are in this host's spool: another worker would pay for them again."""
     BLOB_STORE = auto()
     """Waiting for it, as long as the settings allow."""
     ENGINE = auto()

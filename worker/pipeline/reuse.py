@@ -1,24 +1,20 @@
-"""What is known already of a job's tuning tasks, and what a search is told of it before its first trial.
+"""Reuse: what earlier searches found of a job's tuning tasks, and what a search gets of it before its first trial.
 
-Nothing on record is measured again, cost models learn from it, and what other jobs are searching is left to them.
-Known is what the store has, what engines journaled on this host before it could be stored, and the tasks that an
-engine extracted from the same model before.
+Records are not measured again, cost models learn from them, and tasks that other jobs are searching are left to them.
+Tasks that an engine extracted from the same model before are not extracted again.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Collection, Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy.orm import Session
 
 from domain.digests import FileDigest
 from domain.jobs import Tuner
-from domain.records import Record, RecordKey, RecordPlace, TrialError
+from domain.records import Record, RecordKey, RecordPlace
 from domain.tuning_tasks import Coverage, ExtractedTask, TuningTask, key_of
 from storage import jobs, records, tuning_tasks, workloads
 from storage.tables import digest_of
@@ -113,65 +109,6 @@ def _others(context: JobContext, task: ExtractedTask) -> list[Record]:
             tuner=str(context.tuner),
             limit=_TRANSFERRED,
         )
-
-
-def new_journal(context: JobContext, *, suffix: str = "") -> Path:
-    """One for each round: an engine that died may have left half a line, which nobody must append to.
-
-    Workers that share a home folder need a ``suffix``.
-    """
-    folder = _journal(context)
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{context.lease.attempt:04d}-{len(list(folder.iterdir())):06d}{suffix}.jsonl"
-
-
-def journaled(context: JobContext) -> Iterator[dict[str, Any]]:
-    """Every trial ever journaled on this host for the job as it is placed now, oldest first."""
-    for path in sorted(_journal(context).glob("*.jsonl")):
-        for line in _journal_lines(path):
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(entry, dict) and "schedule_digest" in entry:
-                yield entry
-
-
-def _journal_lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(errors="replace").splitlines()
-    except FileNotFoundError:
-        # Another worker of this home folder has ended the job and cleared its files away.
-        return []
-
-
-def record_of(context: JobContext, data: dict[str, Any]) -> Record:
-    """The record of a ``trial`` event's or a journal line's data."""
-    error = data["error"]
-    return Record(
-        key=RecordKey(workload_key=data["workload_key"], **record_identity(context)),
-        tuner=str(context.tuner),
-        schedule=data["schedule"],
-        schedule_digest=data["schedule_digest"],
-        latencies=tuple(float(latency) for latency in data["latencies"]) if error is None else (),
-        error=None if error is None else _error(error),
-        error_message=data.get("error_message"),
-        trial_number=int(data["trial_number"]),
-        job_id=context.job.id,
-        worker_id=context.lease.worker_id,
-        finished_at=datetime.fromtimestamp(data["finished_at"], UTC),
-        calibration=data.get("calibration"),
-    )
-
-
-def _journal(context: JobContext) -> Path:
-    """Lines do not tell what found and measured them: each tuner at each placement has a folder of its own."""
-    identity = [str(context.tuner), *map(str, record_identity(context).values())]
-    return context.folder / "journal" / digest_of("\n".join(identity))[:16]
-
-
-def _error(value: str) -> TrialError:
-    return TrialError(value) if value in set(TrialError) else TrialError.UNKNOWN
 
 
 _EXTRACT_SECONDS = 1800.0

@@ -214,7 +214,7 @@ class _TunerSelection:
     def _resume(self, candidate: _Candidate, *, seconds: float | None, waits_for_others: bool) -> Search:
         if candidate.search is None:
             candidate.search = Search(candidate.context, seconds=seconds)
-            # What only the journal knew is the strategy's too.
+            # What only the spool knew is the strategy's too.
             self._count(candidate, candidate.search)
         candidate.search.go_on(spent=self._seconds, seconds=seconds, waits_for_others=waits_for_others)
         return candidate.search

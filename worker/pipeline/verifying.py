@@ -28,7 +28,7 @@ from tuner.results import benchmark, timing, verification
 from tuner.results.timing import Timed
 from tuner.search import precisions
 from worker.engines import ONNX
-from worker.pipeline import builds, compiling, measuring, recovery, references
+from worker.pipeline import builds, compiling, recovery, references
 from worker.pipeline.context import COMPILE_SECONDS, JobContext
 
 _ROUNDS = 8
@@ -191,7 +191,7 @@ def _race(context: JobContext, right: Mapping[str, _Checked]) -> tuple[dict[str,
         names = [name for name in right if name not in crashed]
         timed = _timed(context, [right[name].build for name in names])
         try:
-            with measuring.alone(context):
+            with context.exclusive_device():
                 seconds = context.settings.benchmark_seconds * _TIME_SHARE
                 times = timing.interleave(
                     timed, rounds=_ROUNDS, samples=_SAMPLES, seconds=seconds, canceled=context.canceled

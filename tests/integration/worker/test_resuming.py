@@ -84,7 +84,7 @@ def test_no_trial_is_paid_twice(bench: Bench, trial: int) -> None:
     job_id = bench.job(trials=24)
     with pytest.raises(Killed):
         bench.runtime().run_job(job_id)
-    # The trial was journaled, and the worker died before it could store it.
+    # The trial was spooled, and the worker died before it could store it.
     assert len(bench.records(job_id)) == trial - 1
     bench.bury(job_id)
     bench.runtime().run_job(job_id)
@@ -94,11 +94,11 @@ def test_no_trial_is_paid_twice(bench: Bench, trial: int) -> None:
     assert bench.get(job_id).trials_done == 24
 
 
-def test_half_a_journal_line_is_no_trial(bench: Bench) -> None:
+def test_half_a_spool_line_is_no_trial(bench: Bench) -> None:
     def die(count: int) -> None:
         if count == 4:
-            (journal,) = (bench.work(job_id) / "journal").rglob("*.jsonl")
-            journal.write_text(journal.read_text()[:-40])
+            (spool,) = (bench.work(job_id) / "spool").rglob("*.jsonl")
+            spool.write_text(spool.read_text()[:-40])
             raise Killed
 
     bench.script.on_trial = die

@@ -47,11 +47,11 @@ def test_a_helper_that_is_killed_loses_its_round_and_no_trial(bench: Bench, team
     job = bench.get(job_id)
     assert job.state is JobState.SUCCEEDED
     assert job.trials_done == len(bench.records(job_id)) == 96
-    # What it had journaled and not stored may be measured once more by somebody else, who cannot know of it.
+    # What it had spooled and not stored may be measured once more by somebody else, who cannot know of it.
     assert len(bench.script.measured) - len(set(bench.script.measured)) <= 1
 
 
-def test_a_helper_stores_what_one_before_it_on_its_host_had_journaled(
+def test_a_helper_stores_what_one_before_it_on_its_host_had_spooled(
     bench: Bench, team: Callable[[int], Team], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crew = team(2)

@@ -12,7 +12,7 @@ from domain.jobs import JobState, TunerOptions
 from domain.records import TrialError
 from tests.support.worker.fixtures import Bench, Killed
 from tuner.host import devicelock, hardware
-from worker.pipeline import measuring, tuning
+from worker.pipeline import context, tuning
 from worker.pipeline.search import progress, rounds
 
 
@@ -169,7 +169,7 @@ def test_a_small_space_is_searched_once(bench: Bench) -> None:
 
 
 def test_a_device_in_use_is_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "_SILENT_SECONDS", 0.05)
+    monkeypatch.setattr(context, "_SILENT_SECONDS", 0.05)
     job_id = bench.job(trials=8)
     key = hardware.device().key.rpartition("/")[0]
     done = threading.Thread(target=bench.runtime().run_job, args=[job_id])

@@ -23,7 +23,7 @@ _COUNTS = itertools.count(100)
 def tune(
     engine: EngineSession,
     params: dict[str, Any],
-    journal: Path,
+    spool: Path,
     on_trial: Callable[[dict[str, Any]], None] = lambda _: None,
     **more: Any,
 ) -> tuple[dict[str, Any], Trials, list[dict[str, Any]]]:
@@ -44,7 +44,7 @@ def tune(
         # Other options are another search, which has measured nothing yet.
         "options": {"keep_layout": False, "n_trial": next(_COUNTS)},
         "history": None,
-        "journal": str(journal),
+        "spool": str(spool),
         "seconds": None,
         "first_trial": 0,
         **params,
@@ -59,7 +59,7 @@ def fresh(runner: dict[str, Any]) -> dict[str, Any]:
 
 
 def lose_one(
-    engine: EngineSession, params: dict[str, Any], boards: Rack, journal: Path, trials: int
+    engine: EngineSession, params: dict[str, Any], boards: Rack, spool: Path, trials: int
 ) -> tuple[str, Trials, list[dict[str, Any]]]:
     """Of three devices kill the first one that has measured something, most being left to do; returns its name too."""
     boards.start_servers(1)
@@ -70,7 +70,7 @@ def lose_one(
             killed.append(trial["device"])
             boards.end(trial["device"])
 
-    answer, measured, lost = tune(engine, params, journal, kill, runner=boards.runner(), measure=LASTING, trials=trials)
+    answer, measured, lost = tune(engine, params, spool, kill, runner=boards.runner(), measure=LASTING, trials=trials)
     assert answer["trials"] == trials
     [dying] = killed
     return dying, measured, lost

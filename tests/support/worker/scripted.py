@@ -81,7 +81,7 @@ class Script:
     before_trial: Callable[[int], None] = lambda _: None
     """Called with the number of trials measured so far, before another one is."""
     on_trial: Callable[[int], None] = lambda _: None
-    """Called with the number of trials measured so far, after a trial is journaled and before it is told."""
+    """Called with the number of trials measured so far, after a trial is spooled and before it is told."""
     refuse: Callable[[str, dict[str, Any]], None] = lambda _method, _params: None
     """Called with every request; may raise."""
     measured: list[tuple[str, str]] = field(default_factory=list)
@@ -282,7 +282,7 @@ class ScriptedEngine:
             **self._script.trial_details,
         }
         self._script.measured.append((key, event["schedule_digest"]))
-        with Path(params["journal"]).open("a") as file:
+        with Path(params["spool"]).open("a") as file:
             file.write(json.dumps(event) + "\n")
         self._script.on_trial(len(self._script.measured))
         on_event("trial", event)

@@ -19,7 +19,7 @@ Trial = tuple[str, str]
 
 
 class Ledger:
-    """Holds the journals of some homes open as they appear, so that they can be read after they were removed."""
+    """Holds the spools of some homes open as they appear, so that they can be read after they were removed."""
 
     def __init__(self, homes: Sequence[Path]) -> None:
         self._homes = homes
@@ -28,7 +28,7 @@ class Ledger:
         self._thread = threading.Thread(target=self._look, name="ledger", daemon=True)
 
     def paid(self, job_id: str, *, home: Path | None = None) -> Counter[Trial]:
-        """How often each trial of the job was finished and journaled, on all hosts or on that of ``home``."""
+        """How often each trial of the job was finished and spooled, on all hosts or on that of ``home``."""
         return Counter(
             (str(line["workload_key"]), str(line["schedule_digest"]))
             for path, file in list(self._files.items())
@@ -53,7 +53,7 @@ class Ledger:
             for home in self._homes:
                 # A folder may go while it is read.
                 with contextlib.suppress(OSError):
-                    for path in (home / "work").glob("*/journal/*/*.jsonl"):
+                    for path in (home / "work").glob("*/spool/*/*.jsonl"):
                         if path not in self._files:
                             self._files[path] = path.open(errors="replace")
 

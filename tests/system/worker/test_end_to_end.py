@@ -171,18 +171,18 @@ def test_a_killed_worker_costs_no_trial(served: Served) -> None:
     dead = served.kill("worker")
     _await(lambda: not any(orphans.start_time(pid) for pid in engines), 10)
     assert served.child("worker") != dead
-    journal: dict[str, dict[str, Any]] = {}
+    spool: dict[str, dict[str, Any]] = {}
 
     def ended(job: dict[str, Any]) -> bool:
-        journal.update(_journal(served.home / "work" / job_id))
+        spool.update(_spool(served.home / "work" / job_id))
         return bool(job["state"] == "succeeded")
 
     job = served.wait(job_id, ended)
     planned = job["trials_planned"]
     assert (job["attempts"], job["trials_done"]) == (2, planned)
     # The files are gone when the job has ended: the last lines may have been missed.
-    assert len(journal) >= planned // 2
-    measured = [(line["workload_key"], line["schedule_digest"]) for line in journal.values()]
+    assert len(spool) >= planned // 2
+    measured = [(line["workload_key"], line["schedule_digest"]) for line in spool.values()]
     assert len(measured) == len(set(measured)), "a trial was measured twice"
     database = Database(f"sqlite:///{served.home / 'db.sqlite3'}")
     with database.reading() as session:
@@ -286,10 +286,10 @@ def _cli(home: Path, *arguments: str | Path) -> str:
     return ran.stdout
 
 
-def _journal(work: Path) -> dict[str, dict[str, Any]]:
+def _spool(work: Path) -> dict[str, dict[str, Any]]:
     """Every finished line by the place where it stands."""
     found = {}
-    for path in work.rglob("journal/**/*.jsonl"):
+    for path in work.rglob("spool/**/*.jsonl"):
         with contextlib.suppress(FileNotFoundError):
             for number, line in enumerate(path.read_text().splitlines(keepends=True)):
                 if line.endswith("\n"):

@@ -104,13 +104,13 @@ def tune(
 ) -> Json:
     """Measure up to ``params["trials"]`` new candidates; ``build`` says how to build one.
 
-    A trial is appended to the journal before ``emit`` is told of it, so what the host has not stored when it dies is
+    A trial is appended to the spool before ``emit`` is told of it, so what the host has not stored when it dies is
     still on disk. Time in a tracker's queue is told apart and does not count against ``params["seconds"]``.
     """
     started, queued = time.monotonic(), measurer.queue_seconds
     clock = _Clock(measurer.spent)
     limit = params.get("seconds")
-    scratch = Path(params["journal"]).parent
+    scratch = Path(params["spool"]).parent
     done, reason = 0, "trials"
     while done < params["trials"] and search.exhausted is None:
         if limit is not None and time.monotonic() - started - (measurer.queue_seconds - queued) >= limit:
@@ -125,7 +125,7 @@ def tune(
             trial = search.learn(candidates[position], measured)
             trials.append(trial)
             event = _event(trial, params["workload_key"], params["first_trial"] + done)
-            _append(params["journal"], event)
+            _append(params["spool"], event)
             emit("trial", event)
             done += 1
         with clock.step("train"):
@@ -179,6 +179,6 @@ def _event(trial: Trial, workload_key: str, number: int) -> Json:
     }
 
 
-def _append(journal: str, event: Json) -> None:
-    with Path(journal).open("a", encoding="utf-8") as file:
+def _append(spool: str, event: Json) -> None:
+    with Path(spool).open("a", encoding="utf-8") as file:
         file.write(json.dumps(event, separators=(",", ":")) + "\n")

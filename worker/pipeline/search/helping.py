@@ -1,7 +1,7 @@
 """A helper's side of a search over many workers: it claims rounds that the job's leader offers, and runs them.
 
-It tells nobody how the job goes and changes nothing of it: it stores trials, each in a transaction that names its
-claim, and says what a round came to. The leader does the rest (``sharing``).
+It neither reports on the job nor changes it: it stores trials, each in a transaction that names its
+claim, and reports the result of each round. The leader does the rest (``leading``).
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ from tuner.host import devicelock, hardware
 from worker import clock, observing, paths
 from worker.engines import EnginePool, EngineSource
 from worker.leases import LeaseLost, RoundHeartbeat, Stopped
-from worker.pipeline import measuring, placing, reuse
+from worker.pipeline import placing, reuse
 from worker.pipeline.context import JobContext
 from worker.pipeline.recovery import Recovery
+from worker.pipeline.search import spool
+from worker.pipeline.search.rounds import round_timeout
 from worker.settings import WorkerSettings
 
 _log = logging.getLogger(__name__)
@@ -63,7 +65,7 @@ class Helper:
     _engine: Engine | None = None
     _warm: set[str] = field(default_factory=set)
     _settled: set[str] = field(default_factory=set)
-    """Workloads of which nothing is in this host's journal that nobody stored."""
+    """Workloads of which nothing is in this host's spool that nobody stored."""
     _heartbeat: RoundHeartbeat | None = None
     _next_look: float = 0.0
     _queued: list[tuple[datetime, float]] = field(default_factory=list)
@@ -196,7 +198,7 @@ class Helper:
 
         with ExitStack() as stack:
             try:
-                stack.enter_context(measuring.alone(context, canceled=gives_up, say=False))
+                stack.enter_context(context.exclusive_device(canceled=gives_up, say=False))
             except Canceled:
                 self.failures = _FAILURES
                 raise
@@ -259,7 +261,7 @@ class Helper:
             "first_trial": offer.first_trial + offer.trials - trials,
             "history": None if known else self._history(context, key),
             "fresh": not known,
-            "journal": str(reuse.new_journal(context, suffix=f"-{claimed.id}")),
+            "spool": str(spool.new_file(context, suffix=f"-{claimed.id}")),
             "seconds": claimed.seconds_left(clock.now(), waited=self._waited_since(claimed.opened_at)),
             "runner": context.runner,
         }
@@ -271,7 +273,7 @@ class Helper:
                     defaults[:] = data["latencies"]
                 self._store(context, claimed, [data])
 
-        return context.ask(engine, "tune", params, timeout=measuring.longest_round(context, trials), on_event=on_event)
+        return context.ask(engine, "tune", params, timeout=round_timeout(context, trials), on_event=on_event)
 
     def _waited_since(self, opened: datetime) -> float:
         """In a tracker's queue, with earlier rounds: rounds are offered ahead, and this one stood there meanwhile."""
@@ -280,7 +282,7 @@ class Helper:
     def _store(self, context: JobContext, claimed: SharedRound, found: list[dict[str, Any]]) -> int:
         with self.database.transaction() as session:
             context.heartbeat.require(shared_rounds.holds(session, claimed))
-            return records.add(session, [reuse.record_of(context, each) for each in found])
+            return records.add(session, [spool.record_of(context, each) for each in found])
 
     def _recover(self, context: JobContext, claimed: SharedRound) -> int:
         """Store what engines on this host measured of the workload and nobody stored, as far as the round's trials pay
@@ -292,7 +294,7 @@ class Helper:
             stored = {record.schedule_digest for record in records.of_job(session, self.job.id, key)}
         found = {
             entry["schedule_digest"]: entry
-            for entry in reuse.journaled(context)
+            for entry in spool.trials(context)
             if entry["workload_key"] == key and entry["schedule_digest"] not in stored
         }
         left = claimed.offer.trials - (len(stored) - claimed.offer.first_trial)

@@ -14,8 +14,8 @@ from storage import convergence, events, jobs, records, tuning_tasks
 from storage.convergence import Estimator
 from storage.tables import workload_digest
 from worker import clock
-from worker.pipeline import reuse
 from worker.pipeline.context import JobContext
+from worker.pipeline.search import spool
 
 _LEAST_PAUSE = 0.5
 """Seconds between two events. What happens in between is reported by the next one."""
@@ -60,8 +60,8 @@ class Progress:
         return self._done[workload_key]
 
     def recover(self, *, seconds: float) -> int:
-        """Store what engines journaled and nobody stored; returns how many trials that were."""
-        found = [reuse.record_of(self._context, entry) for entry in reuse.journaled(self._context)]
+        """Store what engines spooled and nobody stored; returns how many trials that were."""
+        found = [spool.record_of(self._context, entry) for entry in spool.trials(self._context)]
         if not found:
             return 0
         with self._context.database.transaction() as session:
@@ -76,7 +76,7 @@ class Progress:
 
     def store(self, data: dict[str, Any], *, seconds: float) -> None:
         """One trial: its record and the counts appear together. Raises LeaseLost."""
-        record = reuse.record_of(self._context, data)
+        record = spool.record_of(self._context, data)
         key = record.key.workload_key
         with self._context.database.transaction() as session:
             self._require_lease(session)

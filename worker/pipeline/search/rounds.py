@@ -1,6 +1,6 @@
 """Rounds of trials, each for the task that promises most, until the budget is spent.
 
-Every trial is stored as it comes. A resumed search first stores what engines had journaled, and gives a fresh engine
+Every trial is stored as it comes. A resumed search first stores what engines had spooled, and gives a fresh engine
 the history of each task, so that no candidate is measured twice. What another job is searching now is left to it.
 Where other workers could help, rounds are offered to them meanwhile; no task is ever in two rounds at once.
 """
@@ -25,8 +25,9 @@ from domain.shared_rounds import RoundState, SharedRound
 from domain.tuning_tasks import ExtractedTask
 from storage import jobs, tuning_tasks
 from tuner.search.allocation import Allocator, Round
-from worker.pipeline import measuring, reuse
+from worker.pipeline import reuse
 from worker.pipeline.context import JobContext
+from worker.pipeline.search import spool
 from worker.pipeline.search.leading import Sharing
 from worker.pipeline.search.progress import Progress
 
@@ -39,6 +40,17 @@ _WAIT_SECONDS = 0.1
 """Between two looks for what helpers bring, while there is nothing else to do."""
 _GONE = (errors.EngineCrashed, errors.EngineSilent, errors.EngineTimeout, errors.EngineGarbled)
 _UNREACHABLE = (errors.TrackerUnreachable, errors.NoDevice, errors.DeviceLost)
+
+_SLACK_SECONDS = 120.0
+_QUEUE_SECONDS = 3600.0
+"""What a round may wait in a tracker's queue besides."""
+
+
+def round_timeout(context: JobContext, trials: int) -> float:
+    """Seconds after which an engine that runs a round of so many trials counts as stuck."""
+    options = context.request.measure
+    seconds = trials * (2 * options.timeout + options.cooldown_interval + 10) + _SLACK_SECONDS
+    return seconds + (_QUEUE_SECONDS if context.runner else 0.0)
 
 
 class Search:
@@ -118,7 +130,7 @@ class Search:
             # Nobody else's from here on: rounds are offered to helpers while the device is waited for.
             self._own = chosen
             try:
-                with measuring.alone(self._context, canceled=self._attend):
+                with self._context.exclusive_device(canceled=self._attend):
                     self._round(chosen)
             finally:
                 self._own = None
@@ -212,7 +224,7 @@ class Search:
 
     def _recall_defaults(self) -> None:
         """Those that earlier attempts measured on this host."""
-        for entry in reuse.journaled(self._context):
+        for entry in spool.trials(self._context):
             if entry.get("default") and entry.get("latencies"):
                 self.defaults[entry["workload_key"]] = fmean(entry["latencies"])
 
@@ -331,7 +343,7 @@ class Search:
             # Of a task that this engine searched last it knows every trial.
             "history": None if key in self._warm and not strange else reuse.write(context, self._task(key)),
             "fresh": strange,
-            "journal": str(reuse.new_journal(context)),
+            "spool": str(spool.new_file(context)),
             "seconds": self._seconds_left(),
             "runner": context.runner,
         }
@@ -344,7 +356,7 @@ class Search:
                     self.defaults[key] = fmean(data["latencies"])
                 self.progress.store(data, seconds=self._spent_now())
 
-        timeout = measuring.longest_round(context, chosen.trials)
+        timeout = round_timeout(context, chosen.trials)
         return context.ask(engine, "tune", params, timeout=timeout, on_event=on_event, canceled=self._attend)
 
     def _finished(self, key: str, before: int, *, exhausted: bool, seconds: float | None = None) -> None:

@@ -19,7 +19,7 @@ Json = dict[str, Any]
 def _measured(twin: Twin, params: Json, folder: Path) -> str:
     """The native line of one trial."""
     # A search of its own: others in this session begin anew.
-    _, [trial] = asking.tune(twin.session, params, folder / "journal.jsonl", trials=1, options={"n_trial": 1000})
+    _, [trial] = asking.tune(twin.session, params, folder / "spool.jsonl", trials=1, options={"n_trial": 1000})
     assert trial["error"] is None
     return str(trial["schedule"])
 

@@ -62,12 +62,12 @@ def round_(
     place = {"model": str(prepared), "target": target, "threads": 1, "tuner": tuner, "options": {}}
     task = unlinked.request("extract", {**place, "out_dir": str(folder)}, timeout=200)["tasks"][0]
     definition = str(folder / task["definition"]) if task.get("definition") else None
-    journal = {"journal": str(folder / "journal")}
-    return {**place, **journal, "workload_key": task["workload_key"], "task": definition}
+    spool = {"spool": str(folder / "spool")}
+    return {**place, **spool, "workload_key": task["workload_key"], "task": definition}
 
 
 def tune(engine: EngineSession, params: dict[str, Any], **more: Any) -> asking.Trials:
-    return asking.tune(engine, params, Path(params["journal"]), **more)[1]
+    return asking.tune(engine, params, Path(params["spool"]), **more)[1]
 
 
 def test_what_cannot_be_linked_is_a_build_error(unlinked: EngineSession, round_: dict[str, Any]) -> None:
@@ -93,7 +93,7 @@ def test_what_is_not_measured_in_time_is_told(
 
 @pytest.mark.parametrize("tuner", ["metaschedule"], indirect=True)
 def test_a_trace_of_another_workload_is_an_invalid_schedule(round_: dict[str, Any], tmp_path: Path) -> None:
-    line = json.loads(Path(round_["journal"]).read_text().splitlines()[-1])["schedule"]
+    line = json.loads(Path(round_["spool"]).read_text().splitlines()[-1])["schedule"]
     body = json.loads(line)
     trace = body[1][0]
     block = next(step for step in trace[0] if step[0] == "GetSBlock" or step[0] == "GetBlock")

@@ -33,7 +33,7 @@ def convolution(twin: Twin) -> dict[str, Any]:
 def first_round(
     twin: Twin, convolution: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[dict[str, Any], Trials]:
-    return tune(twin.session, convolution, tmp_path_factory.mktemp("first") / "journal.jsonl", trials=COUNT)
+    return tune(twin.session, convolution, tmp_path_factory.mktemp("first") / "spool.jsonl", trials=COUNT)
 
 
 def digests(trials: Trials) -> set[str]:
@@ -61,7 +61,7 @@ def test_rounds_go_on_where_the_last_one_ended(
 ) -> None:
     # More than one generation of MetaSchedule's; AutoTVM's space is smaller.
     count = {"relay": 2, "relax": 12}[twin.name]
-    _, trials = tune(twin.session, convolution, tmp_path / "journal.jsonl", first_trial=COUNT, trials=count)
+    _, trials = tune(twin.session, convolution, tmp_path / "spool.jsonl", first_trial=COUNT, trials=count)
     assert [trial["trial_number"] for trial in trials] == list(range(COUNT, COUNT + count))
     assert not digests(first_round[1]) & digests(trials)
 

@@ -21,14 +21,14 @@ Params = dict[str, Any]
 Trials = list[dict[str, Any]]
 
 
-def tune(engine: EngineSession, params: Params, journal: Path, **more: Any) -> tuple[dict[str, Any], Trials]:
+def tune(engine: EngineSession, params: Params, spool: Path, **more: Any) -> tuple[dict[str, Any], Trials]:
     """A round of four trials, or what ``params`` and ``more`` say; its answer and its trials."""
     trials: Trials = []
 
     def keep(kind: str, data: dict[str, Any]) -> None:
         if kind == "trial":
             # The engine may be further already; what it told is there.
-            assert json.dumps(data, separators=(",", ":")) in journal.read_text().splitlines()
+            assert json.dumps(data, separators=(",", ":")) in spool.read_text().splitlines()
             trials.append(data)
 
     request = {
@@ -36,7 +36,7 @@ def tune(engine: EngineSession, params: Params, journal: Path, **more: Any) -> t
         "measure": MEASURE,
         "options": {},
         "history": None,
-        "journal": str(journal),
+        "spool": str(spool),
         "seconds": None,
         "first_trial": 0,
         **params,
@@ -51,7 +51,7 @@ def trial_lines(engine: EngineSession, place: Params, folder: Path, *, trials: i
     for task in engine.request("extract", {**place, "out_dir": str(folder)}, timeout=120)["tasks"]:
         defined = {"task": str(folder / task["definition"])} if task.get("definition") else {}
         params = {**place, "workload_key": task["workload_key"], **defined}
-        _, measured = tune(engine, params, folder / "journal.jsonl", trials=trials)
+        _, measured = tune(engine, params, folder / "spool.jsonl", trials=trials)
         assert not any(trial["error"] for trial in measured), measured
         lines += [trial["schedule"] for trial in measured]
     return lines

@@ -186,7 +186,7 @@ def check(pair: Pair, job: dict[str, Any], trials: int) -> list[Record]:
     for name, runtime in ((LEADER, pair.leader), (HELPER, pair.helper)):
         own = {record.schedule_digest for record in stored if record.worker_id == runtime.id}
         assert len(told[name]) == len(set(told[name])) > 0
-        # What an engine has finished when it is ended is in its journal alone.
+        # What an engine has finished when it is ended is in its spool alone.
         assert own >= set(told[name])
         assert not own & {digest for other in told if other != name for digest in told[other]}
     report = pair.service.artifact(job["id"]).report

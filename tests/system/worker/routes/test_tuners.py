@@ -120,7 +120,7 @@ def test_an_engine_and_a_worker_killed_in_mid_search_cost_no_trial_twice(service
         if kind != "trial":
             return
         measured.append((data["workload_key"], data["schedule_digest"]))
-        # The trial is in the engine's journal by now, and not yet stored.
+        # The trial is in the engine's spool by now, and not yet stored.
         if len(measured) == 3:
             killed.append(engine)
             kill(engine)

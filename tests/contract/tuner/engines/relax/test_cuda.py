@@ -62,7 +62,7 @@ def test_tuning_without_a_gpu_is_refused(
     if relax.hello["gpu"]:
         pytest.skip("this machine has a GPU")
     task = {"workload_key": tasks[0]["workload_key"], "task": str(definitions / tasks[0]["definition"])}
-    rest = {"trials": 1, "first_trial": 0, "journal": str(tmp_path / "j"), "measure": {}, "history": None}
+    rest = {"trials": 1, "first_trial": 0, "spool": str(tmp_path / "j"), "measure": {}, "history": None}
     with pytest.raises(errors.EngineRequestFailed) as caught:
         relax.request("tune", {**gpu_place, **task, **rest, "seconds": None}, timeout=60)
     assert caught.value.engine_code == "no_device"

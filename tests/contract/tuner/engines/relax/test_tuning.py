@@ -41,7 +41,7 @@ def first_round(
 ) -> tuple[dict[str, Any], Trials]:
     # A search of its own: other tests of this session begin anew.
     options = {"n_trial": 900}
-    return tune(relax, convolution, tmp_path_factory.mktemp("first") / "journal.jsonl", trials=4, options=options)
+    return tune(relax, convolution, tmp_path_factory.mktemp("first") / "spool.jsonl", trials=4, options=options)
 
 
 @pytest.mark.smoke

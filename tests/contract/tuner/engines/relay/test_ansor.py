@@ -61,7 +61,7 @@ def tune(
         for task in tasks:
             round_ = {**ours, "workload_key": task["workload_key"], "task": str(folder / task["definition"])}
             for first in (0, 3):
-                trials += asking.tune(relay, round_, folder / "journal.jsonl", first_trial=first, trials=3)[1]
+                trials += asking.tune(relay, round_, folder / "spool.jsonl", first_trial=first, trials=3)[1]
         return Tuned(place=ours, folder=folder, tasks=tasks, trials=trials)
 
     return tune

@@ -29,7 +29,7 @@ def _round(
     """The trials of a round, and the seconds it took."""
     measure = {"number": 1, "repeat": 1, "min_repeat_ms": 0, "timeout": 20.0, **options}
     started = time.monotonic()
-    _, told = tune(engine, {**place, "workload_key": key}, folder / "journal", trials=trials, measure=measure)
+    _, told = tune(engine, {**place, "workload_key": key}, folder / "spool", trials=trials, measure=measure)
     assert all(trial["error"] is None for trial in told)
     return told, time.monotonic() - started
 

@@ -26,7 +26,7 @@ def first_round(
 ) -> tuple[dict[str, Any], Trials]:
     # A search of its own: other tests of this session begin anew.
     options = {"n_trial": 900}
-    return tune(relay, convolution, tmp_path_factory.mktemp("first") / "journal.jsonl", trials=6, options=options)
+    return tune(relay, convolution, tmp_path_factory.mktemp("first") / "spool.jsonl", trials=6, options=options)
 
 
 @pytest.mark.smoke
@@ -113,9 +113,9 @@ def all_schedules(
     relay: EngineSession, convolution: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
 ) -> Trials:
     """A trial of every schedule of the first convolution, those of the untuned layout first."""
-    journal = tmp_path_factory.mktemp("all") / "journal.jsonl"
+    spool = tmp_path_factory.mktemp("all") / "spool.jsonl"
     options = {"n_trial": 901, "keep_layout": False}
-    return tune(relay, convolution, journal, trials=50, options=options)[1]
+    return tune(relay, convolution, spool, trials=50, options=options)[1]
 
 
 @pytest.mark.parametrize(("seconds", "wins"), [(9.5e-6, False), (1e-6, True)])

@@ -1,4 +1,4 @@
-"""A round's order of things: search, build, measure, journal, tell, learn."""
+"""A round's order of things: search, build, measure, spool, tell, learn."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Measurer:
 
 
 def _tune(search: Search, measurer: Measurer, folder: Path, trials: int, emit: Any, **more: Any) -> dict[str, Any]:
-    params = {"workload_key": "k", "first_trial": 5, "trials": trials, "journal": str(folder / "journal"), **more}
+    params = {"workload_key": "k", "first_trial": 5, "trials": trials, "spool": str(folder / "spool"), **more}
     conditions = MeasureConditions(target="llvm", threads=1, options=MeasureOptions())
     made: Any = measurer
     return rounds.tune(
@@ -89,7 +89,7 @@ def test_a_trial_is_on_disk_before_it_is_told(tmp_path: Path) -> None:
 
     def emit(kind: str, data: dict[str, Any]) -> None:
         if kind == "trial":
-            written = [json.loads(line) for line in (tmp_path / "journal").read_text().splitlines()]
+            written = [json.loads(line) for line in (tmp_path / "spool").read_text().splitlines()]
             assert written[-1] == data
             told.append(data)
 

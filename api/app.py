@@ -17,8 +17,8 @@ from api.jobs import groups, outputs
 from api.jobs import routes as jobs
 from api.jobs.events import EventHub
 from api.jobs.publishing import Publisher
-from api.middleware.body_limit import BodyLimit, PlainAddresses
-from api.middleware.conditional import ConditionalAnswers, HeadAsGet
+from api.middleware.body_limit import BodyLimit, RejectNulCharacters
+from api.middleware.conditional import ConditionalResponses, HeadAsGet
 from api.middleware.credentials import Credentials
 from api.middleware.rate_limit import Buckets, RateLimit
 from api.middleware.request_ids import RequestIds, TraceRequests
@@ -29,7 +29,7 @@ from api.monitoring import health
 from api.monitoring import routes as metrics
 from api.monitoring.metrics import CountRequests, Metrics
 from api.records import routes as records
-from api.response_cache import Recent
+from api.response_cache import TTLCache
 from api.services import Inspect, MakeOperator, Services
 from api.settings import ApiSettings
 from api.tokens import login
@@ -71,7 +71,7 @@ def create_app(
         metrics=Metrics(database, blobs, worker_alive_seconds=settings.worker_alive_seconds),
         stopping=stopping,
         events=EventHub(database, poll_seconds=settings.events_poll_seconds, stopping=stopping),
-        statuses=Recent(most=_MOST_STATUSES, seconds=settings.status_seconds),
+        statuses=TTLCache(most=_MOST_STATUSES, seconds=settings.status_seconds),
         plan_slots=threading.BoundedSemaphore(settings.plan_slots),
         uploads=UploadSlots(settings.upload_slots),
         failures=Buckets(per_second=settings.failures_per_second, burst=settings.failures_burst),
@@ -102,8 +102,8 @@ def _add_middleware(app: FastAPI, services: Services) -> None:
     app.add_middleware(BodyLimit)
     app.add_middleware(RateLimit, buckets=Buckets(per_second=settings.rate_per_second, burst=settings.rate_burst))
     app.add_middleware(Credentials, services=services)
-    app.add_middleware(PlainAddresses)
-    app.add_middleware(ConditionalAnswers)
+    app.add_middleware(RejectNulCharacters)
+    app.add_middleware(ConditionalResponses)
     app.add_middleware(HeadAsGet)
     app.add_middleware(CountRequests, metrics=services.metrics)
     if settings.otel:

@@ -10,10 +10,10 @@ from api.documentation import page as docs
 from api.fleet import page as fleet
 from api.jobs.pages import compare, job, listing, new_job
 from api.jobs.pages.convergence import Convergence
-from api.jobs.pages.crowd import Crowd
+from api.jobs.pages.poll_interval import PollInterval
 from api.models import page as models
 from api.records import page as records
-from api.response_cache import Recent
+from api.response_cache import TTLCache
 
 _MOST_JOBS = 100
 
@@ -22,10 +22,10 @@ def install(app: FastAPI) -> None:
     """Install the pages; call it after ``problems.install``, as error pages render problem documents."""
     app.add_middleware(SecurityHeaders)
     app.state.record_overview = records.RecordOverview()
-    app.state.crowd = Crowd(least=listing.LEAST_PAUSE)
+    app.state.poll_interval = PollInterval(least=listing.LEAST_PAUSE)
     seconds = app.state.services.settings.status_seconds
-    app.state.recent_curves = Recent[Convergence](most=_MOST_JOBS, seconds=seconds)
-    app.state.recent_parts = Recent[str](most=_MOST_JOBS, seconds=seconds)
+    app.state.curve_cache = TTLCache[Convergence](most=_MOST_JOBS, seconds=seconds)
+    app.state.fragment_cache = TTLCache[str](most=_MOST_JOBS, seconds=seconds)
     app.include_router(assets.router)
     for page in (new_job, listing, job, models, compare, records, fleet, docs):
         app.include_router(page.router)

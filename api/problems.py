@@ -39,7 +39,7 @@ _BY_STATUS: dict[int, type[TunesmithError]] = {
 }
 """What the framework answers with by status alone, before any of our own code can say more."""
 
-DATABASE_TROUBLE = (DatabaseError, PoolTimeout)
+DATABASE_ERRORS = (DatabaseError, PoolTimeout)
 """What SQLAlchemy raises when a server is away, a transaction waited too long for its turn, or a table is damaged; and
 for mistakes of ours."""
 
@@ -78,7 +78,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, http_error)
     app.add_exception_handler(ClientDisconnect, _hung_up)
-    for kind in DATABASE_TROUBLE:
+    for kind in DATABASE_ERRORS:
         app.add_exception_handler(kind, _database_trouble)
     app.add_exception_handler(Exception, _unexpected)
 
@@ -215,6 +215,6 @@ def _response(
         problem.model_dump(),
         status_code=status,
         media_type=MEDIA_TYPE,
-        # Here as well as in ConditionalAnswers: what nobody expected is answered outside of it.
+        # Here as well as in ConditionalResponses: what nobody expected is answered outside of it.
         headers={"Cache-Control": "no-store", **(headers or {})},
     )

@@ -16,7 +16,7 @@ from api.jobs import schemas as job_schemas
 Value = TypeVar("Value")
 
 
-class Recent(Generic[Value]):
+class TTLCache(Generic[Value]):
     """A TTL cache for several threads; of those that miss the same key at once, one computes the value."""
 
     def __init__(self, *, most: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:

@@ -15,7 +15,7 @@ from api.jobs.publishing import Publisher
 from api.middleware.rate_limit import Buckets
 from api.middleware.upload_slots import UploadSlots
 from api.monitoring.metrics import Metrics
-from api.response_cache import Recent, Status
+from api.response_cache import Status, TTLCache
 from api.settings import ApiSettings
 from domain.blobs import BlobStore
 from domain.models import ModelFacts, ModelFormat
@@ -43,8 +43,8 @@ class Services:
     """Folder that holds each job's engine log as ``JOB.log``."""
     metrics: Metrics
     events: EventHub
-    statuses: Recent[Status]
-    """By job and glance."""
+    statuses: TTLCache[Status]
+    """By job and summary."""
     stopping: threading.Event
     """Set when the server shuts down: streams end then instead of holding it up."""
     uploads: UploadSlots

@@ -64,33 +64,35 @@ CLOCK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Doubt:
+class FleetWarning:
     code: str
     message: str
     hint: str
 
 
-def doubts(living: Sequence[Worker], *, version: str) -> list[Doubt]:
+def fleet_warnings(living: Sequence[Worker], *, version: str) -> list[FleetWarning]:
     """``version``: of the release that asks."""
     return [*_releases(living, version), *_clocks(living)]
 
 
-def _releases(living: Sequence[Worker], version: str) -> list[Doubt]:
+def _releases(living: Sequence[Worker], version: str) -> list[FleetWarning]:
     others = sorted({_release(worker) for worker in living if worker.release != version})
     if not others:
         return []
     message = f"some workers run {', '.join(others)}; this server runs release {version}"
-    return [Doubt(code="workers_differ", message=message, hint="Upgrade them in the order of docs/how-to/deploy.md.")]
+    return [
+        FleetWarning(code="workers_differ", message=message, hint="Upgrade them in the order of docs/how-to/deploy.md.")
+    ]
 
 
 def _release(worker: Worker) -> str:
     return f"release {worker.release}" if worker.release else "an unknown older release"
 
 
-def _clocks(living: Sequence[Worker]) -> list[Doubt]:
+def _clocks(living: Sequence[Worker]) -> list[FleetWarning]:
     off = {worker.hostname: worker.clock_ahead for worker in living if abs(worker.clock_ahead or 0.0) > CLOCK_SECONDS}
     if not off:
         return []
     told = ", ".join(f"{name} by {seconds:+.0f} s" for name, seconds in sorted(off.items()))
     hint = "Synchronize them with NTP. Leases use the database's time; logs and file dates use the host's."
-    return [Doubt(code="clock_differs", message=f"host clocks differ from the database's: {told}", hint=hint)]
+    return [FleetWarning(code="clock_differs", message=f"host clocks differ from the database's: {told}", hint=hint)]

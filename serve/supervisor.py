@@ -267,7 +267,7 @@ class _Service:
             self._await_broker(self._broker)
         database = Database(settings.database_url, timeout=settings.database_timeout)
         migrate(database)
-        integrity.look_through(database.url, seconds=_LOOK_THROUGH_SECONDS)
+        integrity.quick_check(database.url, seconds=_LOOK_THROUGH_SECONDS)
         for child in self._children:
             self._first_start(child)
         # Before it is ready: the socket listens, so whoever comes early waits.

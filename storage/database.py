@@ -103,13 +103,13 @@ def migrate(database: Database) -> None:
     Raises DatabaseUnavailable when it does not answer, DatabaseDamaged also where only a table is, and
     ConfigurationError when it is of a newer release, or of none.
     """
-    with told(), database.migrating() as connection:
+    with translated_errors(), database.migrating() as connection:
         running.upgrade(connection)
-        integrity.read_each_table(connection)
+        integrity.probe_tables(connection)
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def translated_errors() -> Iterator[None]:
     """For work at a start: raises DatabaseUnavailable or DatabaseDamaged in place of what the driver raised."""
     try:
         yield

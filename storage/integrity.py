@@ -35,7 +35,7 @@ def is_damaged(error: Exception) -> bool:
     return any(words.match(str(said)) for words in _WORDS)
 
 
-def read_each_table(connection: Connection) -> None:
+def probe_tables(connection: Connection) -> None:
     """One row of each, as it lies there: a table that is gone or torn is found at a start, and not by some job.
 
     Raises what the driver does.
@@ -46,7 +46,7 @@ def read_each_table(connection: Connection) -> None:
         connection.exec_driver_sql(f"SELECT {names} FROM {quote(table.name)} LIMIT 1").first()  # noqa: S608 - ours
 
 
-def look_through(url: URL, *, seconds: float) -> None:
+def quick_check(url: URL, *, seconds: float) -> None:
     """Go over the pages of a SQLite database, no longer than that: a large one is looked at in part.
 
     PostgreSQL has tools of its own for that. Raises DatabaseDamaged and DatabaseUnavailable.

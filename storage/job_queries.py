@@ -81,7 +81,7 @@ _CONDITIONS: dict[str, Callable[[Any], ColumnElement[bool]]] = {
 
 
 @dataclass(frozen=True)
-class Glance:
+class JobSummary:
     owner: str
     state: JobState
     stage: str | None
@@ -91,18 +91,18 @@ class Glance:
 
 
 _columns = JobRow.__table__.c
-_GLANCE = select(
+_SUMMARY = select(
     _columns.owner, _columns.state, _columns.stage, _columns.claims, _columns.attempts, _columns.artifact_id
 ).where(_columns.id == bindparam("job_id"))
 """Made once: it is asked more often than all others together."""
 
 
-def glance(session: Session, job_id: str) -> Glance:
+def summary(session: Session, job_id: str) -> JobSummary:
     """Raises JobNotFound."""
-    row = session.connection().execute(_GLANCE, {"job_id": job_id}).first()
+    row = session.connection().execute(_SUMMARY, {"job_id": job_id}).first()
     if row is None:
         raise errors.JobNotFound(f"there is no job {job_id[:80]!r}")
-    return Glance(row.owner, JobState(row.state), row.stage, row.claims, row.attempts, row.artifact_id)
+    return JobSummary(row.owner, JobState(row.state), row.stage, row.claims, row.attempts, row.artifact_id)
 
 
 def trace_of(session: Session, job_id: str) -> str | None:

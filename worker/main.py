@@ -14,7 +14,7 @@ from domain import errors
 from process import homes, logs, tracing
 from process.refusing import refuse
 from storage.blobs import stores
-from storage.database import Database, migrate, told
+from storage.database import Database, migrate, translated_errors
 from storage.settings import StorageSettings
 from tuner.host.settings import TunerSettings
 from tuner.sandbox import probing
@@ -45,7 +45,7 @@ def main() -> int:
     celery.signals.setup_logging.connect(lambda **_: None, weak=False)
     metrics.serve(runtime.settings)
     try:
-        with told():
+        with translated_errors():
             runtime.clean_up()
             runtime.announce()
     except errors.TunesmithError as error:
@@ -54,7 +54,7 @@ def main() -> int:
     threads = periodic.start(runtime)
     threading.Thread(target=_leave_in_time, args=[runtime.shutdown], name="leave in time", daemon=True).start()
     _log.info("worker %s", runtime.id)
-    _log.info("%s", probing.probe().told())
+    _log.info("%s", probing.probe().summary())
     try:
         worker_app.run(app, runtime)
     finally:

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 
 from api.dashboard import rendering
-from api.middleware import Layer
+from api.middleware import Middleware
 from api.middleware.credentials import COOKIE, LOGIN_PATH
 from domain.errors import TunesmithError
 
@@ -79,10 +79,10 @@ HEADERS = {
 }
 
 
-class SecurityHeaders(Layer):
+class SecurityHeaders(Middleware):
     """Add the security headers to every response that does not set them itself."""
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":

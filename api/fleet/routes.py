@@ -14,7 +14,7 @@ from api.paging import MOST_ENTRIES, LimitParam, PageTokenParam
 from api.services import Services, ServicesDep
 from domain import release, targets
 from domain.targets import Device
-from domain.workers import Worker, doubts
+from domain.workers import Worker, fleet_warnings
 from storage import owners, statements, workers
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
@@ -32,7 +32,7 @@ def list_workers(
         living = workers.known(session, seen_since=since)
     return schemas.Workers(
         workers=[schemas.worker(worker, alive=worker.last_seen_at >= since, jobs=own) for worker in known],
-        warnings=[job_schemas.doubt(one) for one in doubts(living, version=release.VERSION)],
+        warnings=[job_schemas.warning(one) for one in fleet_warnings(living, version=release.VERSION)],
         next_page_token=following,
     )
 

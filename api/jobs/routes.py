@@ -39,7 +39,7 @@ from storage import (
     webhooks,
     workers,
 )
-from storage.job_queries import Glance
+from storage.job_queries import JobSummary
 
 logger = logging.getLogger(__name__)
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -132,17 +132,17 @@ def one(services: Services, principal: Principal, job_id: str) -> schemas.JobDet
     return status(services, principal, job_id).detail
 
 
-def glance(services: Services, principal: Principal, job_id: str) -> Glance:
+def summary(services: Services, principal: Principal, job_id: str) -> JobSummary:
     """Raises JobNotFound, also of a job that is another owner's."""
     with services.database.reading() as session:
-        found = job_queries.glance(session, job_id)
+        found = job_queries.summary(session, job_id)
     if not principal.sees_all and found.owner != principal.owner:
         raise errors.JobNotFound(f"there is no job {job_id[:80]!r}")
     return found
 
 
 def status(services: Services, principal: Principal, job_id: str) -> Status:
-    seen = glance(services, principal, job_id)
+    seen = summary(services, principal, job_id)
     read = partial(_read_status, services, job_id)
     # What a queued job waits for depends on the workers, not on the job.
     return read() if seen.state is JobState.QUEUED else services.statuses.get((job_id, seen), read)

@@ -22,7 +22,7 @@ from domain.models import Model
 from domain.stage_results import PlanResult
 from domain.tuning_tasks import TuningTask
 from domain.webhooks import Webhook
-from domain.workers import Doubt, Worker
+from domain.workers import FleetWarning, Worker
 
 
 class Budget(BaseModel):
@@ -343,7 +343,7 @@ def job(value: DomainJob, of: Model, *, now: datetime, living: Sequence[Worker],
     )
 
 
-def doubt(value: Doubt) -> shared.Notice:
+def warning(value: FleetWarning) -> shared.Notice:
     return shared.fill(shared.Notice, value, details={})
 
 

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from api import problems
-from api.middleware import Layer
+from api.middleware import Middleware
 
 MOST_BYTES = 1024 * 1024
 _MOST_DIGITS = 18
@@ -16,10 +16,10 @@ _UPLOADS = ("/v1/records",)
 """Paths whose POST streams too."""
 
 
-class BodyLimit(Layer):
+class BodyLimit(Middleware):
     """For everything but uploads, which count for themselves while they stream."""
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "PUT" or scope["path"] in _UPLOADS:
             await self._app(scope, receive, send)
             return
@@ -50,10 +50,10 @@ def _too_large() -> HTTPException:
     return HTTPException(413, f"the request body exceeds {MOST_BYTES} bytes")
 
 
-class PlainAddresses(Layer):
+class RejectNulCharacters(Middleware):
     """Refuses a NUL: no name has one, and PostgreSQL takes none, so it would fail further inside."""
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if "\0" in scope["path"] or b"%00" in scope["query_string"]:
             error = HTTPException(400, "the URL contains a NUL character")
             await problems.http_error(Request(scope), error)(scope, receive, send)

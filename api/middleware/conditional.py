@@ -11,27 +11,27 @@ import anyio
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import Message, Receive, Scope, Send
 
-from api.middleware import Layer
+from api.middleware import Middleware
 from api.middleware.credentials import LOGIN_PATH
 
 _DIGITS = 32
 _JSON = "application/json"
 _REVALIDATED = "private, no-cache"
-_KEPT_NOWHERE = "no-store"
+_NO_STORE = "no-store"
 """What every answer says that says nothing else: no cache may keep what needed a token."""
 _OF_A_BODY = ("content-length", "content-type")
 
 
-class ConditionalAnswers(Layer):
+class ConditionalResponses(Middleware):
     """The tag is the digest of the answer's own bytes: strong, and nobody can forget to change it."""
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         given = ", ".join(Headers(scope=scope).getlist("if-none-match"))
-        answer = _Answer(send, given, wants_tag=scope["method"] == "GET")
+        answer = _ConditionalSend(send, given, wants_tag=scope["method"] == "GET")
         await self._app(scope, receive, answer)
 
 
-class _Answer:
+class _ConditionalSend:
     """Holds back the start of a JSON answer until its body is known."""
 
     def __init__(self, send: Send, if_none_match: str, *, wants_tag: bool) -> None:
@@ -47,7 +47,7 @@ class _Answer:
                 self._start = message
                 return
             if "etag" not in headers:
-                headers.setdefault("Cache-Control", _KEPT_NOWHERE)
+                headers.setdefault("Cache-Control", _NO_STORE)
         elif self._start is not None:
             start, self._start = self._start, None
             if not message.get("more_body", False):
@@ -87,10 +87,10 @@ def etag_matches(if_none_match: str, etag: str) -> bool:
 _END: Message = {"type": "http.response.body", "body": b"", "more_body": False}
 
 
-class HeadAsGet(Layer):
+class HeadAsGet(Middleware):
     """Asks the application for GET and ends it once the headers are known: a stream would go on for nobody."""
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "HEAD" or scope["path"] == LOGIN_PATH:
             await self._app(scope, receive, send)
             return

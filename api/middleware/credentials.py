@@ -27,7 +27,7 @@ LOGIN_PATH = "/login"
 LOCAL: Final = Principal(owner=LOCAL_OWNER, scopes=frozenset(TokenScope))
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _PRIVATE_NAMES = (".localhost", ".local", ".internal", ".home.arpa")
-_HOPELESS_TO_GUESS = 24
+_UNGUESSABLE_LENGTH = 24
 """Characters of a token; TUNESMITH_TOKEN may be shorter."""
 
 
@@ -61,8 +61,8 @@ class Credentials:
     async def _caller(self, request: Request) -> Principal | errors.Unauthorized:
         header, cookie = request.headers.get("authorization", ""), request.cookies.get(COOKIE)
         if self._services.settings.open:
-            _refuse_other_names(request, self._own_name)
-            refuse_other_sites(request, required=False)
+            _refuse_unknown_host(request, self._own_name)
+            refuse_cross_site(request, required=False)
             return LOCAL
         if request.url.path.startswith(rate_limit.STATIC_PATH):
             return errors.Unauthorized("files of pages are for everyone")
@@ -70,7 +70,7 @@ class Credentials:
             return await self._checked(request, token, is_session=False)
         if cookie:
             principal = await self._checked(request, cookie, is_session=True)
-            refuse_other_sites(request, required=True)
+            refuse_cross_site(request, required=True)
             return principal
         return errors.Unauthorized("a bearer token is required")
 
@@ -81,14 +81,14 @@ class Credentials:
         request.state.find_again = find
         try:
             return await anyio.to_thread.run_sync(find)
-        except problems.DATABASE_TROUBLE as error:
+        except problems.DATABASE_ERRORS as error:
             raise (problems.of_database(error) or error) from error
         except errors.Unauthorized:
             count_failure(self._services, request)
             raise
 
     def _is_own(self, request: Request, text: str) -> bool:
-        if len(text) < _HOPELESS_TO_GUESS:
+        if len(text) < _UNGUESSABLE_LENGTH:
             _refuse_guessing(self._services, request)
         return bool(text) and secrets.compare_digest(text.encode(), own_token(self._services).encode())
 
@@ -160,7 +160,7 @@ def _bearer(header: str) -> str:
     return text.strip() if scheme.lower() == "bearer" else ""
 
 
-def refuse_other_sites(request: Request, *, required: bool) -> None:
+def refuse_cross_site(request: Request, *, required: bool) -> None:
     """A page of another site can make a browser send requests, and the browser says which site made it do so.
 
     ``required``: what does not say it is refused, too. Raises Forbidden.
@@ -182,7 +182,7 @@ def refuse_other_sites(request: Request, *, required: bool) -> None:
         )
 
 
-def _refuse_other_names(request: Request, own_name: str) -> None:
+def _refuse_unknown_host(request: Request, own_name: str) -> None:
     """Without a login, a page may call us by a name that its own site has given our address, and read everything.
 
     So only what nobody else can name is taken: addresses, this host's names, and those that are in no public DNS.

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api import problems
-from api.middleware import Layer
+from api.middleware import Middleware
 from domain import errors
 from domain.tokens import Principal
 
@@ -71,14 +71,14 @@ class Buckets:
         return min(float(self._burst), level + (now - at) * self._per_second)
 
 
-class RateLimit(Layer):
+class RateLimit(Middleware):
     """Behind ``Credentials``, which finds out who calls. A stream of events counts once, when it is opened."""
 
     def __init__(self, app: ASGIApp, buckets: Buckets) -> None:
         super().__init__(app)
         self._buckets = buckets
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not scope["path"].startswith(_UNLIMITED):
             seconds = self._buckets.take(key(scope))
             if seconds:

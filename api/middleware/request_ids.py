@@ -9,7 +9,7 @@ import time
 
 from starlette.types import Message, Receive, Scope, Send
 
-from api.middleware import Layer
+from api.middleware import Middleware
 from process import logs, tracing
 
 HEADER = "X-Request-ID"
@@ -19,10 +19,10 @@ _GOOD = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _log = logging.getLogger(__name__)
 
 
-class RequestIds(Layer):
+class RequestIds(Middleware):
     """The caller's own name is kept where it is short and plain: it goes into logs and headers as it is."""
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         name, started = _given(scope) or secrets.token_hex(8), time.monotonic()
         # To the end of the request's own task: what nobody expected is answered and logged outside of this.
         logs.bind(request_id=name)
@@ -45,13 +45,13 @@ def _given(scope: Scope) -> str | None:
     return None
 
 
-class TraceRequests(Layer):
+class TraceRequests(Middleware):
     """A span for every request, as OpenTelemetry's conventions for HTTP name it. Only there where traces are wanted.
 
     Goes on with the caller's trace where there is one.
     """
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = scope["method"]
         parent = next((value.decode("latin-1") for name, value in scope["headers"] if name == _TRACEPARENT), None)
         attributes = {"http.request.method": method, "request_id": logs.request_id() or ""}

@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.middleware import Layer
+from api.middleware import Middleware
 from domain import errors
 from domain.blobs import BlobStore
 from domain.jobs import PRIORITIES, Tuner
@@ -70,14 +70,14 @@ class Metrics:
         self._seconds.labels(method, route).observe(seconds)
 
 
-class CountRequests(Layer):
+class CountRequests(Middleware):
     """The outermost middleware: it sees what the others answer, and which route was taken in the end."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         super().__init__(app)
         self._metrics = metrics
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Those inside may change it: a HEAD becomes a GET.
         method, started = scope["method"], time.monotonic()
 

@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from api import problems
 from api.auth import PrincipalDep
-from api.middleware.credentials import COOKIE, LOGIN_PATH, count_failure, own_token, refuse_other_sites
+from api.middleware.credentials import COOKIE, LOGIN_PATH, count_failure, own_token, refuse_cross_site
 from api.services import Services, ServicesDep
 from api.tokens import schemas
 from domain import errors
@@ -70,7 +70,7 @@ def show_link(request: Request, services: ServicesDep, code: CodeParam) -> Respo
 )
 def log_in(request: Request, services: ServicesDep, code: CodeParam) -> Response:
     """As agreed to on the page that ``show_link`` shows."""
-    refuse_other_sites(request, required=True)
+    refuse_cross_site(request, required=True)
     return _follow(request, services, code)
 
 

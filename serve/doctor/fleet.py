@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from sqlalchemy.exc import SQLAlchemyError
 
 from domain import release
-from domain.workers import Worker, doubts
+from domain.workers import Worker, fleet_warnings
 from serve.doctor import findings
 from serve.doctor.findings import Finding
 from storage import database as databases
@@ -40,8 +40,8 @@ def judged(known: Sequence[Worker], *, now: datetime, alive_seconds: float) -> l
     busy = sum(worker.current_job is not None for worker in alive)
     names = ", ".join(sorted({worker.hostname for worker in alive})[:_SHOWN])
     found = [findings.ok(CHECK, f"{len(alive)} alive, {busy} busy ({names})")]
-    told = doubts(alive, version=release.VERSION)
-    return found + [findings.warn(CHECK, doubt.code, doubt.message, doubt.hint) for doubt in told]
+    warnings = fleet_warnings(alive, version=release.VERSION)
+    return found + [findings.warn(CHECK, warning.code, warning.message, warning.hint) for warning in warnings]
 
 
 def own(database: Database, *, alive_seconds: float) -> Finding:

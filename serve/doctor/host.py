@@ -81,8 +81,8 @@ def _broken(name: str, reason: str) -> Finding:
 def sandbox() -> list[Finding]:
     strength = probing.probe()
     if strength.missing:
-        return [findings.warn(SANDBOX, "sandbox_weak", strength.told(), _SANDBOX_HINT)]
-    return [findings.ok(SANDBOX, strength.told())]
+        return [findings.warn(SANDBOX, "sandbox_weak", strength.summary(), _SANDBOX_HINT)]
+    return [findings.ok(SANDBOX, strength.summary())]
 
 
 def engines(home: Path, *, hello_seconds: float) -> list[Finding]:

@@ -47,11 +47,11 @@ def _checked(database: Database) -> Iterator[Finding]:
         found = running.current(connection)
         yield schema(found)
         if found == running.newest():
-            integrity.read_each_table(connection)
+            integrity.probe_tables(connection)
             yield findings.ok(CHECK, "all its tables are readable")
         if dialect.name == "postgresql":
             yield clock(_ahead(session))
-    integrity.look_through(database.url, seconds=_LOOK_SECONDS)
+    integrity.quick_check(database.url, seconds=_LOOK_SECONDS)
     if found is not None:
         yield _writable(database)
 

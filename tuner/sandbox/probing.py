@@ -35,7 +35,7 @@ class Strength:
     def missing(self) -> tuple[str, ...]:
         return tuple(text for name, text in _MISSING.items() if not getattr(self, name))
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """One sentence, for logs."""
         if not self.missing:
             return "engines are sandboxed: isolated network, no credentials, no privileges, filtered system calls"

@@ -276,7 +276,7 @@ def gc(
 
 def _collect(*, dry_run: bool, adopt: bool) -> Any:
     from storage.blobs import stores
-    from storage.database import Database, told
+    from storage.database import Database, translated_errors
     from storage.settings import StorageSettings
     from worker import clock, housekeeping
     from worker.settings import WorkerSettings
@@ -287,7 +287,7 @@ def _collect(*, dry_run: bool, adopt: bool) -> Any:
         _check_schema(database)
         blobs = stores.open_store(settings)
         now = clock.now()
-        with told():
+        with translated_errors():
             return housekeeping.collect(database, blobs, WorkerSettings(), now=now, dry_run=dry_run, adopt=adopt)
     finally:
         database.close()

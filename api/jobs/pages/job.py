@@ -20,7 +20,7 @@ from api.jobs import outputs, routes, schemas
 from api.jobs.pages import convergence
 from api.jobs.pages.convergence import Convergence, Plot
 from api.jobs.pages.job_tables import StageLine, TaskLine, TimingRow, stage_lines, task_lines, timing_rows
-from api.response_cache import Recent
+from api.response_cache import TTLCache
 from api.services import Services, ServicesDep
 from api.webhooks import routes as hooks
 from domain import errors
@@ -37,7 +37,7 @@ router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False)
 
 _LOG_LINES = 60
 _SEE_OTHER = 303
-_NOT_KEPT = {"Cache-Control": "no-store"}
+_NO_STORE = {"Cache-Control": "no-store"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,39 +60,41 @@ class JobView:
     may_change: bool
 
 
-def _recent(request: Request) -> Recent[Convergence]:
-    recent: Recent[Convergence] = request.app.state.recent_curves
-    return recent
+def _curve_cache(request: Request) -> TTLCache[Convergence]:
+    cache: TTLCache[Convergence] = request.app.state.curve_cache
+    return cache
 
 
-RecentDep = Annotated[Recent[Convergence], Depends(_recent)]
+CurveCacheDep = Annotated[TTLCache[Convergence], Depends(_curve_cache)]
 
 
 @router.get("")
-def page(request: Request, services: ServicesDep, principal: auth.Reader, recent: RecentDep, job_id: str) -> Response:
+def page(
+    request: Request, services: ServicesDep, principal: auth.Reader, cache: CurveCacheDep, job_id: str
+) -> Response:
     """Return the page; for htmx and our own script only the parts that change while a job runs."""
 
     def rendered(template: str) -> str:
-        return rendering.text(request, template, view=look(services, principal, recent, job_id))
+        return rendering.text(request, template, view=look(services, principal, cache, job_id))
 
     if not rendering.is_fragment(request):
-        return HTMLResponse(rendered("job.html"), headers=_NOT_KEPT)
+        return HTMLResponse(rendered("job.html"), headers=_NO_STORE)
     # Rendered once for all requests of the same moment.
-    parts: Recent[str] = request.app.state.recent_parts
-    key = (job_id, routes.glance(services, principal, job_id), Scope.SUBMIT in principal.scopes)
-    return HTMLResponse(parts.get(key, lambda: rendered("job_live.html")), headers=_NOT_KEPT)
+    parts: TTLCache[str] = request.app.state.fragment_cache
+    key = (job_id, routes.summary(services, principal, job_id), Scope.SUBMIT in principal.scopes)
+    return HTMLResponse(parts.get(key, lambda: rendered("job_live.html")), headers=_NO_STORE)
 
 
 @router.get("/curve.json")
-def curve(services: ServicesDep, principal: auth.Reader, recent: RecentDep, job_id: str) -> JSONResponse:
+def curve(services: ServicesDep, principal: auth.Reader, cache: CurveCacheDep, job_id: str) -> JSONResponse:
     """Return the points of the plots so far."""
     with services.database.reading() as session:
-        found = _curve(recent, session, owners.job(session, job_id, principal))
-    return JSONResponse(convergence.as_json(found), headers=_NOT_KEPT)
+        found = _curve(cache, session, owners.job(session, job_id, principal))
+    return JSONResponse(convergence.as_json(found), headers=_NO_STORE)
 
 
-def _curve(recent: Recent[Convergence], session: Session, job: Job) -> Convergence:
-    return recent.get((job.id, job.state, job.stage), partial(convergence.read, session, job))
+def _curve(cache: TTLCache[Convergence], session: Session, job: Job) -> Convergence:
+    return cache.get((job.id, job.state, job.stage), partial(convergence.read, session, job))
 
 
 @router.post("/cancel")
@@ -124,12 +126,12 @@ def delete_bundle(services: ServicesDep, principal: auth.Submitter, job_id: str)
     return RedirectResponse(f"/jobs/{job.id}#deleted", status_code=_SEE_OTHER)
 
 
-def look(services: Services, principal: Principal, recent: Recent[Convergence], job_id: str) -> JobView:
+def look(services: Services, principal: Principal, cache: TTLCache[Convergence], job_id: str) -> JobView:
     """Collect the data of the page. Raises JobNotFound."""
     status = routes.status(services, principal, job_id)
     job = status.detail
     with services.database.reading() as session:
-        found = _curve(recent, session, owners.job(session, job_id, principal))
+        found = _curve(cache, session, owners.job(session, job_id, principal))
         artifact = artifacts.of_job(session, job_id) if job.artifact_id else None
         webhook, deliveries = webhooks.of_job(session, job_id), webhooks.deliveries(session, job_id)
     return JobView(

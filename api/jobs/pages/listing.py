@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from api import auth
 from api.dashboard import rendering
 from api.jobs import placing
-from api.jobs.pages.crowd import Crowd
+from api.jobs.pages.poll_interval import PollInterval
 from api.jobs.routes import living_workers, parse_label
 from api.services import Services, ServicesDep
 from domain.jobs import Job, JobState
@@ -95,8 +95,8 @@ def listing(
 ) -> Response:
     """Return the page; for htmx only the list, or 204 if the browser already shows it."""
     found = find(services, principal, wanted)
-    crowd: Crowd = request.app.state.crowd
-    pause = crowd.came() if wanted.seen else LEAST_PAUSE
+    interval: PollInterval = request.app.state.poll_interval
+    pause = interval.poll() if wanted.seen else LEAST_PAUSE
     if wanted.seen == found.digest:
         return Response(status_code=_UNCHANGED)
     return _page(request, wanted, found, max(pause, LEAST_PAUSE if found.is_lively else _IDLE_PAUSE))

@@ -7,7 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import event
 
-from api.response_cache import Recent
+from api.response_cache import TTLCache
 from tests.support.api.factories import Service
 from tests.support.api.scripted import ScriptedWorker
 
@@ -82,10 +82,10 @@ def test_many_who_look_at_a_page_see_it_rendered_once(
 
 def test_only_so_many_are_kept_and_only_so_long() -> None:
     now, computed = [0.0], []
-    recent = Recent[str](most=2, seconds=1, clock=lambda: now[0])
+    cache = TTLCache[str](most=2, seconds=1, clock=lambda: now[0])
 
     def ask(name: str) -> str:
-        return recent.get(name, lambda: computed.append(name) or name)  # type: ignore[func-returns-value]
+        return cache.get(name, lambda: computed.append(name) or name)  # type: ignore[func-returns-value]
 
     assert [ask(name) for name in "abcbc"] == list("abcbc")
     assert computed == list("abc")
@@ -97,7 +97,7 @@ def test_only_so_many_are_kept_and_only_so_long() -> None:
 
 
 def test_of_many_who_miss_the_same_one_computes_it() -> None:
-    recent, computed = Recent[int](most=2, seconds=60), []
+    cache, computed = TTLCache[int](most=2, seconds=60), []
 
     def compute() -> int:
         time.sleep(0.05)
@@ -105,5 +105,5 @@ def test_of_many_who_miss_the_same_one_computes_it() -> None:
         return 7
 
     with ThreadPoolExecutor(8) as pool:
-        assert set(pool.map(lambda _: recent.get("key", compute), range(8))) == {7}
+        assert set(pool.map(lambda _: cache.get("key", compute), range(8))) == {7}
     assert len(computed) == 1

@@ -84,24 +84,24 @@ def test_a_start_tells_of_a_table_that_is_torn(sqlite_database: Database) -> Non
 
 def test_pages_that_no_start_reads_are_looked_through(sqlite_database: Database) -> None:
     path = Path(str(sqlite_database.url.database))
-    integrity.look_through(sqlite_database.url, seconds=LONG)
+    integrity.quick_check(sqlite_database.url, seconds=LONG)
     with sqlite3.connect(path) as connection:
         (index,) = connection.execute("SELECT name FROM sqlite_master WHERE type = 'index' AND sql > ''").fetchone()
     connection.close()
     torn(path, index)
     with pytest.raises(errors.DatabaseDamaged):
-        integrity.look_through(sqlite_database.url, seconds=LONG)
+        integrity.quick_check(sqlite_database.url, seconds=LONG)
 
 
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     (tmp_path / "db").write_text("what somebody wrote over it, longer than SQLite's header\n" * 9)
     with pytest.raises(errors.DatabaseDamaged, match="not a database"):
-        integrity.look_through(make_url(f"sqlite:///{tmp_path / 'db'}"), seconds=LONG)
+        integrity.quick_check(make_url(f"sqlite:///{tmp_path / 'db'}"), seconds=LONG)
 
 
 def test_one_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(errors.DatabaseUnavailable):
-        integrity.look_through(make_url(f"sqlite:///{tmp_path / 'db'}"), seconds=LONG)
+        integrity.quick_check(make_url(f"sqlite:///{tmp_path / 'db'}"), seconds=LONG)
 
 
 def test_looking_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,11 +129,11 @@ def test_looking_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
                 self.function()
 
     monkeypatch.setattr(threading, "Timer", AtOnce)
-    integrity.look_through(make_url(f"sqlite:///{path}"), seconds=LONG)
+    integrity.quick_check(make_url(f"sqlite:///{path}"), seconds=LONG)
 
 
 @pytest.mark.parametrize(
     "url", ["postgresql+psycopg://nobody@127.0.0.1:1/none", "sqlite:///file:memory?mode=memory&uri=true"]
 )
 def test_others_are_left_alone(url: str) -> None:
-    integrity.look_through(make_url(url), seconds=LONG)
+    integrity.quick_check(make_url(url), seconds=LONG)

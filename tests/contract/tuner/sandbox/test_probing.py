@@ -16,15 +16,15 @@ WHOLE = {"network": True, "files": True, "calls": True, "signals": True, "privil
 
 def test_a_whole_sandbox_is_told_in_a_few_words() -> None:
     assert Strength(**WHOLE).missing == ()
-    assert "without" not in Strength(**WHOLE).told()
+    assert "without" not in Strength(**WHOLE).summary()
 
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_what_is_missing_is_named(name: str) -> None:
     weak = Strength(**{**WHOLE, name: False})
     assert len(weak.missing) == 1
-    assert weak.missing[0] in weak.told()
-    assert "docs/explanation/threat-model.md" in weak.told()
+    assert weak.missing[0] in weak.summary()
+    assert "docs/explanation/threat-model.md" in weak.summary()
 
 
 def test_this_machine_gives_up_privileges_at_least() -> None:

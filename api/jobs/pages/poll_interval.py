@@ -12,7 +12,7 @@ _SECONDS_A_BROWSER = 0.24
 """All together come four times a second at most."""
 
 
-class Crowd:
+class PollInterval:
     """Nobody counts browsers: how many there are is told by how often they come, and how long they were to wait."""
 
     def __init__(self, *, least: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -20,17 +20,17 @@ class Crowd:
         self._clock = clock
         self._lock = threading.Lock()
         self._pause = least
-        self._came: deque[tuple[float, float]] = deque()
+        self._polls: deque[tuple[float, float]] = deque()
         self._waited = 0.0
 
-    def came(self) -> float:
+    def poll(self) -> float:
         """Called for each look; returns after how many seconds that browser should look again."""
         with self._lock:
             now = self._clock()
-            self._came.append((now, self._pause))
+            self._polls.append((now, self._pause))
             self._waited += self._pause
-            while self._came[0][0] <= now - _WINDOW_SECONDS:
-                self._waited -= self._came.popleft()[1]
+            while self._polls[0][0] <= now - _WINDOW_SECONDS:
+                self._waited -= self._polls.popleft()[1]
             browsers = self._waited / _WINDOW_SECONDS
             # Not beyond what is counted: who comes more seldom could not be told from who has left.
             self._pause = min(max(self._least, _SECONDS_A_BROWSER * browsers), _WINDOW_SECONDS)

@@ -6,20 +6,20 @@ import itertools
 import pytest
 from fastapi.testclient import TestClient
 
-from api.jobs.pages.crowd import Crowd
+from api.jobs.pages.poll_interval import PollInterval
 
 
 def looks(browsers: int, *, seconds: float) -> list[float]:
-    """When each of so many browsers, that all came at once, looks at what the crowd lets it."""
+    """When each of so many browsers, that all came at once, looks at what the interval lets it."""
     now = [0.0]
-    crowd = Crowd(least=4, clock=lambda: now[0])
+    interval = PollInterval(least=4, clock=lambda: now[0])
     order = itertools.count()
     waiting = [(0.0, next(order)) for _ in range(browsers)]
     times = []
     while waiting[0][0] < seconds:
         now[0], _ = heapq.heappop(waiting)
         times.append(now[0])
-        heapq.heappush(waiting, (now[0] + crowd.came(), next(order)))
+        heapq.heappush(waiting, (now[0] + interval.poll(), next(order)))
     return times
 
 
@@ -35,17 +35,17 @@ def test_many_come_more_seldom(browsers: int) -> None:
 
 def test_who_stays_alone_may_come_often_again() -> None:
     now = [0.0]
-    crowd = Crowd(least=4, clock=lambda: now[0])
+    interval = PollInterval(least=4, clock=lambda: now[0])
     for _ in range(2000):
-        pause = crowd.came()
+        pause = interval.poll()
     assert pause > 4
     now[0] += 100
-    assert crowd.came() == 4
+    assert interval.poll() == 4
 
 
 def test_the_list_of_jobs_says_when_to_look_again(client: TestClient) -> None:
-    crowd = client.app.state.crowd  # type: ignore[attr-defined]
-    crowd._pause = 30.0
-    crowd._waited = 60.0 * 125
+    interval = client.app.state.poll_interval  # type: ignore[attr-defined]
+    interval._pause = 30.0
+    interval._waited = 60.0 * 125
     parts = {"HX-Request": "true"}
     assert 'hx-trigger="every 30s"' in client.get("/?seen=0", headers=parts).text

@@ -17,7 +17,7 @@ class Failure(BaseModel):
 
 
 class Notice(Failure):
-    """What is no reason to refuse anything, and should be known at once."""
+    """A warning."""
 
 
 class Deletion(BaseModel):

@@ -81,7 +81,7 @@ class Verification:
 
 @dataclass(frozen=True, kw_only=True)
 class FailedTask:
-    """A tuning task of which no trial was valid."""
+    """A tuning task without a valid trial."""
 
     position: int
     name: str
@@ -92,7 +92,7 @@ class FailedTask:
 
 @dataclass(frozen=True, kw_only=True)
 class Contender:
-    """One build that raced for publication."""
+    """A build that competed for publication."""
 
     name: str
     """``untuned relay``, ``rewritten``, ``autotvm``, ``autotvm, operators alone``, ``metaschedule NCHW``…"""

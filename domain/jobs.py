@@ -70,7 +70,7 @@ class RunnerKind(StrEnum):
 
 
 class Precision(StrEnum):
-    """What a build computes with inside; its inputs and outputs keep their dtypes."""
+    """Numeric precision inside a build; its inputs and outputs keep their dtypes."""
 
     F32 = "f32"
     BF16 = "bf16"  # operands of products; sums are float32
@@ -89,7 +89,7 @@ _TUNERS_OF = {Precision.BF16: (Tuner.AUTOTVM,), Precision.INT8: (Tuner.AUTOTVM,)
 
 
 class BundleFormat(StrEnum):
-    """What a bundle holds beside, or in place of, a shared library."""
+    """What a bundle contains in addition to, or instead of, a shared library."""
 
     SHARED = "shared"  # mod.so
     OBJECT = "object"  # mod.tar: object files, to be linked elsewhere

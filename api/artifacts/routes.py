@@ -55,7 +55,7 @@ def listing(
     limit: LimitParam = 50,
     page_token: PageTokenParam = None,
 ) -> schemas.ArtifactPage:
-    """The published bundles, newest first."""
+    """List the published bundles, newest first."""
     if precision is not None:
         requests.known(precision, _PUBLISHED, "precision", errors.UnknownPrecision)
     with services.database.reading() as session:
@@ -80,7 +80,7 @@ def listing(
     responses=problems.responses(404, 410),
 )
 def one(services: ServicesDep, principal: Reader, artifact: str) -> schemas.Artifact:
-    """What a bundle is for, where it comes from and what was measured; by id or digest."""
+    """Get a bundle's target, origin and measurements, by id or digest."""
     with services.database.reading() as session:
         return _view(session, owners.artifact(session, artifact, principal), principal)
 
@@ -92,7 +92,7 @@ def one(services: ServicesDep, principal: Reader, artifact: str) -> schemas.Arti
     responses={**_BYTES, **problems.responses(404, 410, 416, 503)},
 )
 def download(services: ServicesDep, principal: Reader, request: Request, artifact: str) -> Response:
-    """The bundle's bytes. Its ETag is its sha256; If-None-Match, Range and If-Range are honoured."""
+    """Download the bundle. Its ETag is its sha256; If-None-Match, Range and If-Range are supported."""
     with services.database.reading() as session:
         found = owners.artifact(session, artifact, principal)
     file = services.blobs.open(found.digest)
@@ -106,7 +106,7 @@ def download(services: ServicesDep, principal: Reader, request: Request, artifac
     responses=problems.responses(404),
 )
 def remove(services: ServicesDep, principal: Submitter, artifact: str) -> shared.Deletion:
-    """Delete a bundle that a job of yours published; the job keeps its report, and records are kept.
+    """Delete a bundle that one of your jobs published; the job's report and records are kept.
 
     It is never the best any more. The bytes are removed some time later; whoever asks for them gets 410.
     """
@@ -147,7 +147,7 @@ def best(
         Query(max_length=256, description="NAME:1,3,224,224; repeatable. Other inputs may have any shape."),
     ] = None,
 ) -> schemas.Best:
-    """The verified bundle of this model, target and precision with the smallest median latency."""
+    """Get the verified bundle of this model, target and precision with the smallest median latency."""
     wanted_shapes = shapes.parse(input_shape or [])
     wanted_precision = requests.member(Precision, precision, "precision", errors.UnknownPrecision)
     with services.database.reading() as session:

@@ -29,15 +29,15 @@ def markdown(found: Reference) -> str:
 def _lines(found: Reference) -> Iterator[str]:
     yield "# REST reference"
     yield ""
-    yield "Made from the OpenAPI document (`/openapi.json` of a running service, `/docs` in a browser) by"
-    yield "`./run docs`; a test holds this page to it."
+    yield "Generated from the OpenAPI document (`/openapi.json` of a running service, `/docs` in a browser) by"
+    yield "`./run docs`."
     yield ""
     yield found.text
     for section in found.sections:
         yield from ("", f"## {section.name.capitalize()}", "", section.text)
         for operation in section.operations:
             yield from _operation(operation)
-    yield from ("", "## Schemas", "", "Objects and words that requests and answers are made of.")
+    yield from ("", "## Schemas", "", "Objects and enumerations of requests and responses.")
     for shape in found.shapes:
         yield from _shape(shape)
 
@@ -51,11 +51,11 @@ def _operation(operation: Operation) -> Iterator[str]:
             yield f"| {_name(field)} | {field.place} | {_cell(field.kind)} | {_meaning(field)} |"
     if operation.body:
         yield from ("", f"Body: {operation.body}")
-    yield from ("", "| answer | is | meaning |", "|---|---|---|")
+    yield from ("", "| status | body | meaning |", "|---|---|---|")
     for answer in operation.answers:
         yield f"| {answer.status} | {_cell(answer.kind) or 'nothing'} | {_cell(answer.text)} |"
     if operation.failures:
-        yield f"| {', '.join(operation.failures)} | Problem | See [errors.md](errors.md). |"
+        yield f"| {', '.join(operation.failures)} | Problem | See [errors.md](../docs/reference/errors.md). |"
     if operation.example:
         yield from ("", "```", operation.example, "```")
 

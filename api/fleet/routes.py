@@ -24,7 +24,7 @@ router = APIRouter(prefix="/v1", tags=["fleet"])
 def list_workers(
     services: ServicesDep, principal: Reader, limit: LimitParam = MOST_ENTRIES, page_token: PageTokenParam = None
 ) -> schemas.Workers:
-    """The workers that were seen lately."""
+    """List the workers with a recent heartbeat."""
     with services.database.reading() as session:
         known, following = workers.page(session, limit=limit, page_token=page_token)
         own = owners.jobs_of(session, [worker.current_job for worker in known if worker.current_job], principal)
@@ -39,7 +39,7 @@ def list_workers(
 
 @router.get("/devices", operation_id="list_devices", response_model=schemas.Devices)
 def list_devices(services: ServicesDep, principal: Reader) -> schemas.Devices:
-    """What the living workers measure on, and which devices behind RPC trackers are not used for now."""
+    """List the live workers' devices, and the quarantined devices behind RPC trackers."""
     kinds: dict[str, Literal["cpu", "gpu"]] = {}
     devices: dict[str, Device] = {}
     count: Counter[str] = Counter()
@@ -72,14 +72,14 @@ def list_devices(services: ServicesDep, principal: Reader) -> schemas.Devices:
 
 @router.get("/targets", operation_id="list_targets", response_model=schemas.Targets)
 def list_targets(services: ServicesDep, _principal: Reader) -> schemas.Targets:
-    """What a job can be asked to compile for."""
+    """List the possible targets of a job."""
     natives = sorted({worker.native_target.text for worker in _living(services)})
     return schemas.Targets(targets=[targets.NATIVE, *natives], kinds=list(targets.KINDS))
 
 
 @router.get("/engines", operation_id="list_engines", response_model=schemas.Engines)
 def list_engines(services: ServicesDep, _principal: Reader) -> schemas.Engines:
-    """The engines that the living workers run, with their toolchains."""
+    """List the live workers' engines and their toolchains."""
     toolchains: dict[str, set[str]] = defaultdict(set)
     count: Counter[str] = Counter()
     for worker in _living(services):

@@ -54,7 +54,7 @@ class Device(BaseModel):
 
 
 class QuarantinedDevice(BaseModel):
-    """A device behind an RPC tracker that failed a job, and is not measured on for a while."""
+    """A device behind an RPC tracker that failed a job and is not used for a while."""
 
     id: str = Field(description="tracker/key/host:port")
     job: str | None = Field(description="The last job that it failed; null if it has another owner.")

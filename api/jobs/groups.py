@@ -34,7 +34,7 @@ def listing(
     limit: LimitParam = 50,
     page_token: PageTokenParam = None,
 ) -> schemas.GroupPage:
-    """The groups, the one with the newest job first. ``GET /v1/jobs?group=`` lists the jobs of one."""
+    """List the groups, the one with the newest job first. ``GET /v1/jobs?group=`` lists a group's jobs."""
     with services.database.reading() as session:
         found, following = groups.page(
             session, owner=owners.whose(principal, owner), limit=limit, page_token=page_token
@@ -55,7 +55,7 @@ def cancel(
     name: _Name,
     owner: Annotated[str | None, Query(max_length=100, description="Admins: the owner; default the caller.")] = None,
 ) -> schemas.Group:
-    """Cancel every job of the group that has not ended, as ``POST /v1/jobs/{id}:cancel`` does."""
+    """Cancel all unfinished jobs of the group, as ``POST /v1/jobs/{id}:cancel`` does."""
     whose = owners.whose(principal, owner or principal.owner) or principal.owner
     with services.database.reading() as session:
         groups.get(session, name, owner=whose)

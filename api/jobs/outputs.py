@@ -80,7 +80,7 @@ def _place(
 async def watch(
     request: Request, services: ServicesDep, job: _JobDep, last_id: Annotated[int | None, Depends(_place)]
 ) -> Response:
-    """Server-sent events of kind state, stage, progress and note, until the job ends."""
+    """Stream server-sent events of kind state, stage, progress and note until the job ends."""
     if last_id is None:
         return Response(status_code=204)
     following = services.events.watch(job.id, last_id, is_allowed=partial(is_still_valid, request))
@@ -118,7 +118,7 @@ def log(
     job: _JobDep,
     offset: Annotated[int | None, Query(ge=0, description="Offset of the first byte; default the last 64 KiB.")] = None,
 ) -> Response:
-    """The engine log: its end, or at most 1 MiB from an offset."""
+    """Get the end of the engine log, or up to 1 MiB from an offset."""
     start, content = read_log(services, job.id, offset)
     headers = {LOG_OFFSET_HEADER: str(start + len(content))}
     return PlainTextResponse(content.decode(errors="replace"), headers=headers)
@@ -137,7 +137,7 @@ def log(
     },
 )
 def native_records(services: ServicesDep, job: _JobDep) -> Response:
-    """The job's trials, as the tuner itself writes and reads them; sent as they are read, however many."""
+    """Stream the job's trials in the tuner's own format."""
     lines = record_files.lines(services.database, RecordFilter(job_id=job.id))
     return StreamingResponse(lines, media_type="text/plain")
 
@@ -149,7 +149,7 @@ def native_records(services: ServicesDep, job: _JobDep) -> Response:
     responses=problems.responses(404, 409),
 )
 def report(services: ServicesDep, job: _JobDep) -> schemas.Report:
-    """The comparison of reference, untuned and tuned that the job ended with."""
+    """Get the job's final comparison of reference, untuned and tuned."""
     if not job.state.is_final:
         raise errors.JobNotFinished(f"job {job.id} is {job.state} and has no report yet")
     with services.database.reading() as session:

@@ -55,7 +55,7 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 def create(
     services: ServicesDep, principal: Submitter, draft: JobBody, idempotency_key: KeyHeader = None
 ) -> schemas.CreatedJob:
-    """Ask for a model to be tuned; the job waits for a worker."""
+    """Create a tuning job, which waits in the queue for a worker."""
     with services.database.transaction() as session:
         now = statements.now(session)
         made = creating.create(session, draft, principal, services.settings, key=idempotency_key, now=now)
@@ -69,7 +69,7 @@ def create(
     ":plan", operation_id="plan_job", response_model=schemas.Plan, responses=problems.responses(404, 413, 422, 503)
 )
 def plan(services: ServicesDep, principal: Submitter, draft: JobBody) -> schemas.Plan:
-    """What a job for this request would do and cost, told by the engines of this server; queues nothing.
+    """Show what a job for this request would do and cost, by this server's engines; creates no job.
 
     The first plan of a model takes as long as importing it and finding its tasks, which the job then need not do again.
     """
@@ -81,7 +81,7 @@ def plan(services: ServicesDep, principal: Submitter, draft: JobBody) -> schemas
 
 @router.get("", operation_id="list_jobs", response_model=schemas.JobPage, responses=problems.responses(404))
 def listing(services: ServicesDep, principal: Reader, wanted: Annotated[JobQuery, Query()]) -> schemas.JobPage:
-    """The jobs, newest first."""
+    """List the jobs, newest first."""
     with services.database.reading() as session:
         found, following = jobs.page(
             session,
@@ -123,7 +123,7 @@ def listing(services: ServicesDep, principal: Reader, wanted: Annotated[JobQuery
     },
 )
 def answer(services: ServicesDep, principal: Reader, job_id: str) -> Response:
-    """One job: its state and stage, and within a second its tuning tasks, times and failures so far."""
+    """Get a job: its current state and stage; tuning tasks, times and failures may be a second old."""
     return Response(status(services, principal, job_id).body, media_type="application/json")
 
 
@@ -186,7 +186,7 @@ def _detail(services: Services, session: Session, job_id: str) -> schemas.JobDet
     responses=problems.responses(404, 409),
 )
 def cancel(services: ServicesDep, principal: Submitter, job_id: str) -> schemas.Job:
-    """A queued job ends at once; a running one is canceling until its worker has stopped."""
+    """Cancel a job: a queued job ends at once, a running one is canceling until its worker has stopped."""
     with services.database.transaction() as session:
         now = statements.now(session)
         owners.job(session, job_id, principal)
@@ -202,7 +202,7 @@ def cancel(services: ServicesDep, principal: Submitter, job_id: str) -> schemas.
     responses=problems.responses(404, 409, 422),
 )
 def retry(services: ServicesDep, principal: Submitter, job_id: str, idempotency_key: KeyHeader = None) -> schemas.Job:
-    """Ask again, as a new job, for what failed or was canceled; no finished trial is paid for twice."""
+    """Run a failed or canceled job again, as a new job; finished trials are reused."""
     request = idempotency.IdempotentRequest.of(idempotency_key, principal.owner, "retry", job_id)
     with services.database.transaction() as session:
         now = statements.now(session)

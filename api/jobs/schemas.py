@@ -31,7 +31,7 @@ class Budget(BaseModel):
 
 
 class Placement(BaseModel):
-    """What the worker made of the request."""
+    """The target, device and toolchain that the worker resolved."""
 
     target: str = Field(description="TVM target with its thread count: llvm -mcpu=znver3 -num-cores=2.")
     device_key: str
@@ -40,7 +40,7 @@ class Placement(BaseModel):
 
 
 class Rpc(BaseModel):
-    """Where devices are found, behind a TVM RPC tracker."""
+    """Devices behind a TVM RPC tracker."""
 
     tracker: str
     key: str
@@ -111,7 +111,7 @@ class JobPage(BaseModel):
 
 
 class Group(BaseModel):
-    """Jobs that were created with the same group by one owner."""
+    """Jobs of one owner with the same group name."""
 
     name: str
     owner: str
@@ -152,7 +152,7 @@ class Task(BaseModel):
 
 
 class Planned(BaseModel):
-    """What the plan stage came to; see the report for why in the end."""
+    """Result of the plan stage; the report explains the final choice."""
 
     tuner: Tuner = Field(description="The leading tuner.")
     tasks: int
@@ -173,7 +173,7 @@ class JobDetail(Job):
 
 
 class TunerPlan(BaseModel):
-    """What tuning with one tuner would take."""
+    """The plan of tuning with one tuner."""
 
     tuner: Tuner
     tasks: int
@@ -205,7 +205,7 @@ class EnginePlan(BaseModel):
 
 
 class Plan(BaseModel):
-    """What a job for this request would do. Nothing was queued."""
+    """What a job for this request would do. No job was created."""
 
     possible: bool = Field(description="Whether an engine can import the model and has a tuner for the request.")
     model: str
@@ -264,7 +264,7 @@ class Verification(BaseModel):
 
 
 class FailedTask(BaseModel):
-    """A tuning task of which no trial was valid."""
+    """A tuning task without a valid trial."""
 
     position: int
     name: str
@@ -273,7 +273,7 @@ class FailedTask(BaseModel):
 
 
 class Contender(BaseModel):
-    """One build that raced for publication."""
+    """A build that competed for publication."""
 
     name: str
     tuner: str | None
@@ -289,7 +289,7 @@ class Contender(BaseModel):
 
 
 class Conditions(BaseModel):
-    """What the benchmark was measured under."""
+    """Conditions of the benchmark."""
 
     device: str
     threads: int
@@ -303,7 +303,7 @@ class Conditions(BaseModel):
 
 
 class Report(BaseModel):
-    """The comparison that a job ends with."""
+    """The final comparison of a job."""
 
     timings: dict[Variant, Timing]
     verifications: dict[Variant, Verification]

@@ -51,7 +51,7 @@ class OperatorDraft(Draft):
     },
 )
 def make(services: ServicesDep, principal: Submitter, response: Response, draft: OperatorDraft) -> schemas.Model:
-    """Make a model of one operator, to be tuned like any other."""
+    """Create a model of one operator, to be tuned like any other."""
     spec = OperatorSpec(operator=draft.operator, shapes=draft.shapes, dtype=draft.dtype, attributes=draft.attributes)
     operator = operators.check(spec)
     model, created = _made(services, principal, operator, draft.name or operator.name)

@@ -63,7 +63,7 @@ async def upload(
     name: _Name = "model",
     model_format: _Format = ModelFormat.ONNX,
 ) -> schemas.Model:
-    """Upload a model: its bytes are the raw request body, received in constant memory."""
+    """Upload a model: the request body is the file, which is streamed to the store."""
     limit = uploading.limit(services, model_format)
     announced = body_limit.announced(request.headers)
     if announced > limit:
@@ -89,7 +89,7 @@ def listing(
     limit: LimitParam = 50,
     page_token: PageTokenParam = None,
 ) -> schemas.ModelPage:
-    """The uploaded models, newest first."""
+    """List the uploaded models, newest first."""
     with services.database.reading() as session:
         found, following = models.page(
             session, owner=owners.visible(principal), name=name, limit=limit, page_token=page_token
@@ -99,7 +99,7 @@ def listing(
 
 @router.get("/{model}", operation_id="get_model", response_model=schemas.Model, responses=problems.responses(404, 410))
 def one(services: ServicesDep, principal: Reader, model: str) -> schemas.Model:
-    """One model, by id or digest."""
+    """Get a model by id or digest."""
     with services.database.reading() as session:
         return schemas.model(owners.model(session, model, principal))
 
@@ -111,7 +111,7 @@ def one(services: ServicesDep, principal: Reader, model: str) -> schemas.Model:
     responses=problems.responses(404, 409),
 )
 def remove(services: ServicesDep, principal: Submitter, model: str) -> shared.Deletion:
-    """Delete a model and its artifacts; jobs and records of it are kept.
+    """Delete a model and its artifacts; its jobs and records are kept.
 
     Where others have uploaded the same bytes, it is only no longer yours. An admin deletes it for everyone. Refused
     while jobs of it have not ended. The bytes are removed some time later; whoever asks for them gets 410.

@@ -18,13 +18,13 @@ _OK = "ok"
 
 @router.get("/healthz", operation_id="liveness", response_model=schemas.Health)
 def healthz(request: Request) -> schemas.Health:
-    """Answers as long as the process lives."""
+    """Report that the process is alive."""
     return schemas.Health(status="ok", version=request.app.version)
 
 
 @router.get("/readyz", operation_id="readiness", response_model=schemas.Readiness, responses=problems.responses(503))
 def readyz(services: ServicesDep) -> schemas.Readiness:
-    """Whether the service can do its work now; if not, the problem's `details.checks` name what is missing."""
+    """Check that the service is ready; otherwise the problem's `details.checks` name the failing parts."""
     return schemas.Readiness(status="ready", checks=_check(services))
 
 

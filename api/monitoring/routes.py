@@ -22,5 +22,5 @@ router = APIRouter(tags=["health"])
     },
 )
 def read(services: ServicesDep) -> Response:
-    """Queue, jobs, trials, workers, requests and memory; trials count from this process's first scrape on."""
+    """Metrics of queue, jobs, trials, workers, requests and memory; trials are counted from the first scrape."""
     return Response(services.metrics.text(), headers={"Content-Type": metrics.CONTENT_TYPE})

@@ -125,7 +125,7 @@ def listing(
     limit: LimitParam = 50,
     page_token: PageTokenParam = None,
 ) -> RecordPage | StreamingResponse:
-    """Records that match everything given; failed trials are records too."""
+    """List the records that match all filters, including failed trials."""
     chosen = origins.tuner(tuner) if tuner is not None else None
     if job is not None and not job.startswith(IMPORTED):
         with services.database.reading() as session:
@@ -186,7 +186,7 @@ async def take(
     toolchain: _Text = None,
     idempotency_key: KeyHeader = None,
 ) -> Imported:
-    """Store native records; sending them again changes nothing.
+    """Store native records; repeating the request changes nothing.
 
     Without device and toolchain, those of the only living worker are meant. A line that was not measured for the
     target, threads or TVM version that are named or meant is refused.

@@ -37,7 +37,7 @@ _CONFIRM = (
     responses=problems.responses(400, 401, 403, 429, 500),
 )
 def make_link(request: Request, services: ServicesDep, principal: PrincipalDep) -> schemas.LoginLink:
-    """An address for a browser that works once, within ten minutes; what it may then do is what the caller may."""
+    """Create a login link for a browser: it works once, within ten minutes, and gives the caller's rights."""
     with services.database.transaction() as session:
         code, expires_at = browser_sessions.make_link(
             session, token_id=principal.token_id, own_token=own_token(services), now=datetime.now(UTC)

@@ -29,7 +29,7 @@ _Owner = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]
 
 
 class QuotaDraft(Draft):
-    """Null is no limit."""
+    """Null: no limit."""
 
     running_jobs: int | None = Field(default=None, ge=1, le=_MOST)
     queued_jobs: int | None = Field(default=None, ge=0, le=_MOST)
@@ -65,7 +65,7 @@ class TokenDraft(Draft):
     responses=problems.responses(413),
 )
 def create(services: ServicesDep, principal: Admin, draft: TokenDraft) -> schemas.NewToken:
-    """Make a token. This answer is the only place where its text ever stands."""
+    """Create a token. Only this response contains its text."""
     now = datetime.now(UTC)
     with services.database.transaction() as session:
         token, text = tokens.create(
@@ -88,7 +88,7 @@ def listing(
     limit: LimitParam = 50,
     page_token: PageTokenParam = None,
 ) -> schemas.TokenPage:
-    """Every token there ever was, newest first."""
+    """List all tokens, newest first, including revoked and expired ones."""
     with services.database.reading() as session:
         found, following = tokens.page(session, owner=owner, limit=limit, page_token=page_token)
     now = datetime.now(UTC)
@@ -97,7 +97,7 @@ def listing(
 
 @router.get("/self", operation_id="get_own_token", response_model=schemas.Caller)
 def own(services: ServicesDep, principal: PrincipalDep) -> schemas.Caller:
-    """Who the caller is to this service, what that may do, and how much of its quota is used. Needs no scope."""
+    """Get the caller's owner, scopes, quota and usage. Needs no scope."""
     token_id = principal.token_id
     with services.database.reading() as session:
         token = tokens.get(session, token_id) if token_id else None
@@ -117,7 +117,7 @@ def own(services: ServicesDep, principal: PrincipalDep) -> schemas.Caller:
 
 @router.get("/{token_id}", operation_id="get_token", response_model=schemas.Token, responses=problems.responses(404))
 def one(services: ServicesDep, _principal: Admin, token_id: str) -> schemas.Token:
-    """One token."""
+    """Get a token."""
     with services.database.reading() as session:
         return _view(tokens.get(session, token_id), datetime.now(UTC))
 
@@ -126,7 +126,7 @@ def one(services: ServicesDep, _principal: Admin, token_id: str) -> schemas.Toke
     "/{token_id}", operation_id="revoke_token", response_model=schemas.Token, responses=problems.responses(404)
 )
 def revoke(services: ServicesDep, _principal: Admin, token_id: str) -> schemas.Token:
-    """Refuse the token from now on, and the browser sessions that came from it. Its jobs go on."""
+    """Revoke the token and its browser sessions. Its jobs continue."""
     now = datetime.now(UTC)
     with services.database.transaction() as session:
         revoked = tokens.revoke(session, token_id, now=now)

@@ -15,7 +15,7 @@ class LoginLink(BaseModel):
 
 
 class Quota(BaseModel):
-    """Null is no limit."""
+    """Null: no limit."""
 
     running_jobs: int | None = Field(description="Maximum number of running jobs; more wait in the queue.")
     queued_jobs: int | None = Field(description="Maximum number of queued jobs; more are refused.")
@@ -45,7 +45,7 @@ class TokenPage(BaseModel):
 
 
 class Usage(BaseModel):
-    """What counts towards the quota right now."""
+    """Current usage of the quota."""
 
     running_jobs: int
     queued_jobs: int
@@ -53,7 +53,7 @@ class Usage(BaseModel):
 
 
 class Caller(BaseModel):
-    """What the token, or the browser's session, that made the request may do."""
+    """Rights of the token or browser session that made the request."""
 
     owner: str = Field(description="Owner of the jobs and models that it creates and sees.")
     scopes: list[Scope]

@@ -22,7 +22,7 @@ router = APIRouter(prefix="/v1/jobs", tags=["webhooks"])
     responses=problems.responses(404),
 )
 def listing(services: ServicesDep, principal: Reader, job_id: str) -> schemas.Deliveries:
-    """Whom the job tells of its end, and, once it has ended, how the message fares."""
+    """Get the job's webhook and, once the job has ended, the state of the message."""
     with services.database.reading() as session:
         owners.job(session, job_id, principal)
         return schemas.deliveries(webhooks.of_job(session, job_id), webhooks.deliveries(session, job_id))
@@ -36,7 +36,7 @@ def listing(services: ServicesDep, principal: Reader, job_id: str) -> schemas.De
     responses=problems.responses(404, 409),
 )
 def resend(services: ServicesDep, principal: Submitter, job_id: str) -> schemas.Deliveries:
-    """Send the message of the job's end once more, with the same webhook-id, whatever became of it before."""
+    """Send the webhook message again, with the same webhook-id, whatever its state."""
     with services.database.transaction() as session:
         owners.job(session, job_id, principal)
         again = webhooks.resend(session, job_id, now=datetime.now(UTC))

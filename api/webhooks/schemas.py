@@ -14,7 +14,7 @@ from domain.webhooks import Webhook
 
 
 class JobWebhook(BaseModel):
-    """A server that is told of the job's end."""
+    """A URL that is called when the job ends."""
 
     url: str
     secret: str | None = Field(
@@ -24,7 +24,7 @@ class JobWebhook(BaseModel):
 
 
 class Delivery(BaseModel):
-    """The message of a job's end, and what came of its latest attempt."""
+    """The webhook message of a job, and the result of the latest attempt to deliver it."""
 
     id: str = Field(description="The message's webhook-id.")
     state: Literal["pending", "delivered", "given_up"]

@@ -1,1 +1,1 @@
-"""Runs TVM 0.19: imports ONNX through Relay, compiles, tunes with AutoTVM, runs and times. The only home of ``tvm``."""
+"""Engine for TVM 0.19: imports ONNX through Relay, compiles, tunes with AutoTVM and Ansor, runs and times."""

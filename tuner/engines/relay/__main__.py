@@ -1,4 +1,4 @@
-"""``python -m tuner.engines.relay --event-fd N``: TVM 0.19 with AutoTVM and Ansor as an engine."""
+"""Entry point of the relay engine, TVM 0.19 with AutoTVM and Ansor: ``python -m tuner.engines.relay --event-fd N``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _check(params: Json, _: serving.Emitter) -> Json:
     try:
         target = targets.resolve(params["target"], params["threads"])
     except serving.EngineFailure:
-        # Whoever builds for it is told: the question is whether the model can be imported.
+        # The question here is only whether the model can be imported; a build for this target reports the error.
         return {**answer, "lanes": None, "precisions": []}
     return {**answer, "lanes": targets.lanes(target), "precisions": mixed_precision.of_target(target)}
 

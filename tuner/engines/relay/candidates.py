@@ -1,4 +1,4 @@
-"""What builder and measuring processes do with one candidate schedule."""
+"""Functions of builder and measuring processes for one candidate schedule."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tuner.engines.runtime import candidates, compiling, faults, targets
 def set_up() -> None:
     corrections.install()
     installing.install()
-    # Their templates are among those to be built.
+    # Plugin templates may be among those to build.
     plugins.install()
-    # Templates then take packed tensors as they are, as inside a network, instead of packing them themselves.
+    # Templates then accept packed tensors as they are, as inside a network, instead of packing them themselves.
     autotvm.GLOBAL_SCOPE.in_tuning = True
 
 
@@ -48,7 +48,7 @@ def build(workload_key: str, target: str, threads: int, index: int, path: str) -
 def build_ansor(
     workload_key: str, definition: str, line: str, target: str, threads: int, path: str
 ) -> tuple[str | None, Any]:
-    """Likewise for a schedule of Ansor's: a native line of a workload that its definition makes known."""
+    """Build an Ansor schedule, given as a native line and the definition of its workload; returns as ``build``."""
 
     def instantiate() -> tuple[Any, Any]:
         try:

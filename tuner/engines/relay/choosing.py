@@ -1,9 +1,9 @@
-"""Which record of each workload to build a network with: the fastest operator is not always the best neighbour.
+"""Choice of the record to use for each workload of a network: the fastest operator is not always the best neighbour.
 
-What rearranging a tensor costs is measured once for a CPU and a thread count, by a handful of kernels.
-``AlterOpLayout``'s transforms are kernels of their own: convolutions fuse with elementwise operators alone. How long
-one takes is told by the elements and by how vectors meet blocks: on a Zen 4, in ns per element from 30 thousand to a
-million of them, packing NCHW 0.15 whatever the block, splitting blocks 0.05 to 0.21, merging or mixing them 0.40 to
+The cost of rearranging a tensor is measured once per CPU and thread count, with a handful of kernels.
+``AlterOpLayout``'s transforms are separate kernels, because convolutions fuse with elementwise operators only. Their
+time depends on the number of elements and on how vectors meet blocks. On a Zen 4, in ns per element, from 30 thousand
+to a million elements: packing NCHW 0.15 for any block, splitting blocks 0.05 to 0.21, merging or mixing them 0.40 to
 0.48 (one element at a time), unpacking 0.34 from blocks of 8 and 0.65 from 16.
 """
 
@@ -32,9 +32,9 @@ from tuner.engines.runtime import faults
 from tuner.engines.runtime.targets import native_cpu
 
 LAUNCH_SECONDS = 5e-7
-"""Of any kernel in a graph executor, however small the tensor."""
+"""Launch cost, in seconds, of any kernel in a graph executor, however small the tensor."""
 _SHAPE = (1, 48, 26, 26)
-"""Of the tensor that is rearranged: 127 KiB, as most of those between convolutions lies in the second cache."""
+"""Shape of the measured tensor: 127 KiB, which fits in the L2 cache like most tensors between convolutions."""
 _REPEATS = 15
 _RUNS = 40
 _CACHE = "transform-costs.json"
@@ -42,7 +42,7 @@ _CACHE = "transform-costs.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """Seconds per element; the defaults are a Zen 4's."""
+    """Transform costs in seconds per element; the defaults were measured on a Zen 4."""
 
     pack: float = 0.15e-9
     unpack_8: float = 0.34e-9
@@ -51,7 +51,7 @@ class Costs:
     merge: float = 0.42e-9
 
     def seconds(self, elements: int, block: int, other: int) -> float:
-        """To rearrange a tensor from channel blocks of one size into another's; 0 is NCHW."""
+        """Return the seconds to rearrange a tensor from channel blocks of one size to another; 0 is NCHW."""
         return 0.0 if block == other else LAUNCH_SECONDS + elements * self._rate(block, other)
 
     def _rate(self, block: int, other: int) -> float:
@@ -67,7 +67,7 @@ _MEASURED = {"pack": (0, 16), "unpack_8": (8, 0), "unpack_16": (16, 0), "split":
 
 
 def transform_costs(target: Any, threads: int) -> Costs:
-    """For builds for this machine as measured, else the defaults."""
+    """Return measured costs if ``target`` is this machine, else the defaults."""
     if "mtriple" in target.attrs or str(target.attrs.get("mcpu", "")) != native_cpu(tvm):
         return Costs()
     return _measured_costs(str(target), threads)
@@ -85,7 +85,7 @@ def _measured_costs(target: str, threads: int) -> Costs:
 
 
 def _measure(target: Any, threads: int) -> Costs:
-    """Takes under a second."""
+    """Measure the costs, which takes less than a second."""
     corrections.use_threads(threads)
     try:
         return Costs(**{name: _per_element(target, *pair) for name, pair in _MEASURED.items()})
@@ -115,7 +115,7 @@ def _name(block: int) -> str:
 
 
 def _path() -> Path | None:
-    """In the environment that this engine runs in, if we made it: such folders are caches."""
+    """Return the cache file in this engine's environment, or None if the environment was not created by Tunesmith."""
     folder = Path(sys.prefix)
     return folder / _CACHE if (folder / "CACHEDIR.TAG").is_file() else None
 
@@ -138,24 +138,27 @@ def _keep(key: str, costs: Costs) -> None:
             json.dump({**_load(), key: asdict(costs)}, file, indent=1)
         Path(file.name).replace(path)
     except OSError:
-        # Of someone else's environment, or a full disk: measured again by the next process.
+        # The environment belongs to another user, or the disk is full; the next process measures again.
         return
 
 
 TRANSFORM_SECONDS = 1e-6
-"""Of one layout transform, however small the tensor."""
+"""Fixed cost of one layout transform, in seconds, however small the tensor."""
 TRANSFORM_SECONDS_PER_ELEMENT = 1e-9
-"""Read and written once, out of a shared cache: 0.8 to 1.5 ns measured for float32 on two cores."""
+"""Seconds per element read and written once from a shared cache: 0.8 to 1.5 ns measured for float32 on two cores."""
 
 Pair = Any
-"""``(MeasureInput, MeasureResult)``"""
+"""``(MeasureInput, MeasureResult)``."""
 
 
 GRAPH_LAYOUTS = ("dp", "none")
 
 
 def of_network(params: Json, target: Any, pairs: Sequence[Pair], load: Callable[[], importing.Imported]) -> list[Pair]:
-    """What a request's network is built with; ``load`` gives the network. Raises EngineFailure ``invalid_option``."""
+    """Return the records to build a request's network with; ``load`` returns the network.
+
+    Raises EngineFailure ``invalid_option``.
+    """
     layout = (params.get("options") or {}).get("graph_layout") or GRAPH_LAYOUTS[0]
     faults.require_known("graph_layout", layout, GRAPH_LAYOUTS)
     pairs = [pair for pair in pairs if dispatching.is_allowed(pair[0].task.name, rewrite=bool(params.get("rewrite")))]
@@ -166,10 +169,11 @@ def of_network(params: Json, target: Any, pairs: Sequence[Pair], load: Callable[
 
 
 def together(pairs: Sequence[Pair], alone: Sequence[Pair], network: Network, target: Any, threads: int) -> list[Pair]:
-    """One record for each convolution of the network, those that are fastest together, and ``alone`` for the rest.
+    """Return the records that are fastest together for the convolutions of the network, and ``alone`` for other
+    workloads.
 
-    Of implementations that compete for a convolution only the chosen one keeps its record, as TVM takes the fastest
-    that has any.
+    TVM uses the fastest implementation that has a record, so only the chosen one among a convolution's alternatives
+    keeps its record.
     """
     recorded = graph_layout_reading.by_workload(pairs)
     states = graph_layout_reading.of_network(network, recorded, lambda key: _blocks_untuned(key, str(target)))
@@ -182,7 +186,7 @@ def together(pairs: Sequence[Pair], alone: Sequence[Pair], network: Network, tar
 
 
 def _distinct(pairs: Sequence[Pair]) -> list[Pair]:
-    """Convolutions that differ in nothing that AutoTVM knows are several groups of one workload: the first decides."""
+    """Keep the first record of each workload: convolutions that AutoTVM cannot distinguish form several groups."""
     by_key: dict[str, Pair] = {}
     for pair in pairs:
         by_key.setdefault(workloads.key(pair[0].task), pair)
@@ -193,7 +197,8 @@ _read: list[tuple[Any, str, Network]] = []
 
 
 def _network(imported: importing.Imported, target: Any) -> Network:
-    """The last one is kept: ``choose``, ``compile`` and ``audit`` ask for the same, and reading it takes seconds."""
+    """Return the network as read for the layout search, cached: ``choose``, ``compile`` and ``audit`` ask for the same
+    one, and reading it takes seconds."""
     if not _read or _read[0][0] is not imported.module or _read[0][1] != str(target):
         _read[:] = [(imported.module, str(target), graph_layout_reading.read(imported, target))]
     return _read[0][2]
@@ -206,12 +211,13 @@ def _blocks_untuned(workload_key: str, target: str) -> tuple[int, int]:
 
 
 def choose(pairs: Sequence[Pair]) -> list[Pair]:
-    """One valid pair a workload: the shortest latency, counting the layout transforms that it would cause.
+    """Return one valid pair per workload: the one with the lowest latency, including the layout transforms it would
+    cause.
 
     A schedule that blocks channels unlike the untuned build is charged one transform for its input and one for its
-    output, as if no neighbour followed. So small tensors take whatever schedule is fastest, and large ones change
-    their layout only for a gain that pays for moving them. TVM's graph tuner searches the same trade-off over the
-    whole graph (Liu et al., USENIX ATC 2019, section 3.3).
+    output, as if no neighbour followed. So small tensors use whatever schedule is fastest, and large ones change their
+    layout only if the gain pays for moving them. TVM's graph tuner searches the same trade-off over the whole graph
+    (Liu et al., USENIX ATC 2019, section 3.3).
     """
     best: dict[str, tuple[float, Pair]] = {}
     for pair in workloads.sound(pairs):
@@ -226,7 +232,7 @@ def choose(pairs: Sequence[Pair]) -> list[Pair]:
 
 
 def transform_seconds(measured: Any) -> float:
-    """Estimated seconds of the layout transforms that a ``MeasureInput``'s schedule adds to a network."""
+    """Estimate the seconds of the layout transforms that a ``MeasureInput``'s schedule adds to a network."""
     untuned = _untuned_blocks(workloads.key(measured.task), str(measured.target))
     blocks = _blocks(measured.config)
     if not untuned or not blocks:
@@ -241,7 +247,7 @@ def transform_seconds(measured: Any) -> float:
 
 @lru_cache(maxsize=4096)
 def _untuned_blocks(workload_key: str, target: str) -> dict[str, int]:
-    """Channel block by knob; empty for a template that does not block channels."""
+    """Return the channel block by knob; empty for a template that does not block channels."""
     if "NCHWc" not in workload_key:
         return {}
     task = workloads.task(workload_key, target)
@@ -257,7 +263,8 @@ def _blocks(config: Any) -> dict[str, int]:
 
 
 def _elements(task: Any) -> tuple[int, int]:
-    """Of the input and of the output of a convolution, from its AutoTVM arguments (data, kernel, strides, …)."""
+    """Return the number of input and output elements of a convolution, from its AutoTVM arguments (data, kernel,
+    strides, …)."""
     data, kernel, strides = task.args[0][1], task.args[1][1], task.args[2]
     # A depthwise kernel is (channels, multiplier, height, width).
     channels = kernel[0] * kernel[1] if task.name.startswith("depthwise") else kernel[0]

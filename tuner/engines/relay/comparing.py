@@ -1,4 +1,4 @@
-"""What the process does that runs a schedule beside the untuned default: ``auditing`` asks, here it may crash."""
+"""Process that runs a schedule and the untuned default and compares them, for ``auditing``; it may crash."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from tuner.engines.relay.templates import dispatching
 from tuner.engines.runtime import auditing, faults
 
 Instantiate = Callable[[], tuple[Any, Any]]
-"""Makes a ``te.Schedule`` and its argument tensors."""
+"""Creates a ``te.Schedule`` and its argument tensors."""
 Arrays = list[Any]
 
 
 class NotBuilt(Exception):
-    """The message says why."""
+    """The schedule could not be built; the message says why."""
 
 
 def set_up() -> None:
     candidates.set_up()
-    # Templates then take tensors in the layout of the model and pack them themselves: not one tensor of two schedules
-    # that block channels differently would have the same shape.
+    # Templates then accept tensors in the model's layout and pack them themselves. Otherwise no tensor of two schedules
+    # with different channel blocks would have the same shape.
     autotvm.GLOBAL_SCOPE.in_tuning = False
 
 
@@ -44,7 +44,7 @@ class _Built:
     """``te.Tensor`` of each argument."""
 
     def run(self, inputs: Arrays) -> Arrays:
-        """The outputs; ``inputs`` are those of the placeholders, in their order."""
+        """Run once and return the outputs; ``inputs`` are the values of the placeholders, in order."""
         left = iter(inputs)
         arguments = [tvm.nd.array(next(left) if _is_input(each) else _unwritten(each)) for each in self.tensors]
         self.library(*arguments)
@@ -57,7 +57,8 @@ class _Built:
 
 
 def compare_autotvm(line: str, target: str, threads: int) -> Json:
-    """``{max_abs, max_rel, wrong}`` of a native line's schedule against the default one; see ``runtime.auditing``."""
+    """Compare a native line's schedule with the default one: ``{max_abs, max_rel, wrong}``, see
+    ``runtime.auditing``."""
     recorded, _ = autotvm.record.decode(line)
     task = workloads.task(workloads.key(recorded.task), targets.resolve(target, threads))
     usual = workloads.create(dispatching.usual(task.name), task.args, task.target)
@@ -67,7 +68,8 @@ def compare_autotvm(line: str, target: str, threads: int) -> Json:
 
 
 def _instantiate(task: Any, config: Any) -> tuple[Any, Any]:
-    """Inputs in the order of the workload: AutoTVM has them in that of its search from the output on."""
+    """Return the schedule and its arguments in the order of the workload; AutoTVM orders them by a traversal from the
+    output."""
     schedule, arguments = task.instantiate(config)
     wanted = [(tuple(each[1]), each[2]) for each in task.args if isinstance(each, tuple) and each[:1] == ("TENSOR",)]
     place = {spec: position for position, spec in reversed(list(enumerate(wanted)))}
@@ -75,7 +77,7 @@ def _instantiate(task: Any, config: Any) -> tuple[Any, Any]:
 
 
 def compare_ansor(workload_key: str, definition: str, line: str, target: str, threads: int) -> Json:
-    """Likewise, against the computation without any schedule; weights keep the layout of the model for both."""
+    """Compare an Ansor line with the unscheduled computation; weights keep the model's layout in both."""
     task = ansor_workloads.task(workload_key, definition, target, threads)
     recorded, _ = auto_scheduler.measure_record.load_record_from_string(line)
     states = (task.compute_dag.init_state, recorded.state)
@@ -84,7 +86,7 @@ def compare_ansor(workload_key: str, definition: str, line: str, target: str, th
 
 
 def _compare(ways: Sequence[Instantiate], target: Any, *, blocked: bool = False) -> Json:
-    """``ways`` of doing the same thing, on the same inputs; ``blocked`` where each blocks channels as it likes."""
+    """Run all ``ways`` on the same inputs and compare their outputs; ``blocked`` if their channel blocks may differ."""
     sources: Arrays = []
     outputs = []
     for way in ways:
@@ -99,7 +101,7 @@ def _compare(ways: Sequence[Instantiate], target: Any, *, blocked: bool = False)
 
 
 def _build(instantiate: Instantiate, target: Any) -> _Built:
-    """Raises NotBuilt."""
+    """Build the schedule. Raises NotBuilt."""
     tensors: list[Any] = []
 
     def remember() -> tuple[Any, Any]:
@@ -123,7 +125,7 @@ def _compared(expected: Arrays, actual: Arrays) -> Json:
 
 
 def _unblocked(output: Any) -> Any:
-    """NCHWc as NCHW."""
+    """Convert NCHWc to NCHW."""
     if output.ndim != 5:
         return output
     batch, chunks, height, width, block = output.shape

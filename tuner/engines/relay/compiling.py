@@ -1,4 +1,4 @@
-"""Relay modules into the files that a graph executor loads, laid out as TVMC does, and into what linkers take."""
+"""Compilation of Relay modules to graph executor files, named as by TVMC, and to linkable objects."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ GRAPH, PARAMS = "mod.json", "mod.params"
 
 
 def load_records(path: str | None) -> list[Any]:
-    """``(MeasureInput, MeasureResult)`` of a file of native AutoTVM lines, or none."""
+    """Return the ``(MeasureInput, MeasureResult)`` pairs of a file of AutoTVM lines; empty without a file."""
     return list(autotvm.record.load_from_file(path)) if path else []
 
 
 @contextmanager
 def dispatch(records: list[Any]) -> Iterator[None]:
-    """Use ``records`` and nothing else: any context of our own keeps TVM from asking TopHub."""
+    """Apply ``records`` and nothing else: an explicit context keeps TVM from querying TopHub."""
     with autotvm.task.ApplyHistoryBest(records):
         yield
 
 
 @dataclass(frozen=True, kw_only=True)
 class Schedules:
-    """Where a build takes its schedules from."""
+    """Source of the schedules of a build."""
 
     dispatch: Callable[[], AbstractContextManager[None]]
-    """A context in which TVM finds them."""
+    """Context in which TVM finds the schedules."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """Options of the ``PassContext``."""
     lines: Callable[[], list[str]] = list
-    """The native records of those that the build took."""
+    """Returns the native records that the build used."""
 
 
 def compile_model(
     imported: importing.Imported, target: Any, schedules: Schedules, out_dir: str, form: str = "shared"
 ) -> list[str]:
-    """Build with ``schedules`` and write the files of the format; returns their names.
+    """Build with ``schedules``, write the files of the format and return their names.
 
     Raises EngineFailure ``compile_failed``, and as ``compiling.tools_for``.
     """
@@ -56,7 +56,7 @@ def compile_model(
     folder.mkdir(parents=True, exist_ok=True)
     written = compiling.write_libraries(library.get_lib(), folder, form, programs)
     graph = json.loads(library.get_graph_json())
-    # Graph executors skip this key when it comes last; without it outputs have no names.
+    # Graph executors skip this key when it comes last; without it the output names would be lost.
     graph["metadata"] = {"outputs": list(imported.outputs)}
     (folder / GRAPH).write_text(json.dumps(graph))
     (folder / PARAMS).write_bytes(relay.save_param_dict(library.get_params()))

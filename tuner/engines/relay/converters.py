@@ -1,7 +1,7 @@
-"""ONNX operators that TVM 0.19's importer lacks or reads wrongly, in terms of Relay's.
+"""Converters for ONNX operators that TVM 0.19's importer lacks or reads wrongly.
 
-A converter takes the inputs, the node's attributes (strings as bytes) and the importer's parameters, and returns an
-expression, as those of ``tvm.relay.frontend.onnx`` do.
+A converter accepts the inputs, the node's attributes (strings as bytes) and the importer's parameters, and returns a
+Relay expression, like those of ``tvm.relay.frontend.onnx``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _added: dict[str, Converter] = {}
 
 
 def add(operator: str, converter: Converter) -> None:
-    """Let the importer use ``converter`` for every node of that type, whatever it knows itself."""
+    """Use ``converter`` for every node of that type, even if the importer has its own."""
     if not _added:
         original = frontend._get_convert_map
         frontend._get_convert_map = lambda opset: {**original(opset), **_added}
@@ -27,7 +27,7 @@ def add(operator: str, converter: Converter) -> None:
 
 
 def install() -> None:
-    """Add the converters below; a second call changes nothing."""
+    """Add the converters below; idempotent."""
     add("GridSample", grid_sample)
 
 
@@ -41,9 +41,10 @@ _METHODS = {
 
 
 def grid_sample(inputs: Sequence[Any], attributes: Mapping[str, Any], _: Any) -> Any:
-    """Opsets 16 (``bilinear``, ``bicubic``, images only) and 20 (``linear``, ``cubic``, and volumes).
+    """Convert GridSample of opsets 16 (``bilinear``, ``bicubic``, images only) and 20 (``linear``, ``cubic``, and
+    volumes).
 
-    TVM's own converter takes 4-D inputs and the names of opset 16.
+    TVM's own converter accepts only 4-D inputs and the mode names of opset 16.
     """
     data, grid = inputs
     method = _METHODS[attributes.get("mode", b"linear").decode()]

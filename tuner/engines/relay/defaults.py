@@ -10,11 +10,11 @@ from tvm.autotvm.task.space import FallbackConfigEntity, SplitEntity
 from tvm.target.x86 import get_simd_32bit_lanes
 
 LAYOUT_KNOBS = ("tile_ic", "tile_oc")
-"""In the NCHWc templates these also decide how channels are blocked in memory, between operators too."""
+"""Knobs of the NCHWc templates that also decide how channels are blocked in memory, including between operators."""
 
 
 def index(task: Any) -> int | None:
-    """The place in the search space of the schedule that an untuned build uses; None when it lies outside."""
+    """Return the index of the untuned build's schedule in the search space; None if it lies outside."""
     fallback = _fallback(task)
     knob = []
     for name, space in task.config_space.space_map.items():
@@ -35,40 +35,43 @@ def _fallback(task: Any) -> Any:
 
 
 def _knob(entity: Any) -> str:
-    # A split of the search space leaves its outermost factor open (-1), the fallback's computes it.
+    # A split in the search space leaves its outermost factor open (-1); the fallback's computes it.
     return str(entity.size[1:]) if isinstance(entity, SplitEntity) else str(entity)
 
 
 def same_layout(task: Any) -> frozenset[int] | None:
-    """The schedules whose inputs and outputs lie in memory as in an untuned build.
+    """Return the schedules whose inputs and outputs are laid out as in an untuned build; None if the template does not
+    block channels, so that every schedule keeps the layout.
 
-    Neighbours that are tuned each for itself end up with other blocks, and the layout transforms between them cost
-    what the operators gain. On PP-OCR's text direction network, one thread of a Zen 3, medians: untuned 1.63 ms, the
-    best of 24 trials a task in the whole space 1.40 ms, of 16 in the untuned layout 0.94 ms (ONNX Runtime 1.62 ms).
-    None: the template has no such blocks, so every schedule keeps the layout.
+    Neighbours that are tuned separately end up with different blocks, and the layout transforms between them cost what
+    the operators gain. On PP-OCR's text direction network, one thread of a Zen 3, medians: untuned 1.63 ms; the best of
+    24 trials per task in the whole space 1.40 ms, of 16 in the untuned layout 0.94 ms (ONNX Runtime 1.62 ms).
     """
     return _restricted(task, lambda block, _: {block})
 
 
 def consistent(task: Any) -> frozenset[int] | None:
-    """The schedules whose blocks neighbours can agree on: those of ``same_layout``, and of ``sensible_blocks``.
+    """Return the schedules whose blocks neighbours can agree on: ``same_layout`` plus ``sensible_blocks``; None as
+    there.
 
-    Beside those of the untuned schedule these depend on nothing but the number of channels, so both operators beside
-    a tensor try the same; a build then decides for the graph as a whole (``graph_layout``). None as there.
+    Apart from the untuned ones, these blocks depend on the number of channels only, so both operators beside a tensor
+    try the same ones; a build then decides for the whole graph (``graph_layout``).
     """
     with task.target:
         lanes = int(get_simd_32bit_lanes())
     found = _restricted(task, lambda block, channels: sensible_blocks(channels, block, lanes))
     if found is None or not task.name.startswith("depthwise"):
         return found
-    # Each output channel has one input channel: with two blocks vectors are gathered, 2 to 10 times as slow.
+    # Each output channel has one input channel; with two block sizes vectors are gathered, 2 to 10 times as slow.
     return frozenset(place for place in found if _blocks_once(task, place)) | (same_layout(task) or frozenset())
 
 
 def sensible_blocks(channels: int, untuned: int, lanes: int) -> set[int]:
-    """An untuned build gives the largest divisor of the channels that a vector of ``lanes`` holds: of 24 channels 12,
-    of 88 eleven. Where that fills no half vectors they are tried as well: on a Zen 4, eight for twelve were 1.3 times
-    as fast, for ten 1.4 times. What it takes is ``untuned``, which depends on what it gives: 8 of 32 for 200.
+    """Return the channel blocks worth trying for a tensor with ``channels`` channels.
+
+    An untuned build's output block is the largest divisor of the channels that fits a vector of ``lanes``: 12 of 24
+    channels, 11 of 88. If it does not fill half vectors, these are tried as well: on a Zen 4, 8 instead of 12 was 1.3
+    times as fast, instead of 10 1.4 times. Its input block, ``untuned``, depends on its output block: 8 of 32 for 200.
     """
     half = max(1, lanes // 2)
     given = next(block for block in range(lanes, 0, -1) if channels % block == 0)
@@ -81,13 +84,14 @@ def _blocks_once(task: Any, place: int) -> bool:
 
 
 def searched(task: Any) -> int:
-    """The number of schedules that a search in ``consistent`` blocks can choose from."""
+    """Return the number of schedules in the ``consistent`` part of the search space."""
     kept = consistent(task)
     return len(task.config_space) if kept is None else len(kept)
 
 
 def _restricted(task: Any, allowed: Callable[[int, int], set[int]]) -> frozenset[int] | None:
-    """Of a blocked template the schedules with blocks in ``allowed(untuned block, channels)``."""
+    """Return a blocked template's schedules with blocks in ``allowed(untuned block, channels)``; None for other
+    templates."""
     if "NCHWc" not in task.name:
         return None
     space, fallback = task.config_space, _fallback(task)

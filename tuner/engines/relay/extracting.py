@@ -1,4 +1,4 @@
-"""Tuning tasks of a model and how often it runs each."""
+"""Extraction of a model's tuning tasks and how often it runs each."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tuner.engines.relay.templates import dispatching
 
 
 def extract(imported: importing.Imported, target: Any, *, keep_layout: bool, rewrite: bool = False) -> list[Json]:
-    """Tasks, those with most work first, as ``domain.tuning_tasks.ExtractedTask``.
+    """Return the tasks, most work first, as ``domain.tuning_tasks.ExtractedTask``.
 
-    With ``rewrite`` a convolution that a template of ours may compute is two tasks, and the faster one is built: such
-    tasks have the same ``alternatives``.
+    With ``rewrite`` a convolution that one of our templates may compute becomes two tasks with the same
+    ``alternatives``; the faster one is built.
 
-    Finds what ``autotvm.task.extract_from_program`` finds, but traces only the choice of implementations: that
+    Finds the tasks of ``autotvm.task.extract_from_program``, but traces only the choice of implementations: that
     function also schedules and lowers every operator, which takes 18 s instead of 10 s on a small network.
     """
     corrections.use_threads(1)
@@ -54,8 +54,9 @@ def extract(imported: importing.Imported, target: Any, *, keep_layout: bool, rew
 
 
 def _trace(imported: importing.Imported, target: Any) -> tuple[dict[Any, int], dict[Any, Any]]:
-    """How often the model runs each task, and for each a task that stands for all that compute the same operators."""
-    # Templates are written for the layout before AlterOpLayout, which itself asks for their configurations.
+    """Return how often the model runs each task, and for each task the representative of those that compute the same
+    operators."""
+    # Templates are written for the layout before AlterOpLayout, which itself queries their configurations.
     context = tvm.transform.PassContext(opt_level=3, disabled_pass={"AlterOpLayout"})
     with compiling.dispatch([]), context:
         optimized, _ = relay.optimize(imported.module, target=target, params=imported.params)
@@ -83,7 +84,7 @@ def _trace(imported: importing.Imported, target: Any) -> tuple[dict[Any, int], d
 
 
 def _tasks(call: Any, target: Any) -> list[Any]:
-    """The ``(name, args)`` that the implementations of one operator register while AutoTVM traces."""
+    """Return the ``(name, args)`` that one operator's implementations register while AutoTVM traces."""
     if call.op.get_attr("FTVMStrategy") is None:
         return []
     inputs = [_placeholder(argument.checked_type) for argument in call.args]
@@ -97,12 +98,12 @@ def _tasks(call: Any, target: Any) -> list[Any]:
 
 
 def implementations(call: Any, target: Any) -> list[str]:
-    """Workload keys of what may compute one operator with a schedule of AutoTVM's."""
+    """Return the workload keys of the AutoTVM templates that can compute one operator."""
     return [json.dumps([name, arguments], separators=(",", ":")) for name, arguments in _tasks(call, target)]
 
 
 def _placeholder(kind: Any) -> Any:
-    """A tensor of that type; None for tuples, which no tunable operator takes."""
+    """Return a placeholder of that type; None for tuples, which no tunable operator accepts."""
     if not isinstance(kind, relay.TensorType):
         return None
     return tvm.te.placeholder([int(size) for size in kind.shape], dtype=kind.dtype)

@@ -1,12 +1,12 @@
-"""Transcendental functions that LLVM vectorizes, in place of one call of libm for every number.
+"""Cheaper operators: vectorized transcendental functions and separate kernels for channel shuffles.
 
 Exponential, hyperbolic tangent and error function become TVM's own approximations (``topi.fast_exp``: Cephes'
-polynomial; ``fast_tanh``, ``fast_erf``: Eigen's rational functions). Their measured errors, and what they gain, are in
-docs/decisions/0019-cheaper-operators.md.
+polynomial; ``fast_tanh``, ``fast_erf``: Eigen's rational functions) instead of a libm call per element. Their measured
+errors and gains are in docs/decisions/0019-cheaper-operators.md.
 
-Channel shuffles become kernels of their own. TVM fuses a shuffle with the layout transforms on both sides, and the
-result looks up every number's place by divisions: 3 ns each. Up to planes, padding included, it finds each plane once:
-0.4 ns.
+TVM fuses a channel shuffle with the layout transforms on both sides, and the result computes the position of every
+element with divisions: 3 ns each. Fused only up to whole planes, padding included, the shuffle computes each plane's
+position once: 0.4 ns.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from tvm.relay.op import _make as approximations
 from tvm.relay.op.nn import _make as nn_approximations
 
 _DTYPE = "float32"
-"""Narrower numbers are computed as they are: rounding them costs more than is gained."""
+"""The only dtype rewritten; narrower numbers would lose more by rounding than is gained."""
 _RECIPROCALS = (1e-30, 1e30)
-"""Magnitudes of divisors whose reciprocals are normal numbers, too."""
+"""Range of divisors whose reciprocals are normal numbers as well."""
 
 
 def apply(module: Any) -> Any:
-    """The ``tvm.IRModule`` with float32 operators of ``main`` computed so; everything else is left as it is."""
+    """Return a ``tvm.IRModule`` whose float32 operators in ``main`` are replaced by cheaper ones."""
     return rewritten(relay.transform.InferType()(module), _Unary(), _ByConstant())
 
 
 def rewritten(module: Any, *callbacks: patterns.DFPatternCallback) -> Any:
-    """The ``tvm.IRModule`` with the callbacks' patterns in ``main`` replaced, and types inferred."""
+    """Return a ``tvm.IRModule`` with the callbacks' patterns in ``main`` replaced and types inferred."""
     main = patterns.rewrite(list(callbacks), module["main"], module)
     functions = {**dict(module.functions.items()), module.get_global_var("main"): main}
     return relay.transform.InferType()(tvm.IRModule(functions, module.type_definitions))
 
 
 def _sigmoid(call: Any) -> Any:
-    # The exponential of what lies below -88 is infinite, and its reciprocal 0, as it should be.
+    # Where x is below -88 the exponential is infinite and its reciprocal 0, as it should be.
     one = relay.const(1.0, _DTYPE)
     return one / (one + approximations.fast_exp(relay.negative(call.args[0])))
 
@@ -50,7 +50,7 @@ def _softmax(call: Any) -> Any:
 
 
 def _local_response_norm(call: Any) -> Any:
-    """Sums over neighbouring channels as a pool along them: planes stay whole, and vectorize."""
+    """Compute the sums over neighbouring channels as a pool along them: planes stay whole and vectorize."""
     attributes, data = call.attrs, call.args[0]
     shape = tuple(int(size) for size in relay.transform.InferTypeLocal(call).shape)
     size, beta = int(attributes.size), float(attributes.beta)
@@ -93,7 +93,7 @@ class _Unary(patterns.DFPatternCallback):
 
 
 class _ByConstant(patterns.DFPatternCallback):
-    """Divisions by constants, and powers with constant exponents."""
+    """Rewrites divisions by constants and powers with constant exponents."""
 
     def __init__(self) -> None:
         super().__init__(require_type=True, rewrite_once=True)
@@ -108,7 +108,7 @@ class _ByConstant(patterns.DFPatternCallback):
             is_safe = np.all((np.abs(constant) >= smallest) & (np.abs(constant) <= largest))
             return value * relay.const((1 / constant).astype(_DTYPE)) if is_safe else post
         exponent = float(constant.flat[0]) if constant.size == 1 else None
-        # An exponent of more dimensions than the base has adds some to the result.
+        # An exponent with more dimensions than the base would add dimensions to the result.
         keeps_shape = tuple(pre.args[0].checked_type.shape) == tuple(pre.checked_type.shape)
         return _POWERS[exponent](value) if exponent in _POWERS and keeps_shape else post
 
@@ -121,11 +121,11 @@ def _any_of(names: Any) -> Any:
 
 
 _SWAPPED = (0, 2, 1, 3, 4)
-"""Groups and their channels change places; images stay as they are."""
+"""Swaps groups and the channels in them; images stay as they are."""
 
 
 def keep_apart(module: Any) -> Any:
-    """The ``tvm.IRModule`` whose channel shuffles, in ``main``, are not fused with what follows them."""
+    """Return a ``tvm.IRModule`` whose channel shuffles in ``main`` are not fused with what follows them."""
     return rewritten(module, _Shuffle(), _Filled())
 
 
@@ -143,7 +143,7 @@ class _Shuffle(patterns.DFPatternCallback):
 
 
 class _Filled(patterns.DFPatternCallback):
-    """Zeros behind the channels of each group belong to the shuffle before them."""
+    """Moves zero padding of each group's channels into the shuffle before it."""
 
     def __init__(self) -> None:
         super().__init__(rewrite_once=True)

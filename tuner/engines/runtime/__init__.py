@@ -1,5 +1,5 @@
-"""What the engines share: processes that build and measure, devices behind RPC trackers, and both ends of a request.
+"""Code shared by the engines: build and measure processes, the RPC session pool and request handling.
 
-Runs inside engine environments only. It imports no TVM: what differs between its releases, an engine passes in as a
-``compiling.Release``. The host imports none of it.
+Runs inside engine environments only and is never imported by the host. It does not import TVM: an engine passes in the
+differences between releases as a ``compiling.Release``.
 """

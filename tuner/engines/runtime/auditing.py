@@ -1,7 +1,7 @@
-"""Which records make an operator compute something else than an untuned build does.
+"""Correctness checks of records: compare each tuned operator with its untuned build.
 
-Each record's operator runs alone, in a process that may crash, beside the same operator without it. What that process
-is asked is up to the engine; it compares with ``fill``, ``compare`` and ``worst``, whose arrays are numpy's.
+Each operator runs alone, in a process that may crash, with and without its record. The engine supplies the function
+that the process calls; that function uses ``fill``, ``compare`` and ``worst``, which work on numpy arrays.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ from tuner.engines.runtime.compiling import Release
 from tuner.engines.runtime.trials import Runner
 
 SECONDS = 300.0
-"""For two builds and two runs of one operator, one of them without any schedule."""
+"""Time limit of one check, in seconds: two builds and two runs of one operator, one of them without any schedule."""
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 5e-2}
-"""Of the largest value of the output: how far sums in another order may be apart. Integers are exact."""
+"""Allowed difference by dtype, relative to the largest output value, for sums in a different order. Integers must be
+equal."""
 UNWRITTEN = 77
-"""What outputs hold beforehand, so that an element which nobody writes is wrong."""
+"""Initial value of output buffers, so that an element which is never written compares as wrong."""
 _LARGEST = 1e308
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One record and the call that answers ``{max_abs, max_rel, wrong}``, ``{failed: why}`` or ``{skipped: why}``."""
+    """A record and the call that checks it; the call returns ``{max_abs, max_rel, wrong}``, ``{failed: why}`` or
+    ``{skipped: why}``."""
 
     line: str
-    """As the request's file has it."""
+    """The record as it appears in the request's file."""
     function: str
     arguments: Sequence[Any]
 
@@ -43,9 +45,9 @@ def audit_apart(
     *,
     hindrance: str | None = None,
 ) -> Json:
-    """As ``audit``, in a process of the engine's module ``comparing``, for the parameters of a request.
+    """Run ``audit`` in a process of the engine's ``comparing`` module, configured by the parameters of a request.
 
-    Where there is a ``hindrance``, or what is built runs on another machine, every record is ``skipped``.
+    Every record is ``skipped`` if a ``hindrance`` is given or if the code runs on another machine.
     """
     if Runner.of(params) or compiling.tools(release, target).triple:
         hindrance = "it runs on another machine"
@@ -59,10 +61,11 @@ def audit_apart(
 
 
 def audit(checks: Iterable[Check], child: processes.Child, on_progress: Callable[[], None] = lambda: None) -> Json:
-    """``{checked, wrong: [{line, max_abs, max_rel}], failed: [{line, message}], skipped: [{line, message}]}``.
+    """Run the checks and return ``{checked, wrong: [{line, max_abs, max_rel}], failed: [{line, message}], skipped:
+    [{line, message}]}``.
 
-    ``on_progress`` is called before each check. Whatever wrote beside its arrays takes the process with it, so that
-    no later check suffers.
+    Calls ``on_progress`` before each check. The process is restarted after a wrong result or an error, since an
+    out-of-bounds write could affect later checks.
     """
     checked, wrong, failed, skipped = 0, [], [], []
     for check in checks:
@@ -83,7 +86,7 @@ def audit(checks: Iterable[Check], child: processes.Child, on_progress: Callable
 
 
 def skip(lines: Iterable[str], reason: str) -> Json:
-    """The answer where nothing can be run."""
+    """Return an audit result in which every record is skipped for ``reason``."""
     return {
         "checked": 0,
         "wrong": [],
@@ -93,9 +96,9 @@ def skip(lines: Iterable[str], reason: str) -> Json:
 
 
 def fill(generator: Any, shape: tuple[int, ...], dtype: str) -> Any:
-    """Random input: within [-1, 1], or small whole numbers, of which sums overflow in no order.
+    """Return random input: floats in [-1, 1], or small integers whose sums cannot overflow in any order.
 
-    Wide integers are indices as a rule: 0 and 1, which are within any axis worth one.
+    Wider integers are usually indices, so they are 0 or 1, which is valid for any axis longer than one.
     """
     if dtype.startswith(("float", "bfloat")):
         return generator.uniform(-1, 1, shape).astype(dtype)
@@ -103,11 +106,12 @@ def fill(generator: Any, shape: tuple[int, ...], dtype: str) -> Any:
 
 
 def compare(expected: Any, actual: Any) -> Json:
-    """``{max_abs, max_rel, wrong}`` of two arrays of one shape; ``max_rel`` is the share of the largest value."""
+    """Return ``{max_abs, max_rel, wrong}`` for two arrays of one shape; ``max_rel`` is relative to the largest expected
+    value."""
     tolerance = TOLERANCES.get(str(expected.dtype), 0.0)
     wanted, found = (array.astype("float64") for array in (expected, actual))
     apart = abs(wanted - found)
-    # Where both are the same infinity, or neither is a number, they agree.
+    # Equal infinities agree, and so do two NaNs.
     apart[(wanted == found) | ((wanted != wanted) & (found != found))] = 0.0
     apart[apart != apart] = _LARGEST
     furthest = min(float(apart.max(initial=0.0)), _LARGEST)
@@ -118,5 +122,5 @@ def compare(expected: Any, actual: Any) -> Json:
 
 
 def worst(comparisons: list[Json]) -> Json:
-    """Of several outputs."""
+    """Return the worst comparison of several outputs."""
     return max(comparisons, key=lambda each: (each["wrong"], each["max_rel"]))

@@ -1,9 +1,8 @@
-"""Build and measure one candidate schedule.
+"""Measurement of one candidate schedule.
 
-A candidate is measured in two passes: a short one for all, and a long one for those that may turn out the best. Most
-candidates of a search are much slower than the best so far, and nobody needs their exact times. So a candidate is run
-once, then timed briefly, and measured as the job asks only if it may still win. A candidate that was given up keeps its
-brief latencies: they are real, only fewer and less exact.
+Most candidates of a search are much slower than the best so far, so their exact times do not matter. A candidate is
+therefore run once, then timed briefly, and measured as the job asks only if it may still win. A rejected candidate
+keeps its brief latencies: they are real, but fewer and less exact.
 """
 
 from __future__ import annotations
@@ -18,29 +17,29 @@ from tuner.engines.runtime import compiling
 from tuner.engines.runtime.compiling import Release
 
 COLD_FACTOR, COLD_SECONDS = 4.0, 0.001
-"""The first run finds its data and code in no cache, and is given up only if it takes that many times the best and that
-much longer."""
+"""The first run has cold caches; it rejects a candidate only above ``COLD_FACTOR`` times the best plus
+``COLD_SECONDS``."""
 PREVIEW_FACTOR = 1.25
-"""A short look errs: what is this much slower than the best in it is not the best."""
+"""Margin for the error of a brief measurement: a candidate slower than this multiple of the best is rejected."""
 PREVIEW_REPEATS = 2
 PREVIEW_SECONDS = 0.001
-"""For each of the repeats, at least."""
+"""Minimum duration of each preview repeat, in seconds."""
 
 _MOST_POOL_BYTES = 512 << 20
 _SIZE = 128
-"""Of three square matrices of float32, 64 KiB each: in the second-level cache. One product takes 0.1 to 0.4 ms."""
+"""Side of three square float32 matrices, 64 KiB each, which fit in the L2 cache. One product takes 0.1 to 0.4 ms."""
 _REPEATS = 5
 
 Shapes = list[tuple[tuple[int, ...], str]]
 """Shapes and dtypes of a library's arguments."""
 Arguments = tuple[str, Shapes]
-"""The device that runs it, ``cpu`` or ``cuda``, first."""
+"""Device kind (``cpu`` or ``cuda``), then the shapes and dtypes of the arguments."""
 Product = Callable[[Sequence[Any], int], tuple[Any, str]]
-"""``build_product([left, right, product], width)``: a library that computes the product of two matrices in vectors of
-that width, and the name of its function."""
+"""``build_product([left, right, product], width)``: builds a matrix product vectorized by ``width``; returns the
+library and its function name."""
 Evaluate = Callable[[int, int, int], list[float]]
-"""``(number, repeat, min_repeat_ms)``: seconds per run, one value per repeat of ``number`` runs, more of them where a
-repeat would be shorter."""
+"""``evaluate(number, repeat, min_repeat_ms)``: seconds per run, one value per repeat of ``number`` runs, or of more
+runs if a repeat would be shorter than ``min_repeat_ms``."""
 
 
 def in_two_passes(
@@ -53,9 +52,10 @@ def in_two_passes(
     best: float | None,
     fixed: bool = False,
 ) -> list[float]:
-    """Latencies in seconds. ``run`` runs once and tells its seconds; ``best`` is None while nothing is known.
+    """Return latencies in seconds. ``run`` runs the candidate once and returns its seconds; ``best`` is None while
+    unknown.
 
-    ``fixed`` keeps the number of runs in a repeat as it was asked for: caches are flushed before each repeat.
+    ``fixed`` keeps ``number`` runs per repeat, as needed when caches are flushed before each repeat.
     """
     if best is None or not math.isfinite(best):
         return evaluate(number, repeat, min_repeat_ms)
@@ -65,7 +65,7 @@ def in_two_passes(
     preview = min(evaluate(number if fixed else _runs(cold, PREVIEW_SECONDS), PREVIEW_REPEATS, 0))
     if is_hopeless(preview, best):
         return [preview]
-    # Else TVM finds the number by trying smaller ones first, which takes as long as a repeat.
+    # Otherwise TVM finds the number by trying smaller ones first, which takes as long as a repeat.
     enough = number if fixed else max(number, _runs(preview, min_repeat_ms / 1e3))
     return evaluate(enough, repeat, min_repeat_ms)
 
@@ -79,12 +79,12 @@ def is_hopeless(seconds: float, best: float) -> bool:
 
 
 def _runs(seconds: float, least: float) -> int:
-    """Runs that last ``least`` seconds together."""
+    """Return the number of runs that take at least ``least`` seconds together."""
     return max(1, math.ceil(least / max(seconds, 1e-9)))
 
 
 class Candidates:
-    """What a process keeps from one candidate to the next, with the release of TVM that it runs."""
+    """Input arrays and the calibration kernel that a measuring process reuses between candidates of one TVM release."""
 
     def __init__(self, release: Release, build_product: Product) -> None:
         self._release = release
@@ -93,7 +93,7 @@ class Candidates:
         self._flat_bytes = 0
 
     def linker(self, target: Any) -> Callable[..., None]:
-        """``fcompile`` of ``tvm.runtime.Module.export_library`` for a ``tvm.target.Target``."""
+        """Return the ``fcompile`` argument of ``tvm.runtime.Module.export_library`` for a ``tvm.target.Target``."""
         return compiling.tools(self._release, target).link_quickly
 
     def measure(
@@ -106,8 +106,8 @@ class Candidates:
         flush: bool,
         best: float | None = None,
     ) -> list[float]:
-        """Seconds per run of a built candidate on random data, one value per repeat, in two passes if ``best`` is
-        known."""
+        """Return seconds per run of a built candidate on random data, one value per repeat; in two passes if ``best``
+        is given."""
         kind, shapes = built
         device = self._release.tvm.device(kind, 0)
         library = self._release.tvm.runtime.load_module(path)
@@ -134,7 +134,7 @@ class Candidates:
     def sample(
         self, session: Any, library: Any, built: Arguments, number: int, repeat: int, min_repeat_ms: int, flush: bool
     ) -> list[float]:
-        """Likewise in one pass, of a library that is loaded in an RPC session."""
+        """Measure in one pass a library that is loaded in an RPC session."""
         kind, shapes = built
         device, fill = session.device(kind), session.get_function(self._release.fill)
         arrays = [self._release.empty(shape, dtype, device) for shape, dtype in shapes]
@@ -143,16 +143,17 @@ class Candidates:
         return _evaluate(library, device, arrays, number, repeat, min_repeat_ms, flush and kind == "cpu")
 
     def calibrate(self) -> float:
-        """Seconds of a kernel that is always the same, timed beside candidates: when it takes longer, so did they.
+        """Return the seconds of a fixed kernel, timed beside candidates to detect a slowed-down machine.
 
-        One matrix product on one thread of the CPU, the least of a few. It is built at the first call.
+        The kernel is a matrix product on one CPU thread, the minimum of ``_REPEATS`` runs. It is built on the first
+        call.
         """
         evaluator, arrays = self._kernel
         return min(float(cost) for cost in evaluator(*arrays).results)
 
     @cached_property
     def _kernel(self) -> tuple[Any, list[Any]]:
-        import numpy as np  # in the engines' environments only
+        import numpy as np  # installed in engine environments only
 
         te, size, cpu = self._release.tvm.te, _SIZE, self._release.tvm.cpu(0)
         left, right = (te.placeholder((size, size), name=name) for name in ("left", "right"))
@@ -163,9 +164,10 @@ class Candidates:
         return library.time_evaluator(name, cpu, number=1, repeat=_REPEATS, min_repeat_ms=0), arrays
 
     def _arrays(self, shapes: Shapes, device: Any) -> list[Any]:
-        """One for each argument, none of which share memory; the last, which is written to, is no input of another.
+        """Return an array for each argument, no two sharing memory. The last one, the output, is never an input of
+        another candidate.
 
-        Random data is made once: filling would take as long as a short measurement.
+        Random data is reused, because filling takes as long as a short measurement.
         """
         if self._flat_bytes > _MOST_POOL_BYTES:
             self._flat.clear()
@@ -185,8 +187,8 @@ class Candidates:
 def _evaluate(
     library: Any, device: Any, arrays: Sequence[Any], number: int, repeat: int, min_repeat_ms: int, flush: bool
 ) -> list[float]:
-    """Seconds per run on ``arrays``; from three repeats on the smallest and the largest are dropped, as TVM's AutoTVM
-    runner does."""
+    """Return seconds per run on ``arrays``. With three or more repeats the smallest and largest are dropped, as in
+    TVM's AutoTVM runner."""
     evaluator = library.time_evaluator(
         _entry(library),
         device,

@@ -1,4 +1,4 @@
-"""Code into files: how to call TVM's code generator, and this machine's linker or a cross toolchain for a target."""
+"""Code generation and linking: calls TVM's code generator and the native or cross toolchain of a target."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ from tuner.engines.runtime import faults
 @dataclass(frozen=True, kw_only=True)
 class Release:
     tvm: Any
-    """The package."""
+    """The ``tvm`` package."""
     package: str
-    """The engine's, whose modules ``candidates``, ``comparing`` and ``rpc`` processes are started with."""
+    """Package of the engine, with the modules ``candidates``, ``comparing`` and ``rpc`` that child processes run."""
     cc: Any
-    """``tvm.contrib.cc``, since moved to ``tvm.support.cc``."""
+    """``tvm.contrib.cc``, or ``tvm.support.cc`` in later releases."""
     tir: str
-    """How options of passes over tensor functions begin: ``tir`` or ``tirx``."""
+    """Prefix of TensorIR pass options: ``tir`` or ``tirx``."""
     tensor: Callable[..., Any]
-    """``tensor(array, device)``: a tensor of TVM's."""
+    """``tensor(array, device)``: a TVM tensor with the array's data."""
     empty: Callable[..., Any]
-    """``empty(shape, dtype, device)``: one that holds anything."""
+    """``empty(shape, dtype, device)``: an uninitialized TVM tensor."""
     fill: str
-    """The global function that fills a tensor with random data."""
+    """Global function that fills a tensor with random data."""
     session_errors: tuple[type[BaseException], ...]
-    """What TVM raises for whatever goes wrong in an RPC session."""
+    """Exceptions that TVM raises for errors in an RPC session."""
 
 
 Built = TypeVar("Built")
 
 LIBRARY, OBJECTS, ARCHIVE = "mod.so", "mod.tar", "mod.a"
 ADDED = {"shared": None, "object": OBJECTS, "system-lib": ARCHIVE}
-"""The file that each format of a build adds to the others."""
+"""File that each output format adds to the shared library."""
 _VERIFIER_BUG = "#dbg_declare"
 _MACHINE_OF = {"amd64": "x86_64", "arm64": "aarch64", "i386": "x86", "i486": "x86", "i586": "x86", "i686": "x86"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tools:
-    """Programs that make libraries for one target; None where this machine has none."""
+    """Compiler and archiver for one target; None if not installed."""
 
     triple: str | None
-    """The target's, where it is not this machine's own."""
+    """Triple of the target; None for this machine's own."""
     compiler: str | None
     archiver: str | None
     cc: Any
-    """TVM's module, which calls them."""
+    """TVM's ``cc`` module, which runs the programs."""
 
     def link(self, output: str, objects: Any, options: Any = None, **_: Any) -> None:
-        """Make a shared library of object files; ``fcompile`` of ``tvm.runtime.Module.export_library``."""
+        """Link object files into a shared library; usable as ``fcompile`` of ``tvm.runtime.Module.export_library``."""
         if self.triple is None and self.compiler is None:
             raise EngineFailure("compile_failed", "no C compiler found to link with", hint="Install one (Debian: gcc).")
         if self.compiler is None:
@@ -65,7 +65,7 @@ class Tools:
         self.cc.create_shared(output, objects, options, cc=self.compiler)
 
     def link_quickly(self, output: str, objects: Sequence[str], options: Sequence[str] | None = None, **_: Any) -> None:
-        """Likewise for one candidate, without the compiler driver, which takes longer than the link (20 to 40 ms)."""
+        """Link one candidate with ``ld``, since the compiler driver takes longer than the link itself (20 to 40 ms)."""
         if self.triple is not None:
             self.link(output, objects, options)
             return
@@ -75,7 +75,7 @@ class Tools:
             self.cc.create_shared(output, objects, options)
 
     def archive(self, output: str, objects: Any, *_: Any, **__: Any) -> None:
-        """Make a static library of object files; likewise."""
+        """Archive object files into a static library; usable as ``fcompile`` of ``export_library``."""
         if self.archiver is None:
             raise self.archiver_missing()
         self.cc.create_staticlib(output, list(objects), ar=self.archiver)
@@ -99,7 +99,7 @@ class Tools:
 
 
 def pack(output: str, objects: Any, *_: Any, **__: Any) -> None:
-    """Put object files into a tar, as TVM does, without the time and the user that would make each build differ."""
+    """Write object files to a tar as TVM does, without the timestamps and user names that make builds differ."""
     with tarfile.open(output, "w", format=tarfile.USTAR_FORMAT) as archive:
         for path in map(Path, objects):
             member = tarfile.TarInfo(path.name)
@@ -109,9 +109,9 @@ def pack(output: str, objects: Any, *_: Any, **__: Any) -> None:
 
 
 def tools(release: Release, target: Any) -> Tools:
-    """What there is for a ``tvm.target.Target``, or its host.
+    """Return the tools for a ``tvm.target.Target``, or for its host.
 
-    A triple with another spelling of the vendor counts as the same.
+    Triples that differ only in the vendor field are treated as equal.
     """
     host = target.host or target
     triple = str(host.attrs["mtriple"]) if "mtriple" in host.attrs else None
@@ -119,21 +119,21 @@ def tools(release: Release, target: Any) -> Tools:
         compiler = _first(os.environ.get("CXX"), "g++", "gcc", "cc")
         return Tools(triple=None, compiler=compiler, archiver=_first("ar"), cc=release.cc)
     machine, *rest = triple.split("-")
-    # aarch64-unknown-linux-gnu is Debian's aarch64-linux-gnu.
+    # Debian spells aarch64-unknown-linux-gnu as aarch64-linux-gnu.
     plain = "-".join([machine, *(part for part in rest if part not in ("unknown", "pc", "none"))])
     return Tools(
         triple=plain,
         compiler=_first(f"{triple}-gcc", f"{plain}-gcc", f"{plain}-g++", f"{plain}-cc"),
-        # Any archiver takes any object files; only the index of their symbols needs one that knows them.
+        # Any archiver accepts any object files; only the symbol index requires one that supports the format.
         archiver=_first(f"{triple}-ar", f"{plain}-ar", "llvm-ar", "ar"),
         cc=release.cc,
     )
 
 
 def tools_for(release: Release, target: Any, form: str) -> Tools:
-    """The programs that the format needs, asked for before a long build.
+    """Return the tools that ``form`` needs; called before a long build, to fail early.
 
-    Raises EngineFailure ``invalid_option`` and ``cross_compiler_missing``.
+    Raises EngineFailure ``invalid_option`` or ``cross_compiler_missing``.
     """
     faults.require_known("format", form, ADDED)
     found = tools(release, target)
@@ -145,9 +145,9 @@ def tools_for(release: Release, target: Any, form: str) -> Tools:
 
 
 def write_libraries(module: Any, folder: Path, form: str, programs: Tools) -> list[str]:
-    """Export a compiled module, which has ``export_library``, as the format asks; returns the names of the files."""
+    """Export a compiled module in the given format and return the names of the files."""
     for name in (LIBRARY, OBJECTS, ARCHIVE):
-        # Not over a file that this process may have mapped into memory, and none left of another format.
+        # Unlink first: this process may have mapped the old file, and files of another format must not remain.
         (folder / name).unlink(missing_ok=True)
     written = []
     if programs.compiler or not programs.triple:
@@ -162,12 +162,13 @@ def write_libraries(module: Any, folder: Path, form: str, programs: Tools) -> li
 
 
 def build(release: Release, make: Callable[[], Built], *, assertions: bool = True, **options: Any) -> Built:
-    """What ``make`` builds, in a context of passes with ``options``; raises what it raises.
+    """Call ``make`` in a ``PassContext`` with ``options`` and return its result.
 
-    Without ``assertions`` the code does not check the shapes and strides of its arguments, which takes a seventh of
-    a candidate's build. LLVM 22's verifier refuses the debug declarations of some functions that TVM's
-    common-subexpression pass rewrote ("location of #dbg_declare must be a pointer or int"); without that pass, in
-    which ``make`` is then called again, they build and run as fast.
+    ``assertions=False`` omits the checks of argument shapes and strides, which take a seventh of a candidate's build.
+
+    LLVM 22's verifier rejects the debug declarations of some functions that TVM's common-subexpression pass rewrote
+    ("location of #dbg_declare must be a pointer or int"). In that case ``make`` is called again without the pass; the
+    code builds and runs as fast.
     """
     if not assertions:
         options = {**options, f"{release.tir}.disable_assert": True}

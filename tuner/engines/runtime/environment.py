@@ -1,4 +1,4 @@
-"""Process settings that must stand before TVM, its thread pool or OpenMP is loaded; and when threads came to rest."""
+"""Environment variables that must be set before TVM, its thread pool or OpenMP is loaded, and ``settle``."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ _LONGEST_SECONDS = 2.0
 
 
 def cores() -> int:
-    """Cores that this process may run on."""
+    """Return the number of cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def settings(tvm_threads: int) -> dict[str, str]:
-    """Environment variables for this process (``tvm_threads`` = all cores) or a child of its own.
+    """Return the environment variables for this process (``tvm_threads`` = all cores) or for a child process.
 
-    TVM's pool never grows past ``TVM_NUM_THREADS``, and its default is half of the cores. Waiting OpenMP threads
-    spin unless told otherwise: XGBoost then trains ten times slower. A download from TopHub would stall offline.
-    TVM's idle threads spin for 300,000 turns, some 170 ms, which slows whoever builds or measures next; within a
-    network the next parallel loop comes after microseconds, so a tenth changes nothing there.
+    * ``TVM_NUM_THREADS``: TVM's pool never grows past it, and the default is half of the cores.
+    * ``OMP_WAIT_POLICY``: waiting OpenMP threads spin by default, and XGBoost then trains ten times slower.
+    * ``TOPHUB_LOCATION``: a download from TopHub would stall offline.
+    * ``TVM_THREAD_POOL_SPIN_COUNT``: TVM's idle threads spin for 300,000 turns, about 170 ms, which slows the next
+      build or measurement. Within a network the next parallel loop comes after microseconds, so a tenth is enough.
     """
     return {
         "TVM_NUM_THREADS": str(tvm_threads),
@@ -38,10 +39,10 @@ def apply() -> None:
 
 
 def settle() -> None:
-    """Leave the machine quiet for the next measurement: return when no thread of this process computes any more.
+    """Wait until no thread of this process uses the CPU any more, for at most ``_LONGEST_SECONDS``.
 
-    Thread pools spin for a while after their last work, waiting for more: TVM's for 170 ms on the machine where this
-    was found. Whatever another process measured meanwhile, on the same cores, came out up to four times too slow.
+    Thread pools keep spinning after their last work, TVM's for 170 ms on the machine where this was found. Measurements
+    of another process on the same cores were up to four times too slow in that time.
     """
     ends = time.monotonic() + _LONGEST_SECONDS
     while time.monotonic() < ends:

@@ -1,4 +1,4 @@
-"""What went wrong, out of error texts that are mostly TVM's own stack traces."""
+"""Error messages extracted from error texts that consist mostly of TVM stack traces."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ _NAMED = re.compile(
     r"^(?:[A-Za-z_][\w.]*)?(?:Error|Exception|Fault|Interrupt|Exit)(?:: |:?$)|^(?:[a-z_]\w*\.)+[A-Z]\w*(?:: |:?$)"
     r"|^\s*Check failed:"
 )
-"""A line that begins with the name of an exception, as Python and TVM end a trace."""
+"""Matches a line that begins with an exception name, as at the end of a Python or TVM trace."""
 _FRAME = re.compile(r"^\s*(?:\d+: |File \"|\[bt\]|Traceback |Stack trace)")
 _LONGEST = 1000
 
 
 def told(error: BaseException | str, *, longest: int = _LONGEST) -> str:
-    """What went wrong, without any trace, in at most ``longest`` characters: ``InternalError: Check failed: …``."""
+    """Return the message of an error without its trace, cut to ``longest`` characters: ``InternalError: Check failed:
+    …``"""
     text = str(error)
     lines, start = _lines(text)
     kept = [line for line in lines[start:] if not _FRAME.match(line)]
@@ -30,7 +31,7 @@ def told(error: BaseException | str, *, longest: int = _LONGEST) -> str:
 
 
 def require_known(noun: str, value: str, known: Collection[str]) -> None:
-    """Raise EngineFailure ``invalid_option`` with a near match unless ``value`` is ``known``."""
+    """Raise EngineFailure ``invalid_option``, with a close match as a hint, unless ``value`` is in ``known``."""
     if value not in known:
         near = difflib.get_close_matches(value, known, n=1) or difflib.get_close_matches(value.upper(), known, n=1)
         hint = f"Did you mean {near[0]}?" if near else None
@@ -39,9 +40,9 @@ def require_known(noun: str, value: str, known: Collection[str]) -> None:
 
 @contextmanager
 def reported(code: str, what: str) -> Iterator[None]:
-    """Raise EngineFailure ``code`` for whatever converters, passes, schedules and LLVM raise: ``what`` has failed.
+    """Convert any exception of converters, passes, schedules or LLVM to EngineFailure ``code``: "``what``: message".
 
-    What went wrong is the message, the end of its trace a detail.
+    The end of the trace becomes ``details.trace``.
     """
     try:
         yield
@@ -53,7 +54,7 @@ def reported(code: str, what: str) -> Iterator[None]:
 
 
 def with_trace(error: BaseException | str, *, longest: int = _LONGEST) -> str:
-    """What went wrong first, then the end of the trace, in at most ``longest`` characters."""
+    """Return the error message followed by the end of its trace, at most ``longest`` characters."""
     first = told(error, longest=longest)
     left = longest - len(first) - 1
     tail = trace(error, longest=left) if left > 0 else ""
@@ -61,7 +62,7 @@ def with_trace(error: BaseException | str, *, longest: int = _LONGEST) -> str:
 
 
 def trace(error: BaseException | str, *, longest: int = 4000) -> str:
-    """The end of the frames that an error text tells, in whole lines; empty where it tells none."""
+    """Return the last whole lines of the trace in an error text, or an empty string if it has no trace."""
     lines, start = _lines(str(error))
     lines = lines[:start] if start else lines
     if not any(_FRAME.match(line) for line in lines):
@@ -76,7 +77,7 @@ def trace(error: BaseException | str, *, longest: int = 4000) -> str:
 
 
 def _lines(text: str) -> tuple[list[str], int]:
-    """Of a text those that are not empty, and which of them begins to tell what went wrong."""
+    """Return the non-empty lines of ``text`` and the index of the line where the error message begins."""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     named = [place for place, line in enumerate(lines) if _NAMED.match(line)]
     return lines, named[-1] if named else 0

@@ -1,4 +1,4 @@
-"""ONNX files as TVM's importers read them. TVM 0.19 and 0.27 come with ``onnx`` packages of their own."""
+"""ONNX models as read by TVM's importers. The environments of TVM 0.19 and 0.27 have different ``onnx`` packages."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tuner.engines.protocol.serving import EngineFailure
 Loaded = TypeVar("Loaded")
 
 _SHOWN_BY_FRONTEND = "tvm_custom"
-"""The importer's own entry among a node's attributes."""
+"""Attribute that the importer itself adds to a node."""
 _FLOAT, _INT64 = 1, 7
-"""``onnx.TensorProto.FLOAT`` and ``INT64``"""
+"""``onnx.TensorProto.FLOAT`` and ``INT64``."""
 _TYPE_OF = {"value_float": _FLOAT, "value_floats": _FLOAT, "value_int": _INT64, "value_ints": _INT64}
 
 
 def by_file(load: Callable[..., Loaded], *, kept: int) -> Callable[..., Loaded]:
-    """``load(path, *arguments)``, whose last results are kept: another call for the same file costs nothing.
+    """Return ``load(path, *arguments)`` with an LRU cache of ``kept`` results, keyed by path and modification time.
 
-    What is returned raises EngineFailure ``invalid_model``, and what ``load`` raises.
+    The wrapper raises EngineFailure ``invalid_model``, and whatever ``load`` raises.
     """
 
     @lru_cache(maxsize=kept)
@@ -46,7 +46,7 @@ def by_file(load: Callable[..., Loaded], *, kept: int) -> Callable[..., Loaded]:
 
 
 def once_a_file(load: Callable[[onnx.ModelProto], Loaded]) -> Callable[[str], Loaded]:
-    """As ``by_file``, for the model in the file."""
+    """Return a cached reader, as ``by_file``, that passes the checked model of a file to ``load``."""
 
     def read(path: str) -> Loaded:
         try:
@@ -60,11 +60,11 @@ def once_a_file(load: Callable[[onnx.ModelProto], Loaded]) -> Callable[[str], Lo
 
 
 def prepare(model: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:
-    """The model with its nodes of other domains than ONNX's named by domain and type, where plugins convert them, and
-    with its constants as tensors.
+    """Prepare a model in place for import: rename nodes that plugins convert, and store constants as tensors.
 
-    The importers know operators by their type alone, and would take ``my.domain::Relu`` for ONNX's. Functions that the
-    model defines are put in place of their calls, except those that a plugin converts.
+    The importers look operators up by type alone and would read ``my.domain::Relu`` as the ONNX operator, so a node of
+    another domain is renamed to include its domain. Functions that the model defines are inlined, except those that a
+    plugin converts.
     """
     own = {key for key in registry.converters if key[0]}
     if model.functions:
@@ -77,7 +77,7 @@ def prepare(model: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:
 
 
 def convert(converter: Converter, inputs: list[Any], attributes: Mapping[str, Any]) -> Any:
-    """What a plugin's converter makes of a node with the attributes that an importer has of it."""
+    """Call a plugin's converter for a node, with the importer's attributes converted to plain values."""
     given = {name: _text(value) for name, value in attributes.items() if name != _SHOWN_BY_FRONTEND}
     return plugins.convert(converter, inputs, given)
 
@@ -89,7 +89,7 @@ def _text(value: Any) -> Any:
 
 
 def use_tensors(graph: onnx.GraphProto) -> None:
-    """Write every ``Constant``, those of subgraphs too, with a tensor."""
+    """Rewrite every ``Constant``, including those in subgraphs, to hold a tensor."""
     for node in every_node(graph.node):
         for attribute in list(node.attribute):
             if node.op_type == "Constant" and attribute.name in _TYPE_OF:
@@ -101,9 +101,9 @@ def use_tensors(graph: onnx.GraphProto) -> None:
 
 
 def counts(graph: onnx.GraphProto, domains: Collection[str]) -> dict[str, int]:
-    """How often a ``GraphProto`` has each operator, its branches and loops included.
+    """Count the operators of a graph, including its branches and loop bodies.
 
-    Operators of ``domains`` go by type alone, others by ``domain::type``.
+    Operators of ``domains`` are named by type alone, others as ``domain::type``.
     """
     return Counter(
         node.op_type if node.domain in domains or "::" in node.op_type else f"{node.domain}::{node.op_type}"
@@ -112,7 +112,7 @@ def counts(graph: onnx.GraphProto, domains: Collection[str]) -> dict[str, int]:
 
 
 def every_node(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """With those of branches and loop bodies, each after the node that it belongs to."""
+    """Yield all nodes, including those of branches and loop bodies, each after its parent node."""
     for node in nodes:
         yield node
         for subgraph in subgraphs(node.attribute):
@@ -120,7 +120,7 @@ def every_node(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 def subgraphs(attributes: Iterable[onnx.AttributeProto]) -> list[onnx.GraphProto]:
-    """Branches and loop bodies of a node with these attributes."""
+    """Return the branches and loop bodies of a node with these attributes."""
     return [
         graph
         for attribute in attributes
@@ -129,9 +129,9 @@ def subgraphs(attributes: Iterable[onnx.AttributeProto]) -> list[onnx.GraphProto
 
 
 def refuse_unknown(operators: dict[str, int], known: Collection[str]) -> None:
-    """Raises EngineFailure ``unsupported_operators``, with ``details.operators {name: count}`` of all unknown ones.
+    """Raise EngineFailure ``unsupported_operators``, with all unknown ones in ``details.operators {name: count}``.
 
-    TVM's own checks name the first one they meet, or count none.
+    TVM's own checks name only the first one, or give no counts.
     """
     unknown = {name: count for name, count in operators.items() if name not in known}
     if unknown:

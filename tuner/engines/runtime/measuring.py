@@ -1,13 +1,17 @@
-"""Building candidates side by side, and measuring them here one after the other or on devices behind an RPC tracker.
+"""Parallel builds of candidates, and their measurement on this machine, one at a time, or on RPC devices.
 
-Replaces TVM's builders and runners, which start pools, a tracker and a server for every task and hand over object files
-that the serial runner links. What is built, and how, is up to the engine's module of candidates: ``FUNCTIONS`` holds
-whatever ``trials.CandidateBuild`` names, and
+Replaces TVM's builders and runners, which start pools, a tracker and a server for every task and pass object files that
+the serial runner links.
+
+The engine's ``candidates`` module decides what is built and how. Its ``FUNCTIONS`` contain those named by
+``trials.CandidateBuild`` and
 
 * ``measure(path, shapes, number, repeat, min_repeat_ms, flush, best)``: seconds per run, one value per repeat, in two
-  passes where the best so far is known (``candidates``);
-* ``calibrate()``: seconds of a kernel that is always the same;
-* and the engine's module of sessions, beside what ``rpc_pool.Slot`` asks for, ``measure_remotely`` likewise.
+  passes if the best so far is known (see ``candidates``);
+* ``calibrate()``: seconds of a fixed kernel.
+
+The ``FUNCTIONS`` of the engine's ``rpc`` module contain ``measure_remotely``, and the functions that ``rpc_pool.Slot``
+calls.
 """
 
 from __future__ import annotations
@@ -30,26 +34,26 @@ from tuner.engines.runtime.rpc_pool import Call, CallResult, SessionPool
 from tuner.engines.runtime.trials import CandidateBuild, MeasureConditions, Measurement, MeasureOptions, Runner
 
 _BATCHES_PER_BUILDER = 4
-"""The last ones of a batch leave builders without work."""
+"""The last builds of a batch leave some builders idle."""
 _BATCHES_PER_DEVICE = 4
 _CALIBRATION_SECONDS = 10.0
 TIMEOUT_FACTOR = 8.0
-"""Of the median: LLVM takes that much longer only for code that unrolling has blown up, which is slow code, too."""
+"""Multiple of the median build time. LLVM takes longer only for code blown up by unrolling, which is slow as well."""
 LEAST_TIMEOUT_SECONDS = 2.0
 ENOUGH_BUILDS = 5
-"""Builds from which on their median is good for that; with fewer, three times that limit."""
+"""Number of builds that make their median reliable; with fewer, the limit is three times as long."""
 _LITTLE = 3.0
 _REMEMBERED = 64
 
 
 class AdaptiveTimeout:
-    """Seconds that a build may take: what was asked for, or less once most builds are known to be much quicker."""
+    """Time limit of builds: the requested one, or less once most builds are known to be much faster."""
 
     def __init__(self) -> None:
         self._seconds: deque[float] = deque(maxlen=_REMEMBERED)
 
     def saw(self, seconds: float) -> None:
-        """A build succeeded after so many seconds, or was given up then."""
+        """Record the seconds of a build that succeeded or timed out."""
         self._seconds.append(seconds)
 
     def limit(self, timeout: float) -> float:
@@ -60,10 +64,10 @@ class AdaptiveTimeout:
 
 
 class Measurer:
-    """Builders and measuring processes, kept for a whole engine session."""
+    """Builder and measuring processes, kept for a whole engine session."""
 
     def __init__(self, package: str) -> None:
-        """``package`` has the engine's modules ``candidates`` and ``rpc``."""
+        """``package`` contains the engine's modules ``candidates`` and ``rpc``."""
         self._module = f"{package}.candidates"
         self._sessions = f"{package}.rpc"
         self._fork_server = ForkServer(self._module, environment.settings(1))
@@ -73,16 +77,16 @@ class Measurer:
         self._runner: processes.Child | None = None
         self._runner_threads = 0
         self.queue_seconds = 0.0
-        """Spent so far with nothing to do but to wait in trackers' queues."""
+        """Seconds spent only waiting in trackers' queues so far."""
         self._timeouts: defaultdict[str, AdaptiveTimeout] = defaultdict(AdaptiveTimeout)
-        """By workload."""
+        """Adaptive timeouts by workload."""
         self.spent: defaultdict[str, float] = defaultdict(float)
-        """Seconds in which this machine only built (``build``), and in which it measured (``measure``)."""
+        """Seconds in which this machine only built (``build``) or measured (``measure``)."""
 
     def start(self, conditions: MeasureConditions) -> None:
-        """Start what is not running yet, without waiting for it.
+        """Start the processes that are not running, without waiting for them.
 
-        With a runner, raises EngineFailure ``tracker_unreachable``, ``no_device`` and ``device_lost``.
+        With a runner, raises EngineFailure ``tracker_unreachable``, ``no_device`` or ``device_lost``.
         """
         self._start_builders(conditions.options)
         if conditions.runner is None:
@@ -91,7 +95,7 @@ class Measurer:
             self._session_pool(conditions.runner).start()
 
     def batch(self, conditions: MeasureConditions) -> int:
-        """Candidates a call of ``measure`` should get, so that builders, or devices, do not wait for each other."""
+        """Return the number of candidates per ``measure`` call that keeps builders or devices busy."""
         devices = self._session_pool(conditions.runner).size if conditions.runner else 0
         return max(conditions.options.builders * _BATCHES_PER_BUILDER, devices * _BATCHES_PER_DEVICE)
 
@@ -102,11 +106,11 @@ class Measurer:
         scratch: Path,
         best: Callable[[], float] = lambda: math.inf,
     ) -> Iterator[tuple[int, Measurement]]:
-        """Each outcome with its position among ``builds``, as soon as it is known.
+        """Yield each outcome with its position in ``builds``, as soon as it is known.
 
-        On this machine nothing is built while one is measured, and what is far slower than ``best``, in seconds, is
-        measured only so far. Libraries are built under ``scratch``, whose owner
-        removes what a killed engine leaves behind. Raises EngineFailure as ``start``.
+        On this machine builds and measurements do not overlap, and measurements of candidates far slower than ``best``
+        (seconds) are cut short. Libraries are built under ``scratch``; its owner removes what a killed engine leaves
+        behind. Raises EngineFailure as ``start`` does.
         """
         with tempfile.TemporaryDirectory(prefix="trials-", dir=scratch) as folder:
             if conditions.runner is None:
@@ -147,7 +151,7 @@ class Measurer:
     ) -> list[processes.Outcome]:
         def saw(outcome: processes.Outcome) -> None:
             if isinstance(outcome.error, processes.ChildTimedOut):
-                # It would have taken longer; were it not counted, one wrong limit would hold for ever.
+                # It would have taken longer. If it were not counted, a limit that is too short would never grow.
                 timeouts.saw(timeouts.limit(timeout))
             elif outcome.seconds is not None and outcome.error is None and outcome.value[0] is None:
                 timeouts.saw(outcome.seconds)
@@ -199,7 +203,7 @@ class Measurer:
             self.queue_seconds += time.monotonic() - started
 
     def _session_pool(self, runner: Runner) -> SessionPool:
-        """With the tracker asked just now; the processes of other runners end."""
+        """Return the pool of a runner after a fresh look at the tracker; close the pools of other runners."""
         for other in self._session_pools:
             if other != runner:
                 self._session_pools[other].close()
@@ -237,7 +241,7 @@ class Measurer:
 
 
 def _calls(builds: Sequence[CandidateBuild], folder: Path) -> tuple[list[str], list[processes.Call]]:
-    """The libraries to write, and the calls that write them."""
+    """Return the paths of the libraries to build, and the calls that build them."""
     paths = [str(folder / f"{position}.so") for position in range(len(builds))]
     return paths, [(build.function, (*build.arguments, path)) for build, path in zip(builds, paths, strict=True)]
 

@@ -1,13 +1,13 @@
-"""Processes that may crash, hang or eat memory in place of the engine, and live on from one call to the next.
+"""Child processes that run calls which may crash, hang or exhaust memory, and are reused between calls.
 
-A process serves calls of ``MODULE.FUNCTIONS``, a mapping of names to functions, one at a time, over a connection, after
-a call of ``MODULE.set_up()``. It is started by itself (``python -m tuner.engines.runtime.processes serving FD MODULE``)
-or forked by a fork server, which has imported the module (``… forking FD MODULE``): to import TVM takes a second of
-processor time and 200 MB, a fork 6 ms and what it writes to. TVM starts no threads before its first parallel loop or
-launch, so that there are none that a fork could lose.
+A child serves calls of ``MODULE.FUNCTIONS``, a mapping of names to functions, one at a time over a connection, after
+calling ``MODULE.set_up()``. It is started directly (``python -m tuner.engines.runtime.processes serving FD MODULE``) or
+forked by a fork server that has imported the module (``… forking FD MODULE``). Importing TVM takes a second of CPU time
+and 200 MB; a fork takes 6 ms and the pages it writes to. TVM starts no threads before its first parallel loop or
+launch, so a fork loses none.
 
-TVM's own ``PopenPoolExecutor`` enforces its time limit inside the child, where native code that never returns can hold
-it up; here the parent waits, and kills.
+TVM's ``PopenPoolExecutor`` enforces its time limit inside the child, where native code that never returns can defeat
+it; here the parent waits and kills.
 """
 
 from __future__ import annotations
@@ -38,33 +38,33 @@ _SERVING, _FORKING = "serving", "forking"
 
 Functions = Mapping[str, Callable[..., Any]]
 Call = tuple[str, Sequence[Any]]
-"""A function's name, and its arguments."""
+"""Function name and arguments."""
 
 
 class ChildDied(Exception):
-    """The process ended by itself or by a signal; the message says how."""
+    """The process exited or was killed by a signal; the message says how."""
 
 
 class ChildTimedOut(Exception):
-    """The call ran past its time limit; the process was killed."""
+    """The call exceeded its time limit and the process was killed."""
 
 
 class ChildRaised(Exception):
-    """The function raised; the message is its traceback."""
+    """The function raised an exception; the message is its traceback."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What one call came to: a value, or why there is none."""
+    """Result of one call: a value or an error."""
 
     value: Any = None
     error: ChildDied | ChildTimedOut | ChildRaised | None = None
     seconds: float | None = None
-    """From its begin; None of a call that did not come to an end."""
+    """Duration of the call; None if it did not finish."""
 
 
 class Forked:
-    """A forked process; ``pid`` is known once it has said that it is ready."""
+    """A forked process; ``pid`` is known once it reports ready."""
 
     def __init__(self, fork_server: ForkServer, parent: subprocess.Popen[bytes]) -> None:
         self._fork_server = fork_server
@@ -74,26 +74,26 @@ class Forked:
 
     def named(self, pid: int) -> None:
         self.pid = pid
-        # Told by the system when it has ended; old kernels, and some sandboxes, have none.
+        # A pidfd becomes readable when the process exits; old kernels and some sandboxes do not support it.
         with contextlib.suppress(OSError, AttributeError):
             self._pidfd = os.pidfd_open(pid)
 
     def kill(self) -> None:
-        """One that is not ready yet ends when its connection is closed."""
-        # The number is nobody else's while its parent lives, which waits for it only when it is asked to.
+        """Kill the process. One that is not ready yet exits when its connection is closed."""
+        # The pid cannot be reused while the parent lives, which reaps the process only on request.
         if self.pid is not None and self._parent.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
     def wait(self, timeout: float) -> int | None:
-        """Its status, as ``subprocess.Popen.returncode``; None if it is not known within ``timeout`` seconds."""
+        """Return the exit status as ``subprocess.Popen.returncode`` does; None if unknown after ``timeout`` seconds."""
         if self.pid is None or not self._has_ended(timeout):
             return None
         pid, self.pid = self.pid, None
         return self._fork_server.status(self._parent, pid, timeout)
 
     def _has_ended(self, timeout: float) -> bool:
-        """The fork server is to wait for none that has not."""
+        """Check first, so that the fork server never blocks on a running process."""
         if self._pidfd is None:
             return True
         ended = select.poll()
@@ -106,7 +106,7 @@ class Forked:
 
 
 class ForkServer:
-    """Starts with its first process, and again if it was lost."""
+    """Process that forks children; started on first use and restarted if it dies."""
 
     def __init__(self, module: str, environment: Mapping[str, str]) -> None:
         self._module = module
@@ -115,12 +115,12 @@ class ForkServer:
         self._control: connection.Connection | None = None
 
     def fork(self, environment: Mapping[str, str]) -> tuple[Forked, connection.Connection]:
-        """A new process, which need not be ready yet, and the connection that it will serve."""
+        """Return a new process, which may not be ready yet, and the connection that it will serve."""
         ours, theirs = connection.Pipe()
         try:
             parent = self._hand_over(theirs, environment)
         except OSError:
-            # It died since it was last asked for anything.
+            # The server died since its last request.
             self.close()
             parent = self._hand_over(theirs, environment)
         finally:
@@ -128,7 +128,7 @@ class ForkServer:
         return Forked(self, parent), ours
 
     def status(self, parent: subprocess.Popen[bytes], pid: int, timeout: float) -> int | None:
-        """How a process that has ended did so; None where its parent has ended as well, or does not answer."""
+        """Return the exit status of an ended process; None if the fork server has ended or does not answer."""
         if self._control is None or parent is not self._process or parent.poll() is not None:
             return None
         deadline = time.monotonic() + timeout
@@ -177,10 +177,10 @@ def _spawn(
 
 
 class Child:
-    """One such process, started when first needed and again after it was lost; forked if there is a fork server."""
+    """A child process, started on first use and restarted if lost; forked if there is a fork server."""
 
     def __init__(self, module: str, environment: Mapping[str, str], fork_server: ForkServer | None = None) -> None:
-        """``fork_server`` is one of the same module."""
+        """``fork_server`` must serve the same module."""
         self._module = module
         self._environment = dict(environment)
         self._fork_server = fork_server
@@ -190,7 +190,7 @@ class Child:
         self._began = self._deadline = 0.0
 
     def start(self) -> None:
-        """Start without waiting, so that several can start side by side."""
+        """Start without waiting, so that several children start in parallel."""
         if self._process is not None:
             return
         if self._fork_server:
@@ -201,17 +201,17 @@ class Child:
         self._deadline = time.monotonic() + START_SECONDS
 
     def submit(self, function: str, arguments: Sequence[Any], timeout: float) -> None:
-        """Send a call; its time limit starts now, after any start-up."""
+        """Send a call. Its time limit starts now, after any start-up."""
         self.start()
         self.is_ready(START_SECONDS)
         self._began = time.monotonic()
         self._deadline = self._began + timeout
-        # A child that has just died is noticed when its answer is fetched.
+        # A child that has just died is detected when its answer is fetched.
         with contextlib.suppress(OSError):
             self.connection.send((function, tuple(arguments)))
 
     def fetch(self) -> Outcome:
-        """The outcome of the call, waiting for it at most to its time limit."""
+        """Wait for the outcome of the call, at most until its time limit."""
         try:
             if not self.connection.poll(max(0.0, self._deadline - time.monotonic())):
                 self.kill()
@@ -225,15 +225,15 @@ class Child:
         )
 
     def limit(self, seconds: float) -> None:
-        """Move the call's time limit to ``seconds`` from its begin."""
+        """Set the call's time limit to ``seconds`` after its start."""
         self._deadline = self._began + seconds
 
     def allow(self, seconds: float) -> None:
-        """Move the call's time limit to ``seconds`` from now."""
+        """Set the call's time limit to ``seconds`` from now."""
         self._deadline = time.monotonic() + seconds
 
     def has_answered(self) -> bool:
-        """Whether ``fetch`` has an outcome other than the time limit: a value, an exception or a death."""
+        """Return whether ``fetch`` would return a value, an exception or a death without waiting."""
         return self.connection.poll(0)
 
     def is_due(self) -> bool:
@@ -251,7 +251,7 @@ class Child:
 
     def kill(self) -> None:
         if self._process is not None:
-            # One that is ready may not have been asked yet which process it is, and could not be killed.
+            # A process may be ready without its pid having been read yet, and could not be killed without it.
             self._listen()
             self._process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -261,7 +261,7 @@ class Child:
         self._process = self._connection = None
 
     def is_ready(self, wait_seconds: float = 0.0) -> bool:
-        """Whether it takes calls by now. Raises EngineFailure ``child_not_started``."""
+        """Return whether the child accepts calls. Raises EngineFailure ``child_not_started``."""
         if self._ready:
             return True
         with contextlib.suppress(OSError):
@@ -271,13 +271,13 @@ class Child:
         if not self._ready:
             message = self._exit_status()
             if self._fork_server:
-                # It may hang itself; the next child gets a new one.
+                # The fork server itself may hang; the next child gets a new one.
                 self._fork_server.close()
             raise EngineFailure("child_not_started", f"a build or measure process did not start: {message}")
         return True
 
     def _listen(self) -> None:
-        """Hear that it is ready, and which process it is, if it has said so by now."""
+        """Read the ready message and the pid, if they have arrived."""
         with contextlib.suppress(EOFError, OSError):
             if self._ready or not self.connection.poll(0):
                 return
@@ -298,7 +298,7 @@ class Child:
 
 
 class Pool:
-    """Several children that share a queue of calls; one that starts, again perhaps, keeps no other waiting."""
+    """Children that share a queue of calls; one that is starting or restarting does not block the others."""
 
     def __init__(
         self, size: int, module: str, environment: Mapping[str, str], fork_server: ForkServer | None = None
@@ -307,7 +307,7 @@ class Pool:
         self._waiting: deque[tuple[int, str, Sequence[Any], float]] = deque()
         self._busy: dict[Child, int] = {}
         self._starting: list[Child] = []
-        """Those that are waited for because calls are."""
+        """Children whose start-up is awaited because calls are queued."""
 
     def start(self) -> None:
         for child in self._children:
@@ -316,9 +316,9 @@ class Pool:
     def map(
         self, calls: Sequence[Call], limit: Callable[[], float], saw: Callable[[Outcome], None] = lambda _: None
     ) -> list[Outcome]:
-        """Outcomes in the order of ``calls``, each of which may take ``limit()`` seconds.
+        """Run ``calls`` and return their outcomes in order; each may take ``limit()`` seconds.
 
-        ``saw`` hears each outcome, after which ``limit`` is asked anew, for the calls under way too.
+        ``saw`` is called with each outcome; ``limit`` is then evaluated again and also applied to running calls.
         """
         outcomes: list[Outcome] = [Outcome()] * len(calls)
         try:
@@ -330,19 +330,19 @@ class Pool:
                     saw(outcome)
                 self._allow(limit())
         except BaseException:
-            # Else whoever comes next would get these calls' answers.
+            # Otherwise the next caller would receive the answers to these calls.
             self.kill()
             raise
         return outcomes
 
     def submit(self, calls: Sequence[Call], timeout: float) -> None:
-        """Begin ``calls``, whose outcomes ``collect`` returns as they come."""
+        """Queue ``calls``; ``collect`` returns their outcomes."""
         self.start()
         self._waiting.extend((position, *call, timeout) for position, call in enumerate(calls))
         self._hand_out()
 
     def collect(self) -> list[tuple[int, Outcome]]:
-        """What has ended by now, with its position among the calls submitted; does not wait."""
+        """Return the outcomes available now, with their positions among the submitted calls; does not block."""
         answered = connection.wait(self.connections, 0)
         ended = [child for child in self._busy if child.connection in answered or child.is_due()]
         outcomes = [(self._busy.pop(child), child.fetch()) for child in ended]
@@ -351,12 +351,12 @@ class Pool:
 
     @property
     def connections(self) -> list[connection.Connection]:
-        """None once all calls have ended; one of them can be read when ``collect`` has something to do."""
+        """Connections to wait on; one becomes readable when ``collect`` has work. Empty once all calls have ended."""
         return [child.connection for child in (*self._busy, *self._starting)]
 
     @property
     def remaining(self) -> float:
-        """Seconds until a call, or a start, passes its time limit; infinite when none is under way."""
+        """Seconds until the next call or start-up times out; infinite if none is in progress."""
         return min((child.remaining for child in (*self._busy, *self._starting)), default=float("inf"))
 
     def kill(self) -> None:
@@ -367,7 +367,7 @@ class Pool:
             child.kill()
 
     def _allow(self, seconds: float) -> None:
-        """Another time limit for what is under way or waits."""
+        """Set the time limit of running and queued calls."""
         self._waiting = deque((*call[:3], seconds) for call in self._waiting)
         for child in self._busy:
             child.limit(seconds)
@@ -388,11 +388,11 @@ class Pool:
             self._starting.clear()
 
 
-# Inside such a process, and inside the fork server
+# Code that runs inside child processes and the fork server
 
 
 def _load(handle: int, module: str) -> tuple[connection.Connection, Functions]:
-    """The connection of a started process, and its module's functions after ``set_up()``."""
+    """Import the module, call ``set_up()`` and return the connection and the module's functions."""
     serving.die_with_parent()
     opened = connection.Connection(handle)
     os.set_inheritable(handle, False)
@@ -402,7 +402,7 @@ def _load(handle: int, module: str) -> tuple[connection.Connection, Functions]:
 
 
 def _serve(functions: Functions, calls: connection.Connection) -> None:
-    """Say that this process is ready, and answer until the other side closes the connection."""
+    """Report ready, then answer calls until the other side closes the connection."""
     calls.send((_READY, os.getpid()))
     while True:
         try:
@@ -417,7 +417,7 @@ def _serve(functions: Functions, calls: connection.Connection) -> None:
 
 
 def _serve_forks(functions: Functions, control: connection.Connection) -> None:
-    # Else the first collection in each fork would copy every page of what was imported.
+    # Otherwise the first garbage collection in each fork would copy every page of the imported modules.
     gc.collect()
     gc.freeze()
     while True:
@@ -436,7 +436,7 @@ def _serve_forks(functions: Functions, control: connection.Connection) -> None:
 
 
 def _live(handle: int, environment: Mapping[str, str], functions: Functions) -> NoReturn:
-    """As a forked process, to its end: no code of the fork server runs in it after that."""
+    """Serve as a forked process and exit, never returning to the code of the fork server."""
     try:
         serving.die_with_parent()
         os.environ.update(environment)

@@ -1,4 +1,4 @@
-"""The program of an engine that runs TVM: the requests that both engines answer alike, and the processes they need."""
+"""Requests that both TVM engines handle alike, and the processes they need."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tuner.engines.runtime.running import Bundles
 from tuner.engines.runtime.trials import CandidateBuild, MeasureConditions, Runner
 
 _SEARCH = ("tuner", "workload_key", "target", "threads", "options")
-"""The parameters that make a search what it is; the others change from round to round. Networks in several precisions
-may have the same workloads, none of whose candidates is to be measured twice."""
+"""Parameters that identify a search; the others change from round to round. Networks in several precisions may share
+workloads, whose candidates must not be measured twice."""
 
 
 class Program:
@@ -33,7 +33,8 @@ class Program:
         start: Callable[[Json], Search],
         build: Callable[[Json, Any], CandidateBuild],
     ) -> None:
-        """``start(params)`` begins a search, ``build(params, candidate)`` says how to build what it proposes."""
+        """``start(params)`` creates a search; ``build(params, candidate)`` describes the build of a proposed
+        candidate."""
         self._name = name
         self._release = release
         self._measurer = Measurer(release.package)
@@ -44,7 +45,7 @@ class Program:
         self._bundles = bundles
 
     def describe(self, registry: Registry, **announced: Any) -> Json:
-        """The data of ``hello``: what runs here, what it knows, and whatever else the engine has to announce."""
+        """Return the data of ``hello``: toolchain, known CPUs, plugins, and what else the engine announces."""
         tvm = self._release.tvm
         version, llvm = registry.version(tvm.__version__), targets.llvm_version(tvm)
         return {
@@ -58,7 +59,7 @@ class Program:
         }
 
     def serve(self, handlers: Mapping[str, serving.Handler], hello: Callable[[], Json]) -> int:
-        """As ``serving.serve``, with the handlers of this class; ends all processes."""
+        """Run ``serving.serve`` with the handlers of this class added, and end all processes afterwards."""
         own: dict[str, serving.Handler] = {"tune": self.tune, "run": self._run, "time": self._time}
         every = {**own, **handlers}
         try:
@@ -68,7 +69,7 @@ class Program:
             self._remote.close()
 
     def tune(self, params: Json, emitter: serving.Emitter) -> Json:
-        """The handler of ``tune``."""
+        """Handle a ``tune`` request."""
         conditions = MeasureConditions.of(params, lambda lost: emitter.emit("device", lost))
         self._measurer.start(conditions)
         key = json.dumps([params.get(name) for name in _SEARCH], sort_keys=True)

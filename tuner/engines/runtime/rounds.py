@@ -1,4 +1,4 @@
-"""Requests of tuning: a number of trials for one task, each told as soon as it is finished."""
+"""Tuning rounds: a number of trials of one task, each reported as soon as it is finished."""
 
 from __future__ import annotations
 
@@ -19,73 +19,73 @@ from tuner.engines.runtime.trials import CandidateBuild, MeasureConditions, Meas
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One candidate and what became of it."""
+    """A candidate and the outcome of its measurement."""
 
     measurement: Measurement
     line: str
-    """The native record."""
+    """Record in the tuner's native format."""
     digest: str
     """sha256 of task and schedule, without target and measurement."""
     finished_at: float
-    """Unix seconds."""
+    """Unix time in seconds."""
     is_default: bool = False
-    """Whether it is what an untuned build does."""
+    """Whether the schedule is the one of an untuned build."""
     same_layout: bool = True
     """Whether a network built with it needs no other layout transforms than an untuned build."""
     native: Any = None
-    """What the search that made it learns from."""
+    """Tuner-specific object from which its search learns."""
 
 
 class Search(Protocol):
-    """The search for one workload's best schedule; it lives on between rounds."""
+    """Search for the best schedule of one workload; it persists between rounds."""
 
     @property
     def exhausted(self) -> str | None:
-        """Why no further round makes sense, or None."""
+        """Reason why no further round makes sense, or None."""
         ...
 
     @property
     def best(self) -> float:
-        """Mean seconds of the fastest candidate so far; infinite when there is none."""
+        """Mean seconds of the fastest candidate so far; infinite if there is none."""
         ...
 
     def propose(self, count: int) -> Sequence[Any]:
-        """Up to ``count`` candidates that were never measured."""
+        """Return up to ``count`` candidates that have not been measured."""
         ...
 
     def learn(self, candidate: Any, measurement: Measurement, /) -> Trial:
-        """What a measurement makes of a candidate; ``update`` then teaches the search a batch of them."""
+        """Return the trial of a measured candidate; ``update`` then passes a batch of them to the search."""
         ...
 
     def update(self, trials: Sequence[Trial], /) -> None:
-        """Teach the search a batch of trials."""
+        """Update the search with a batch of trials."""
         ...
 
 
 class Progress:
-    """How far a search is, and whether that ends it: the common part of searches."""
+    """Measured candidates and stopping rules, common to all searches."""
 
     def __init__(self, *, n_trial: int | None, early_stopping: int | None) -> None:
         self._n_trial, self._early_stopping = n_trial, early_stopping
         self.measured: set[Hashable] = set()
-        """Whatever tells candidates apart, of those that were measured; failures, too."""
+        """Keys of all measured candidates, including failed ones."""
         self.best = math.inf
-        """Mean seconds of the fastest."""
+        """Mean seconds of the fastest candidate."""
         self._best_at = 0
 
     def count(self, candidate: Hashable, seconds: float | None) -> None:
-        """``seconds`` is None, or infinite, for a failure."""
+        """Count a measured candidate; ``seconds`` is None or infinite for a failure."""
         self.measured.add(candidate)
         if seconds is not None and seconds < self.best:
             self.best, self._best_at = seconds, len(self.measured)
 
     def allowed(self, count: int) -> int:
-        """As many of ``count`` as may be measured before ``n_trial`` is reached."""
+        """Limit ``count`` to the trials left before ``n_trial``."""
         return count if self._n_trial is None else max(0, min(count, self._n_trial - len(self.measured)))
 
     @property
     def ended(self) -> str | None:
-        """``n_trial`` or ``early_stopping``, or None."""
+        """``n_trial`` or ``early_stopping`` if that limit was reached, else None."""
         if self._n_trial is not None and len(self.measured) >= self._n_trial:
             return "n_trial"
         if self._early_stopping is not None and len(self.measured) - self._best_at >= self._early_stopping:
@@ -102,10 +102,10 @@ def tune(
     build: Callable[[Any], CandidateBuild],
     emit: Callable[[str, Json], None],
 ) -> Json:
-    """Measure up to ``params["trials"]`` new candidates; ``build`` says how to build one.
+    """Measure up to ``params["trials"]`` new candidates; ``build`` returns the build of one.
 
-    A trial is appended to the spool before ``emit`` is told of it, so what the host has not stored when it dies is
-    still on disk. Time in a tracker's queue is told apart and does not count against ``params["seconds"]``.
+    A trial is appended to the spool before it is emitted, so trials that the host has not stored survive its crash
+    on disk. Time in a tracker's queue is reported separately and does not count against ``params["seconds"]``.
     """
     started, queued = time.monotonic(), measurer.queue_seconds
     clock = _Clock(measurer.spent)
@@ -142,7 +142,7 @@ def tune(
 
 
 class _Clock:
-    """Seconds of this round's steps; those of the measurer are what it counts beside it."""
+    """Seconds per step of this round: its own steps plus the increase of the measurer's counters."""
 
     def __init__(self, measurer: Mapping[str, float]) -> None:
         self._measurer = measurer

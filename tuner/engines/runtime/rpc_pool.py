@@ -1,12 +1,12 @@
-"""Calls on the devices of one key behind an RPC tracker, several devices at once: a pool of RPC sessions.
+"""RPC session pool: runs calls in parallel on the devices of one key behind an RPC tracker.
 
-A device is *lost* for the rest of the engine session when it leaves the tracker while it works for us, does not come
-back, cannot run a small library that is built like the candidates, or computes it wrongly; what it was at is done again
-elsewhere. After a call that ended badly a device is a *suspect*, and gets that library first of all.
+A device is *lost* for the rest of the engine session if it leaves the tracker while it works for us, does not come
+back, cannot run a small library built like the candidates (the probe), or returns a wrong result for it. Its call is
+then repeated on another device. After a failed call a device is a *suspect* and must first pass the probe again.
 
-A call that is past its time limit may be a slow candidate or a dead device: its verdict waits until the device answers,
-or another one, which had nothing else to do, has had the same trouble. A call that took two devices with it gets no
-third.
+A call that exceeds its time limit may mean a slow candidate or a dead device. Its verdict waits until the device
+answers, or until another device with nothing else to do has the same problem. A call that lost two devices is not tried
+on a third.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from tuner.engines.runtime.trackers import Offer, Ticket, Tracker, TrackerSilent
 from tuner.engines.runtime.trials import Runner
 
 OPEN_SECONDS = 20.0
-"""For connecting to a device that is ours, and for its probe."""
+"""Time limit, in seconds, for connecting to an assigned device and probing it."""
 _OVERTIME_SECONDS = 15.0
-"""For a session's end to be told after its time."""
+"""Time, in seconds, that a session may take to report its end after its timeout."""
 
 
 class Ended(StrEnum):
-    """How a call in a session ended, as the child tells it, or as its silence does."""
+    """How a call in a session ended, as reported by the child process or inferred from its silence."""
 
     OK = "ok"
-    RAISED = "raised"  # the device told of an error; the session goes on
-    EXPIRED = "expired"  # the device ended the session: its time was over
+    RAISED = "raised"  # the device reported an error; the session continues
+    EXPIRED = "expired"  # the device ended the session at its timeout
     LOST = "lost"  # the connection broke, or the device does not answer
-    STALE = "stale"  # the device was given to somebody else, or is being registered anew
-    WRONG_DEVICE = "wrong_device"  # it cannot run what is built for this target
-    WRONG_ANSWER = "wrong_answer"  # it computes something else
-    REFUSED = "refused"  # what was asked for is wrong: the message is an engine's code, then its words
-    OVERTIME = "overtime"  # still at it; another end comes later
+    STALE = "stale"  # the device was assigned to another client, or is registering again
+    WRONG_DEVICE = "wrong_device"  # it cannot run code built for this target
+    WRONG_ANSWER = "wrong_answer"  # it computes a wrong result
+    REFUSED = "refused"  # the request is invalid; the value is an EngineFailure's data
+    OVERTIME = "overtime"  # still running; another end follows
 
 
 _OTHER_RELEASE = "pending_request_bytes_"
-"""In what TVM says of the first call when a server writes its answers as another release does."""
+"""Part of TVM's error for the first call to a server whose protocol is another release's."""
 
 
 def explained(ended: Ended, message: str) -> tuple[Ended, str]:
-    """What an opening that failed tells of the device."""
+    """Replace TVM's message for a failed opening by an explanation, where the cause is known."""
     if _OTHER_RELEASE in message:
         return Ended.WRONG_DEVICE, "its TVM release is incompatible with the engine's"
     return ended, message
@@ -59,36 +59,36 @@ def explained(ended: Ended, message: str) -> tuple[Ended, str]:
 
 class SlotState(StrEnum):
     IDLE = "idle"
-    QUEUED = "queued"  # waits for the tracker
+    QUEUED = "queued"  # waiting in the tracker's queue
     OPENING = "opening"
-    READY = "ready"  # has a session
+    READY = "ready"  # holds a session
     RUNNING = "running"
-    OVERDUE = "overdue"  # its call is past its time limit
+    OVERDUE = "overdue"  # its call exceeded the time limit
     CLOSING = "closing"
 
 
 @dataclass(kw_only=True)
 class Call:
-    """Something to do on a device."""
+    """A function call to make on a device."""
 
     position: int
     function: str
     arguments: Sequence[Any]
     timeout: float
-    """Seconds from the session's begin."""
+    """Seconds from the start of the call."""
     lost_on: list[str] = field(default_factory=list)
-    """Devices that went away with it."""
+    """Devices that were lost while they ran it."""
     lost_as: Ended = field(default_factory=lambda: Ended.LOST)
     overdue_on: str | None = None
 
 
 class Slot:
-    """One process that opens sessions on devices, one after the other, and makes calls in them.
+    """A child process that opens sessions on devices, one at a time, and makes calls in them.
 
-    It decides nothing: a pool tells it what to do next, and when to look. The process's module has, beside what the
-    calls name, ``open_session(host, port, match_key, session_timeout, threads, probe)``, where ``probe`` is None or the
-    path of a library that the device must load, run and answer rightly; and ``close_session()``. Both return
-    ``(Ended, message)``, a call ``(Ended, value or message)``.
+    A slot makes no decisions: the pool controls it and polls it. Besides the functions that calls name, the child's
+    module provides ``open_session(host, port, match_key, session_timeout, threads, probe)``, where ``probe`` is None or
+    the path of a library that the device must load, run and compute correctly, and ``close_session()``. Both return
+    ``(Ended, message)``; calls return ``(Ended, value or message)``.
     """
 
     def __init__(self, child: processes.Child) -> None:
@@ -114,17 +114,17 @@ class Slot:
 
     @property
     def session_seconds(self) -> float:
-        """What is left of the session's time."""
+        """Seconds left before the session times out."""
         return max(0.0, self._ends_at - time.monotonic())
 
     @property
     def waits_for(self) -> Any:
-        """What can be read when there is something to do, or None."""
+        """Object to wait on until there is something to do, or None."""
         return self.ticket if self.state is SlotState.QUEUED else self._child.connection if self.is_busy else None
 
     @property
     def wait_seconds(self) -> float:
-        """Seconds after which to look even so."""
+        """Seconds after which to poll in any case."""
         if self.is_busy:
             return self._child.remaining
         return float("inf") if self.state is SlotState.QUEUED else max(0.0, self.rests_until - time.monotonic())
@@ -133,7 +133,7 @@ class Slot:
         self._child.start()
 
     def ask(self, function: str, arguments: Sequence[Any], timeout: float) -> tuple[Ended, Any]:
-        """Call something that needs no session, and wait for it."""
+        """Call a function that needs no session, and wait for its result."""
         self._child.submit(function, arguments, timeout)
         return _meaning(self._child.fetch())
 
@@ -146,7 +146,7 @@ class Slot:
         self.ticket, self.state = None, SlotState.IDLE
 
     def take(self) -> None:
-        """Leave the queue with the device that was offered."""
+        """Leave the queue but keep the offered device."""
         if self.ticket:
             self.ticket.leave()
         self.ticket, self.state = None, SlotState.IDLE
@@ -170,12 +170,12 @@ class Slot:
         self._child.submit("close_session", (), OPEN_SECONDS)
 
     def look(self) -> tuple[Ended, Any] | None:
-        """How what it is at has ended, if it has; None: it has not, or nobody needs to know."""
+        """Return how the current operation ended; None if it is still running or its end does not matter."""
         if not self._child.has_answered():
             if not self._child.is_due():
                 return None
             if self.state is SlotState.RUNNING:
-                # The device ends the session by itself. To hang up would not free it any sooner.
+                # The device ends the session itself. Closing the connection would not free it any sooner.
                 self.state = SlotState.OVERDUE
                 self._child.allow(self.session_seconds + _OVERTIME_SECONDS)
                 return Ended.OVERTIME, f"not done within {self.call.timeout if self.call else 0:g} s"
@@ -202,13 +202,13 @@ def _meaning(outcome: processes.Outcome) -> tuple[Ended, Any]:
 _LOOK_SECONDS = 2.0
 _LOOK_SOON_SECONDS = 0.25
 _GRACE_SECONDS = 8.0
-"""How long a tracker or its last device may be away; TVM's servers register again after 5 s."""
+"""Seconds for which a tracker or its last device may be away; TVM's servers register again after 5 s."""
 _REST_SECONDS = 1.0
 _COMEBACK_SECONDS = 20.0
 _AWAY_SECONDS = 600.0
-"""After which a device that went silent, and may be in somebody else's session, is lost all the same."""
+"""Seconds after which a silent device that may be in another client's session counts as lost."""
 _MOST_SLOTS = 32
-"""Each is a process of 200 MB."""
+"""Each slot is a process of 200 MB."""
 _MOST_LOSSES = 2
 _PROBE_SECONDS = 60.0
 _MISFIT = (
@@ -223,7 +223,7 @@ class CallResult:
     call: Call
     device: str
     error: str | None = None
-    """A ``domain.records.TrialError`` value, or ``refused``; ``value`` then says why."""
+    """A ``domain.records.TrialError`` value or ``refused``, explained by ``value``."""
     value: Any = None
 
 
@@ -233,22 +233,22 @@ def _timed_out(call: Call, device: str) -> CallResult:
 
 @dataclass(kw_only=True)
 class Suspect:
-    """A device whose last call ended badly. Times are those of ``time.monotonic``."""
+    """A device whose last call failed. Times are those of ``time.monotonic``."""
 
     offer: Offer
     reason: str
     since: float
     check_at: float
-    """When it should have come back."""
+    """Time by which it should be back."""
     failed_opens: int = 0
     overdue: list[Call]
-    """Past their time limits there; the verdict waits for the device."""
+    """Calls that exceeded their time limit there and await a verdict."""
 
 
 class SessionPool:
-    """Sessions on devices, each in a child whose module is as ``Slot`` says.
+    """A pool of sessions on devices, each in a child process as described in ``Slot``.
 
-    The constructor, ``look`` and ``advance`` raise EngineFailure ``tracker_unreachable``, ``no_device`` and
+    The constructor, ``look`` and ``advance`` raise EngineFailure ``tracker_unreachable``, ``no_device`` or
     ``device_lost``.
     """
 
@@ -262,7 +262,7 @@ class SessionPool:
         self._pending: list[Call] = []
         self._lost: dict[str, str] = {}
         self.avoid: frozenset[str] = frozenset()
-        """Devices in quarantine, which are asked when there are no others."""
+        """Quarantined devices, used only if there are no others."""
         self._misfits: set[str] = set()
         self._suspects: dict[str, Suspect] = {}
         self._proven: set[str] = set()
@@ -271,7 +271,7 @@ class SessionPool:
         self._next_look = 0.0
         self.on_device: Callable[[Json], None] = lambda _: None
         self.cooldown_seconds = 0.0
-        """Rest of a device between calls."""
+        """Pause of a device between calls, in seconds."""
         self._probe: str | None = None
         self._probes: dict[tuple[str, int], bytes] = {}
         self._threads = 1
@@ -282,7 +282,7 @@ class SessionPool:
 
     @property
     def size(self) -> int:
-        """Devices that work, free and busy ones, as far as known; at least one."""
+        """Number of working devices, free and busy, as far as known; at least one."""
         return max(1, min(self._most_slots, len(self._usable)))
 
     @property
@@ -291,7 +291,7 @@ class SessionPool:
         return alive - self.avoid or alive
 
     def look(self) -> None:
-        """Ask the tracker for its devices now."""
+        """Query the tracker for its devices now."""
         self._next_look = 0.0
         self._look()
 
@@ -303,9 +303,9 @@ class SessionPool:
             slot.start()
 
     def make_probe(self, target: str, threads: int, path: Path) -> None:
-        """Have every device that comes prove itself with a library for ``target``, which is written to ``path``.
+        """Build a probe for ``target`` at ``path``, which every new device must pass.
 
-        Raises EngineFailure when it cannot be built: ``unknown_target``, ``cross_compiler_missing``.
+        Raises EngineFailure ``unknown_target``, ``cross_compiler_missing`` or ``compile_failed`` if it cannot be built.
         """
         self.start()
         made = self._probes.get((target, threads))
@@ -325,24 +325,24 @@ class SessionPool:
 
     @property
     def waits_for(self) -> list[Any]:
-        """What can be read when ``advance`` has something to do."""
+        """Objects to wait on; one becomes readable when ``advance`` has something to do."""
         return [each for slot in self._slots if (each := slot.waits_for) is not None]
 
     @property
     def wait_seconds(self) -> float:
-        """Seconds after which to ``advance`` even so."""
+        """Seconds after which to call ``advance`` in any case."""
         look = max(0.0, self._next_look - time.monotonic())
         return min([look, *(slot.wait_seconds for slot in self._slots if slot.is_busy or self._wants(slot))])
 
     @property
     def is_in_queue(self) -> bool:
-        """Whether it waits for others' devices and has none itself."""
+        """Whether the pool is waiting for devices in use by other clients and holds none itself."""
         return any(slot.state is SlotState.QUEUED for slot in self._slots) and not any(
             slot.is_busy or slot.has_session for slot in self._slots
         )
 
     def advance(self) -> list[CallResult]:
-        """Do what can be done without waiting; returns what has ended."""
+        """Make progress without blocking; return the calls that have ended."""
         answers: list[CallResult] = []
         for slot in self._slots:
             before = slot.state
@@ -361,7 +361,7 @@ class SessionPool:
         return answers
 
     def release(self) -> None:
-        """Give every device back and forget what was not done; slots that do not let go are killed."""
+        """Return all devices and drop unfinished calls; busy slots are killed."""
         self._pending.clear()
         for slot in self._slots:
             if slot.state is SlotState.QUEUED:
@@ -382,7 +382,7 @@ class SessionPool:
             slot.kill()
         self._slots.clear()
 
-    # What a slot does next
+    # State transitions of slots
 
     def _go_on(self, slot: Slot) -> None:
         if slot.state is SlotState.QUEUED:
@@ -398,7 +398,7 @@ class SessionPool:
             self._enqueue(slot)
 
     def _wants(self, slot: Slot) -> bool:
-        """Whether there is more to do than slots on their way to a device."""
+        """Whether an idle slot should queue: there are more open calls than slots on their way to a device."""
         if slot.state is not SlotState.IDLE:
             return False
         coming = sum(each.state in (SlotState.QUEUED, SlotState.OPENING, SlotState.READY) for each in self._slots)
@@ -406,7 +406,7 @@ class SessionPool:
 
     @property
     def _open_calls(self) -> int:
-        """Calls that wait for a device or for a verdict."""
+        """Number of calls that wait for a device or for a verdict."""
         return len(self._pending) + sum(len(each.overdue) for each in self._suspects.values())
 
     def _enqueue(self, slot: Slot) -> None:
@@ -442,17 +442,17 @@ class SessionPool:
         for suspect in self._suspects.values():
             for call in suspect.overdue:
                 if call.overdue_on != slot.device:
-                    # Nothing else to do: ask a second device.
+                    # Nothing else to do: try the call on a second device.
                     suspect.overdue.remove(call)
                     return call
         return None
 
     def _is_worn(self, slot: Slot, call: Call) -> bool:
-        """Whether the session may end before the call; a new one always is long enough, as far as any can be."""
+        """Return whether the session may end before the call does; a new session is as long as any can be."""
         used = self.runner.session_timeout - slot.session_seconds
         return used > 1.0 and slot.session_seconds < call.timeout
 
-    # What an end means
+    # Handling of results
 
     def _after(self, slot: Slot, before: SlotState, ended: Ended, value: Any) -> list[CallResult]:
         call, device = slot.call, slot.device
@@ -500,7 +500,8 @@ class SessionPool:
         return []
 
     def _overdue(self, slot: Slot, call: Call, message: str) -> list[CallResult]:
-        """Past its time limit: the candidate's fault if the device lives or a second one says so."""
+        """Handle a call that exceeded its time limit: the candidate is at fault if the device answers or a second
+        device times out."""
         suspect = self._suspect(slot, message)
         if slot.state is not SlotState.OVERDUE:
             slot.call = None
@@ -511,7 +512,7 @@ class SessionPool:
         return []
 
     def _after_overtime(self, slot: Slot, ended: Ended, message: str) -> list[CallResult]:
-        """The late end of a call that is told of already, or waits for a verdict."""
+        """Handle the late end of a call that was already reported or awaits a verdict."""
         if ended in (Ended.OK, Ended.RAISED, Ended.REFUSED):
             suspect = self._suspects.pop(slot.device, None)
             return [_timed_out(each, slot.device) for each in (suspect.overdue if suspect else [])]
@@ -531,7 +532,7 @@ class SessionPool:
         return []
 
     def _abandon(self) -> list[CallResult]:
-        """Calls that were under way when the last device went, none of whose fault that was."""
+        """Return the calls that were running when the last device was lost; none of them is at fault."""
         doomed = [call for call in self._pending if call.lost_on]
         self._pending = [call for call in self._pending if not call.lost_on]
         return [
@@ -544,7 +545,7 @@ class SessionPool:
             for call in doomed
         ]
 
-    # Which devices there are
+    # Device tracking
 
     def _suspect(self, slot: Slot, reason: str) -> Suspect:
         assert slot.offer is not None  # noqa: S101 - a slot in a session has one
@@ -609,8 +610,11 @@ def _unreachable(runner: Runner, error: TrackerSilent) -> EngineFailure:
 def _no_device_left(
     runner: Runner, lost: Mapping[str, str], misfits: Set[str], devices: Mapping[str, Set[str]]
 ) -> EngineFailure:
-    """``lost`` maps devices to reasons; ``misfits`` are those of them that cannot run code for the target;
-    ``devices`` is what the tracker has, by key."""
+    """Return the failure of a pool without devices.
+
+    ``lost`` maps devices to reasons; ``misfits`` are the lost devices that cannot run code for the target; ``devices``
+    are those known to the tracker, by key.
+    """
     if not lost:
         return EngineFailure(
             "no_device",
@@ -638,9 +642,10 @@ def _no_device_left(
 
 
 class Remote:
-    """Sessions for one bundle at a time; ``make_child`` starts processes whose module is as ``Slot`` says.
+    """Sessions that run one bundle at a time, in child processes as described in ``Slot``.
 
-    The module has ``run_remotely(bundle, inputs, outputs, repeat, number)``, which returns the result of ``run``.
+    The child's module provides ``run_remotely(bundle, inputs, outputs, repeat, number)``, which returns the result of
+    ``run``.
     """
 
     def __init__(self, make_child: Callable[[], processes.Child]) -> None:
@@ -648,10 +653,10 @@ class Remote:
         self._pools: dict[Runner, SessionPool] = {}
 
     def run(self, params: Json, runner: Runner) -> Json:
-        """The answer to a ``run`` or ``time`` request.
+        """Answer a ``run`` or ``time`` request.
 
-        Raises EngineFailure ``tracker_unreachable``, ``no_device``, ``device_lost``, ``run_failed`` and those of the
-        bundle and its inputs. Waits for a device as long as it takes.
+        Waits for a device for as long as it takes. Raises EngineFailure ``tracker_unreachable``, ``no_device``,
+        ``device_lost``, ``run_failed``, and those of the bundle and its inputs.
         """
         pool = self._pool(runner)
         counts = (params.get("repeat"), params.get("number") or 1)

@@ -1,4 +1,4 @@
-"""What a process does in its session on a device behind an RPC tracker: the far end of ``rpc_pool.Slot``."""
+"""Child-process side of an RPC session on a device; ``rpc_pool.Slot`` is the other side."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PROBE_SIZE = 64
 
 
 class Session:
-    """At most one session at a time, and what is done in it."""
+    """The current session, at most one, and the calls that run in it."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Session:
         build_probe: Callable[[list[Any], str, int, str], None],
     ) -> None:
         """``build_probe(tensors, target, threads, path)`` builds a library like the candidates of a target, whose
-        function ``probe`` computes the last of the tensors from the first."""
+        function ``probe`` computes the last tensor from the first."""
         self._release = release
         self._candidates = candidates
         self._bundles = bundles
@@ -48,7 +48,7 @@ class Session:
         }
 
     def build_probe(self, target: str, threads: int, path: str) -> Result:
-        """Build ``3·x + 1`` like the candidates of a target; for a GPU, what its host runs."""
+        """Build ``3·x + 1`` like the candidates of a target; for a GPU target, the code of its host."""
         te = self._release.tvm.te
         given = te.placeholder((_PROBE_SIZE,), name="given", dtype="float32")
         answer = te.compute((_PROBE_SIZE,), lambda place: given[place] * 3.0 + 1.0, name="answer")
@@ -69,7 +69,7 @@ class Session:
             return (Ended.STALE if "cannot find server that matches" in str(error) else Ended.LOST), _last_line(error)
         try:
             with contextlib.suppress(AttributeError, ValueError):
-                # Minimal runtimes have no pool to configure.
+                # Minimal runtimes have no thread pool to configure.
                 self._session.get_function("runtime.config_threadpool")(BIG_CORES, threads)
             ended = self._prove(probe) if probe else (Ended.OK, None)
         except RuntimeError as error:
@@ -80,17 +80,17 @@ class Session:
 
     def close(self) -> Result:
         self._session = None
-        # A session ends when nothing refers to it any more.
+        # A session ends when its last reference is gone.
         gc.collect()
         return Ended.OK, None
 
     def measure(self, path: str, built: Arguments, number: int, repeat: int, min_repeat_ms: int, flush: bool) -> Result:
-        """As ``Candidates.measure``, on the device."""
+        """Measure on the device, as ``Candidates.measure``."""
         how = (built, number, repeat, min_repeat_ms, flush)
         return self._in_session(lambda: self._candidates.sample(self._session, self._upload(path), *how))
 
     def run(self, bundle: str, inputs: str | None, outputs: str | None, repeat: int | None, number: int) -> Result:
-        """``{outputs, samples}`` of a bundle on the device; ``outputs`` is where to write them."""
+        """Run a bundle on the device and return ``{outputs, samples}``; ``outputs`` is the file to write."""
 
         def run() -> Json:
             network = self._bundles.load_remotely(bundle, self._session, self._upload)
@@ -104,7 +104,7 @@ class Session:
             library = self._upload(probe)
         except self._release.tvm.error.RPCError as error:
             told = _last_line(error)
-            # 0.19 often says nothing below its heading; the server's own output does not either.
+            # TVM 0.19 often gives no text after this heading, and neither does the server's output.
             reason = "" if told.endswith("Error caught from RPC call:") else f": {told}"
             return Ended.WRONG_DEVICE, f"it cannot load code for this target{reason}"
         device = self._session.cpu(0)
@@ -139,7 +139,7 @@ class Session:
             gc.collect()
 
     def _ended(self, error: BaseException) -> Result:
-        """An error that the device tells of leaves the session as it was; any other comes from a broken one."""
+        """Classify an error: one that the device reports leaves the session intact, any other means it is broken."""
         errors = self._release.tvm.error
         if isinstance(error, errors.RPCSessionTimeoutError):
             return Ended.EXPIRED, _last_line(error)

@@ -1,4 +1,4 @@
-"""Running and timing compiled files, here and on devices behind RPC trackers."""
+"""Execution and timing of compiled bundles, on this machine and on RPC devices."""
 
 from __future__ import annotations
 
@@ -21,34 +21,35 @@ Arrays = dict[str, Any]
 
 
 class Network(ABC):
-    """A compiled network on one device. ``inputs`` are ``{name, dtype, shape}`` in the order of its parameters."""
+    """A compiled network on one device. ``inputs`` are ``{name, dtype, shape}`` in parameter order."""
 
     inputs: Sequence[Json]
     outputs: Sequence[str]
-    """Names."""
+    """Output names."""
 
     @abstractmethod
     def feed(self, arrays: Arrays) -> None:
-        """Give it the inputs of the next runs."""
+        """Set the inputs of the next runs."""
 
     @abstractmethod
     def run(self) -> Sequence[Any]:
-        """Run it once; returns TVM's tensor of each output."""
+        """Run once and return the TVM tensor of each output."""
 
     @abstractmethod
     def sample(self, number: int, repeat: int) -> list[float]:
-        """Seconds per run, one value per repeat, each the mean over ``number`` runs; one run before warms up."""
+        """Return seconds per run, one value per repeat, each the mean of ``number`` runs, after one warm-up run."""
 
     def feed_file(self, path: str | None) -> None:
-        """Feed the arrays of an ``.npz`` file, random ones without. Raises EngineFailure ``invalid_inputs``."""
+        """Feed the arrays of an ``.npz`` file, or random ones if ``path`` is None. Raises EngineFailure
+        ``invalid_inputs``."""
         self.feed(_read(path, self.inputs) if path else _random(self.inputs))
 
     def run_once(self, inputs: str | None, outputs: str | None) -> list[Json]:
-        """Run on a file as ``feed_file``, write the outputs to one if asked to, and return their specs."""
+        """Run on the inputs of ``feed_file``, write the outputs if a path is given, and return their specs."""
         self.feed_file(inputs)
         arrays = {name: value.numpy() for name, value in zip(self.outputs, self.run(), strict=True)}
         if outputs:
-            # Through a handle: given a path, numpy would append ".npz".
+            # numpy would append ".npz" to a path, but not to an open file.
             with Path(outputs).open("wb") as file:
                 np.savez(file, **arrays)
         return [{"name": name, "dtype": str(each.dtype), "shape": list(each.shape)} for name, each in arrays.items()]
@@ -58,7 +59,7 @@ Loaded = TypeVar("Loaded", bound=Network)
 
 
 class Bundles:
-    """Directories of compiled files, of which the last ones stay loaded."""
+    """Compiled bundles, of which the most recent stay loaded."""
 
     def __init__(
         self,
@@ -67,8 +68,8 @@ class Bundles:
         load: Callable[[Path], Network],
         load_remotely: Callable[[Path, Any, Any], Network],
     ) -> None:
-        """``load(folder)`` loads ``files``; ``load_remotely(folder, session, library)`` does so with the library
-        that was loaded in an RPC session. They raise whatever damaged files make TVM raise."""
+        """``load(folder)`` loads ``files``; ``load_remotely(folder, session, library)`` uses a library loaded in an RPC
+        session. Both raise whatever TVM raises for damaged files."""
         self._files = files
         self._load_remotely = load_remotely
         self._use_threads = release.tvm.get_global_func("runtime.config_threadpool")
@@ -80,16 +81,16 @@ class Bundles:
         self._loaded = loaded
 
     def load(self, bundle: str, threads: int) -> Network:
-        """Let TVM's pool run ``threads`` threads, and load a bundle, once.
+        """Load a bundle, cached, and set TVM's pool to ``threads`` threads.
 
-        Raises EngineFailure ``invalid_bundle``, and what the engine's ``load`` does.
+        Raises EngineFailure ``invalid_bundle``, and what the engine's ``load`` raises.
         """
         network = self._loaded(bundle, self._modified_ns(bundle))
         self._use_threads(BIG_CORES, threads)
         return network
 
     def load_remotely(self, bundle: str, session: Any, upload: Callable[[str], Any]) -> Network:
-        """Load a bundle in an RPC session, where ``upload(path)`` loads a library. Raises likewise."""
+        """Load a bundle in an RPC session, where ``upload(path)`` loads a library. Raises as ``load`` does."""
         self._modified_ns(bundle)
         folder = Path(bundle)
         return assemble(lambda: self._load_remotely(folder, session, upload(str(folder / compiling.LIBRARY))))
@@ -102,24 +103,24 @@ class Bundles:
 
 
 BIG_CORES = 1
-"""The affinity mode of ``runtime.config_threadpool`` that uses any cores."""
+"""Affinity mode of ``runtime.config_threadpool`` that allows any cores."""
 
 
 def assemble(load: Callable[[], Loaded]) -> Loaded:
-    """What ``load`` returns. Raises EngineFailure ``invalid_bundle`` for what TVM raises."""
+    """Call ``load``, converting TVM's exceptions to EngineFailure ``invalid_bundle``."""
     try:
         return load()
     except EngineFailure:
         raise
     except Exception as error:
-        # Loading raises TVMError, OSError, ValueError or KeyError, depending on which file is damaged.
+        # TVM raises TVMError, OSError, ValueError or KeyError, depending on which file is damaged.
         raise EngineFailure("invalid_bundle", f"TVM cannot load the compiled files: {error}"[:1500]) from error
 
 
 def load_library(release: Release, folder: Path) -> Any:
-    """The code of compiled files, as a ``tvm.runtime.Module``."""
+    """Load the library of a bundle as a ``tvm.runtime.Module``."""
     path = folder / compiling.LIBRARY
-    # The dynamic loader knows libraries by name: a file compiled anew under the old name would not be read.
+    # The dynamic loader caches libraries by path, so a rebuilt file at the same path would not be read.
     with tempfile.TemporaryDirectory(prefix="tunesmith-load-") as copies:
         return release.tvm.runtime.load_module(shutil.copyfile(path, Path(copies) / path.name).as_posix())
 
@@ -129,7 +130,7 @@ def _read(path: str, specs: Sequence[Json]) -> Arrays:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except Exception as error:
-        # zipfile, zlib, OSError and ValueError: all mean that this is no plain .npz.
+        # zipfile, zlib, OSError and ValueError all mean that this is not a plain .npz file.
         raise EngineFailure("invalid_inputs", f"not an .npz file of arrays: {error}") from error
     names = {spec["name"] for spec in specs}
     if set(arrays) != names:
@@ -144,7 +145,7 @@ def _read(path: str, specs: Sequence[Json]) -> Arrays:
 
 
 def _random(specs: Sequence[Json]) -> Arrays:
-    """From a seed."""
+    """Return random inputs from a fixed seed."""
     generator = np.random.default_rng(0)
     arrays = {}
     for spec in specs:

@@ -1,4 +1,4 @@
-"""Processors as the LLVM of a TVM knows them. ``tvm`` is the package of whichever release."""
+"""CPUs known to TVM's LLVM. ``tvm`` is the package of either release."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _INSTRUCTIONS = re.compile(
     # aarch64
     r"|(?:fp-armv8|neon|sve|sme|dotprod|i8mm|bf16|fullfp16|fp16fml|lse|rcpc|rdm|complxnum|jsconv|crc|aes|sha|mops|cssc)"
 )
-"""Features that compilers emit instructions of; most of LLVM's others tell what is quick, or what kernels need."""
+"""Features whose instructions compilers emit; most other LLVM features are tuning hints or matter to kernels only."""
 
 
 def foreign(known: Collection[str], host: str, features_of: Callable[[str], Collection[str]]) -> list[str]:
-    """Those of the ``known`` CPUs whose code needs instructions that ``host``, one of them, does not have."""
+    """Return the ``known`` CPUs whose code uses instructions that ``host`` lacks; empty if ``host`` is unknown."""
     if host not in known:
         return []
     own = _instructions(features_of(host))
@@ -35,17 +35,17 @@ def llvm_version(tvm: Any) -> str:
 
 
 def native_cpu(tvm: Any) -> str:
-    """LLVM's name for the CPU that this process runs on."""
+    """Return LLVM's name of the CPU that this process runs on."""
     return str(tvm.target.codegen.llvm_get_system_cpu())
 
 
 def known_cpus(tvm: Any, target: Any = None) -> list[str]:
-    """LLVM's names for the CPUs of a target's family, this machine's by default."""
+    """Return LLVM's names of the CPUs in a target's family, by default this machine's."""
     return [str(name) for name in tvm.target.codegen.llvm_get_cpu_archlist(target or tvm.target.Target("llvm"))]
 
 
 def foreign_cpus(tvm: Any) -> list[str]:
-    """Those known whose code this host's CPU does not run."""
+    """Return the known CPUs whose code does not run on this host."""
 
     def features_of(name: str) -> set[str]:
         target = tvm.target.Target({"kind": "llvm", "mcpu": name})
@@ -55,14 +55,15 @@ def foreign_cpus(tvm: Any) -> list[str]:
 
 
 def check_known(tvm: Any, noun: str, name: str, known: Collection[str], place: str = "") -> None:
-    """Raise EngineFailure ``unknown_target`` with near matches unless ``name`` is known; ``place`` ends its message."""
+    """Raise EngineFailure ``unknown_target`` with near matches unless ``name`` is known; ``place`` is appended to the
+    message."""
     if name not in known:
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
         raise unknown(f"LLVM {llvm_version(tvm)} does not know {noun} {name!r}{place}", near)
 
 
 def refused(text: str, error: Exception) -> EngineFailure:
-    """For whatever TVM's parsing of a target raises: TVMError, ValueError, TypeError."""
+    """Return EngineFailure ``unknown_target`` for any error of TVM's target parser: TVMError, ValueError, TypeError."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     return unknown(f"TVM rejects the target {text!r}: {lines[-1][:300] if lines else type(error).__name__}")
 

@@ -1,8 +1,7 @@
-"""A client of TVM's RPC tracker that waits without blocking and learns which device it gets.
+"""Non-blocking client of TVM's RPC tracker that also learns the address of the device it gets.
 
-TVM's own ``TrackerSession.request`` blocks until a device is free and keeps its address to itself. The tracker speaks
-JSON with a length before it, after a handshake; see ``tvm.rpc.tracker`` and ``tvm.rpc.base``, alike in
-TVM 0.19 and 0.27.
+TVM's ``TrackerSession.request`` blocks until a device is free and does not expose its address. After a handshake the
+tracker speaks length-prefixed JSON; see ``tvm.rpc.tracker`` and ``tvm.rpc.base``, which are alike in TVM 0.19 and 0.27.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ _MOST_BYTES = 1 << 24
 
 
 class TrackerSilent(Exception):
-    """No tracker answers at that address; the message says how it failed."""
+    """No tracker answers at that address; the message is the cause."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Offer:
-    """A device that the tracker gave us; nobody else gets it before a session on it ended or ``give_back``."""
+    """A device reserved for us by the tracker until a session on it ends or ``give_back`` is called."""
 
     host: str
     port: int
@@ -38,18 +37,19 @@ class Offer:
         return f"{self.host}:{self.port}"
 
     def give_back(self) -> None:
-        """Open a session and leave it: the server then reports to the tracker again."""
+        """Open a session and leave it, after which the server reports to the tracker again."""
         key = f"client:{self.match_key}".encode()
         with contextlib.suppress(OSError), _connect((self.host, self.port)) as connection:
             connection.sendall(struct.pack("<ii", _SERVER_MAGIC, len(key)) + key)
-            # All of its answer, and no reset: TVM's server ends for good when it reads from a connection that was.
+            # Read the whole answer and shut down cleanly: TVM's server exits for good when it reads from a connection
+            # that was reset.
             (size,) = struct.unpack("<4xi", _receive(connection, 8))
             _receive(connection, size)
             connection.shutdown(socket.SHUT_WR)
             connection.recv(1)
 
     def is_reachable(self) -> bool:
-        """Whether its machine still takes connections, be it in a session or not."""
+        """Return whether the device's server accepts connections, even while in a session."""
         try:
             _connect((self.host, self.port)).close()
         except OSError:
@@ -58,7 +58,7 @@ class Offer:
 
 
 class Ticket:
-    """A place in the tracker's queue for one device."""
+    """Position in the tracker's queue for one device."""
 
     def __init__(self, connection: socket.socket, key: str) -> None:
         self._connection = connection
@@ -70,7 +70,8 @@ class Ticket:
         return self._connection.fileno()
 
     def poll(self) -> Offer | None:
-        """The device, once it is our turn; does not wait. Raises TrackerSilent when the tracker hung up."""
+        """Return the device once it is our turn, without blocking. Raises TrackerSilent if the tracker closed the
+        connection."""
         try:
             while _decode(bytes(self._received)) is None and select.select([self._connection], [], [], 0)[0]:
                 chunk = self._connection.recv(4096)
@@ -86,7 +87,7 @@ class Ticket:
         return Offer(host=str(host), port=int(port), match_key=str(match_key))
 
     def close(self) -> None:
-        """Leave the queue; a device that was offered meanwhile goes back."""
+        """Leave the queue; a device offered meanwhile is given back."""
         offer = None
         with contextlib.suppress(TrackerSilent):
             offer = self.poll()
@@ -95,12 +96,12 @@ class Ticket:
             offer.give_back()
 
     def leave(self) -> None:
-        """Hang up; what was polled stays ours."""
+        """Close the connection; a device already polled remains ours."""
         self._connection.close()
 
 
 class Tracker:
-    """Every method raises TrackerSilent."""
+    """Connection parameters of a tracker. Every method raises TrackerSilent."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -118,7 +119,7 @@ class Tracker:
             raise TrackerSilent(str(error)) from error
 
     def devices(self) -> dict[str, set[str]]:
-        """Each key with the ``HOST:PORT`` of its servers, free and busy ones."""
+        """Return the ``HOST:PORT`` of each key's servers, both free and busy."""
         with self._connected() as connection:
             try:
                 _send(connection, [_SUMMARY])
@@ -155,7 +156,7 @@ class Tracker:
 
 def _connect(place: tuple[str, int]) -> socket.socket:
     connection = socket.create_connection(place, timeout=_ANSWER_SECONDS)
-    # A message goes out in two parts, which Nagle's algorithm would keep 40 ms apart.
+    # Messages are sent in two parts, which Nagle's algorithm would delay by 40 ms.
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 
@@ -176,7 +177,7 @@ def _send(connection: socket.socket, message: Any) -> None:
 
 
 def _decode(received: bytes) -> Any:
-    """The first message, or None while it is not complete. Raises ValueError."""
+    """Decode the first message; None while it is incomplete. Raises ValueError."""
     if len(received) < 4:
         return None
     (size,) = struct.unpack("<i", received[:4])

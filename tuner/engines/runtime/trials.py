@@ -1,4 +1,4 @@
-"""What engines and their measuring processes know of a trial, whichever tuner thought of it."""
+"""Data types of a trial shared by engines and their measuring processes, independent of the tuner."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuner.engines.protocol.messages import Json
 
 @dataclass(frozen=True, kw_only=True)
 class MeasureOptions:
-    """``domain.jobs.MeasureOptions``; times in seconds unless named otherwise."""
+    """Engine-side ``domain.jobs.MeasureOptions``; times in seconds unless the name says otherwise."""
 
     number: int = 1
     repeat: int = 3
@@ -33,23 +33,23 @@ class MeasureOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One candidate's outcome; ``error`` is a ``domain.records.TrialError`` value."""
+    """Outcome of measuring one candidate; ``error`` is a ``domain.records.TrialError`` value."""
 
     latencies: tuple[float, ...] = ()
     error: str | None = None
     message: str | None = None
     device: str | None = None
-    """``HOST:PORT`` of the RPC server that measured it; None is this machine."""
+    """``HOST:PORT`` of the RPC server that measured it; None for this machine."""
     calibration: float | None = None
-    """Seconds that the calibration kernel took just before; None where it was not run."""
+    """Seconds of the calibration kernel just before; None if it was not run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateBuild:
-    """How to build one candidate: a function that the building processes know, whichever tuner it belongs to.
+    """How to build one candidate: a function in the builders' ``FUNCTIONS``, and its arguments.
 
-    It is called with ``arguments`` and then the path of the shared library to write, and returns
-    ``(None, shapes and dtypes of the library's arguments)`` or ``(TrialError value, message)``.
+    The function is called with ``arguments`` followed by the path of the shared library to write. It returns ``(None,
+    shapes and dtypes of the library's arguments)`` or ``(TrialError value, message)``.
     """
 
     function: str
@@ -58,18 +58,18 @@ class CandidateBuild:
 
 @dataclass(frozen=True, kw_only=True)
 class Runner:
-    """Devices behind an RPC tracker: the ``runner`` of a request whose kind is ``rpc``."""
+    """Devices behind an RPC tracker: the ``runner`` of a request with kind ``rpc``."""
 
     tracker: str
-    """``HOST:PORT``"""
+    """``HOST:PORT`` of the tracker."""
     key: str
     session_timeout: float = 60.0
     avoid: frozenset[str] = field(default=frozenset(), compare=False)
-    """``HOST:PORT`` of devices in quarantine; it may be another one with each request."""
+    """``HOST:PORT`` of quarantined devices; may change with each request."""
 
     @classmethod
     def of(cls, params: Json) -> Runner | None:
-        """None: this machine."""
+        """Return the runner of a request; None for this machine."""
         runner = params.get("runner") or {}
         if runner.get("kind") != "rpc":
             return None
@@ -79,17 +79,17 @@ class Runner:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasureConditions:
-    """Where and how candidates are measured: what a ``tune`` request says about it."""
+    """Where and how candidates are measured, as given by a ``tune`` request."""
 
     target: str
     threads: int
     options: MeasureOptions
     workload_key: str = ""
-    """Of all candidates: those of another one may be much larger, or smaller, to build."""
+    """Workload of all candidates; builds of another workload may take much longer or shorter."""
     runner: Runner | None = None
-    """None is this machine."""
+    """None for this machine."""
     on_device: Callable[[Json], None] = lambda _: None
-    """Is told of devices that are not asked any more: the data of ``device`` events."""
+    """Called with the data of a ``device`` event when a device is no longer used."""
 
     @classmethod
     def of(cls, params: Json, on_device: Callable[[Json], None]) -> MeasureConditions:

@@ -1,10 +1,10 @@
-"""Networks as Ansor sees them: in the layout that a request asks for, the same for building as for extracting.
+"""Networks prepared for Ansor: layout conversion, the same for builds as for extraction, and task extraction.
 
-Extracting finds the subgraphs that Ansor tunes, and how often the network runs each.
+Extraction finds the subgraphs that Ansor tunes and how often the network runs each.
 
-Ansor cannot rearrange the weights of TVM 0.19's matrix products: it gets others (``matmul``). A layout is written as
-sizes and axes in turn, ``16k32j``, so an axis whose name ends in a digit is read as another. TVM's products have such
-axes, ``i0`` and ``i1``, since they take more than two dimensions. Every schedule that tiles one fails, in a search as
+Ansor cannot rearrange the weights of TVM 0.19's matrix products, so ``matmul`` replaces them. A layout is written as
+alternating sizes and axes, ``16k32j``, so an axis whose name ends in a digit is misread. TVM's products accept more
+than two dimensions and have such axes, ``i0`` and ``i1``. Every schedule that tiles one fails, in a search as well as
 in ``relay.build`` ("Check failed: (name_it != name_to_arg.end())"); rearranged weights would then fail an assertion
 about their dimensions, ``len(tensor_b).shape``.
 """
@@ -35,17 +35,17 @@ from tuner.engines.relay.ansor import workloads
 from tuner.engines.runtime import faults
 
 _MODULE = "tvm.topi.nn.dense"
-"""Its name on ``topi.nn`` is the function's."""
+"""Module name; the attribute of that name in ``topi.nn`` is the function."""
 _original = topi.nn.matmul
 
 
 def install() -> None:
-    """Correct this process's TVM; a second call changes nothing.
+    """Replace ``topi.nn.matmul`` in this process; idempotent.
 
-    Workloads with a product get other keys than plain TVM 0.19 gives them: its builds find none of their schedules, on
-    which they would fail.
+    Workloads with a product get other keys than in plain TVM 0.19, so its builds do not find their schedules, on which
+    they would fail.
     """
-    # ``topi.nn.dense`` asks the module, Relay's strategies ask the package.
+    # ``topi.nn.dense`` looks it up in the module, Relay's strategies in the package.
     sys.modules[_MODULE].matmul = topi.nn.matmul = matmul  # type: ignore[attr-defined]
 
 
@@ -59,7 +59,8 @@ def matmul(
     auto_scheduler_rewritten_layout: str = "",
     meta_schedule_original_shape: Any = None,
 ) -> Any:
-    """As ``tvm.topi.nn.matmul``: […, m, k] ∗ [k, n] → […, m, n], either transposed where asked, plus ``bias`` [n]."""
+    """Replacement of ``tvm.topi.nn.matmul``: […, m, k] ∗ [k, n] → […, m, n], optionally transposed, plus ``bias``
+    [n]."""
     if meta_schedule_original_shape or not (auto_scheduler_rewritten_layout or len(tensor_b.shape) == 2):
         return _original(
             tensor_a, tensor_b, bias, out_dtype, transpose_a, transpose_b, "", meta_schedule_original_shape
@@ -98,7 +99,7 @@ def _product(data: Any, weights: Any, columns: Any, dtype: str, transpose_data: 
         compute,
         name=f"T_matmul_{'NT'[transpose_data]}{'NT'[transpose_weights]}",
         tag="dense" if is_dense else "matmul",
-        # Relay infers wrong shapes where data is transposed and the layout of weights is another.
+        # Relay infers wrong shapes if data is transposed and the weights have another layout.
         attrs=None if transpose_data else {"layout_free_placeholders": [weights]},
         varargs_names=[*string.ascii_lowercase[: len(outer)], "i", "j"],
     )
@@ -113,18 +114,18 @@ LAYOUTS = ("NCHW", "NHWC")
 
 @dataclass(frozen=True, kw_only=True)
 class AnsorOptions:
-    """Of ``domain.jobs.TunerOptions`` what concerns Ansor."""
+    """The ``domain.jobs.TunerOptions`` that apply to Ansor."""
 
     early_stopping: int | None = None
     n_trial: int | None = None
     layout: str | None = None
-    """Of convolutions; None takes what suits the network, see ``networks.suited_layout``."""
+    """Layout of convolutions; None for the one chosen by ``networks.suited_layout``."""
     transfer: bool = True
-    """Teach the cost model with the history of other workloads too."""
+    """Whether to train the cost model on the history of other workloads as well."""
 
     @classmethod
     def of(cls, options: Json | None) -> AnsorOptions:
-        """Raises EngineFailure ``invalid_option``."""
+        """Read the options of a request. Raises EngineFailure ``invalid_option``."""
         given = {name: value for name, value in (options or {}).items() if name in cls.__dataclass_fields__}
         chosen = cls(**given)
         if chosen.layout is not None:
@@ -134,18 +135,18 @@ class AnsorOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """What makes the network of a request what it is: what depends on it can be cached by it."""
+    """Identity of a request's network, used as a cache key."""
 
     path: str
     modified_ns: int
     precision: str
     rewrite: bool
     layout: str
-    """``NCHW`` or ``NHWC``"""
+    """``NCHW`` or ``NHWC``."""
 
 
 def of(params: Json) -> Network:
-    """Raises as ``mixed_precision.load``."""
+    """Return the network of a request. Raises as ``mixed_precision.load``."""
     path, precision = params["model"], params.get("precision") or "f32"
     plain = Network(
         path=path,
@@ -169,9 +170,9 @@ def _layout(plain: Network) -> str:
 
 @lru_cache(maxsize=2)
 def load(network: Network) -> importing.Imported:
-    """The network in its precision, its convolutions in its layout; TVM is made ready for its matrix products.
+    """Load the network in its precision and layout, after ``install``.
 
-    Raises EngineFailure ``invalid_option`` when TVM cannot give its convolutions that layout.
+    Raises EngineFailure ``invalid_option`` if TVM cannot convert its convolutions to that layout.
     """
     install()
     imported = mixed_precision.load(network.path, network.precision, rewrite=network.rewrite)
@@ -179,11 +180,11 @@ def load(network: Network) -> importing.Imported:
 
 
 def suited_layout(module: Any) -> str:
-    """``NHWC``, where TVM 0.19 can compile all convolutions of the module so.
+    """Return ``NHWC`` if TVM 0.19 can compile all convolutions of the module in it, else ``NCHW``.
 
-    Channels are then the innermost axis of data and weights, which vectorizes without a search having to find it; of
-    one convolution of ResNet-50, 160 trials found 1.97 ms in NCHW and 0.95 ms in NHWC. Grouped convolutions that are
-    not depthwise have no x86 implementation in NHWC.
+    In NHWC the channels are the innermost axis of data and weights, which vectorizes without the search having to find
+    it: for one convolution of ResNet-50, 160 trials found 1.97 ms in NCHW and 0.95 ms in NHWC. Grouped convolutions
+    that are not depthwise have no x86 implementation in NHWC.
     """
     grouped = False
 
@@ -205,7 +206,7 @@ def _channels_last(imported: importing.Imported) -> importing.Imported:
         [
             relay.transform.RemoveUnusedFunctions(),
             relay.transform.ConvertLayout({"nn.conv2d": ["NHWC", "default"]}),
-            # The layout transforms of weights; every later build finds them done.
+            # Folds the layout transforms of weights, so that later builds need not.
             relay.transform.FoldConstant(),
         ]
     )
@@ -213,17 +214,17 @@ def _channels_last(imported: importing.Imported) -> importing.Imported:
         with tvm.transform.PassContext(opt_level=3):
             return dataclasses.replace(imported, module=passes(imported.module))
     except tvm.TVMError as error:
-        # Seen where a one-dimensional convolution stands beside two-dimensional ones.
+        # Seen with one-dimensional convolutions next to two-dimensional ones.
         message = f"TVM cannot convert this network's convolutions to NHWC: {faults.told(error, longest=300)}"
         raise EngineFailure("invalid_option", message, hint="Use NCHW.") from error
 
 
 ENDLESS = 1 << 40
-"""``domain.tuning_tasks.ENDLESS``"""
+"""Same as ``domain.tuning_tasks.ENDLESS``."""
 
 
 def extract(params: Json, target: Any) -> list[Json]:
-    """Tasks, those with most work first; each has its definition as a file in ``params["out_dir"]``, where given."""
+    """Return the tasks, most work first; writes each one's definition to ``params["out_dir"]`` if given."""
     tasks: list[Json] = []
     for key, (weight, function) in _extract(of(params), str(target)).items():
         dag = workloads.search_task(key, target).compute_dag
@@ -243,7 +244,7 @@ def extract(params: Json, target: Any) -> list[Json]:
 
 
 def ensure_known(params: Json, target: Any) -> None:
-    """Make the workload of a ``tune`` request known, from its definition or else from the model.
+    """Register the workload of a ``tune`` request, from its definition or else from the model.
 
     Raises EngineFailure ``unknown_workload``.
     """
@@ -263,15 +264,15 @@ def ensure_known(params: Json, target: Any) -> None:
 
 
 def register_all(params: Json, target: Any) -> None:
-    """Make every workload of the network known."""
+    """Register every workload of the network."""
     _extract(of(params), str(target))
 
 
 @lru_cache(maxsize=4)
 def _extract(network: Network, target: str) -> dict[str, tuple[int, str]]:
-    """How often the network runs each workload, and the name of a function of it, by key.
+    """Return, by workload key, how often the network runs it and the name of one of its functions.
 
-    TVM's registry then knows all of these workloads.
+    As a side effect TVM's registry contains all of these workloads.
     """
     imported = load(network)
     corrections.use_threads(1)
@@ -285,9 +286,9 @@ def _extract(network: Network, target: str) -> dict[str, tuple[int, str]]:
 
 @contextmanager
 def _every_error() -> Iterator[None]:
-    """TVM looks through the network in a thread, in which errors other than its own are lost.
+    """Record all errors during task extraction, which TVM runs in a thread that loses errors other than its own.
 
-    The operators before one that raised would be tuned, for a network that cannot be built.
+    Otherwise the operators before the failing one would be tuned, for a network that cannot be built.
     """
     original = relay_integration.call_all_topi_funcs
 
@@ -305,11 +306,11 @@ def _every_error() -> Iterator[None]:
 
 
 def _operators(function_name: str) -> str:
-    """``vm_mod_fused_nn_conv2d_add_nn_relu_1`` is ``conv2d+add+relu``."""
+    """Convert a function name to operators: ``vm_mod_fused_nn_conv2d_add_nn_relu_1`` to ``conv2d+add+relu``."""
     rest = re.sub(r"_\d+$", "", function_name.removeprefix("vm_mod_").removeprefix("fused_"))
     found: list[str] = []
     for name in _operator_names():
-        # Longest first, so that no operator is taken for the beginning of another's name.
+        # Longest first, so that no operator matches the beginning of another's name.
         rest = re.sub(rf"(?<![a-z0-9]){re.escape(name.replace('.', '_'))}(?![a-z0-9])", f" {len(found)} ", rest)
         found.append(name)
     names = [found[int(part)] if part.isdigit() else part for part in rest.replace("_", " ").split()]

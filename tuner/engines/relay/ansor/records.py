@@ -1,4 +1,4 @@
-"""Ansor's native lines, and which of them a network is built with."""
+"""Ansor's native record lines, and the choice of those to build a network with."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ERROR_NUMBERS = {
     "run_timeout": MeasureErrorNo.RUN_TIMEOUT,
 }
 _FAILED_SECONDS = 1e10
-"""What TVM's own runner writes as the cost of a failure."""
+"""Cost that TVM's own runner writes for a failure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,9 +36,9 @@ class Record:
     target: str
     digest: str
     measured: Any
-    """``MeasureInput``, its state without stages"""
+    """``MeasureInput`` whose state has no stages."""
     result: Any
-    """``MeasureResult``"""
+    """``MeasureResult``."""
 
     @property
     def seconds(self) -> float | None:
@@ -48,7 +48,7 @@ class Record:
 
 
 def read(path: str | None) -> Iterator[Record]:
-    """The lines of a file; what is no Ansor line is passed over, as TVM's reader does."""
+    """Yield the records of a file, skipping lines that are not Ansor's, as TVM's reader does."""
     if path is None:
         return
     with Path(path).open(encoding="utf-8") as file:
@@ -69,7 +69,7 @@ def parse(line: str) -> Record | None:
 
 
 def write(measured: Any, latencies: tuple[float, ...], error: str | None, finished_at: float) -> tuple[Any, str]:
-    """The ``MeasureResult`` and the line of a measurement; the format has no place for the message of an error."""
+    """Return the ``MeasureResult`` and the record line of a measurement; the format cannot hold an error message."""
     number = _ERROR_NUMBERS.get(error, MeasureErrorNo.UNKNOWN_ERROR) if error else MeasureErrorNo.NO_ERROR
     costs = [_FAILED_SECONDS] if error else list(latencies)
     result = auto_scheduler.MeasureResult(costs, int(number), error or "", 0.0, int(finished_at))
@@ -77,11 +77,11 @@ def write(measured: Any, latencies: tuple[float, ...], error: str | None, finish
 
 
 _NOT_OF_THE_CPU = ("num-cores", "model")
-"""Attributes of a target that change no instruction."""
+"""Target attributes that do not affect the generated instructions."""
 
 
 def choose(params: Json, target: Any) -> compiling.Schedules:
-    """To build with what ``best`` finds."""
+    """Return schedules that apply the records found by ``best``."""
     found = best(params, target)
     if not found:
         return compiling.Schedules(dispatch=lambda: compiling.dispatch([]))
@@ -94,7 +94,7 @@ def choose(params: Json, target: Any) -> compiling.Schedules:
 
 
 def best(params: Json, target: Any) -> dict[str, Record]:
-    """The fastest valid line of each workload, of this target only: TVM's own lookup takes any CPU's."""
+    """Return the fastest valid record of each workload for this target; TVM's own lookup accepts any CPU's."""
     found: dict[str, Record] = {}
     for record in read(params.get("records")):
         if record.seconds is None or not _same_target(record.target, target):
@@ -113,7 +113,7 @@ def _dispatch(best: Mapping[str, Record], used: set[str]) -> Iterator[None]:
 
 
 class _Tracking(auto_scheduler.ApplyHistoryBest):
-    """Notes for which workloads a build took a schedule."""
+    """Records which workloads a build found a schedule for."""
 
     def __init__(self, best: Mapping[str, Record], used: set[str]) -> None:
         super().__init__([(record.measured, record.result) for record in best.values()])

@@ -1,7 +1,7 @@
-"""Tuning one task with Ansor, round by round.
+"""Round-by-round tuning of one task with Ansor.
 
-A round is searched in plans of a few candidates. A cost model, boosted trees that predict the throughput of a schedule
-from the features of its statements, chooses among those that an evolution comes up with.
+Each round searches for a plan of a few candidates by evolution. A cost model, boosted trees that predict the throughput
+of a schedule from the features of its statements, selects among them.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from tuner.engines.runtime.rounds import Progress, Trial
 from tuner.engines.runtime.trials import Measurement
 
 WARM = 15
-"""More measurements than these, of any tasks, and predictions are followed: two rounds. XGBModel's 100 are more than a
-task of ours may get, and what one task taught was seen to choose well for the next from its first candidate on."""
+"""Number of measurements, of any tasks, above which predictions are used: two rounds. XGBModel's default of 100 is more
+than a task may get here, and a model trained on one task was seen to choose well for the next from its first candidate
+on."""
 
 Pair = tuple[str, Any, Any]
-"""Digest of the schedule, ``MeasureInput``, ``MeasureResult``"""
+"""Digest of the schedule, ``MeasureInput``, ``MeasureResult``."""
 
 
 class CostModel(auto_scheduler.XGBModel):
-    """One for all tasks of a target, as Ansor has it: what is learned of one convolution holds for the next.
+    """Cost model shared by all tasks of a target, as in Ansor: what is learned from one convolution holds for the next.
 
-    It is trained anew when its data have grown by a fifth, never with more than one thread: its data are small.
+    It is retrained when its data have grown by a fifth, always on one thread, because the data are small.
     """
 
     def __init__(self) -> None:
@@ -46,31 +47,31 @@ class CostModel(auto_scheduler.XGBModel):
         self._known: set[str] = set()
 
     def learn(self, pairs: Sequence[Pair]) -> None:
-        """Add measurements; those that it has already count once."""
+        """Add measurements, skipping those that it has already."""
         new = [pair for pair in pairs if pair[0] not in self._known]
-        # Features are extracted from the subgraph, which the line alone does not hold.
+        # Features are extracted from the subgraph, which the line alone does not contain.
         new = [pair for pair in new if workloads.is_known(str(pair[1].task.workload_key))]
         self._known.update(pair[0] for pair in new)
         self.update([measured for _, measured, _ in new], [result for _, _, result in new])
 
 
 PLAN_SIZE = 8
-"""Candidates of one evolution: a round of the host's, so that each round follows all that the ones before it taught."""
+"""Candidates per evolution, the size of one host round, so that each round uses everything learned before it."""
 POPULATION_PER_CORE, MOST_POPULATION = 48, 512
-"""Schedules of a generation. Predicting one takes some 5 ms of a core, measuring a candidate 100 to 200 ms: so a plan's
-search takes about as long as its measurements. Ansor's 2048 took 111 s a plan on two cores."""
+"""Schedules per generation. Predicting one takes about 5 ms of a core, measuring a candidate 100 to 200 ms, so the
+search for a plan takes about as long as its measurements. Ansor's 2048 took 111 s per plan on two cores."""
 GENERATIONS = 3
 LEAST_SAMPLED = 16
-"""Random schedules to start from; where there are fewer, sampling goes on in vain until TVM gives up."""
+"""Minimum number of random initial schedules; if the space has fewer, sampling continues in vain until TVM gives up."""
 _RANDOM_SHARE = 0.125
-"""Ansor's ε: candidates of a plan that are taken whatever the model says of them."""
+"""Ansor's ε: share of a plan that is chosen regardless of the model."""
 _PARENTS = 0.2
-"""Share of a generation that comes from the fastest schedules so far."""
+"""Share of a generation that descends from the fastest schedules so far."""
 _BARREN_SEARCHES = 2
 
 
 class SketchSearch:
-    """Proposes states of one ``SearchTask``; ``is_new`` says of a state whether it may be proposed."""
+    """Proposes states of one ``SearchTask``; ``is_new(state)`` returns whether a state may be proposed."""
 
     def __init__(self, task: Any, model: CostModel, seed: int, is_new: Callable[[Any], bool]) -> None:
         self._model = model
@@ -87,14 +88,14 @@ class SketchSearch:
         self._told = 0
 
     def tell(self, state: Any, seconds: float) -> None:
-        """A valid measurement of a complete state."""
+        """Add a valid measurement of a complete state."""
         self._told += 1
         self._fastest.append((seconds, state))
         self._fastest.sort(key=lambda pair: pair[0])
         del self._fastest[int(self._population * _PARENTS) :]
 
     def plan(self) -> list[Any]:
-        """New states, best first; none when the space seems to have no more."""
+        """Return new states, best first; empty if the space seems exhausted."""
         for _ in range(_BARREN_SEARCHES):
             states = self._search()
             if states:
@@ -105,8 +106,8 @@ class SketchSearch:
         sampled = list(self._policy.sample_initial_population())
         self._random.shuffle(sampled)
         parents = [state for _, state in self._fastest]
-        # A model that knows nothing yet predicts at random. Mutated schedules are better than sampled ones even so.
-        # The policy does not know what was measured: room for all of it, should that be what the model likes best.
+        # An untrained model predicts at random, but mutated schedules are still better than sampled ones. The policy
+        # does not know what was measured, so ask for enough to cover all of it, in case the model likes those best.
         wanted = 2 * PLAN_SIZE + self._told
         evolved = list(self._policy.evolutionary_search(sampled + parents, wanted))
         taken: set[str] = set()
@@ -126,12 +127,12 @@ class SketchSearch:
 
 
 MOST_TAUGHT = 512
-"""Measurements of other workloads that a history may teach."""
+"""Maximum number of measurements of other workloads used for training."""
 
 
 @lru_cache(maxsize=8)
 def cost_model(target: str) -> CostModel:  # noqa: ARG001 - one for each
-    """The model that all tasks of a target share in this process."""
+    """Return the model shared by all tasks of a target in this process."""
     return CostModel()
 
 
@@ -139,12 +140,12 @@ def cost_model(target: str) -> CostModel:  # noqa: ARG001 - one for each
 class Candidate:
     state: Any
     line: str
-    """A native line whose result means nothing yet."""
+    """Native line whose result is a placeholder."""
     digest: str
 
 
 class AnsorTaskTuner:
-    """``tuners.TaskTuner``"""
+    """Implementation of ``rounds.Search`` for Ansor."""
 
     def __init__(self, workload_key: str, target: Any, options: AnsorOptions, history: str | None) -> None:
         self._model = model = cost_model(str(target))
@@ -155,7 +156,7 @@ class AnsorTaskTuner:
         self._is_barren = False
         past = list(records.read(history))
         own = [record for record in past if record.workload_key == workload_key]
-        # The same search for the same task and past, whatever was tuned before it.
+        # Same seed for the same task and history, independent of earlier tuning.
         seed = int.from_bytes(hashlib.sha256(f"{workload_key}{len(own)}".encode()).digest()[:3], "big")
         np.random.seed(seed)
         self._search = SketchSearch(self._task, model, seed, self._is_new)
@@ -172,7 +173,7 @@ class AnsorTaskTuner:
         return self._progress.best
 
     def propose(self, count: int) -> list[Candidate]:
-        """Of the plan at hand, or of a new one where that is used up, up to ``count``."""
+        """Return up to ``count`` candidates of the current plan, or of a new one if it is used up."""
         count = self._progress.allowed(count)
         if not self._plan and count:
             # Idle threads of TVM's pool would spin beside the search's own.
@@ -193,7 +194,7 @@ class AnsorTaskTuner:
             line=line,
             digest=candidate.digest,
             finished_at=finished_at,
-            # What an untuned build does comes from TOPI; no transform steps write it.
+            # Untuned builds use TOPI schedules, which no transform steps express.
             same_layout=False,
             native=(measured, result),
         )
@@ -218,7 +219,7 @@ class AnsorTaskTuner:
 
     def _resume(self, own: Sequence[records.Record]) -> None:
         for record in own:
-            # A state as it is read has its transform steps alone; parents of an evolution need their loops too.
+            # A recorded state contains transform steps only; parents of an evolution need their loops too.
             state = None
             if record.seconds is not None:
                 state = recover_measure_input(record.measured, rebuild_state=True).state

@@ -1,6 +1,6 @@
-"""Ansor's workloads: subgraphs by their key, ``["md5", sizes…]``, and as text that a fresh process can take up.
+"""Ansor workloads: subgraphs by key, ``["md5", sizes…]``, and as text that a new process can load.
 
-The key names a graph of tensor expressions without containing it; TVM keeps the graphs of a process in a registry.
+A key identifies a graph of tensor expressions but does not contain it; TVM keeps the graphs in a per-process registry.
 """
 
 from __future__ import annotations
@@ -27,15 +27,17 @@ def is_known(workload_key: str) -> bool:
 
 
 def definition(workload_key: str) -> str:
-    """The input and output tensors of a known workload as TVM's JSON."""
+    """Return the input and output tensors of a registered workload as TVM's JSON."""
     return str(SaveJSON(WORKLOAD_FUNC_REGISTRY[workload_key]))
 
 
 def register(workload_key: str, text: str) -> None:
-    """Make a workload known by its definition, in place of another of the same key: keys leave out dtypes.
+    """Register a workload by its definition, replacing another one with the same key.
 
-    So a float16 pooling has the key of the float32 one. Schedules of one fit the other; only latencies differ.
-    Raises EngineFailure ``unknown_workload`` when they do not belong together.
+    Keys leave out dtypes, so a float16 pooling has the key of the float32 one. Their schedules are interchangeable;
+    only latencies differ.
+
+    Raises EngineFailure ``unknown_workload`` if key and definition do not match.
     """
     if is_known(workload_key) and definition(workload_key) == text:
         return
@@ -51,10 +53,10 @@ def register(workload_key: str, text: str) -> None:
 
 
 def search_task(workload_key: str, target: Any) -> Any:
-    """The ``auto_scheduler.SearchTask`` of a known workload inside a network.
+    """Return the ``auto_scheduler.SearchTask`` of a registered workload inside a network.
 
-    Its weights lie as its schedule wants them: they are constants, which ``AutoSchedulerLayoutRewrite`` rearranges
-    while the network is built.
+    Its weights are laid out as the schedule wants: they are constants, which ``AutoSchedulerLayoutRewrite`` rearranges
+    when the network is built.
     """
     cores = int(target.attrs.get("num-cores", 1))
     return auto_scheduler.SearchTask(
@@ -72,7 +74,7 @@ def task(workload_key: str, text: str, target: str, threads: int) -> Any:
 
 
 def replay(workload_key: str, text: str, line: str, target: str, threads: int) -> tuple[Any, Any]:
-    """The ``te.Schedule`` and the argument tensors that a native line stands for."""
+    """Return the ``te.Schedule`` and the argument tensors of a native line."""
     known = task(workload_key, text, target, threads)
     recorded, _ = auto_scheduler.measure_record.load_record_from_string(line)
     schedule, arguments = known.compute_dag.apply_steps_from_state(
@@ -82,29 +84,29 @@ def replay(workload_key: str, text: str, line: str, target: str, threads: int) -
 
 
 def digest(workload_key: str, steps: Any) -> str:
-    """sha256 of a workload and the transform steps of a schedule, without target and measurement."""
+    """Return the sha256 of a workload and a schedule's transform steps, without target and measurement."""
     return hashlib.sha256(json.dumps([workload_key, steps], separators=(",", ":")).encode()).hexdigest()
 
 
 def flop(dag: Any) -> float:
-    """Floating-point operations; where TVM cannot count them (pooling by division), the elements read."""
+    """Return the floating-point operations, or the elements read if TVM cannot count them (pooling by division)."""
     counted = float(dag.flop_ct)
     return counted if counted > 0 else float(max(math.prod(_shape(tensor)) for tensor in dag.tensors))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Anchor:
-    """The operator that the rest of a subgraph surrounds."""
+    """The main operator of a subgraph."""
 
     name: str
-    """``conv2d_nhwc``, ``dense``, ``pool_max``"""
+    """``conv2d_nhwc``, ``dense`` or ``pool_max``, for example."""
     inputs: list[tuple[int, ...]]
-    """Shapes of the subgraph's inputs that it works on: data and weights, no biases."""
+    """Shapes of the subgraph inputs that it operates on: data and weights, no biases."""
 
 
 def anchor(dag: Any) -> Anchor:
     summing = [each for each in dag.ops if isinstance(each, tvm.te.ComputeOp) and len(each.reduce_axis)]
-    # The last sum is the product itself where a transform of the data (Winograd's) adds up too.
+    # The last reduction is the product itself; a transform of the data (Winograd's) may contain reductions too.
     operator = summing[-1] if summing else dag.ops[-1]
     return Anchor(name=str(operator.tag or operator.name), inputs=_sources(operator))
 
@@ -124,6 +126,6 @@ def _shape(tensor: Any) -> tuple[int, ...]:
 
 
 def describe(operators: str, dag: Any) -> str:
-    """For people: ``conv2d+add+relu 1×16×16×3 ∗ 3×3×3×8 → 1×16×16×8``."""
+    """Return a readable description: ``conv2d+add+relu 1×16×16×3 ∗ 3×3×3×8 → 1×16×16×8``."""
     inputs, output = ["×".join(map(str, shape)) or "1" for shape in anchor(dag).inputs], _shape(dag.tensors[-1])
     return f"{operators} {' ∗ '.join(inputs)} → {'×'.join(map(str, output)) or '1'}"

@@ -376,15 +376,15 @@ def _first_line(error: Exception) -> str:
     return lines[0][:300] if lines else type(error).__name__
 
 
-_PAGE_HEAD = """# What works with which model
+_PAGE_HEAD = """# Supported models
 
-Found out by `./run bench zoo --write`, which asks the engines themselves; never edited by hand.
+Written by `./run bench zoo --write`, which runs the engines.
 
-* **imports**: the engine takes the model.
-* **verified**: its untuned build computes what ONNX Runtime computes, on three seeded inputs.
-* **tuned**: a few trials of its heaviest tuning tasks worked, and a build with their records is right as well.
+* **imports**: the engine imports the model.
+* **verified**: the untuned build matches ONNX Runtime on three seeded inputs.
+* **tuned**: trials of the heaviest tuning tasks succeeded, and a build with their records is correct.
 
-How fast a model becomes is another question: ask `tunesmith tune`.
+The table says nothing about speed; use `tunesmith tune` to measure it.
 
 """
 
@@ -397,8 +397,12 @@ def _page(rows: Sequence[dict[str, Any]]) -> str:
     for model in models:
         shown = [_shown(cells.get((model, route))) for route in routes]
         lines.append(f"| {model} | {' | '.join(shown)} |")
-    reasons = [f"* {row['model']}, {row['route']}: {_plain(row['reason'])}" for row in rows if row["reason"]]
-    tail = ["", "## Why not", "", *reasons] if reasons else []
+    routes_of: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if row["reason"]:
+            routes_of.setdefault((row["model"], row["reason"]), []).append(row["route"])
+    reasons = [f"* {model}, {' and '.join(found)}: {_plain(why)}" for (model, why), found in routes_of.items()]
+    tail = ["", "## Reasons for failures", "", *reasons] if reasons else []
     return _PAGE_HEAD + "\n".join([*lines, *tail]) + "\n"
 
 

@@ -25,7 +25,7 @@ class StorageSettings(Settings):
     )
     database_url: str = Field(
         default_factory=_embedded_database,
-        description="SQLAlchemy URL of the database; by default SQLite, in db.sqlite3 under the home folder.",
+        description="SQLAlchemy URL of the database.",
     )
     database_timeout: float = Field(
         default=30.0, gt=0, description="Seconds that a transaction waits for a lock before it fails."
@@ -34,7 +34,7 @@ class StorageSettings(Settings):
     blob_url: str = Field(
         default="",
         description="Store of models and artifacts: file:///folder, or "
-        "s3://bucket/prefix?endpoint=https://host&region=name&path_style=1; by default blobs under the home folder.",
+        "s3://bucket/prefix?endpoint=https://host&region=name&path_style=1.",
     )
     blob_access_key: SecretStr | None = Field(
         default=None, description="Access key of an S3 store; without one, boto3's own variables and files are used."

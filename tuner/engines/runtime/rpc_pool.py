@@ -696,9 +696,9 @@ def _result(answer: CallResult, runner: Runner) -> Json:
     if answer.error == "run_timeout":
         raise EngineFailure(
             "device_lost",
-            f"{answer.device} was not done within {runner.session_timeout:g} s",
+            f"device {answer.device} did not finish within {runner.session_timeout:g} s",
             hint="Raise session_timeout; the network or the model may be slow.",
         )
     code = _CODES.get(answer.error, "run_failed")
     hint = _MISFIT if answer.error == "wrong_device" else None
-    raise EngineFailure(code, f"{answer.device} could not run it: {answer.value}"[:2000], hint=hint)
+    raise EngineFailure(code, f"device {answer.device} could not run it: {answer.value}"[:2000], hint=hint)

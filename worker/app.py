@@ -1,4 +1,4 @@
-"""The Celery application: its one task says "look whether there is something to do"."""
+"""The Celery application. Its only task makes a worker look for jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from domain.workers import Worker
 from worker.runtime import Runtime
 
 _SAME_REQUEST_SECONDS = 2.0
-"""A service manager tells every process of the service to end, and the supervisor its children: that is one request."""
+"""A service manager signals every process, and the supervisor its children: both signals count as one request."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _log = logging.getLogger(__name__)
 
@@ -27,13 +27,13 @@ def create(broker_url: str, runtime: Runtime) -> Celery:
     app = Celery("tunesmith", broker=broker_url)
     app.conf.update(
         broker_connection_retry_on_startup=True,
-        # However long it is away: a worker without a broker still finds its jobs.
+        # For ever: a worker without a broker still finds jobs in the database.
         broker_connection_max_retries=None,
         broker_transport_options=dispatch.transport_options(runtime.settings.broker_visibility_seconds),
         task_queues=[Queue(dispatch.QUEUE, Exchange(dispatch.QUEUE), routing_key=dispatch.QUEUE)],
         task_default_queue=dispatch.QUEUE,
         task_ignore_result=True,
-        # Early: the database knows what is to be done.
+        # Acknowledged early: the jobs are in the database.
         task_acks_late=False,
         # One message at a time, counted by what is at work. Not by what was acknowledged, as kombu counts (0 turns that
         # off): an acknowledgement that is lost with a frozen broker would make the worker deaf.
@@ -56,7 +56,7 @@ def create(broker_url: str, runtime: Runtime) -> Celery:
 
 
 def run(app: Celery, runtime: Runtime) -> None:
-    """Be a Celery worker until a signal ends it, and then until the job at work is given back."""
+    """Run a Celery worker until a signal ends it and its running job is released."""
     level = f"--loglevel={runtime.settings.log_level.value.upper()}"
     arguments = ["--quiet", "worker", level, "--without-gossip", "--without-mingle", "--without-heartbeat"]
 
@@ -64,7 +64,7 @@ def run(app: Celery, runtime: Runtime) -> None:
         _stop(runtime)
         raise SystemExit(0)
 
-    # Until Celery has set its own: a job may be at work by then.
+    # Until Celery installs its own handlers: a job may be running by then.
     for number in _SIGNALS:
         signal.signal(number, leave)
     try:
@@ -83,7 +83,7 @@ def _stop(runtime: Runtime) -> None:
 
 
 def _end_when_told_again() -> Callable[..., None]:
-    """Whoever asks twice waits no longer: engines end with this process, and the job's lease runs out."""
+    """End at once on a second signal: engines end with this process, and the job's lease expires."""
     first = time.monotonic()
 
     def end(*_: object) -> None:
@@ -94,7 +94,7 @@ def _end_when_told_again() -> Callable[..., None]:
 
 
 class _Caller:
-    """Calls for help, from a thread of their own: a broker that does not answer holds up no search."""
+    """Call for helpers in a thread, so that a broker that does not respond delays no search."""
 
     def __init__(self, app: Celery) -> None:
         self._app = app

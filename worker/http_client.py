@@ -23,7 +23,7 @@ from domain import destinations
 from domain.destinations import Address, AllowedHosts, Destination
 
 SECONDS = 10.0
-"""For all of it but the name server, which has time limits of its own."""
+"""Time limit of a request without the name lookup, which has its own."""
 _MOST_BODY_BYTES = 64 * 1024
 _MOST_ANSWER_BYTES = 128 * 1024
 """With the headers."""
@@ -36,11 +36,11 @@ Resolve = Callable[[str, int], list[Address]]
 class Response:
     status: int
     retry_after: str | None
-    """As the header has it."""
+    """The header's text."""
 
 
 class Unreachable(Exception):
-    """No answer came; the message says why, without the URL."""
+    """No response; the message gives the reason, without the URL."""
 
 
 def look_up(host: str, port: int) -> list[Address]:
@@ -61,7 +61,7 @@ class HttpClient:
         return self.make_tls()
 
     def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Response:
-        """Raises Unreachable, and InvalidWebhook for what must not be called."""
+        """Raises Unreachable, and InvalidWebhook for a URL that is not allowed."""
         destination = destinations.parse(url)
         destinations.check_host(destination, self.allowed)
         addresses = self._resolved(destination)
@@ -101,7 +101,7 @@ class HttpClient:
 
 
 def _first(addresses: list[Address], port: int, deadline: float) -> socket.socket:
-    """A connection to the first address that takes one; each gets its share of the time."""
+    """Connect to the first address that accepts; each gets an equal share of the remaining time."""
     failure: OSError = OSError("no address")
     for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
         try:
@@ -121,14 +121,14 @@ def _ask(destination: Destination, wire: _Wire, body: bytes, headers: Mapping[st
     connection.sock = wire
     connection.request("POST", destination.path, body, {**headers, "Connection": "close"})
     answer = connection.getresponse()
-    # Its head has come: whatever is wrong with the rest changes nothing.
+    # The status is known: errors in the body do not matter.
     with contextlib.suppress(OSError, http.client.HTTPException):
         answer.read(_MOST_BODY_BYTES)
     return Response(status=answer.status, retry_after=answer.getheader("Retry-After"))
 
 
 class _Wire:
-    """What http.client needs of a socket, with one deadline for all of it and a bound on what is read."""
+    """A socket for http.client, with one deadline for the whole exchange and a limit on the bytes read."""
 
     def __init__(self, connected: socket.socket, deadline: float) -> None:
         self._connected = connected
@@ -144,7 +144,7 @@ class _Wire:
         return io.BufferedReader(_Received(self._connected, self._deadline))
 
     def close(self) -> None:
-        """Left to whoever connected: http.client closes before the answer is read."""
+        """Do nothing: http.client closes before the response is read; the caller closes the socket."""
 
 
 class _Received(io.RawIOBase):
@@ -166,7 +166,7 @@ class _Received(io.RawIOBase):
 
 
 def _until(deadline: float) -> float:
-    """Seconds. Raises TimeoutError."""
+    """Seconds left. Raises TimeoutError."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError

@@ -1,4 +1,4 @@
-"""Which process a worker id names, and whether that process still lives."""
+"""Worker ids: which process one names, and whether that process is alive."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuner.host import orphans
 
 
 def own_id() -> str:
-    """``host:pid:start``; the start tells the process's clock tick and the namespace in which its pid counts."""
+    """``host:pid:start``; ``start`` has the clock tick at which the process began, and its pid namespace."""
     return f"{hostname()}:{os.getpid()}:{_start(os.getpid())}"
 
 
@@ -19,12 +19,12 @@ def hostname() -> str:
 
 
 def is_here(worker: Worker) -> bool:
-    """Whether it is a process of this host, and of the container that this process is in."""
+    """Whether it names a process of this host and this container."""
     return worker.hostname == hostname() and worker.id.endswith(f".{orphans.namespace()}")
 
 
 def is_dead(worker: Worker) -> bool:
-    """Whether the process is surely gone; of processes elsewhere nothing is known."""
+    """Whether the process has certainly ended; false for processes of other hosts and containers."""
     if not is_here(worker):
         return False
     return worker.id != f"{worker.hostname}:{worker.pid}:{_start(worker.pid)}"

@@ -1,4 +1,4 @@
-"""The end of a job's engine log, put into the database while the job is at work, for readers on other hosts."""
+"""Ship the end of a running job's engine log to the database, for readers on other hosts."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from storage.database import Database
 from storage.job_logs import Tail
 
 SECONDS = 5.0
-"""Between two looks at the file."""
+"""Pause between two reads of the file."""
 _log = logging.getLogger(__name__)
 
 
 class LogShipper:
-    """A context manager around one attempt at a job.
+    """Ship the log of one attempt at a job while the context is open.
 
-    The log goes on where earlier attempts left it, also where they ran on other hosts and this one's file begins anew.
-    Nothing that goes wrong here is the job's fault: what could not be written now is written later, or never.
+    The log continues where earlier attempts left it, even if they ran on other hosts and this host's file begins anew.
+    Errors do not fail the job: text that could not be stored now is stored later, or never.
     """
 
     def __init__(self, database: Database, job_id: str, attempt: int, path: Path, *, seconds: float = SECONDS) -> None:
@@ -37,16 +37,16 @@ class LogShipper:
         self._lock = threading.Lock()
         self._done = threading.Event()
         self._known: Tail | None = None
-        """What the database has; None until that was asked."""
+        """The tail in the database; None until it was read."""
         self._ahead = 0
-        """By how much the log is longer than this host's file, whatever other hosts wrote of it."""
+        """Bytes by which the log is longer than this host's file, because other hosts wrote to it."""
         self._begun_at = _size(path)
         self._is_followed = False
-        """Whether a later attempt writes the log now."""
+        """Whether a later attempt has taken over the log."""
         self._thread = threading.Thread(target=logs.inherited(self._run), name=f"log {job_id}", daemon=True)
 
     def ship(self) -> None:
-        """Write what is new, now."""
+        """Store the new text now."""
         with self._lock:
             try:
                 self._ship()
@@ -83,15 +83,15 @@ class LogShipper:
     def _begin(self) -> Tail:
         with self._database.transaction() as session:
             self._known = job_logs.begin(session, self._job_id, self._attempt)
-        # A file that was longer has text of an earlier attempt here that could not be stored.
+        # A longer file has text of an earlier attempt on this host that could not be stored.
         self._ahead = max(0, self._known.size - self._begun_at)
         return self._known
 
     def _read(self, known: Tail) -> Tail | None:
-        """With what is new in the file; None when nothing is."""
+        """The tail with the new text of the file; None without any."""
         size, read = _size(self._path), known.size - self._ahead
         if size < read:
-            # Somebody emptied it: it goes on from its beginning.
+            # The file was truncated: continue from its beginning.
             self._ahead, read = known.size, 0
         if size == read:
             return None

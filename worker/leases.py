@@ -29,19 +29,19 @@ _log = logging.getLogger(__name__)
 
 
 class Stopped(Exception):
-    """The job's work ends here, before its time."""
+    """The attempt at the job, or the round, ends early."""
 
 
 class LeaseLost(Stopped):
-    """Another worker may have the job: nothing may be written any more."""
+    """Another worker may have claimed the job: this one must not write any more."""
 
 
 class CancelAsked(Stopped):
-    """Somebody asked for the job's cancellation."""
+    """The job is to be canceled."""
 
 
 class ShuttingDown(Stopped):
-    """The worker process is to end; the job goes back to the queue."""
+    """The worker process is ending; the job returns to the queue."""
 
 
 class Heartbeat(ABC):
@@ -76,7 +76,7 @@ class Heartbeat(ABC):
 
     @property
     def seconds(self) -> float:
-        """Since the claim."""
+        """Seconds since the claim."""
         return time.monotonic() - self._started
 
     @property
@@ -88,13 +88,13 @@ class Heartbeat(ABC):
         return self._reason() is not None
 
     def check(self) -> None:
-        """Raises LeaseLost, CancelAsked or ShuttingDown when there is a reason to."""
+        """Raise LeaseLost, CancelAsked or ShuttingDown if there is a reason to stop."""
         reason = self._reason()
         if reason is not None:
             raise reason
 
     def require(self, won: bool) -> None:
-        """Raises LeaseLost unless a write that names the lease has won: a surrounding transaction is rolled back."""
+        """Raise LeaseLost unless a compare-and-set write has won; a surrounding transaction is rolled back."""
         if not won:
             self._lost.set()
             raise LeaseLost
@@ -140,7 +140,7 @@ class Heartbeat(ABC):
         """Whether the job or round still exists and is still wanted. Raises SQLAlchemyError."""
 
     def _reason(self) -> Stopped | None:
-        """To stop."""
+        """The reason to stop, or None."""
         if self._lost.is_set() or self._overdue.is_set():
             return LeaseLost()
         return ShuttingDown() if self._stopping() else None

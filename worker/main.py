@@ -41,7 +41,7 @@ def main() -> int:
     logs.set_up(runtime.settings.log_format, runtime.settings.log_level, worker_id=runtime.id)
     if open_to_others:
         _log.warning("%s: %s", open_to_others, homes.HINT)
-    # Whoever listens to this signal sets logging up instead of Celery.
+    # A receiver of this signal keeps Celery from configuring logging.
     celery.signals.setup_logging.connect(lambda **_: None, weak=False)
     metrics.serve(runtime.settings)
     try:
@@ -78,7 +78,7 @@ def _runtime() -> Runtime:
 
 
 def _leave_in_time(shutdown: threading.Event) -> None:
-    """Nobody waits long for a worker that was told to stop: what it leaves undone, another one does."""
+    """Stop quickly when asked: another worker continues what is left."""
     shutdown.wait()
     time.sleep(_STOP_SECONDS)
     os.kill(os.getpid(), signal.SIGKILL)

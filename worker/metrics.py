@@ -1,7 +1,7 @@
-"""What one worker process counts of its own work, and the page on which Prometheus reads it.
+"""Prometheus metrics of one worker process, and the port that serves them.
 
-What only a worker sees (a lease that was lost, an engine that crashed, how long one took to start) is counted here
-rather than in the database: it is about a process, and costs no write.
+Facts about a process (a lost lease, an engine crash, an engine's start time) are counted in memory rather than in the
+database: they cost no write.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from worker.settings import WorkerSettings
 
 _log = logging.getLogger(__name__)
 
-# Each would come with a gauge of when it was made, which nobody looks at.
+# Otherwise each metric comes with a gauge of its creation time.
 prometheus.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 REGISTRY = prometheus.CollectorRegistry()
 LOST, RELEASED = "lost", "released"
-"""How an attempt ends that does not end its job: others have it now, or it was given back to the queue."""
+"""Ends of attempts that do not end the job: the lease was lost, or the job was released to the queue."""
 _START_SECONDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 _STAGE_SECONDS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
 
@@ -89,12 +89,12 @@ def engine_started(engine: str, seconds: float, *, again: bool) -> None:
 
 
 def engine_failed(engine: str, code: str) -> None:
-    """It did not start, or did not survive a request."""
+    """Count an engine that did not start or died during a request."""
     _engine_failures.labels(engine, code).inc()
 
 
 def serve(settings: WorkerSettings) -> None:
-    """Answer on the port that is set, in a thread; a port that cannot be had keeps nobody from tuning."""
+    """Serve the metrics on the configured port, in a thread; a port that is in use is logged, not raised."""
     if settings.worker_metrics_port == 0:
         return
     place = (settings.worker_metrics_port, settings.worker_metrics_host)

@@ -1,4 +1,4 @@
-"""What a worker's log lines, counters and spans tell of an attempt, its stages and its engines."""
+"""Log context, metrics and trace spans of an attempt, its stages and its engines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def attempt(database: Database, job: Job) -> Iterator[None]:
-    """Goes on with the trace of the request that made the job."""
+    """Continue the trace of the request that created the job."""
     number = job.lease.attempt if job.lease else 0
     with logs.bound(job_id=job.id, attempt=number), _traced(database, job.id, "job"):
         yield
@@ -28,7 +28,7 @@ def attempt(database: Database, job: Job) -> Iterator[None]:
 
 @contextmanager
 def helping(database: Database, job: Job) -> Iterator[None]:
-    """While a worker helps with a job that another one leads; goes on with the same trace."""
+    """Continue the job's trace while this worker helps another one with it."""
     with logs.bound(job_id=job.id), _traced(database, job.id, "help"):
         yield
 
@@ -67,7 +67,7 @@ def engine_started(engine: str, pid: int | None) -> None:
 
 @contextmanager
 def engine_asked(engine: str, pid: int | None, method: str) -> Iterator[None]:
-    """While an engine works on a request; lines that are logged meanwhile tell which engine that is."""
+    """Trace an engine's request; log lines in between name the engine."""
     with (
         logs.bound(engine=engine, engine_pid=pid),
         _counted(engine),
@@ -78,21 +78,21 @@ def engine_asked(engine: str, pid: int | None, method: str) -> Iterator[None]:
 
 @contextmanager
 def _counted(engine: str) -> Iterator[None]:
-    """What ends the engine; a request that it answers with an error is none of that."""
+    """Errors that end the engine. Error responses are not counted."""
     try:
         yield
     except errors.EngineRequestFailed:
         raise
     except errors.EngineError as error:
         metrics.engine_failed(engine, error.code)
-        # Its message ends up with the job; the log tells where and when.
+        # The message is stored with the job; the log has the time and place.
         _log.warning("the %s engine failed: %s", engine, error.message)
         raise
 
 
 @contextmanager
 def _traced(database: Database, job_id: str, name: str) -> Iterator[None]:
-    """A span in the trace of the request that made the job."""
+    """Start a span in the trace of the request that created the job."""
     if not tracing.is_on():
         yield
         return

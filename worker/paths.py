@@ -1,4 +1,4 @@
-"""Where a worker keeps its files under the home folder."""
+"""Paths of a worker's files under the home folder."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from storage.database import Database
 
 
 def work(home: Path, job_id: str) -> Path:
-    """Files that a job needs until it ends."""
+    """The job's work folder, kept until the job ends."""
     return home / "work" / job_id
 
 
 def clear_work(database: Database, home: Path, job_id: str, *, unknown: bool = False) -> None:
-    """Remove the work folder of a job that has ended: another worker may go on with one that has not.
+    """Remove the work folder of an ended job; another worker may continue one that has not ended.
 
-    ``unknown``: that of a job that the database does not know as well.
+    ``unknown``: also remove the folder of a job that is not in the database.
     """
     try:
         with database.reading() as session:
@@ -30,13 +30,12 @@ def clear_work(database: Database, home: Path, job_id: str, *, unknown: bool = F
 
 
 def job_log(home: Path, job_id: str) -> Path:
-    """What the job's engines printed; kept after the job."""
+    """Output of the job's engines; kept after the job has ended."""
     return home / "logs" / "jobs" / f"{job_id}.log"
 
 
 def help_log(home: Path, job_id: str) -> Path:
-    """What engines printed here that helped with a job of another worker: no part of the job's log, which goes on in
-    one place at a time."""
+    """Output of engines that helped another worker's job; not part of the job's log, which has one writer at a time."""
     return home / "logs" / "jobs" / f"{job_id}.help.log"
 
 

@@ -24,10 +24,10 @@ _log = logging.getLogger(__name__)
 
 
 def start(runtime: Runtime) -> list[threading.Thread]:
-    """Runs until ``runtime.shutdown`` is set."""
+    """Start the threads, which run until ``runtime.shutdown`` is set."""
     seconds = runtime.settings.look_seconds
     threads = [
-        # Whatever becomes of the broker and of its messages: jobs, also those that lost their worker, are found.
+        # Finds waiting jobs, and those that lost their worker, even if the broker or its messages are lost.
         _every(seconds, runtime, "look for jobs", runtime.look),
         _every(runtime.settings.heartbeat_seconds, runtime, "heartbeat", lambda: beat(runtime)),
         _every(seconds, runtime, "webhooks", dispatcher(runtime).send_due),
@@ -57,7 +57,7 @@ def forget_gone(database: Database, settings: WorkerSettings) -> None:
 
 
 def leave(runtime: Runtime) -> None:
-    """End this process softly, as the database is for another release: its job goes back, for a worker of that one."""
+    """End this process gracefully after a migration to another release; its job is released to a worker of that one."""
     if not runtime.shutdown.is_set():
         _log.error(
             "the database was migrated to another release; this worker of release %s is stopping", release.VERSION
@@ -66,7 +66,7 @@ def leave(runtime: Runtime) -> None:
 
 
 def beat(runtime: Runtime) -> None:
-    """Say that this worker lives, and forget those that have not said so for long. Ends it when it is outdated."""
+    """Store this worker's heartbeat and forget workers without one. Ends the process if its release is outdated."""
     announced = runtime.announce()
     with runtime.database.transaction() as session:
         ahead = clock.synchronize(session, settle_seconds=runtime.settings.settle_seconds)

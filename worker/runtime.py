@@ -1,4 +1,4 @@
-"""What a worker process is made of, and what it does: claim the next job and work on it, or help with another's."""
+"""The worker process: it claims and runs the next job, or helps another worker with one."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ from worker.settings import WorkerSettings
 _log = logging.getLogger(__name__)
 _TAKEN_AT_ONCE_SECONDS = 2.0
 _REST_SECONDS = 60.0
-"""Of a helper from a job that it failed to help: each try starts engines, and takes a round from the job's leader."""
+"""Pause after failing to help a job: each try starts engines and holds up one of the leader's rounds."""
 _FIRST, _MOST = 2, 200
-"""Requests read in one query: mostly the first job is for the worker."""
+"""Requests read per query: usually the worker can run the first."""
 
 
 @dataclass
 class Lookout:
-    """Looks through the queue, and remembers what it found to be for others."""
+    """Search the queue for jobs that this worker can run, and remember those that it cannot."""
 
     _for_others: set[str] = field(default_factory=set)
-    """Waiting jobs that this worker cannot begin: what a job asks for never changes, nor what a worker has."""
+    """Waiting jobs that this worker cannot run. Neither requests nor a worker's capabilities change."""
 
     def first_able(self, session: Session, waiting: Iterator[str], announced: Worker | None) -> str | None:
-        """The first of the jobs that the worker could begin, however many come before it.
+        """Return the first job that the worker can run, or None.
 
-        ``waiting``: ids in the order of claims. ``announced``: what the worker has; None where it takes any job.
+        ``waiting``: ids in claim order. ``announced``: the worker's capabilities; None accepts any job.
         """
         seen: set[str] = set()
         size = _FIRST
@@ -82,26 +82,26 @@ class Runtime:
     engines: EngineSource
     settings: WorkerSettings
     shutdown: threading.Event = field(default_factory=threading.Event)
-    """Set once the process is to end: the job at work is given back then."""
+    """Set when the process is to end; the running job is then released."""
     current_job: str | None = None
     call_help: CallHelp | None = None
-    """Asks other workers; None where there is no broker to ask them by."""
+    """Asks other workers for help; None without a broker."""
     announced: Worker | None = None
-    """What the fleet is told of this worker; until it is known, the worker takes any job."""
+    """This worker as the fleet sees it; until it is known, the worker accepts any job."""
     revision: str | None = None
-    """Of the database when this process first looked."""
+    """The database's revision when this process first read it."""
     lookout: Lookout = field(default_factory=Lookout)
     rests: dict[str, float] = field(default_factory=dict)
-    """By job, the time of ``time.monotonic`` until which this worker does not try to help again."""
+    """By job, the monotonic time before which this worker does not try to help again."""
     id: str = field(default_factory=identity.own_id)
     started_at: datetime = field(default_factory=clock.now)
     _working: threading.Lock = field(default_factory=threading.Lock)
-    """Held while the worker is at work: a bell and the regular look may come at the same time."""
+    """Held while the worker is busy: a message and the periodic look may come at the same time."""
 
     def look(self) -> None:
-        """Work on what waits that this worker can do: jobs first, then rounds that other jobs offer.
+        """Run all waiting jobs that this worker can run, then rounds that other jobs offer.
 
-        Waits while the worker is at work already, and returns once it is idle.
+        Blocks while the worker is busy, and returns when it is idle.
         """
         with self._working:
             while not self.shutdown.is_set():
@@ -112,14 +112,14 @@ class Runtime:
                     return
 
     def wait_until_idle(self) -> None:
-        """Until the job at work has ended or, once ``shutdown`` is set, was given back."""
+        """Wait until the running job has ended or, after ``shutdown``, was released."""
         with self._working:
             pass
 
     def _claim(self) -> Job | None:
-        """The most urgent and then the oldest job that this worker can begin, by the order of ``storage.queue``."""
+        """Claim the first job that this worker can run, in the order of ``storage.queue``; None without any."""
         while True:
-            # Idle workers only read: nearly always there is nothing to claim.
+            # A read comes first: usually there is nothing to claim.
             with self.database.reading() as session:
                 if self._first_waiting(session, self._rules()) is None:
                     return None
@@ -181,13 +181,13 @@ class Runtime:
             self.current_job = None
 
     def _help_others(self) -> bool:
-        """Help with a job that offers rounds; returns whether any round was ended."""
+        """Help with a job that offers rounds; return whether any round was finished."""
         with self.database.reading() as session:
             offering = shared_rounds.offering(session, lock_place=devicelock.place())
         return any(self.help_job(job_id) for job_id in offering)
 
     def help_job(self, job_id: str) -> int:
-        """Run rounds that the job's leader offers, until there are none or a job waits that this worker could begin.
+        """Run the rounds that the job's leader offers, until there are none or a job waits that this worker can run.
 
         Returns how many.
         """
@@ -204,7 +204,7 @@ class Runtime:
             return self._help(job)
 
     def _could_help(self, job: Job, leader: str | None) -> bool:
-        """``leader``: its release; another one may run rounds otherwise. None where the fleet does not know it."""
+        """``leader``: its release, as releases may run rounds differently; None if the fleet does not know it."""
         if leader not in (None, release.VERSION):
             return False
         return self.announced is None or capabilities.lacking(job.request, self.announced) is None
@@ -235,18 +235,18 @@ class Runtime:
         self.rests[job_id] = now + _REST_SECONDS
 
     def _is_wanted_elsewhere(self) -> bool:
-        """Whether a job waits that this worker could begin, and that no idle worker has taken at once."""
+        """Whether a job waits that this worker can run and that no idle worker claims at once."""
         rules = self._rules(created_before=clock.now() - timedelta(seconds=_TAKEN_AT_ONCE_SECONDS))
         with self.database.reading() as session:
             return self._first_waiting(session, rules) is not None
 
     @cached_property
     def accelerators(self) -> tuple[Device, ...]:
-        """GPUs that this worker measures on; with any, it takes nothing but CUDA jobs."""
+        """GPUs that this worker measures on; a worker with GPUs accepts only CUDA jobs."""
         return () if self.settings.takes == "cpu" else hardware.accelerators()
 
     def announce(self) -> Worker:
-        """What the fleet is told. Raises ConfigurationError when it is to take CUDA jobs and has no GPU."""
+        """Describe this worker to the fleet. Raises ConfigurationError if it is set up for CUDA jobs and has no GPU."""
         if self.settings.takes == "cuda" and not self.accelerators:
             raise errors.ConfigurationError(
                 "TUNESMITH_TAKES=cuda is set, but this host has no visible NVIDIA GPU",
@@ -257,14 +257,14 @@ class Runtime:
         return self.announced
 
     def is_outdated(self, session: Session) -> bool:
-        """Whether somebody has migrated the database since this process began: its code may not fit any more."""
+        """Whether the database was migrated after this process started, so that its code may not match."""
         revision = running.current(session.connection())
         if self.revision is None:
             self.revision = revision
         return revision != self.revision
 
     def describe(self) -> Worker:
-        """This worker as the fleet sees it; starts its engines the first time it is asked on a machine."""
+        """This worker as the fleet sees it; the first call on a machine starts its engines."""
         found = self._hellos()
         device = hardware.device()
         text = placing.native_text(found[0]) if found else "llvm"
@@ -286,12 +286,12 @@ class Runtime:
         )
 
     def _hellos(self) -> list[dict[str, Any]]:
-        """Of the engines that compile; without the onnx engine they would serve no job."""
+        """Hellos of the engines that compile; none without the onnx engine, which every job needs."""
         asked = [engines.ask_hello(name, self.settings.home, self.engines) for name in (ONNX, *COMPILERS)]
         return [hello for hello in asked[1:] if hello is not None and asked[0] is not None]
 
     def clean_up(self) -> None:
-        """End what dead workers of this host left: their engines, their leases, files of jobs that ended."""
+        """Clean up after dead workers of this host: engines, leases, and files of ended jobs."""
         killed = sweep(self.settings.home)
         with self.database.transaction() as session:
             self.is_outdated(session)

@@ -1,4 +1,4 @@
-"""How a worker takes jobs and how long it waits for what."""
+"""Settings of a worker: which jobs it accepts, leases, time limits and retention."""
 
 from __future__ import annotations
 

@@ -30,13 +30,13 @@ from worker.http_client import HttpClient, Response, Unreachable
 _log = logging.getLogger(__name__)
 
 PAUSES = (10.0, 60.0, 300.0, 1800.0, 7200.0, 21600.0)
-"""Seconds before each further attempt, and up to a fifth more; after the last one a message is given up."""
+"""Seconds before each further attempt, plus up to a fifth; after the last attempt a message is given up."""
 _JITTER = 0.2
 LONGEST_ASKED = 3600.0
-"""Seconds that a receiver may ask for with Retry-After: whoever asks for more is called then all the same."""
+"""Largest Retry-After that is honored, in seconds."""
 _ASKING = frozenset({429, 503})
 UNNOTED_SECONDS = 120.0
-"""Longer than an attempt takes, a slow name server's time included."""
+"""Claims expire after this time, which is longer than any attempt takes."""
 _AT_ONCE = 4
 _DUE_AT_ONCE = 500
 _GONE = 410
@@ -77,7 +77,7 @@ class WebhookDispatcher:
             _log.warning("webhooks: a dispatcher thread failed; the next round continues", exc_info=True)
 
     def _take(self) -> Delivery | None:
-        """Claim a message to a host that none is under way to; None when there is nothing more to do now."""
+        """Claim a message to a host that no message is being sent to; None without any."""
         with self._lock:
             if len(self._busy) >= _AT_ONCE or self.stopping.is_set():
                 return None
@@ -91,7 +91,7 @@ class WebhookDispatcher:
             return None
 
     def _due(self) -> list[Delivery]:
-        """The longest due message of each host that is free, longest unserved first."""
+        """The oldest due message of each free host; the host that waits longest comes first."""
         with self.database.reading() as session:
             due = webhooks.due(session, now=self.now(), limit=_DUE_AT_ONCE)
         first: dict[str, Delivery] = {}
@@ -102,14 +102,14 @@ class WebhookDispatcher:
         return [first[host] for host in sorted(free, key=lambda host: self._turns.get(host, 0))]
 
     def send(self, claimed: Delivery) -> None:
-        """Make one attempt, and note what came of it."""
+        """Make one attempt and store its result."""
         answer: Response | None = None
         try:
             answer = self._post(claimed)
             error = _refusal(answer.status)
         except (Unreachable, errors.InvalidWebhook) as failure:
             error = str(failure)
-        except Exception as failure:  # noqa: BLE001 - or it would be tried every two minutes for ever
+        except Exception as failure:  # noqa: BLE001 - otherwise it would be retried every two minutes for ever
             _log.warning("webhooks: cannot send message %s", claimed.id, exc_info=True)
             error = f"cannot send it: {type(failure).__name__}"
         with self.database.transaction() as session:
@@ -130,7 +130,7 @@ class WebhookDispatcher:
         return self.client.post(webhook.url, body, {**_HEADERS, **signed})
 
     def _next_attempt(self, attempts: int, answer: Response | None) -> datetime | None:
-        """After that many attempts; None when they were enough, or nobody is there any more."""
+        """When to try again; None after the last attempt, and if the receiver is gone."""
         if attempts > len(PAUSES) or (answer is not None and answer.status == _GONE):
             return None
         now = self.now()
@@ -139,7 +139,7 @@ class WebhookDispatcher:
 
 
 def _asked_for(answer: Response | None, now: datetime) -> float:
-    """Seconds that the receiver wants to be left alone: a number or a date (RFC 9110, section 10.2.3)."""
+    """Seconds of Retry-After, which is a number or a date (RFC 9110, section 10.2.3)."""
     if answer is None or answer.status not in _ASKING or not answer.retry_after:
         return 0.0
     text = answer.retry_after.strip()
@@ -157,13 +157,13 @@ def _host(delivery: Delivery) -> str:
     try:
         destination = destinations.parse(delivery.url)
     except errors.InvalidWebhook:
-        # Taken by an older release, and refused when it is sent: the others go on.
+        # An older release accepted the URL; sending it fails, which affects no other message.
         return ""
     return f"{destination.host}:{destination.port}"
 
 
 def _refusal(status: int) -> str | None:
-    """Why an answer counts as none; None for one that counts."""
+    """Why the response counts as a failure; None for a success."""
     if 200 <= status < 300:
         return None
     if 300 <= status < 400:
@@ -196,7 +196,7 @@ def compose(session: Session, job_id: str) -> bytes:
 
 
 def _failure(failure: Failure) -> dict[str, Any]:
-    """Without its details, which know no bounds: ``GET /v1/jobs/{id}`` has them."""
+    """Without the details, which may be large: ``GET /v1/jobs/{id}`` has them."""
     return {
         "code": failure.code,
         "message": failure.message[:_MOST_FAILURE_CHARACTERS],

@@ -1,1 +1,1 @@
-"""What a worker does with one claimed job, stage by stage."""
+"""The pipeline of one claimed job: a module a stage, and the search in a folder of its own."""

@@ -22,11 +22,11 @@ _TIME_SECONDS = 600.0
 _RUNS = {"number": 3, "repeat": 5}
 _PASSES = 2
 _CLEARLY = 0.8
-"""Of the preferred engine's time: a first impression is too noisy to prefer another one for less."""
+"""Another engine is preferred if it takes less than this share of the preferred one's time: the timing is noisy."""
 
 
 def run(context: JobContext) -> BaselineResult:
-    """Raises EngineError, VerificationFailed, UnsupportedTarget when this CPU cannot run code for the target."""
+    """Raises EngineError, VerificationFailed, and UnsupportedTarget if this CPU cannot run code for the target."""
     plain = references.make(context) if context.measures else []
     made = _references(context) if context.measures else _Made()
     builds = _Builds(context, made)
@@ -54,12 +54,12 @@ def run(context: JobContext) -> BaselineResult:
 
 @dataclass(frozen=True, kw_only=True)
 class _Made:
-    """Seeded inputs and what the reference makes of them, as files relative to the work folder."""
+    """Seeded inputs and the reference's outputs, as files relative to the work folder."""
 
     inputs: list[str] = field(default_factory=list)
     expected: list[str] = field(default_factory=list)
     kinds: dict[str, str] = field(default_factory=dict)
-    """Of values, by input."""
+    """Kind of values, by input."""
 
 
 def _references(context: JobContext) -> _Made:
@@ -75,7 +75,7 @@ def _references(context: JobContext) -> _Made:
 
 
 class _Builds:
-    """Untuned builds of every engine that imports the model; those that are wrong are told and left out."""
+    """Untuned builds of every engine that imports the model; wrong ones are noted and left out."""
 
     def __init__(self, context: JobContext, made: _Made) -> None:
         self._context = context
@@ -87,7 +87,7 @@ class _Builds:
         self._error: errors.TunesmithError | None = None
 
     def make(self) -> list[str]:
-        """Names of the engines whose builds are right, in order of preference."""
+        """Names of the engines whose builds are correct, the preferred one first."""
         right = [name for name in placing.engines(self._context) if self._make(name)]
         if right:
             return right
@@ -117,7 +117,7 @@ class _Builds:
         return True
 
     def _is_right(self, name: str, found: Verification) -> bool:
-        """Raises VerificationFailed when there is nothing that any build could be compared with."""
+        """Raises VerificationFailed if the reference has nothing to compare with."""
         reference = references.name(self._context)
         self.verifications[name] = found
         if found.outputs and not found.proves:
@@ -153,7 +153,7 @@ def _cannot_run(context: JobContext, error: errors.EngineCrashed) -> errors.Tune
 
 
 def _time(context: JobContext, names: Sequence[str], made: _Made) -> dict[str, float]:
-    """Seconds per run of each engine's untuned build, and of the reference: a first impression, not evidence."""
+    """Seconds per run of each engine's untuned build and of the reference: a rough estimate, not evidence."""
     if not context.measures:
         return {}
     inputs = context.folder / made.inputs[0]
@@ -181,7 +181,7 @@ def _median(context: JobContext, timed: Timed[Variant]) -> float:
 
 
 def _compared(right: Sequence[str], seconds: dict[str, float], fastest: str) -> list[str]:
-    """One sentence for each engine that is right, where there is anything to choose."""
+    """One sentence for each engine with a correct build, if there are several."""
     if len(right) < 2:
         return []
     return [

@@ -1,4 +1,4 @@
-"""Stage ``benchmark``: reference, untuned and tuned in turns, and the choice of what to publish."""
+"""Stage ``benchmark``: time reference, untuned and tuned builds in turns, and choose what to publish."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _measured(context: JobContext) -> Report:
     if context.reference_shares_device:
         timed.append(references.timed(context, inputs))
     for variant in builds.compiled(context):
-        # One that did not run at all has nothing to be timed.
+        # A build that did not run cannot be timed.
         if verifications[variant].outputs:
             compiled, folder = builds.engine(context, variant), builds.folder(context, variant)
             timed.append(timing.compiled(variant, compiled, folder, inputs, place=context.place))
@@ -59,7 +59,7 @@ def _measured(context: JobContext) -> Report:
 def _without_crashing(
     context: JobContext, timed: Sequence[Timed[Variant]]
 ) -> tuple[dict[Variant, Timing], Conditions | None]:
-    """A tuned build that crashes while it is timed costs itself, and untuned is published."""
+    """If the tuned build crashes while it is timed, it is left out and the untuned build is published."""
     try:
         with context.exclusive_device():
             return _time(context, timed)
@@ -74,7 +74,7 @@ def _without_crashing(
 
 
 def _time(context: JobContext, timed: Sequence[Timed[Variant]]) -> tuple[dict[Variant, Timing], Conditions | None]:
-    """Again while the machine is not quiet; of a device elsewhere nothing is seen."""
+    """Repeat while the machine is noisy; the conditions of remote devices are unknown."""
 
     def measure(watch: Watch | None) -> dict[Variant, Timing]:
         seconds, between = context.settings.benchmark_seconds, watch.look if watch else None
@@ -86,7 +86,7 @@ def _time(context: JobContext, timed: Sequence[Timed[Variant]]) -> tuple[dict[Va
 
 
 def _precision(context: JobContext, report: Report) -> str:
-    """What the published build computes with."""
+    """Precision of the published build."""
     proven = report.verifications.get(report.published)
     return proven.precision if proven else str(precisions.first(context.request))
 
@@ -103,9 +103,9 @@ def _choice(context: JobContext) -> tuple[str, ...]:
 
 
 def _settled(context: JobContext, published: Variant, medians: Mapping[Variant, float]) -> tuple[Contender, ...]:
-    """The portfolio after the benchmark, with verdicts on untuned and tuned, and no seconds but the benchmark's.
+    """The portfolio after the benchmark, with verdicts on untuned and tuned, and with the benchmark's seconds alone.
 
-    Those of the race are of another run, and two runs differ by more than builds do.
+    The seconds from stage ``verify`` are of another run, and two runs differ by more than builds do.
     """
     tuned = builds.chosen(context)
     benched = {verifying.untuned_name(context): Variant.UNTUNED} | ({tuned.name: Variant.TUNED} if tuned else {})
@@ -119,7 +119,7 @@ def _settled(context: JobContext, published: Variant, medians: Mapping[Variant, 
             verdict = _behind(medians, variant, published)
         seconds = medians.get(variant) if variant else None
         found.append(replace(contender, verdict=verdict, seconds=seconds))
-    # Sorting keeps the order of the race among those without seconds.
+    # Sorting is stable: contenders without seconds keep their order.
     return tuple(verifying.ordered(found))
 
 

@@ -1,4 +1,4 @@
-"""Builds: what each is made with and where it lies, how it is compiled, and the two that become the job's variants."""
+"""Builds: their parameters and folders, compilation, and the two that become the job's variants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from worker.pipeline.context import COMPILE_SECONDS, UNTUNED, JobContext
 from worker.pipeline.search import strategies
 
 REWRITTEN = "rewritten"
-"""The rewritten network without any record."""
+"""Name of the build of the rewritten network without records."""
 
 
 def path(context: JobContext, build: Build) -> Path:
@@ -27,7 +27,7 @@ def path(context: JobContext, build: Build) -> Path:
 
 
 def view(context: JobContext, build: Build) -> JobContext:
-    """The job as it is when this is its only build."""
+    """The context as if this were the job's only build."""
     tuner = build.tuner or _any_tuner(build.engine)
     return strategies.view(context, Strategy(tuner=tuner, layout=build.layout, precision=build.precision))
 
@@ -42,7 +42,7 @@ def params(context: JobContext, build: Build) -> dict[str, Any]:
 
 
 def _any_tuner(engine: str) -> Tuner:
-    """Builds of tuners are what the engines may rewrite."""
+    """Any tuner of the engine: engines rewrite only builds that have a tuner."""
     return next(tuner for tuner in Tuner.AUTO.considered if tuner.engine == engine)
 
 
@@ -60,7 +60,7 @@ def untuned(context: JobContext, engine: str, folder: str) -> Compiled:
 
 
 def tuned(context: JobContext, build: Build, lines: Sequence[str]) -> Compiled:
-    """With the best of the records in ``lines``; what an attempt that was killed has built is not built again.
+    """Build with the best of the records in ``lines``; a build that an earlier attempt finished is reused.
 
     Raises EngineError and the caller's errors.
     """
@@ -81,7 +81,7 @@ def tuned(context: JobContext, build: Build, lines: Sequence[str]) -> Compiled:
 
 
 def write(path: Path, lines: Sequence[str]) -> None:
-    """All of the lines, or none."""
+    """Write the file atomically."""
     partial = path.with_suffix(".partial")
     partial.write_text("".join(line.rstrip("\n") + "\n" for line in lines))
     partial.replace(path)
@@ -107,7 +107,7 @@ def _compile(context: JobContext, engine: str, folder: str, params: dict[str, An
 
 
 def chosen(context: JobContext) -> Build | None:
-    """The build that stage ``verify`` chose of all that were tuned."""
+    """The tuned build that stage ``verify`` chose."""
     return context.results.verify.tuned
 
 
@@ -126,13 +126,13 @@ def folder(context: JobContext, variant: Variant) -> Path:
 
 
 def engine_name(context: JobContext, variant: Variant) -> str:
-    """The untuned build is that of the fastest engine that is right."""
+    """The untuned build is that of the fastest engine whose build is correct."""
     build = _build(context, variant)
     return build.engine if build else context.results.baseline.engine
 
 
 def engine(context: JobContext, variant: Variant) -> Engine:
-    """A process for each variant: one that crashes takes no other with it, and none shares a thread pool."""
+    """The process of a variant; each has its own, so that crashes and thread pools are separate."""
     build = _build(context, variant)
     return context.engines.get(engine_name(context, variant), role=build.folder if build else variant)
 

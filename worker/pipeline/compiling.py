@@ -1,4 +1,4 @@
-"""Stage ``compile``: the builds that may be published, each with the best records that anybody has for it."""
+"""Stage ``compile``: make the builds that may be published, each with the best records in the store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from worker.pipeline.reuse import record_identity
 from worker.pipeline.search import strategies
 
 CANDIDATES = 128
-"""Records a tuning task from which the engine chooses: the fastest operator is not always the best in its network."""
+"""Records per tuning task for the engine to choose from: the fastest operator is not always best in its network."""
 _REWRITING_ENGINE = "relay"
 _NO_RECORD = "no tuning task has a valid record; only the untuned build exists"
 
@@ -34,13 +34,13 @@ def run(context: JobContext) -> CompileResult:
 
 
 def rebuild(context: JobContext, build: Build, kept: Sequence[Record]) -> Build:
-    """Again, with the best of ``kept``. Raises EngineError and the caller's errors."""
+    """Build again with the best of ``kept``. Raises EngineError and the caller's errors."""
     compiled = builds.tuned(context, build, [record.schedule for record in kept])
     return replace(build, records=len(compiled.records))
 
 
 def candidate_records(context: JobContext, build: Build) -> list[Record]:
-    """Anybody's best records of the build's tuner for its tuning tasks, fastest first for each."""
+    """The store's best records of the build's tuner for its tuning tasks, fastest first for each."""
     if build.tuner is None:
         return []
     view = builds.view(context, build)
@@ -51,7 +51,7 @@ def candidate_records(context: JobContext, build: Build) -> list[Record]:
 
 
 def _plan(context: JobContext) -> list[Build]:
-    """The most promising first: of every strategy that anybody has records for, and of the rewritten network."""
+    """Builds of every strategy with records, and of the rewritten network, the most promising first."""
     searched = {strategy.name: strategy for strategy in context.results.tune.strategies}
     known: list[Strategy] = [*searched.values()]
     if context.measures:
@@ -60,10 +60,10 @@ def _plan(context: JobContext) -> list[Build]:
     for strategy in known:
         build, lines = _build_of(context, strategy, searched.get(strategy.name))
         if lines:
-            # Of a network without convolutions all layouts are one.
+            # Without convolutions, all layouts give the same build.
             found.setdefault((build.engine, build.precision, *lines), build)
     builds = [*found.values(), *_without_records(context)]
-    # Of each precision its most promising one first: a narrower one may yet fail its accuracy gate.
+    # The most promising build of each precision first: narrow precisions may fail their accuracy gate.
     places: Counter[str] = Counter()
     ranked = []
     for build in sorted(builds, key=_promise):
@@ -73,7 +73,7 @@ def _plan(context: JobContext) -> list[Build]:
 
 
 def _promise(build: Build) -> tuple[bool, float]:
-    """Without an estimate behind those that have one."""
+    """Sort key: builds without an estimate come last."""
     return build.estimate is None, build.estimate or 0.0
 
 
@@ -95,7 +95,7 @@ def _build_of(context: JobContext, strategy: Strategy, searched: SearchedStrateg
 
 
 def _without_records(context: JobContext) -> list[Build]:
-    """The rewritten network, in every precision that the job considers."""
+    """The rewritten network in every precision that the job considers."""
     if not context.measures or _REWRITING_ENGINE not in context.results.baseline.engines:
         return []
     usual = precisions.first(context.request)
@@ -122,7 +122,7 @@ class _Made:
 
 
 class _Maker:
-    """Makes builds while the budget bears it; one that fails costs itself."""
+    """Makes builds while the budget allows; a build that fails is left out."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
@@ -145,7 +145,7 @@ class _Maker:
         return self._made
 
     def _affords(self, build: Build) -> bool:
-        """The first one in each precision in any case."""
+        """Always true for the first build in each precision."""
         context, built = self._context, len(self._made.builds)
         if build.precision not in {made.precision for made in self._made.builds}:
             return True
@@ -153,7 +153,7 @@ class _Maker:
         return racing.affords(seconds, built=built, spent=self._spent, next_seconds=self._longest)
 
     def _make_both(self, build: Build) -> None:
-        """With records chosen for the whole graph, and for each operator alone where that makes another build."""
+        """Build with records chosen for the whole graph, and for each operator alone if that differs."""
         lines = [record.schedule for record in candidate_records(self._context, build)]
         if not self._make(build, lines) or build.tuner is not Tuner.AUTOTVM or not self._affords(build):
             return
@@ -177,7 +177,7 @@ class _Maker:
         return True
 
     def _differ(self, one: Build, other: Build) -> bool:
-        """Whether the engine says that the two would use other records."""
+        """Whether the engine would choose different records for the two builds."""
         context = self._context
         compiler = context.compiler(one.engine)
         if "choose" not in compiler.hello.get("methods", ()):

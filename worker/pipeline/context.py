@@ -26,7 +26,7 @@ from worker.leases import Heartbeat
 from worker.settings import WorkerSettings
 
 CallHelp = Callable[[str, Sequence[Worker]], None]
-"""Ask idle workers to help with the job of that id; returns at once."""
+"""Ask idle workers to help with the job of that id; return at once."""
 
 INPUTS, EXPECTED = "inputs", "expected"
 """Folders of the seeded inputs and of the reference's outputs, within the work folder."""
@@ -34,7 +34,7 @@ UNTUNED = "untuned"
 CHECK_SECONDS = 600.0
 COMPILE_SECONDS = 3600.0
 _SILENT_SECONDS = 2.0
-"""Wait for the device that is not worth a note."""
+"""Longer waits for the device are noted."""
 _WAITING = "waiting for the device: another measurement is using it"
 
 
@@ -47,15 +47,15 @@ class JobContext:
     target: Target
     device: Device
     toolchains: dict[str, Toolchain]
-    """Of every engine that may serve the job, by its name."""
+    """Toolchain of each engine that may serve the job, by name."""
     candidates: tuple[Tuner, ...]
-    """Tuners that may serve the job, the preferred one first; of a job that names its tuner, that one alone."""
+    """Tuners that may serve the job, the preferred one first; only the requested one, if the job names it."""
     tuner: Tuner
-    """The one that leads now; ``auto`` may settle on another one as the job goes on."""
+    """The leading tuner; with ``auto`` it may change between stages."""
     unavailable: tuple[str, ...]
     """One sentence for each engine that ``auto`` cannot use."""
     plugins: dict[str, tuple[str, ...]]
-    """What each engine says of its plug-ins."""
+    """Plug-ins of each engine, as its hello lists them."""
     heartbeat: Heartbeat
     database: Database
     blobs: BlobStore
@@ -63,12 +63,12 @@ class JobContext:
     settings: WorkerSettings
     folder: Path
     call_help: CallHelp | None = None
-    """None where no other worker is to be asked."""
+    """None if other workers are not asked."""
     results: StageResults = field(default_factory=StageResults)
     """Of the stages that have finished."""
     noted: set[str] = field(default_factory=set)
     searched_by: dict[str, str] = field(default_factory=dict)
-    """The worker that searched a workload last, once this attempt has searched it."""
+    """The last worker to search each workload, since this attempt first searched it."""
 
     @property
     def request(self) -> JobRequest:
@@ -107,7 +107,7 @@ class JobContext:
 
     @property
     def place(self) -> dict[str, Any]:
-        """Where compiled files run, as the engines' ``run`` and ``time`` take it."""
+        """Where compiled files run: parameters of the engines' ``run`` and ``time``."""
         return {"threads": self.threads, "target": self.target.text, "runner": self.runner}
 
     @property
@@ -120,14 +120,14 @@ class JobContext:
         return {**named, "avoid": avoid} if avoid else named
 
     def _quarantined(self, prefix: str) -> list[str]:
-        """``HOST:PORT`` of each device that failed a job lately."""
+        """``HOST:PORT`` of each quarantined device."""
         with self.database.reading() as session:
             active = workers.quarantined(session, clock.now())
         return [device.id.removeprefix(prefix) for device in active if device.id.startswith(prefix)]
 
     @property
     def device_lock(self) -> str:
-        """The device without its thread count: however many threads a job uses, it spoils another's measurements."""
+        """The device without its thread count: jobs with any number of threads disturb each other's measurements."""
         key = self.device.key
         return key.rpartition("/")[0] if kind_of(self.target.text) == "llvm" and "/" in key else key
 
@@ -137,7 +137,7 @@ class JobContext:
 
     @property
     def input_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of the prepared model, which has static shapes."""
+        """Static shapes of the prepared model."""
         return {spec.name: tuple(size for size in spec.shape if isinstance(size, int)) for spec in self.inputs}
 
     @property
@@ -150,21 +150,21 @@ class JobContext:
 
     @property
     def rewrites(self) -> bool:
-        """Whether tuned builds may compute otherwise than the model says, operator by operator. IRModules stay."""
+        """Whether tuned builds may replace operators by equivalent ones; IRModules are not rewritten."""
         return self.request.tuner_options.rewrite and self.model.facts.format is ModelFormat.ONNX
 
     @property
     def rewritten(self) -> Path:
-        """Where the prepared model is kept as it was rewritten for tuning, if it was."""
+        """Path of the rewritten model, if there is one."""
         return self.folder / "rewritten.onnx"
 
     @property
     def quantized(self) -> Path:
-        """Where the model is kept as it was quantized, if it was; int8 builds are of it."""
+        """Path of the quantized model for int8 builds, if there is one."""
         return self.folder / "quantized.onnx"
 
     def build_params(self, tuner: Tuner | None) -> dict[str, Any]:
-        """Which model to build and what for, as the engines' methods take it; without a tuner, an untuned build."""
+        """Parameters of the engines' methods: the model and the target; without a tuner, for an untuned build."""
         imported = self.results.find(ImportResult)
         rewritten = imported.rewritten if imported else ()
         precision = precisions.first(self.request)
@@ -186,11 +186,11 @@ class JobContext:
 
     @property
     def expected_outputs(self) -> list[Path]:
-        """The reference's, one file a seed."""
+        """Outputs of the reference, one file a seed."""
         return [self.folder / name for name in self.results.baseline.expected]
 
     def compiler(self, name: str | None = None) -> Engine:
-        """The process that extracts, tunes and compiles; by default the leading engine's."""
+        """The process that extracts, tunes and compiles; the leading engine's by default."""
         return self.engines.get(name or self.engine)
 
     def ask(
@@ -203,7 +203,7 @@ class JobContext:
         on_event: OnEvent | None = None,
         canceled: Callable[[], bool] | None = None,
     ) -> dict[str, Any]:
-        """A request that stops with the job; what is the caller's fault is raised as the caller's error."""
+        """Send a request that ends with the job; errors of the caller are raised as the caller's errors."""
         canceled = canceled or self.canceled
         try:
             return engine.request(method, params, timeout=timeout, on_event=on_event, canceled=canceled)

@@ -1,7 +1,7 @@
-"""Stage ``import``: static shapes, folded constants, which engines can import what is left, and two more models.
+"""Stage ``import``: fix shapes, fold constants, check which engines import the result, and derive two more models.
 
-One is rewritten for tuned builds: the same function, of operators that compilers do well. One is in int8, where a job
-considers that, with scales found on inputs that judge nothing.
+The rewritten model is for tuned builds: the same function, of operators that compilers handle well. The quantized model
+is for jobs that consider int8; its scales come from calibration inputs that verification does not use.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from worker.pipeline.context import CHECK_SECONDS, JobContext
 
 _QUANTIZE_SECONDS = 1800.0
 _CALIBRATION = "calibration"
-"""Folder of the inputs."""
+"""Folder of the calibration inputs."""
 _REWRITE_SECONDS = 900.0
 _SAID = {
     "lines": ("convolution", "transposed to its line", "transposed to their lines"),
@@ -31,7 +31,7 @@ _SAID = {
     "transposed": ("transposed convolution", "replaced by a plain one", "replaced by plain ones"),
     "aligned": ("layer", "padded to whole vectors", "padded to whole vectors"),
 }
-"""What a rewriting changed, and what it did to one of them and to several."""
+"""For each rewriting: the operator, and the text for one and for several of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,15 +81,15 @@ def run(context: JobContext) -> ImportResult:
 
 
 def _lanes(answers: Mapping[str, Mapping[str, Any]]) -> int | None:
-    """32-bit lanes of the target's vectors, as the last engine that tells counts them."""
+    """32-bit lanes of the target's vectors, as the last engine that reports them counts them."""
     told = [int(answer["lanes"]) for answer in answers.values() if answer.get("lanes")]
     return told[-1] if told else None
 
 
 def _check(context: JobContext) -> tuple[list[_Refused], dict[str, dict[str, Any]]]:
-    """The engines that do not import the model, and the answers of those that do.
+    """Return the engines that do not import the model, and the answers of those that do.
 
-    Raises what the preferred one says when none imports it.
+    Raises the preferred engine's error if none imports it.
     """
     refusals: list[_Refused] = []
     answers: dict[str, dict[str, Any]] = {}
@@ -128,10 +128,10 @@ class _Quantized:
 def _quantize(
     context: JobContext, inputs: Sequence[TensorSpec], engines: Sequence[str], *, rewritten: bool
 ) -> _Quantized:
-    """Of the rewritten model, or of the prepared one; ``inputs`` are its own, ``engines`` those that build int8.
+    """Quantize the rewritten model, or the prepared one; ``engines`` are those that build int8.
 
-    With precision ``auto`` a model that cannot be quantized is one that is not considered in int8. Raises LeaseLost,
-    and where int8 was asked for, EngineError and the caller's errors.
+    With precision ``auto``, int8 is not considered if the model cannot be quantized. Raises LeaseLost; and, if int8 was
+    requested, EngineError and the caller's errors.
     """
     try:
         counts = _quantize_model(context, inputs, rewritten=rewritten)
@@ -178,15 +178,15 @@ class _Rewriting:
     files: list[str] = field(default_factory=list)
     """Relative to the work folder."""
     applied: dict[str, int] = field(default_factory=dict)
-    """Places that each rewriting changed."""
+    """Number of places that each rewriting changed."""
     engines: list[str] = field(default_factory=list)
-    """Those that import the rewritten model."""
+    """Engines that import the rewritten model."""
     choice: list[str] = field(default_factory=list)
     """Sentences for the report."""
 
 
 def _rewrite(context: JobContext, engines: Sequence[str], lanes: int | None) -> _Rewriting:
-    """For vectors of so many 32-bit lanes. A model that cannot be rewritten is tuned as it is.
+    """Rewrite for vectors of ``lanes`` 32-bit lanes; a model that cannot be rewritten is tuned as it is.
 
     Raises LeaseLost.
     """
@@ -229,7 +229,7 @@ def _imports(context: JobContext, engine: str) -> bool:
 
 
 def _rewritings_said(applied: Mapping[str, int]) -> str:
-    """The user's words for what rewritings did."""
+    """Describe the rewritings to the user."""
     return ", ".join(_said(name, count) for name, count in applied.items())
 
 

@@ -1,4 +1,4 @@
-"""Where a job runs, and which engines and tuners may serve it."""
+"""Placement: the target and device of a job, and the engines and tuners that may serve it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Place:
     target: Target
     device: Device
     engines: tuple[str, ...]
-    """Names of those that compile for the target."""
+    """Names of the engines that compile for the target."""
 
 
 def resolve(request: JobRequest, hellos: Mapping[str, Hello]) -> Place:
@@ -36,7 +36,7 @@ def resolve(request: JobRequest, hellos: Mapping[str, Hello]) -> Place:
     for refusal in refusals.values():
         if refusal is not None and not engines:
             raise refusal
-    # After the engines were asked: what none of them compiles for needs no device.
+    # After the check of the engines: a target that none supports needs no device.
     target, device = placing.resolve(request, host)
     return Place(target=target, device=device, engines=engines)
 
@@ -55,7 +55,7 @@ def foreign_cpus(hellos: Iterable[Hello]) -> tuple[str, ...]:
 
 
 def _host(request: JobRequest, hellos: Sequence[Hello]) -> Host:
-    """This host; its GPUs are looked for where the request needs one."""
+    """Describe this host; its GPUs only if the request needs one."""
     return Host(
         native=native_text(hellos[0]),
         cpu=hardware.device(),
@@ -65,7 +65,7 @@ def _host(request: JobRequest, hellos: Sequence[Hello]) -> Host:
 
 
 def _refusal(text: str, hello: Hello) -> errors.TunesmithError | None:
-    """Why that engine does not compile for the target, or None."""
+    """The reason why that engine does not compile for the target, or None."""
     kind, *options = text.split()
     kinds = hello.get("kinds", ["llvm"])
     if kind not in kinds:
@@ -73,7 +73,7 @@ def _refusal(text: str, hello: Hello) -> errors.TunesmithError | None:
         return errors.UnsupportedTarget(f"the {name} engine compiles for {' and '.join(kinds)}, not for {kind!r}")
     for option in options:
         name, _, value = option.partition("=")
-        # The list is of this machine's own architecture.
+        # The list has the CPUs of this machine's architecture only.
         if name == "-mcpu" and "-mtriple=" not in text and value not in hello["cpus"]:
             near = difflib.get_close_matches(value, hello["cpus"], n=3, cutoff=0.4)
             hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else None
@@ -91,7 +91,7 @@ def engines_of(tuner: Tuner) -> list[str]:
 
 
 def tuners(asked: Tuner, hellos: Mapping[str, Mapping[str, Any]]) -> tuple[Tuner, ...]:
-    """Those of the request that the engines have. Raises EngineNotInstalled when an engine lacks the one asked for."""
+    """The requested tuners that the engines have. Raises EngineNotInstalled if there is none."""
     found = tuple(each for each in asked.considered if each.engine in hellos and each in hellos[each.engine]["tuners"])
     if not found:
         raise errors.EngineNotInstalled(
@@ -101,17 +101,17 @@ def tuners(asked: Tuner, hellos: Mapping[str, Mapping[str, Any]]) -> tuple[Tuner
 
 
 def engines(context: JobContext) -> list[str]:
-    """Those that import the model."""
+    """Names of the engines that import the model."""
     return list(context.results.imported.engines)
 
 
 def of_engine(context: JobContext, engine: str) -> Tuner:
-    """The tuner to prefer if ``engine`` is the best; the one asked for, where one was."""
+    """The preferred tuner of that engine; the leading one if no candidate belongs to it."""
     return next((tuner for tuner in context.candidates if tuner.engine == engine), context.tuner)
 
 
 def usable(context: JobContext) -> list[Tuner]:
-    """Tuners of engines whose untuned builds are right, the leading one first."""
+    """Tuners of engines whose untuned builds are correct, the leading one first."""
     right = context.results.baseline.engines
     found = [tuner for tuner in context.candidates if tuner.engine in right]
     return sorted(found, key=lambda tuner: tuner is not context.tuner)
@@ -121,7 +121,7 @@ def usable(context: JobContext) -> list[Tuner]:
 class Started:
     place: Place
     toolchains: dict[str, Toolchain]
-    """Of the engines that compile for the target, by name, the preferred one first."""
+    """Toolchains of the engines that compile for the target, by name, the preferred one first."""
     candidates: tuple[Tuner, ...]
     unavailable: tuple[str, ...]
     """One sentence for each engine that cannot be used."""
@@ -133,7 +133,7 @@ class Started:
 
     @property
     def placements(self) -> list[Placement]:
-        """One for each toolchain."""
+        """One placement for each toolchain."""
         return [
             Placement(target=self.place.target, device=self.place.device, toolchain=toolchain)
             for toolchain in self.toolchains.values()
@@ -167,7 +167,7 @@ def start(request: JobRequest, pool: EnginePool) -> Started:
 
 
 def lead(context: JobContext, tuner: Tuner) -> JobContext:
-    """The job with another leading tuner, for whoever looks up its records too. Raises LeaseLost."""
+    """Make that tuner the leading one, also in the database, where records are looked up by it. Raises LeaseLost."""
     led = replace(context, tuner=tuner)
     with context.database.transaction() as session:
         context.heartbeat.require(jobs.set_placement(session, context.job.id, context.lease, led.placement))

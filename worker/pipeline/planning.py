@@ -1,6 +1,6 @@
-"""Stage ``plan``: which tuner leads and which others race with it, the tuning tasks, and how many trials each gets.
+"""Stage ``plan``: select the strategies, extract the tuning tasks, and divide the trials among them.
 
-A small budget is not spent on finding out: then the first tuner of the fastest correct engine has it all.
+A small budget is not spent on comparing tuners: the first tuner of the fastest correct engine gets all of it.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ def run(context: JobContext) -> PlanResult:
 
 
 def event_data(result: PlanResult) -> dict[str, Any]:
-    """What the event that ends the stage says of the plan."""
+    """The plan's part of the event that ends the stage."""
     stored = codec.dump(result)
     return {name: stored[name] for name in _PUBLIC}
 
 
 def _extract(context: JobContext) -> tuple[JobContext, list[ExtractedTask], list[str]]:
-    """With the first tuner that finds any tasks, or that finds none where all do not."""
+    """Extract tasks with the first tuner that finds any, or the first that finds none if no tuner finds any."""
     choice: list[str] = []
     found: list[tuple[JobContext, list[ExtractedTask]]] = []
     failure: errors.TunesmithError | None = None
@@ -112,7 +112,7 @@ def _plan(
 
 
 def _estimate(session: Session, context: JobContext, trials: int, seconds: float | None) -> float:
-    """Of tuning."""
+    """Seconds of tuning."""
     known = records.seconds_a_trial(
         session,
         device_key=context.device.key,
@@ -126,7 +126,7 @@ def _estimate(session: Session, context: JobContext, trials: int, seconds: float
 @dataclass(frozen=True, kw_only=True)
 class _Selection:
     strategies: list[Strategy]
-    """The leading one first; alone where nothing is to be raced."""
+    """The leading one first; only that one if none compete with it."""
     choice: list[str]
     """Sentences for the report."""
 
@@ -139,7 +139,7 @@ def _select(context: JobContext) -> _Selection:
     if not context.measures:
         return _most_records(context)
     covered = _covered(context)
-    # What is known of f32 says nothing of a narrower precision.
+    # Records of f32 do not cover a narrower precision.
     if covered is not None and all(
         _is_covered(strategies.view(context, strategy)) for strategy in known if strategy.precision
     ):
@@ -153,7 +153,7 @@ def _select(context: JobContext) -> _Selection:
 def _affordable(context: JobContext, known: Sequence[Strategy]) -> _Selection:
     budget = context.request.budget
     rivals = racing.has_rivals(budget)
-    # A narrower precision is no rival: what it gains is known from the arithmetic.
+    # A narrower precision is always allowed: its gain follows from the arithmetic.
     allowed = [strategy for strategy in known if rivals or strategy is known[0] or strategy.precision]
     raced = allowed[: racing.entrants(budget)]
     others = len(placing.usable(context)) > 1
@@ -164,12 +164,12 @@ def _affordable(context: JobContext, known: Sequence[Strategy]) -> _Selection:
         f"{context.tuner} leads: no other engine is clearly faster untuned, "
         "and the budget is too small to compare more."
     )
-    # Where no tuner finds anything to tune, which was told already, none leads for a reason.
+    # If no tuner found anything to tune, that was reported already.
     return _Selection(strategies=raced, choice=[said] if others and reuse.known(context) else [])
 
 
 def _covered(context: JobContext) -> Tuner | None:
-    """A tuner whose tasks others have searched as hard as this budget would; of several the preferred one."""
+    """The preferred tuner among those whose tasks other jobs have searched as far as this budget would; or None."""
     return next(
         (tuner for tuner in placing.usable(context) if _is_covered(strategies.view(context, Strategy(tuner=tuner)))),
         None,
@@ -186,7 +186,7 @@ def _is_covered(led: JobContext) -> bool:
 
 
 def _most_records(context: JobContext) -> _Selection:
-    """For a job that measures nothing, the tuner with records for most of its tasks."""
+    """Select the tuner with records for most of its tasks, for a job that measures nothing."""
     found: dict[Tuner, int] = {}
     for tuner in placing.usable(context):
         led = placing.lead(context, tuner)

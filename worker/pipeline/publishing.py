@@ -1,4 +1,4 @@
-"""Stage ``publish``: the fastest correct variant as a bundle."""
+"""Stage ``publish``: bundle the fastest correct variant."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(context: JobContext) -> PublishResult:
 
 
 def finish(session: Session, context: JobContext, result: PublishResult) -> None:
-    """Publish and end the job, both or neither. Raises LeaseLost."""
+    """Publish the artifact and end the job in one transaction. Raises LeaseLost."""
     report = context.results.benchmark.report
     artifact = artifacts.add(
         session,

@@ -1,7 +1,7 @@
-"""What a worker does when something goes wrong under a job: one table, and the loop that applies it.
+"""Recovery from errors during a job: one policy table, and the loop that applies it.
 
-Every step of a job, and every round that a helper runs, goes through ``Recovery.run``. It repeats the step where the
-table says so, and raises what ends the work otherwise; ``POLICY`` also says how an attempt then ends.
+Every step of a job, and every round that a helper runs, goes through ``Recovery.run``, which repeats the step if the
+policy says so and raises the error otherwise. ``POLICY`` also says how the attempt then ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from worker.leases import CancelAsked, Heartbeat, LeaseLost, ShuttingDown, Stopp
 from worker.pipeline.context import JobContext
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
-"""Between two tries to use a blob store that cannot be used."""
+"""First and longest pause between two tries to reach the blob store."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _ENGINE_LOST = (errors.EngineCrashed, errors.EngineSilent, errors.EngineGarbled, errors.DeviceLost)
 
@@ -33,59 +33,59 @@ _log = logging.getLogger(__name__)
 
 
 class Trouble(Enum):
-    """What went wrong."""
+    """Kinds of errors."""
 
     DATABASE_AWAY = auto()
-    """Or it would not take a turn."""
+    """The database cannot be reached or is locked."""
     LEASE_OVERDUE = auto()
-    """It could not be renewed in time, as the database was away; nobody else need have the job."""
+    """The lease expired during a database outage; no other worker need have claimed the job."""
     LEASE_LOST = auto()
     SHUTDOWN = auto()
     CANCELED = auto()
     BLOB_STORE_AWAY = auto()
     DISK_FULL = auto()
-    """The worker's home folder has no room, on this side or an engine's."""
+    """No space is left in the worker's home folder."""
     ENGINE_LOST = auto()
-    """The machine's fault, maybe, and not the model's."""
+    """An engine or device died, which may be the machine's fault rather than the model's."""
     DATABASE_FAULT = auto()
-    """The database answered, and refused: a fault of ours."""
+    """The database rejected a statement: a programming error."""
     JOB = auto()
-    """What was asked for, or an engine that answered, is at fault."""
+    """The request is at fault, or an engine returned an error."""
     UNEXPECTED = auto()
-    """A fault of ours."""
+    """A programming error."""
 
 
 class Ending(Enum):
     """How an attempt ends."""
 
     LEAVE = auto()
-    """Without a word: others may have the job."""
+    """Write nothing: another worker may have claimed the job."""
     RELEASE = auto()
-    """The job goes back, and the attempt does not count."""
+    """Return the job to the queue; the attempt does not count."""
     RELEASE_LATER = auto()
-    """The same, and others have their turn first."""
+    """Likewise, behind other jobs."""
     CANCEL = auto()
     FAIL = auto()
     RAISE = auto()
-    """Nothing can be said about the job: its lease runs out, and it is tried again."""
+    """Raise the error: the lease expires, and the job is tried again."""
 
 
 class Retry(Enum):
-    """What comes before a step is done again."""
+    """What to do before a step is repeated."""
 
     DATABASE = auto()
-    """Waiting for it. Trials finished meanwhile are in this host's spool: another worker would pay for them again."""
+    """Wait for it. Trials finished meanwhile are in this host's spool; another worker would measure them again."""
     BLOB_STORE = auto()
-    """Waiting for it, as long as the settings allow."""
+    """Wait for it, as long as the settings allow."""
     ENGINE = auto()
-    """Nothing: whoever asks for an engine that died is given a fresh one."""
+    """Nothing: the next request starts a new engine."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
     retry: Retry | None = None
     ending: Ending
-    """When the retries are used up."""
+    """How the attempt ends when the retries are used up."""
 
 
 POLICY: Mapping[Trouble, Rule] = {
@@ -102,13 +102,13 @@ POLICY: Mapping[Trouble, Rule] = {
     Trouble.UNEXPECTED: Rule(ending=Ending.FAIL),
 }
 MOST_DATABASE_RETRIES = 10
-"""In one attempt: what fails time after time may be no outage, and attempts are counted."""
+"""In one attempt: an error that repeats may be no outage."""
 MOST_ENGINE_RETRIES = 1
-"""In one stage. Tuning has none: it goes on with fresh engines by itself, up to a limit of its own."""
+"""In one stage. Stage ``tune`` has none: it restarts engines itself, up to a limit of its own."""
 
 
 def trouble_of(error: BaseException, heartbeat: Heartbeat) -> Trouble:
-    """The row of the table that an error belongs to."""
+    """Classify an error."""
     match error:
         case LeaseLost():
             return Trouble.LEASE_OVERDUE if heartbeat.is_overdue else Trouble.LEASE_LOST
@@ -128,9 +128,9 @@ def trouble_of(error: BaseException, heartbeat: Heartbeat) -> Trouble:
 
 
 def forgive(context: JobContext, error: errors.TunesmithError, what: str | None = None) -> None:
-    """Let a stage go on without a part of it that failed, and note ``what`` failed.
+    """Continue a stage without the part that failed, and note ``what`` failed.
 
-    Raises what ends the whole attempt: what the heartbeat's ``check`` raises, and DiskFull.
+    Raises the errors that end the whole attempt: those of the heartbeat's ``check``, and DiskFull.
     """
     context.heartbeat.check()
     if _is_full(error):
@@ -140,7 +140,7 @@ def forgive(context: JobContext, error: errors.TunesmithError, what: str | None 
 
 
 class Recovery:
-    """The policy applied to the steps of one attempt at a job, or to one round of a helper."""
+    """Applies the policy to the steps of one attempt at a job, or to one round of a helper."""
 
     def __init__(self, heartbeat: Heartbeat) -> None:
         self._heartbeat = heartbeat
@@ -172,7 +172,7 @@ class Recovery:
 
     def _cause(self, error: Exception) -> Exception:
         if isinstance(error, Canceled | errors.EngineError):
-            # A job that is to stop may look like a failing engine, which the shutdown ended as well.
+            # A shutdown also ends the engine, which then looks like an engine failure.
             try:
                 self._heartbeat.check()
             except Stopped as stopped:
@@ -182,7 +182,7 @@ class Recovery:
         return error
 
     def _retry(self, error: Exception, tries: _Tries | None) -> Callable[[], None] | None:
-        """What to do before the step is done again; None where it is not."""
+        """What to do before the step is repeated; None if it is not repeated."""
         retry = POLICY[trouble_of(error, self._heartbeat)].retry
         if retry is Retry.DATABASE and self._database_retries < MOST_DATABASE_RETRIES:
             self._database_retries += 1
@@ -202,7 +202,7 @@ class Recovery:
 
 
 class _Tries:
-    """What one stage has used up of its retries."""
+    """The retries of one stage."""
 
     def __init__(self, stage: Stage, context: JobContext) -> None:
         self._stage = stage
@@ -212,7 +212,7 @@ class _Tries:
         self._deadline: float | None = None
 
     def wait_for_blobs(self, error: Exception) -> Callable[[], None] | None:
-        """With growing pauses, as nothing is wrong with the job; None once the time is over."""
+        """Wait with growing pauses; None once the time limit is reached."""
         now = time.monotonic()
         if self._deadline is None:
             self._deadline = now + self._context.settings.blob_retry_seconds
@@ -239,7 +239,7 @@ class _Tries:
 
 
 def _is_outage(error: SQLAlchemyError) -> bool:
-    """Whether the database was away, or would not take a turn."""
+    """Whether the database could not be reached or was locked."""
     lost = isinstance(error, DBAPIError) and error.connection_invalidated
     return lost or isinstance(error, OperationalError | InterfaceError | PoolTimeout)
 
@@ -249,7 +249,7 @@ def _disk_full() -> errors.DiskFull:
 
 
 def _is_full(error: BaseException | None) -> bool:
-    """Whether a write that found no room is the cause, or the cause of its cause."""
+    """Whether a full disk is the cause, directly or through a chain of causes."""
     if error is None:
         return False
     if isinstance(error, OSError) and error.errno in _FULL:

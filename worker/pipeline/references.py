@@ -1,7 +1,7 @@
-"""What a job's builds are compared with: ONNX Runtime; of an IRModule, which that cannot run, its own plain build.
+"""The reference that a job's builds are compared with: ONNX Runtime or, for an IRModule, the module's plain build.
 
-The plain build is TVM's too, but made another way: the function as it was given, without schedule, vectors or
-optimization, so that what those do wrong shows. It proves nothing of what all builds of TVM have in common.
+The plain build is also made by TVM, but from the function as given, without schedule, vectors or optimization, so that
+errors of these show. Errors that all builds of TVM share do not show.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def name(context: JobContext) -> str:
 
 
 def make(context: JobContext) -> list[str]:
-    """What the reference is run from, as files relative to the work folder. Raises EngineError, the caller's errors."""
+    """Make the reference's files, relative to the work folder. Raises EngineError and the caller's errors."""
     if not _is_plain(context):
         return []
     partial = context.folder / f"partial-{_PLAIN}"
@@ -39,7 +39,7 @@ def make(context: JobContext) -> list[str]:
 
 
 def run(context: JobContext, inputs: Sequence[Path]) -> list[Path]:
-    """The outputs for each of ``inputs``. Raises EngineError, Canceled."""
+    """Run the reference on each of ``inputs`` and return the outputs. Raises EngineError, Canceled."""
     folder, canceled = context.folder / EXPECTED, context.canceled
     if _is_plain(context):
         bundle = context.folder / _PLAIN
@@ -63,5 +63,5 @@ def _is_plain(context: JobContext) -> bool:
 
 
 def _plain_engine(context: JobContext) -> Engine:
-    """A process of its own, as every variant has."""
+    """The process of the plain build; every variant has its own."""
     return context.engines.get(ModelFormat.IRMODULE.reader, role=Variant.REFERENCE)

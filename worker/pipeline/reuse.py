@@ -23,17 +23,17 @@ from worker import clock
 from worker.pipeline.context import JobContext
 
 _TRANSFERRED = 512
-"""Records of other workloads: a cost model learns from them in a second or two."""
+"""Records of other workloads; a cost model learns from so many in a second or two."""
 
 
 def record_identity(context: JobContext) -> RecordPlace:
-    """What every lookup of records must match."""
+    """Target, device and toolchain, which every lookup of records must match."""
     toolchain = context.toolchains[context.engine].identity
     return RecordPlace(target=context.target.identity, device_key=context.device.key, toolchain=toolchain)
 
 
 def coverage(session: Session, context: JobContext, extracted: Sequence[ExtractedTask]) -> dict[str, Coverage]:
-    """What others have measured; the job's own trials count against its plan, not beside it."""
+    """What other jobs have measured; the job's own trials count against its plan."""
     keys = [task.workload_key for task in extracted]
     return tuning_tasks.coverage(session, keys, **record_identity(context), excluding_job=context.job.id)
 
@@ -41,9 +41,9 @@ def coverage(session: Session, context: JobContext, extracted: Sequence[Extracte
 def allot(
     session: Session, context: JobContext, extracted: Sequence[ExtractedTask], *, without: Collection[str] = ()
 ) -> tuple[list[TuningTask], float | None]:
-    """Trials for each task after what others have spent on it, and the seconds that are left of the budget.
+    """Divide the budget: trials for each task, less what other jobs have spent on it, and the seconds that are left.
 
-    ``without``: workloads whose seconds are not to be spent on others, as they may still be needed.
+    ``without``: workloads whose seconds are reserved, as they may still be needed.
     """
     request = context.request
     cap = request.tuner_options.n_trial
@@ -63,18 +63,18 @@ def allot(
 
 
 def trials_beside(session: Session, context: JobContext, keys: Collection[str]) -> int:
-    """Trials that the job spent on other workloads than these: on those of strategies that do not lead."""
+    """Trials that the job spent on workloads other than these: on those of strategies that do not lead."""
     own = set(keys)
     return sum(record.key.workload_key not in own for record in records.of_job(session, context.job.id))
 
 
 def elsewhere(session: Session, context: JobContext, keys: Sequence[str]) -> dict[str, str]:
-    """Workloads that another job is searching now, and which job that is."""
+    """Workloads that another job is searching now, with that job's id."""
     return tuning_tasks.tuned_elsewhere(session, context.job.id, keys, **record_identity(context), now=clock.now())
 
 
 def write(context: JobContext, task: ExtractedTask) -> str | None:
-    """The file with native lines of one tuning task, and those that help with it; None when there are none."""
+    """Write the file of native records for one tuning task, and of similar tasks; None without any."""
     lines = [record.schedule.rstrip("\n") + "\n" for record in [*_own(context, task), *_others(context, task)]]
     if not lines:
         return None
@@ -88,7 +88,7 @@ def _own(context: JobContext, task: ExtractedTask) -> list[Record]:
     key = RecordKey(workload_key=task.workload_key, **record_identity(context))
     with context.database.reading() as session:
         known = records.of_key(session, key)
-    # Others' failures may be due to their time limits; their successes need no second measurement.
+    # Failures of other jobs may be due to their time limits; their successes are not measured again.
     return [
         record
         for record in known
@@ -97,7 +97,7 @@ def _own(context: JobContext, task: ExtractedTask) -> list[Record]:
 
 
 def _others(context: JobContext, task: ExtractedTask) -> list[Record]:
-    """Of other workloads of the same kind."""
+    """Records of other workloads of the same kind."""
     if context.tuner is not Tuner.AUTOTVM or not context.request.tuner_options.transfer:
         return []
     with context.database.reading() as session:
@@ -115,13 +115,13 @@ _EXTRACT_SECONDS = 1800.0
 
 
 def tasks_of(context: JobContext) -> list[ExtractedTask]:
-    """Of the leading tuner. Raises EngineError, LeaseLost."""
+    """Tuning tasks of the leading tuner. Raises EngineError, LeaseLost."""
     found = known(context)
     return found if found is not None else _extract(context)
 
 
 def known(context: JobContext) -> list[ExtractedTask] | None:
-    """Of the leading tuner, if anybody has extracted them."""
+    """Tuning tasks of the leading tuner, if they were extracted before."""
     key = _key(context, _digest(context.build_params(context.tuner)["model"]))
     with context.database.reading() as session:
         return workloads.extracted(session, key)
@@ -147,7 +147,7 @@ def _key(context: JobContext, model_digest: FileDigest) -> str:
 
 
 def definition(context: JobContext, workload_key: str) -> str | None:
-    """The file with the workload's native form, where its key alone does not rebuild it."""
+    """The file with the workload's native form, if its key alone does not suffice to rebuild it."""
     path = _folder(context) / f"{digest_of(workload_key)[:32]}.jsonl"
     if not path.is_file():
         with context.database.reading() as session:

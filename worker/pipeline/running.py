@@ -1,4 +1,4 @@
-"""A claimed job from wherever it stands to its end."""
+"""Run a claimed job from its current stage to its end."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class Pipeline:
     settings: WorkerSettings
     call_help: CallHelp | None = None
     keep_log: Callable[[], None]
-    """Stores the end of the engine log: whoever learns that the job has ended reads the log, and goes."""
+    """Stores the end of the engine log, before clients learn that the job has ended."""
 
     def run(self, job: Job, heartbeat: JobHeartbeat) -> None:
-        """Bring the job to its end, or give it back; raises only what is neither the job's nor an engine's fault."""
-        # To the end of the attempt: whoever runs one has a context of its own for it.
+        """Run the job to its end or release it. Raises errors that are neither the job's nor an engine's fault."""
+        # Bound until the end of the attempt: each attempt runs in a logging context of its own.
         logs.bind(attempt=heartbeat.lease.attempt)
         log = paths.job_log(self.settings.home, job.id)
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ class Pipeline:
     def _run_stage(
         self, context: JobContext, stage: Stage, step: Callable[[JobContext], StageResult], recovery: Recovery
     ) -> JobContext:
-        """The job after a stage: by what is stored of it, or by running it."""
+        """Return the context after a stage, from its stored result or by running it."""
         started: datetime | None = None
 
         def run() -> JobContext:

@@ -1,7 +1,7 @@
-"""Stage ``tune``: the search of the strategy that leads, or of several that share the budget slice by slice.
+"""Stage ``tune``: search with one strategy, or with several that share the budget slice by slice.
 
-``tuner.search.racing`` decides which strategy gets the next slice. What each has found is in the record store, and how
-much it has spent follows from the job's records, so a new attempt continues the same race and measures nothing twice.
+``tuner.search.racing`` decides which strategy gets the next slice. Their results are in the record store, and their
+spending follows from the job's records, so a new attempt continues the same race and measures nothing twice.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ _UNKNOWN = f"See the engine log for the first error (tunesmith logs JOB); {_LOOK
 
 @dataclass(frozen=True, kw_only=True)
 class _Ended:
-    """The strategy that leads in the end, and what its search came to."""
+    """The strategy that leads in the end, and its search."""
 
     context: JobContext
     search: Search
     ended_by: str
     broken: bool = False
-    """Whether the search failed, and was not run to its end."""
+    """Whether the search failed before its end."""
     candidates: list[_Candidate]
 
 
 @dataclass(kw_only=True)
 class _Candidate:
-    """What one strategy has spent and found."""
+    """One strategy, with what its search has spent and found."""
 
     strategy: Strategy
     context: JobContext
@@ -70,7 +70,7 @@ class _Candidate:
     search: Search | None = None
 
     def reckon(self) -> None:
-        # The untuned build is not in a narrower precision: the default trial of an operator is no part of it then.
+        # Default trials in a narrower precision say nothing about the untuned build, which is not in that precision.
         same = self.search is not None and self.strategy.precision is None
         self.estimate = strategies.estimate(
             self.context, self.extracted, self.search.defaults if self.search and same else {}
@@ -112,7 +112,7 @@ class _TunerSelection:
         self._failure: errors.TunesmithError | None = None
         self._seconds = Progress(context).seconds_before
         self._trials = 0
-        """Of all strategies; those of a workload that two of them share are trials of either, and count once here."""
+        """Trials of all strategies; those of a shared workload count once."""
         self._recall()
 
     def run(self) -> _Ended:
@@ -123,7 +123,7 @@ class _TunerSelection:
         return self._finish()
 
     def _recall(self) -> None:
-        """What earlier attempts spent on each strategy, and came to."""
+        """Restore what earlier attempts spent on each strategy and found."""
         with self._context.database.reading() as session:
             spent = records.of_job(session, self._context.job.id)
         self._trials = len(spent)
@@ -157,7 +157,7 @@ class _TunerSelection:
             context.note(candidate.sentence(trials=candidate.trials - trials, seconds=candidate.seconds - seconds))
 
     def _enter(self, candidate: _Candidate) -> bool:
-        """Whether the strategy has anything to search. Raises EngineError."""
+        """Prepare the strategy; return whether it has anything to search. Raises EngineError."""
         if not candidate.extracted:
             candidate.extracted = reuse.tasks_of(candidate.context)
             self._begin(candidate)
@@ -196,13 +196,13 @@ class _TunerSelection:
         return min(limits, default=None)
 
     def _trials_of(self, chosen: Slice) -> int | None:
-        """At most what is left: a share is no exact number."""
+        """Trials of a slice, at most those that are left."""
         if self._budget.trials is None:
             return None
         return min(math.ceil(chosen.share * self._budget.trials), self._budget.trials - self._trials)
 
     def _take_up(self, candidate: _Candidate) -> float | None:
-        """Make the strategy the leading one, with a plan for what is left; returns the seconds of its tasks' shares."""
+        """Make the strategy lead and plan the rest of the budget for it; return the seconds of its tasks' shares."""
         strategies.lead(self._context, candidate.strategy)
         context = candidate.context
         with context.database.transaction() as session:
@@ -214,7 +214,7 @@ class _TunerSelection:
     def _resume(self, candidate: _Candidate, *, seconds: float | None, waits_for_others: bool) -> Search:
         if candidate.search is None:
             candidate.search = Search(candidate.context, seconds=seconds)
-            # What only the spool knew is the strategy's too.
+            # The search may have recovered trials from the spool.
             self._count(candidate, candidate.search)
         candidate.search.go_on(spent=self._seconds, seconds=seconds, waits_for_others=waits_for_others)
         return candidate.search
@@ -238,7 +238,7 @@ class _TunerSelection:
         return 1.0 - self._share(self._trials, self._seconds)
 
     def _share(self, trials: int, seconds: float) -> float:
-        """Of the budget, by whichever limit is nearer."""
+        """Share of the budget that is spent, by the nearer limit."""
         shares = [0.0]
         if self._budget.trials is not None:
             shares.append(trials / self._budget.trials)
@@ -247,10 +247,10 @@ class _TunerSelection:
         return min(1.0, max(shares))
 
     def _finish(self) -> _Ended:
-        """With what promises most, on whatever is left, waiting for what other jobs search."""
+        """Spend the rest on the most promising strategy, and wait for tasks that other jobs are searching."""
         found = [candidate for candidate in self._candidates.values() if candidate.extracted]
         if not found and self._failure is None:
-            # The budget had nothing for anybody.
+            # The budget was too small for any slice.
             found = list(self._candidates.values())[:1]
             self._enter(found[0])
         if self._failure is not None and all(candidate.estimate is None for candidate in found):
@@ -275,8 +275,8 @@ class _TunerSelection:
 def _limit(context: JobContext, raced: Sequence[Strategy]) -> float | None:
     """Seconds for all strategies together.
 
-    The plan takes off what others have spent on the leading strategy's tasks, which is no reason to search a narrower
-    precision less: then each strategy is held to what is left of its own tasks' shares.
+    The plan deducts what other jobs have spent on the leading strategy's tasks, which is no reason to search a narrower
+    precision less: with one, each strategy is limited by its own tasks' shares instead.
     """
     narrower = any(strategy.precision for strategy in raced)
     return context.request.budget.seconds if narrower else context.results.plan.budget_seconds
@@ -289,7 +289,7 @@ def _why_ended(candidate: _Candidate) -> str:
 
 
 def run(context: JobContext) -> TuneResult:
-    """Raises NoValidTrial when every task that was tried failed, and EngineError when engines keep crashing."""
+    """Raises NoValidTrial if every task that was tried failed, and EngineError if engines keep crashing."""
     leading.take_over(context)
     raced = context.results.plan.strategies
     ended = _race(context, raced) if len(raced) > 1 else _alone(context, raced[0])
@@ -339,10 +339,10 @@ def _choice(ended: _Ended) -> list[str]:
 
 
 def _keep_efforts(ended: _Ended) -> None:
-    """So that the next job knows how hard each task was searched, and jobs at work stop waiting for this one.
+    """Store how far each task was searched, for the next job and for running jobs that wait for this one.
 
-    A share of what ended the search counts as spent: the search would not have given the task more. Of what engines
-    refused or died of, only what was spent does.
+    The task's share of the limit that ended the search counts as spent, as the search would not have given the task
+    more. For tasks that engines rejected or crashed on, only the actual spending counts.
     """
     context, search, ended_by = ended.context, ended.search, ended.ended_by
     tasks = search.progress.tasks
@@ -354,7 +354,7 @@ def _keep_efforts(ended: _Ended) -> None:
         spent = {task.extracted.workload_key: _spent(search, task, known) for task in tasks}
         options = context.request.tuner_options
         shares = planning.shares(extracted, context.request.budget, covered=now, n_trial=options.n_trial)
-        # What no trials limit is searched for as long as that promises something.
+        # Without a limit of trials, a task is searched for as long as it is promising.
         sated = context.request.budget.trials is None
         efforts = {}
         for task, share in zip(tasks, shares, strict=True):
@@ -372,13 +372,13 @@ def _keep_efforts(ended: _Ended) -> None:
 
 
 def _searched(search: Search, task: TuningTask, known: Mapping[str, Coverage]) -> Coverage:
-    """What is known of a task now that the search has ended, its own trials and those of others."""
+    """Coverage of a task after the search, by this job and by others."""
     before = known[task.extracted.workload_key]
     return replace(before, trials=task.trials_done + before.trials, effort=_spent(search, task, known))
 
 
 def _spent(search: Search, task: TuningTask, known: Mapping[str, Coverage]) -> Effort:
-    """How hard a task was searched now that the search has ended, here and by others."""
+    """Effort spent on a task after the search, by this job and by others."""
     key = task.extracted.workload_key
     trials = task.trials_done + known[key].trials
     if key in search.exhausted or trials >= task.extracted.space_size:
@@ -429,6 +429,6 @@ def _by_name(tasks: list[TuningTask]) -> list[dict[str, Any]]:
 
 
 def hint_of(failures: Mapping[str, int]) -> str:
-    """For the most frequent of the failures, which go by ``TrialError`` value."""
+    """The hint for the most frequent failure; keys are values of ``TrialError``."""
     worst = max(failures, key=lambda kind: failures[kind], default=TrialError.UNKNOWN.value)
     return next((hint for kind, hint in _HINTS.items() if kind == worst), _UNKNOWN)

@@ -1,11 +1,10 @@
-"""Stage ``verify``: every build against the reference, and the fastest of those that are right.
+"""Stage ``verify``: compare every build with the reference, and choose the fastest correct one.
 
-Nothing wrong is ever published. Builds that are right are timed side by side in one short run, shorter than the
-benchmark that decides between untuned and tuned: a wrong choice among builds that are nearly level costs next to
-nothing.
+Wrong builds are never published. Correct builds are timed side by side in one run that is shorter than the benchmark,
+which decides between untuned and tuned: a wrong choice among builds of nearly equal speed costs next to nothing.
 
-A tuned build that is wrong is audited: the engine says which records are to blame, these become failures in the store,
-and the build is made again without them.
+A wrong tuned build is audited: the engine finds the faulty records, these are invalidated in the store, and the build
+is made again without them.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from worker.pipeline.context import COMPILE_SECONDS, JobContext
 _ROUNDS = 8
 _SAMPLES = 2
 _TIME_SHARE = 0.25
-"""Of the benchmark's seconds."""
+"""Share of the benchmark's seconds."""
 
 
 def run(context: JobContext) -> VerifyResult:
@@ -61,20 +60,20 @@ def run(context: JobContext) -> VerifyResult:
 
 
 def _close_compilers(context: JobContext) -> None:
-    """What tuned and compiled is not needed any more, and its idle processes would disturb the benchmark."""
+    """End the processes that tuned and compiled: idle ones would disturb the benchmark."""
     for name in context.toolchains:
         context.engines.close(name, role="main")
 
 
 def _untuned(context: JobContext) -> Verification:
-    """The baseline has compared it already."""
+    """The verification of the untuned build, from stage ``baseline``."""
     return context.results.baseline.verifications[builds.engine_name(context, Variant.UNTUNED)]
 
 
 def _checked(context: JobContext, build: Build, untuned: Verification) -> _Checked:
-    """The build once more without the records that are to blame, where it is wrong and the model can be built rightly.
+    """Verify a build; if it is wrong and the untuned one is correct, rebuild it without the faulty records.
 
-    It stays as it is where there is no such build.
+    A build that cannot be repaired is returned as it is.
     """
     found = _verify(context, build)
     if found.passed or not untuned.passed:
@@ -106,10 +105,10 @@ def compare(
     kinds: Mapping[str, str],
     precision: Precision | None = None,
 ) -> Verification:
-    """Run a build where the job measures and compare, by the accuracy gate of its ``precision``.
+    """Run a build on the job's device and compare its outputs, by the accuracy gate of its ``precision``.
 
-    ``kinds``: of values that each input was given. Without a ``precision``, the one that was asked for. Raises
-    EngineError, Canceled, and the caller's errors.
+    ``kinds``: kind of values of each input. Without ``precision``, the requested one. Raises EngineError, Canceled, and
+    the caller's errors.
     """
     computed = precision or precisions.first(context.request)
     try:
@@ -141,7 +140,7 @@ def _verify(context: JobContext, build: Build) -> Verification:
         kinds, bundle = context.results.baseline.kinds, builds.path(context, build)
         return compare(context, engine, Variant.TUNED, bundle, inputs, expected, kinds=kinds, precision=build.precision)
     except (errors.EngineError, errors.InvalidRequest) as error:
-        # Of a job that is to stop the engine may be gone, which says nothing about the build.
+        # If the job is to stop, its engine may be gone, which says nothing about the build.
         recovery.forgive(context, error)
         if not reference.alive:
             raise
@@ -160,7 +159,7 @@ class _Checked:
 class _Decided:
     chosen: _Checked | None
     portfolio: list[Contender]
-    """The fastest first; behind them those without a time."""
+    """The fastest first; contenders without a time last."""
 
 
 def _decide(context: JobContext, checked: Sequence[_Checked]) -> _Decided:
@@ -179,13 +178,13 @@ def _decide(context: JobContext, checked: Sequence[_Checked]) -> _Decided:
 
 
 def _unmeasured(context: JobContext, made: Sequence[Build]) -> tuple[Contender, ...]:
-    """Of a job that runs nothing: what was built, and what was not."""
+    """The portfolio of a job that measures nothing."""
     built = [_contender_of(build, verdict="built; not run") for build in made]
     return (*built, *_skipped_contenders(context))
 
 
 def _race(context: JobContext, right: Mapping[str, _Checked]) -> tuple[dict[str, float], dict[str, str]]:
-    """Median seconds per run of each, of untuned and of the reference; and what crashed, with the reason."""
+    """Median seconds per run of each build, of untuned and of the reference; and crashed builds, with reasons."""
     crashed: dict[str, str] = {}
     while len(right) - len(crashed) > 1:
         names = [name for name in right if name not in crashed]
@@ -295,14 +294,14 @@ def ordered(contenders: Sequence[Contender]) -> list[Contender]:
 
 
 _AUDITS = 4
-"""Of blaming what comes next for the same operators, before all of their records are left out."""
+"""Audits of the next records of the same operators, before all of these operators' records are left out."""
 _NAMED = 3
 
 
 @dataclass(kw_only=True)
 class _Blamed:
     wrong: dict[tuple[str, str], float] = field(default_factory=dict)
-    """Share of its largest output by which the operator is off, by workload key and digest of the schedule."""
+    """Error relative to the operator's largest output, by workload key and schedule digest."""
     failed: set[tuple[str, str]] = field(default_factory=set)
 
     def __contains__(self, record: Record) -> bool:
@@ -310,10 +309,10 @@ class _Blamed:
 
 
 def rebuild(context: JobContext, build: Build, found: Verification) -> Build | None:
-    """Compile again without the records whose operators compute something else; None where there is no such build.
+    """Compile again without the records whose operators are wrong; None if there is no such build.
 
-    ``found``: how the build is wrong. Nobody gets those records again. Raises EngineError and the caller's errors when
-    the second build fails.
+    ``found``: how the build is wrong. The faulty records are invalidated for all jobs. Raises EngineError and the
+    caller's errors if the second build fails.
     """
     candidates = compiling.candidate_records(context, build)
     if not candidates:
@@ -340,7 +339,7 @@ def rebuild(context: JobContext, build: Build, found: Verification) -> Build | N
 
 
 def _refusal(context: JobContext, build: Build, found: Verification) -> str | None:
-    """Of a narrower precision: its limits are there to be missed by networks that do not bear it. None of f32."""
+    """Why a build in a narrower precision missed its accuracy gate, as some networks do; None for f32."""
     if build.precision is Precision.F32 or not found.outputs:
         return None
     said = precisions.passes(found, precisions.gate_of(context.request, build.precision), build.precision)[1]
@@ -348,7 +347,7 @@ def _refusal(context: JobContext, build: Build, found: Verification) -> str | No
 
 
 def _audit(context: JobContext, build: Build, candidates: Sequence[Record]) -> tuple[_Blamed, list[Record]]:
-    """What is to blame, and the records that are left. Raises EngineError."""
+    """Return the faulty records, and those that are left. Raises EngineError."""
     blamed = _Blamed()
     kept = suspects = list(candidates)
     for _ in range(_AUDITS):
@@ -363,7 +362,7 @@ def _audit(context: JobContext, build: Build, candidates: Sequence[Record]) -> t
 
 
 def _ask(context: JobContext, build: Build, suspects: Sequence[Record], blamed: _Blamed) -> set[str]:
-    """Add what the engine blames of what it would choose; returns the workloads concerned."""
+    """Audit the records that the engine would choose; add the faulty ones and return their workloads."""
     path = context.folder / "suspects.jsonl"
     builds.write(path, [record.schedule for record in suspects])
     params = {**builds.params(context, build), "records": str(path), "runner": context.runner}
@@ -377,7 +376,7 @@ def _ask(context: JobContext, build: Build, suspects: Sequence[Record], blamed: 
 
 
 def _invalidate(context: JobContext, candidates: Sequence[Record], blamed: _Blamed) -> None:
-    """Make failures of the wrong records, in the store; those that only failed alone are not used for this build."""
+    """Invalidate wrong records in the store; records that could not be run alone are only left out of this build."""
     invalidated = {_identity(record): record for record in candidates if _identity(record) in blamed.wrong}
     with context.database.transaction() as session:
         for identity, record in invalidated.items():

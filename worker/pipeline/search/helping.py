@@ -1,7 +1,7 @@
-"""A helper's side of a search over many workers: it claims rounds that the job's leader offers, and runs them.
+"""The helper's side of a search over many workers: it claims rounds that the job's leader offers, and runs them.
 
-It neither reports on the job nor changes it: it stores trials, each in a transaction that names its
-claim, and reports the result of each round. The leader does the rest (``leading``).
+A helper neither reports on the job nor changes it. It stores trials, each in a transaction that names its claim, and
+the result of each round. The leader does the rest (``leading``).
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _IDLE_SECONDS = 5.0
 """Idle time after which a helper leaves."""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 0.4
 _LOOK_SECONDS = 1.0
-"""Between two looks for jobs that wait."""
+"""Pause between two looks for waiting jobs."""
 _FAILURES = 2
-"""Rounds that a helper may fail before it leaves the job to others."""
+"""Failed rounds after which a helper leaves the job."""
 _DEVICE_SECONDS = 5.0
-"""What a helper waits for its device with a round in hand: the job's leader waits for that round."""
+"""Longest wait for the device with a claimed round, as the leader waits for that round."""
 
 
 @dataclass(kw_only=True)
@@ -58,26 +58,26 @@ class Helper:
     engines: EngineSource
     settings: WorkerSettings
     is_wanted_elsewhere: Callable[[], bool]
-    """Whether a job waits that this worker could begin, or the process is to end; asked about once a second."""
+    """Whether a job waits that this worker can run, or the process is to end; asked about once a second."""
     stopping: Callable[[], bool]
-    """Whether the process is to end, at once."""
+    """Whether the process is to end now."""
     failures: int = 0
     _engine: Engine | None = None
     _warm: set[str] = field(default_factory=set)
     _settled: set[str] = field(default_factory=set)
-    """Workloads of which nothing is in this host's spool that nobody stored."""
+    """Workloads whose trials in this host's spool are all stored."""
     _heartbeat: RoundHeartbeat | None = None
     _next_look: float = 0.0
     _queued: list[tuple[datetime, float]] = field(default_factory=list)
-    """When rounds ended here, and the seconds of each that were spent in a tracker's queue."""
+    """End of each round run here, and its seconds in a tracker's queue."""
 
     @property
     def has_given_up(self) -> bool:
-        """Whether it left the job because it cannot help, for now at least."""
+        """Whether it left the job because it cannot help with it."""
         return self.failures >= _FAILURES
 
     def run(self) -> int:
-        """Until there is nothing left to help with; returns how many rounds it ended."""
+        """Run rounds until none are left; return how many were finished."""
         log = paths.help_log(self.settings.home, self.job.id)
         log.parent.mkdir(parents=True, exist_ok=True)
         pool = EnginePool(
@@ -92,7 +92,7 @@ class Helper:
                 return self._help(pool) if self._measures_alike() else 0
         finally:
             pool.close_all()
-            # The folder is needed as long as the job may come back for what lies in it.
+            # Removed only if the job has ended: the job may return to this host.
             paths.clear_work(self.database, self.settings.home, self.job.id)
 
     def _stop_wanted(self) -> bool:
@@ -122,7 +122,7 @@ class Helper:
         return self.is_wanted_elsewhere()
 
     def _measures_alike(self) -> bool:
-        """Whether this host's measurements are worth what those of the job's device are."""
+        """Whether measurements of this host are comparable with those of the job's device."""
         if self.job.request.runner is RunnerKind.RPC:
             return True
         if self.job.placement is None or self.job.request.runner is not RunnerKind.LOCAL:
@@ -139,7 +139,7 @@ class Helper:
             )
         if not tuners:
             return None
-        # Started before the claim: others may have the round meanwhile.
+        # Engines start before the claim, so that other helpers can claim the round meanwhile.
         found = {name: self._toolchain(name, pool) for name in {Tuner(each).engine for each in tuners}}
         with self.database.transaction() as session:
             return shared_rounds.claim(
@@ -159,13 +159,13 @@ class Helper:
         except Canceled:
             return None
         except (errors.EngineError, OSError) as error:
-            # A disk that is full has no room for an engine's folder either.
+            # OSError: a full disk has no room for the engine's folder.
             _log.warning("cannot help job %s: %s", self.job.id, error)
             self.failures = _FAILURES
             return None
 
     def _run(self, claimed: SharedRound, pool: EnginePool) -> int:
-        """Returns whether the round was ended as its claimant's."""
+        """Return 1 if the round was finished while this worker held its claim, else 0."""
         heartbeat = RoundHeartbeat(self.database, claimed, self.settings, self.stopping)
         self._heartbeat = heartbeat
         try:
@@ -175,12 +175,12 @@ class Helper:
                 with self._device(context, heartbeat):
                     return int(self._spend(context, claimed, recovery))
         except (Stopped, Canceled, errors.TunesmithError, OSError) as error:
-            # A file that is gone: another worker of this home folder has ended the job and cleared its files away.
+            # OSError: another worker of this home folder has ended the job and removed its files.
             if isinstance(error, errors.TunesmithError | OSError):
                 self.failures += 1
                 _log.warning("cannot run a round of job %s: %s", self.job.id, error)
             if isinstance(error, errors.DiskFull):
-                # The next round would find no room either.
+                # The next round would fail as well.
                 self.failures = _FAILURES
             self._settled.clear()
             self._give_back(claimed, heartbeat)
@@ -190,7 +190,7 @@ class Helper:
 
     @contextmanager
     def _device(self, context: JobContext, heartbeat: RoundHeartbeat) -> Iterator[None]:
-        """Raises Canceled, and leaves the job to others, when somebody else measures here for long."""
+        """Hold the device. Raises Canceled, and gives the job up, if another measurement holds it for long."""
         until = time.monotonic() + _DEVICE_SECONDS
 
         def gives_up() -> bool:
@@ -215,7 +215,7 @@ class Helper:
                 queued = float(result.get("queue_seconds") or 0.0)
                 self._queued.append((clock.now(), queued))
         except (Stopped, Canceled, errors.DiskFull):
-            # The engine has ended; what it finished meanwhile is told before another worker may have the round.
+            # The engine has ended; store its finished trials before another worker can claim the round.
             self._settled.clear()
             self._recover(context, claimed)
             raise
@@ -239,9 +239,9 @@ class Helper:
             )
 
     def _measure(self, context: JobContext, claimed: SharedRound, defaults: list[float]) -> dict[str, Any] | None:
-        """What is left of the round; None where nothing is."""
+        """Measure the remaining trials of the round; None if none remain."""
         left = self._recover(context, claimed)
-        # Until it is known that nobody stopped in the middle of it.
+        # Settled again only after a round that was not interrupted.
         self._settled.discard(claimed.offer.workload_key)
         result = self._request(context, claimed, left, defaults) if left else None
         self._settled.add(claimed.offer.workload_key)
@@ -276,7 +276,7 @@ class Helper:
         return context.ask(engine, "tune", params, timeout=round_timeout(context, trials), on_event=on_event)
 
     def _waited_since(self, opened: datetime) -> float:
-        """In a tracker's queue, with earlier rounds: rounds are offered ahead, and this one stood there meanwhile."""
+        """Seconds that earlier rounds waited in a tracker's queue while this one, offered ahead, was open."""
         return sum(min(queued, max(0.0, (ended - opened).total_seconds())) for ended, queued in self._queued)
 
     def _store(self, context: JobContext, claimed: SharedRound, found: list[dict[str, Any]]) -> int:
@@ -285,8 +285,7 @@ class Helper:
             return records.add(session, [spool.record_of(context, each) for each in found])
 
     def _recover(self, context: JobContext, claimed: SharedRound) -> int:
-        """Store what engines on this host measured of the workload and nobody stored, as far as the round's trials pay
-        for it; returns how many of these are left."""
+        """Store the workload's trials that only this host's spool has, up to the round's; return how many remain."""
         key = claimed.offer.workload_key
         if key in self._settled:
             return claimed.offer.trials
@@ -314,7 +313,7 @@ class Helper:
             shared_rounds.give_back(session, claimed, seconds=heartbeat.seconds)
 
     def _job_context(self, claimed: SharedRound, heartbeat: RoundHeartbeat, pool: EnginePool) -> JobContext:
-        """The job as far as a round needs it: no stage's outcome, no model's file."""
+        """A context that suffices for a round: without results of stages and without the model's file."""
         placement = self.job.placement
         assert placement is not None  # noqa: S101 - as above
         tuner = Tuner(claimed.offer.tuner)

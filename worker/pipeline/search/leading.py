@@ -1,7 +1,7 @@
-"""The leader's side of a search over many workers: rounds are offered, watched, and taken back.
+"""The leader's side of a search over many workers: it offers rounds, watches them, and withdraws them.
 
-Whoever holds the job's lease leads: it alone decides which trials are spent and tells how the search goes. Others
-claim rounds that it offers in the database (``helping`` is their side) and store the trials of these themselves.
+The worker that holds the job's lease is the leader: it alone plans trials and reports progress. Helpers claim the
+rounds that it offers in the database (``helping``) and store the trials of these themselves.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from worker.pipeline.context import JobContext
 from worker.pipeline.reuse import record_identity
 
 _TEND_SECONDS = 0.2
-"""Between two looks at the rounds that are out."""
+"""Pause between two looks at the offered rounds."""
 _LOOK_SECONDS = 3.0
-"""Between two looks for workers that could help, and two calls of those that do not."""
+"""Pause between two looks for able workers, and between two calls to idle ones."""
 
 
 def take_over(context: JobContext) -> None:
-    """Take back what an earlier try had offered; its helpers store nothing from then on. Raises LeaseLost."""
+    """Withdraw the rounds of an earlier try; its helpers can store nothing any more. Raises LeaseLost."""
     context.searched_by.clear()
     with context.database.transaction() as session:
         context.heartbeat.require(jobs.holds(session, context.job.id, context.lease))
@@ -36,7 +36,7 @@ def take_over(context: JobContext) -> None:
 
 
 def settle(context: JobContext) -> dict[str, int]:
-    """Once the search has ended: how many rounds each helper ran, by its id. Raises LeaseLost."""
+    """End the sharing and return how many rounds each helper ran, by worker id. Raises LeaseLost."""
     with context.database.transaction() as session:
         context.heartbeat.require(jobs.holds(session, context.job.id, context.lease))
         helpers = shared_rounds.counts(session, context.job.id)
@@ -48,7 +48,7 @@ def settle(context: JobContext) -> dict[str, int]:
 
 
 class Sharing:
-    """The rounds that one search has offered and not got back."""
+    """The rounds that one search has offered and that have not been returned."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
@@ -57,13 +57,13 @@ class Sharing:
         self._looked = 0.0
         self._tended = 0.0
         self._unsure = False
-        """Whether an offer may stand in the database that nothing is known of here."""
+        """Whether the database may have an offer that is not in ``_out``, as its commit was not confirmed."""
         self.kept: set[str] = set()
-        """Workloads that a helper failed with: they are offered to nobody else."""
+        """Workloads that a helper failed with; they are not offered again."""
 
     @property
     def out(self) -> dict[str, int]:
-        """The workloads that are at work elsewhere or offered, and the trials that may be spent on each."""
+        """Workloads that are offered or claimed, with the trials of each round."""
         return {each.offer.workload_key: each.offer.trials for each in self._out.values()}
 
     @property
@@ -71,14 +71,14 @@ class Sharing:
         return {each.offer.workload_key: each.offer.first_trial for each in self._out.values()}
 
     def is_due(self) -> bool:
-        """Whether it is time to look; at most so often, however often somebody asks."""
+        """Whether it is time to look at the rounds again."""
         if self._context.call_help is None or time.monotonic() - self._tended < _TEND_SECONDS:
             return False
         self._tended = time.monotonic()
         return True
 
     def look(self) -> list[SharedRound]:
-        """Rounds that came back, each until it is dropped. Raises LeaseLost."""
+        """Return the finished rounds, each until it is dropped. Raises LeaseLost."""
         if self._unsure:
             self._settle()
         if not self._out:
@@ -95,7 +95,7 @@ class Sharing:
         return [each for each in found if each.state not in AT_WORK]
 
     def drop(self, shared: SharedRound) -> None:
-        """What came of the round is known now."""
+        """Forget a round whose result was processed."""
         del self._out[shared.id]
         if shared.failure is not None:
             self.kept.add(shared.offer.workload_key)
@@ -103,18 +103,18 @@ class Sharing:
             self._context.searched_by[shared.offer.workload_key] = shared.worker_id
 
     def searched(self, workload_key: str) -> None:
-        """By this worker itself."""
+        """Remember that this worker searched the workload last."""
         self._context.searched_by[workload_key] = self._context.lease.worker_id
 
     def is_strange(self, workload_key: str) -> bool:
-        """Whether another worker searched it last: what an engine here knows of it is not all."""
+        """Whether another worker searched it last, so that the engine here lacks some of its trials."""
         own = self._context.lease.worker_id
         return self._context.searched_by.get(workload_key, own) != own
 
     def wanted(self) -> int:
-        """How many more rounds to offer now, so that nobody who could help waits for one."""
+        """How many more rounds to offer now, so that no helper waits for one."""
         self._look_for_help()
-        # One for each who could help, whatever it is at now: so it finds the next at once, and maybe one that it knows.
+        # One for each able worker, busy or not: it finds its next round at once, maybe of a workload that it knows.
         ready = sum(each.state is RoundState.OPEN for each in self._out.values())
         return max(0, len(self._able) - ready)
 
@@ -140,7 +140,7 @@ class Sharing:
         self._unsure = False
 
     def withdraw(self, *, everything: bool) -> bool:
-        """Take back what nobody has claimed, or one round of it; returns whether there was any."""
+        """Withdraw all unclaimed rounds, or one of them; return whether there were any."""
         if self._unsure:
             self._settle()
         own = self._context.lease.worker_id
@@ -154,13 +154,13 @@ class Sharing:
         for each in taken:
             del self._out[each]
         if taken:
-            # The next look would offer it again before this worker has taken it. Where others were quicker, looking is
-            # all that is left to do.
+            # Postpone the next look, which would offer the round again before this worker has started it. If helpers
+            # were quicker, there is nothing to do but look.
             self._tended = time.monotonic()
         return bool(taken)
 
     def abandon(self) -> None:
-        """Take everything back, wherever it is; what was stored of it stays. Nothing where the job is not ours."""
+        """Withdraw all rounds, claimed or not; stored trials stay. Does nothing if the lease is lost."""
         if not self._out and not self._unsure:
             return
         context = self._context
@@ -170,7 +170,7 @@ class Sharing:
         self._out.clear()
 
     def _settle(self) -> None:
-        """Take back an offer whose transaction failed when it may have been committed already."""
+        """Withdraw an offer whose transaction failed but may have been committed."""
         context = self._context
         with context.database.transaction() as session:
             context.heartbeat.require(jobs.holds(session, context.job.id, context.lease))
@@ -178,7 +178,7 @@ class Sharing:
         self._unsure = False
 
     def _look_for_help(self) -> None:
-        """Who could help, and a message to those of them that do not."""
+        """Find workers that could help, and call the idle ones."""
         if self._looked and time.monotonic() - self._looked < _LOOK_SECONDS:
             return
         self._looked = time.monotonic()
@@ -195,7 +195,7 @@ class Sharing:
         context = self._context
         if worker.id == context.lease.worker_id or worker.current_job not in (None, context.job.id):
             return False
-        # Another release may run rounds otherwise, and those at the same place measure in turns anyway.
+        # Other releases may run rounds differently; workers that share the device lock would only take turns.
         if worker.release != release.VERSION or worker.lock_place == _lock_place(context):
             return False
         if capabilities.lacking(context.request, worker) is not None:
@@ -209,7 +209,7 @@ class Sharing:
 
 
 def _lock_place(context: JobContext) -> str | None:
-    """Where the job's measurements take turns; None for devices behind a tracker, which keeps the queue for them."""
+    """The place whose device lock the job uses; None for devices behind a tracker, which has a queue."""
     return None if context.request.runner is RunnerKind.RPC else devicelock.place()
 
 

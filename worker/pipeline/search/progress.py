@@ -1,4 +1,4 @@
-"""Storing trials as they come, and reporting progress to watchers, at most twice a second."""
+"""Store trials as they arrive, and report progress at most twice a second."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from worker.pipeline.context import JobContext
 from worker.pipeline.search import spool
 
 _LEAST_PAUSE = 0.5
-"""Seconds between two events. What happens in between is reported by the next one."""
+"""Seconds between two events; the next one reports everything in between."""
 
 
 class Progress:
-    """The job's tuning tasks as the database has them, kept up to date trial by trial."""
+    """The job's tuning tasks as in the database, updated with every trial."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
         with context.database.reading() as session:
             last = events.latest(session, context.job.id, EventKind.PROGRESS)
         self.seconds_before: float = last.data.get("seconds", 0.0) if last else 0.0
-        """Spent on tuning by earlier attempts."""
+        """Tuning seconds of earlier attempts."""
         self._seconds = self.seconds_before
         self._reported_at = -math.inf
         self._is_reported = True
         self._changed: set[str] = set()
-        """Workloads of which the next event tells."""
+        """Workloads for the next event."""
         self.reload()
 
     def reload(self) -> None:
@@ -49,7 +49,7 @@ class Progress:
 
     @property
     def trials_planned(self) -> int:
-        """Including what was spent on tuners that do not lead."""
+        """Including the trials spent on strategies that do not lead."""
         return sum(task.trials_planned for task in self.tasks) + self._beside
 
     def best(self, workload_key: str) -> float | None:
@@ -60,7 +60,7 @@ class Progress:
         return self._done[workload_key]
 
     def recover(self, *, seconds: float) -> int:
-        """Store what engines spooled and nobody stored; returns how many trials that were."""
+        """Store the unstored trials of the spool; return how many there were."""
         found = [spool.record_of(self._context, entry) for entry in spool.trials(self._context)]
         if not found:
             return 0
@@ -75,7 +75,7 @@ class Progress:
         return added
 
     def store(self, data: dict[str, Any], *, seconds: float) -> None:
-        """One trial: its record and the counts appear together. Raises LeaseLost."""
+        """Store one trial's record and the new counts in one transaction. Raises LeaseLost."""
         record = spool.record_of(self._context, data)
         key = record.key.workload_key
         with self._context.database.transaction() as session:
@@ -113,12 +113,12 @@ class Progress:
             self._report_if_due(session)
 
     def touch(self, workload_key: str) -> None:
-        """Let the next event tell of this workload."""
+        """Include this workload in the next event."""
         self._changed.add(workload_key)
         self._is_reported = False
 
     def report(self, *, at_once: bool = False) -> None:
-        """Report what no event has told yet, if it is time or has to be ``at_once``. Raises LeaseLost."""
+        """Report the changes since the last event, if it is time or ``at_once``. Raises LeaseLost."""
         if self._is_reported or not (at_once or self._is_due()):
             return
         with self._context.database.transaction() as session:
@@ -156,7 +156,7 @@ class Progress:
             self._report(session)
 
     def _report(self, session: Session) -> None:
-        """What a watcher needs to bring its page and its plots up to date without asking."""
+        """Data from which a watcher updates its page and plots without another request."""
         job_id = self._context.job.id
         if self._estimator is None:
             self._estimator = convergence.begin(session, jobs.get(session, job_id))

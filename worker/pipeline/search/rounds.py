@@ -1,8 +1,8 @@
-"""Rounds of trials, each for the task that promises most, until the budget is spent.
+"""Run rounds of trials, each for the most promising task, until the budget is spent.
 
-Every trial is stored as it comes. A resumed search first stores what engines had spooled, and gives a fresh engine
-the history of each task, so that no candidate is measured twice. What another job is searching now is left to it.
-Where other workers could help, rounds are offered to them meanwhile; no task is ever in two rounds at once.
+Every trial is stored as it arrives. A resumed search first stores the trials of the spool, and gives a new engine the
+history of each task, so that no candidate is measured twice. Tasks that another job is searching are left to it.
+Meanwhile rounds are offered to other workers that could help; no task is ever in two rounds at once.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from worker.pipeline.search.progress import Progress
 _log = logging.getLogger(__name__)
 
 _HOPELESS_TRIALS = 32
-"""A task with so many trials and no valid one among them is left."""
+"""Trials after which a task without a valid one is given up."""
 _CRASHES_PER_TASK = 2
 _WAIT_SECONDS = 0.1
-"""Between two looks for what helpers bring, while there is nothing else to do."""
+"""Pause between two looks for finished rounds while there is nothing else to do."""
 _GONE = (errors.EngineCrashed, errors.EngineSilent, errors.EngineTimeout, errors.EngineGarbled)
 _UNREACHABLE = (errors.TrackerUnreachable, errors.NoDevice, errors.DeviceLost)
 
 _SLACK_SECONDS = 120.0
 _QUEUE_SECONDS = 3600.0
-"""What a round may wait in a tracker's queue besides."""
+"""Time that a round may wait in a tracker's queue."""
 
 
 def round_timeout(context: JobContext, trials: int) -> float:
-    """Seconds after which an engine that runs a round of so many trials counts as stuck."""
+    """Seconds after which an engine that runs a round of that many trials counts as stuck."""
     options = context.request.measure
     seconds = trials * (2 * options.timeout + options.cooldown_interval + 10) + _SLACK_SECONDS
     return seconds + (_QUEUE_SECONDS if context.runner else 0.0)
@@ -72,11 +72,11 @@ class Search:
         self.exhausted: set[str] = set()
         """Workloads with nothing left to search."""
         self._hopeless: set[str] = set()
-        """Those given up as no trial was valid; another search may have more luck."""
+        """Workloads given up without a valid trial; another search may find one."""
         self.seconds_of: defaultdict[str, float] = defaultdict(float)
-        """Spent on each workload by this attempt."""
+        """Seconds that this attempt spent on each workload."""
         self.defaults: dict[str, float] = {}
-        """Latency of what an untuned build does, by workload, where it was measured."""
+        """Latency of the default schedule, by workload, where it was measured."""
         self._recall_defaults()
         self._left: set[str] = set()
         self._engine: Engine | None = None
@@ -88,27 +88,27 @@ class Search:
         """The round that this worker runs itself."""
         self._until: int | None = None
         self._waited = self._helped = 0.0
-        """For helpers, and what their rounds took meanwhile."""
+        """Seconds spent waiting for helpers, and seconds of their rounds meanwhile."""
         self._clock_started: float | None = None
 
     @property
     def seconds(self) -> float:
-        """Tuning time of all attempts; waiting for the device or for another job costs nothing."""
+        """Tuning time of all attempts, without waiting for the device or for other jobs."""
         return self.progress.seconds_before + self._spent
 
     def go_on(self, *, spent: float, seconds: float | None, waits_for_others: bool) -> None:
-        """With another plan, which is stored, and another limit; other strategies have spent the rest of ``spent``."""
+        """Continue with the plan in the database and another limit; ``spent`` includes other strategies' seconds."""
         self.progress.reload()
         self.progress.seconds_before = spent - self._spent
         for task in self.progress.tasks:
             key = task.extracted.workload_key
-            # Another strategy may have the same workload.
+            # Another strategy may share workloads with this one.
             self._allocator.set_planned(key, task.trials_planned, done=self.progress.done(key))
         self._limit, self._waits_for_others = seconds, waits_for_others
         self._looked = 0.0
 
     def run(self, *, trials: int | None = None) -> str:
-        """Returns what ended the search: ``trials``, ``seconds``, or ``slice`` after as many ``trials`` as given."""
+        """Search; return what ended it: ``trials``, ``seconds``, or ``slice`` after the given number of ``trials``."""
         self._until = None if trials is None else self.progress.trials_done + trials
         try:
             while (ended := self._step()) is None:
@@ -120,14 +120,14 @@ class Search:
         return ended
 
     def _step(self) -> str | None:
-        """One round, or a wait for those of others; returns what ended the search, if it has."""
+        """Run a round, or wait for rounds of others; return what ended the search, if it has ended."""
         self._context.heartbeat.check()
         self._look_elsewhere()
         self._share()
         self._discount_queue()
         chosen, ended = self._next_round()
         if chosen is not None:
-            # Nobody else's from here on: rounds are offered to helpers while the device is waited for.
+            # Reserved: while this worker waits for the device, other rounds are offered to helpers.
             self._own = chosen
             try:
                 with self._context.exclusive_device(canceled=self._attend):
@@ -143,7 +143,7 @@ class Search:
         return None
 
     def _next_round(self, *, excluding: Collection[str] = ()) -> tuple[Round | None, str]:
-        """The most promising one that nobody runs; else what there is none for."""
+        """The most promising round that is not offered or running; else the reason why there is none."""
         out = {**self._sharing.out, **({self._own.workload_key: self._own.trials} if self._own else {})}
         chosen = self._allocator.next_round(excluding={*self._elsewhere, *excluding}, out=out)
         if chosen is None:
@@ -154,7 +154,7 @@ class Search:
         return (replace(chosen, trials=min(chosen.trials, left)), "") if left > 0 else (None, "slice")
 
     def _spoken_for(self, out: Mapping[str, int]) -> int:
-        """Trials that are done, and those that rounds may still spend."""
+        """Trials done, plus those that open rounds may still spend."""
         firsts = {
             **self._sharing.first_trials,
             **({self._own.workload_key: self._own.first_trial} if self._own else {}),
@@ -163,7 +163,7 @@ class Search:
         return self.progress.trials_done - spent + sum(out.values())
 
     def _attend(self) -> bool:
-        """Asked about twice a second while an engine or the device is waited for: whether to stop."""
+        """Whether to stop; called about twice a second while waiting for an engine or the device."""
         if self._context.canceled():
             return True
         try:
@@ -174,7 +174,7 @@ class Search:
         return False
 
     def _share(self) -> None:
-        """Take in what helpers brought, and offer more."""
+        """Process finished rounds of helpers, and offer more."""
         if not self._sharing.is_due():
             return
         ended = self._sharing.look()
@@ -188,14 +188,14 @@ class Search:
             self._sharing.offer(chosen, seconds=self._seconds_left())
 
     def _take_in(self, shared: SharedRound) -> None:
-        """What a helper made of a round; of one that was lost, what it had stored by then."""
+        """Process a helper's round; for a lost round, count what it had stored by then."""
         key, first = shared.offer.workload_key, shared.offer.first_trial
         told = shared.state is RoundState.DONE and shared.failure is None
         if shared.failure is not None:
             self._context.note(f"{self._name(key)} failed on {shared.worker_id}: {shared.failure.message[:500]}")
         if self.progress.done(key) > first:
             self.progress.touch(key)
-        # From here on nothing can fail: what was told once is never told again.
+        # Nothing below can fail, so no round is counted twice.
         self._sharing.drop(shared)
         self._helped += self._waited if shared.seconds is None else shared.seconds
         self.seconds_of[key] += shared.seconds or 0.0
@@ -207,7 +207,7 @@ class Search:
             self._finished(key, first, exhausted=told and bool(shared.exhausted), seconds=shared.seconds)
 
     def _bring_in(self, *, everything: bool) -> None:
-        """Without a round of its own left, a worker takes one that nobody has claimed, or waits for the others."""
+        """Without a round of its own, withdraw an unclaimed one, or wait for helpers."""
         if not self._sharing.withdraw(everything=everything):
             spent = self._spent
             with self._clock():
@@ -215,7 +215,7 @@ class Search:
             self._waited += self._spent - spent
 
     def _discount_queue(self) -> None:
-        """What this worker waited for helpers that waited at a tracker themselves was no tuning time."""
+        """Do not count as tuning time what this worker waited for helpers that waited in a tracker's queue."""
         if self._sharing.out:
             return
         if self._context.request.runner is RunnerKind.RPC:
@@ -223,7 +223,7 @@ class Search:
         self._waited = self._helped = 0.0
 
     def _recall_defaults(self) -> None:
-        """Those that earlier attempts measured on this host."""
+        """Read the default latencies that earlier attempts measured on this host."""
         for entry in spool.trials(self._context):
             if entry.get("default") and entry.get("latencies"):
                 self.defaults[entry["workload_key"]] = fmean(entry["latencies"])
@@ -236,7 +236,7 @@ class Search:
         return self._spent + (time.monotonic() - self._clock_started if self._clock_started is not None else 0.0)
 
     def _look_elsewhere(self) -> None:
-        """Leave to other jobs what they are searching; come back to what they have left."""
+        """Leave tasks to jobs that are searching them; take back those that they have left."""
         now = time.monotonic()
         if self._looked and now - self._looked < self._context.settings.cancel_poll_seconds:
             return
@@ -249,7 +249,7 @@ class Search:
         with self._context.database.reading() as session:
             found = reuse.elsewhere(session, self._context, wanted) if wanted else {}
         if self._waits_for_others and (self._elsewhere or found):
-            # Whoever searches these, or searched them until now, may have done our share.
+            # The jobs that search these, or did until now, may have done this job's share.
             self._replan({*self._elsewhere, *found}, without=found)
         planned = {task.extracted.workload_key for task in self.progress.tasks if task.trials_planned}
         self._elsewhere = {key: owner for key, owner in found.items() if key in planned}
@@ -291,7 +291,7 @@ class Search:
             self._crashed(key, error)
             return
         except Canceled:
-            # The engine has ended; what it finished meanwhile is told before another worker may have the job.
+            # The engine has ended; store its finished trials before another worker can claim the job.
             self.progress.recover(seconds=self._spent)
             raise
         except _UNREACHABLE:
@@ -312,12 +312,12 @@ class Search:
 
     @property
     def dropped(self) -> set[str]:
-        """Workloads that engines refused or died of."""
+        """Workloads that engines rejected or crashed on."""
         return self._left - self.exhausted - self._hopeless
 
     @contextmanager
     def _clock(self, key: str | None = None) -> Iterator[None]:
-        """Tuning time, spent on one workload or on waiting for helpers."""
+        """Count tuning time, for one workload or for waiting on helpers."""
         self._clock_started = started = time.monotonic()
         try:
             yield
@@ -340,7 +340,7 @@ class Search:
             "trials": chosen.trials,
             "first_trial": chosen.first_trial,
             "measure": asdict(context.request.measure),
-            # Of a task that this engine searched last it knows every trial.
+            # The engine that searched a task last knows all of its trials.
             "history": None if key in self._warm and not strange else reuse.write(context, self._task(key)),
             "fresh": strange,
             "spool": str(spool.new_file(context)),
@@ -375,7 +375,7 @@ class Search:
         )
 
     def _crashed(self, key: str, error: errors.EngineError) -> None:
-        """Go on with a fresh engine, without the task if it is the one that keeps killing it."""
+        """Continue with a new engine, without the task if it keeps crashing the engine."""
         self._crashes[key] += 1
         if self._crashes.total() > self._context.settings.engine_restarts:
             raise error
@@ -383,11 +383,11 @@ class Search:
             self._left.add(key)
         self._context.note(f"{error.message} while tuning {self._name(key)}; continuing with a new engine")
         self.progress.recover(seconds=self._spent)
-        # Helpers have stored trials since the tasks were read.
+        # Helpers may have stored trials since the tasks were read.
         self.progress.reload()
         if self._nothing_left():
             raise error
-        # What others have at work now is told when it comes back.
+        # Rounds that helpers are running are counted when they finish.
         firsts = self._sharing.first_trials
         self._allocator = Allocator(
             [
@@ -399,7 +399,7 @@ class Search:
             self._allocator.finished(left, trials=0, best_latency=self.progress.best(left), exhausted=True)
 
     def _nothing_left(self) -> bool:
-        """Whether engines have died of every task, and there is no good trial of any."""
+        """Whether engines crashed on every task, and no task has a valid trial."""
         tasks = self.progress.tasks
         tried = [task.extracted.workload_key for task in tasks if task.trials_planned]
         return self._left.issuperset(tried) and all(

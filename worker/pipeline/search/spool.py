@@ -42,7 +42,7 @@ def trials(context: JobContext) -> Iterator[dict[str, Any]]:
 
 
 def record_of(context: JobContext, data: dict[str, Any]) -> Record:
-    """The record of a ``trial`` event's or a line of the spool."""
+    """The record of a ``trial`` event or of a line of the spool."""
     error = data["error"]
     return Record(
         key=RecordKey(workload_key=data["workload_key"], **record_identity(context)),

@@ -15,23 +15,23 @@ from worker.pipeline import placing, reuse
 from worker.pipeline.context import JobContext
 
 _OTHER_LAYOUT = "NCHW"
-"""What MetaSchedule may try on CPUs besides NHWC, which suits most networks there."""
+"""Second layout of MetaSchedule on CPUs; NHWC, the first, suits most networks there."""
 
 
 def of_job(context: JobContext) -> list[Strategy]:
-    """All that the request allows and that import the model rightly, the preferred one first."""
+    """Strategies that the request allows and whose engines build the model correctly, the preferred one first."""
     usable = placing.usable(context)
     found = [Strategy(tuner=tuner) for tuner in usable if tuner in precisions.first(context.request).tuners]
     known = {strategy.tuner for strategy in found}
     layouts = Tuner.METASCHEDULE in known and context.request.tuner_options.layout is None
     if layouts and kind_of(context.target.text) == "llvm":
         found.append(Strategy(tuner=Tuner.METASCHEDULE, layout=_OTHER_LAYOUT))
-    # Small budgets reach for few strategies, and a narrower precision gains more than another tuner.
+    # Small budgets allow few strategies, and a narrower precision gains more than another tuner.
     return [*found[:1], *_narrower(context, usable), *found[1:]]
 
 
 def _narrower(context: JobContext, usable: Sequence[Tuner]) -> list[Strategy]:
-    """With precision ``auto``, beside f32: whatever the target has instructions for, by the tuner that uses them."""
+    """With precision ``auto``: each narrower precision that the target supports, with the tuner that uses it."""
     if context.request.precision is not Precision.AUTO:
         return []
     return [
@@ -43,13 +43,13 @@ def _narrower(context: JobContext, usable: Sequence[Tuner]) -> list[Strategy]:
 
 
 def considered(context: JobContext) -> tuple[Precision, ...]:
-    """Precisions to build in, the usual one first."""
+    """Precisions to build in, the default one first."""
     usual = precisions.first(context.request)
     return (usual, *(each for each in context.results.imported.precisions if each is not usual))
 
 
 def view(context: JobContext, strategy: Strategy) -> JobContext:
-    """The job as it is when this strategy leads, for builds and lookups beside the one that does."""
+    """The context as if this strategy led, for its builds and lookups."""
     request = context.request
     if strategy.layout is not None:
         request = replace(request, tuner_options=replace(request.tuner_options, layout=strategy.layout))
@@ -59,20 +59,20 @@ def view(context: JobContext, strategy: Strategy) -> JobContext:
 
 
 def lead(context: JobContext, strategy: Strategy) -> JobContext:
-    """The job with this strategy leading, for whoever looks at it too. Raises LeaseLost."""
+    """Make this strategy the leading one, also in the database. Raises LeaseLost."""
     return placing.lead(view(context, strategy), strategy.tuner)
 
 
 def estimate(context: JobContext, extracted: Sequence[ExtractedTask], defaults: Mapping[str, float]) -> float | None:
     """Seconds that one run of the model would take with the leading strategy's best records, from any job.
 
-    ``defaults``: seconds of what an untuned build does, by workload, where they were measured. None without records.
+    ``defaults``: seconds of default schedules, by workload, where they were measured. None without records.
     """
     untuned = context.results.baseline.engines.get(context.engine)
     if untuned is None:
         return None
     if precisions.first(context.request) is not context.results.imported.precisions[0]:
-        # They are those of another untuned build than the one that is gained on.
+        # The defaults belong to an untuned build of another precision.
         defaults = {}
     keys = [task.workload_key for task in extracted]
     with context.database.reading() as session:
@@ -82,7 +82,7 @@ def estimate(context: JobContext, extracted: Sequence[ExtractedTask], defaults: 
 
 
 def _by_operator(extracted: Sequence[ExtractedTask]) -> list[list[ExtractedTask]]:
-    """Alternatives together."""
+    """Group alternative ways to compute the same operator."""
     found: dict[object, list[ExtractedTask]] = {}
     for task in extracted:
         found.setdefault(task.workload_key if task.alternatives is None else task.alternatives, []).append(task)
@@ -92,7 +92,7 @@ def _by_operator(extracted: Sequence[ExtractedTask]) -> list[list[ExtractedTask]
 def _operator(
     tasks: Sequence[ExtractedTask], defaults: Mapping[str, float], latencies: Mapping[str, float]
 ) -> racing.OperatorLatency:
-    """What an untuned build does and the fastest that was found, of all ways to compute it."""
+    """The default and the best latency over all alternatives."""
     keys = [task.workload_key for task in tasks]
     return racing.OperatorLatency(
         weight=max(task.weight for task in tasks),

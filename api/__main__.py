@@ -1,4 +1,4 @@
-"""``python -m api``: the API, until a signal ends it."""
+"""``python -m api``: run the API until it gets a signal."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def main() -> int:
         migrate(database)
     except errors.TunesmithError as error:
         return refuse(error)
-    # Of everybody's models, the process that reads one sees that one.
+    # The process that reads a model of one user must not see those of others.
     hidden = limits.hideable(stores.folder(storage), storage.home)
     inspector = _inspector(storage.home, tuning, hidden)
     app = create_app(
@@ -83,13 +83,12 @@ def main() -> int:
 
 
 def _inspector(home: Path, settings: TunerSettings, hidden: tuple[str, ...]) -> Callable[[ModelFormat], Inspector]:
-    # Looked up each time: an engine may be installed while the API runs.
+    # Looked up for each request, as an engine may be installed while the API runs.
     return lambda model_format: Inspector.installed(model_format, home, settings, hidden=hidden)
 
 
 class ApiServer(uvicorn.Server):
-    """uvicorn waits for open responses before it tells the application that it stops, and a stream of events would
-    never end by then; so the streams are told first."""
+    """Server that ends event streams before it shuts down; uvicorn would wait for these open responses."""
 
     def __init__(self, app: FastAPI, settings: ApiSettings) -> None:
         self._services = app.state.services
@@ -97,7 +96,7 @@ class ApiServer(uvicorn.Server):
             app,
             host=settings.host,
             port=settings.port,
-            # The root logger writes what uvicorn logs, as the settings have it.
+            # The root logger writes uvicorn's messages, as configured.
             log_config=None,
             log_level="warning",
             access_log=False,

@@ -1,4 +1,4 @@
-"""The FastAPI application, put together from services that its caller made."""
+"""The FastAPI application."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def create_app(
     planner: Planner,
     logs: Path,
 ) -> FastAPI:
-    """``database`` is migrated and outlives the application, as does everything else passed in."""
+    """Create the application. The caller migrates ``database``, and closes it and the other arguments afterwards."""
     app = _bare()
     stopping = threading.Event()
     services = Services(
@@ -97,7 +97,7 @@ def _bare() -> FastAPI:
 
 
 def _add_middleware(app: FastAPI, services: Services) -> None:
-    """The last one is the outermost."""
+    """Add the middleware; the last one is the outermost."""
     settings = services.settings
     app.add_middleware(BodyLimit)
     app.add_middleware(RateLimit, buckets=Buckets(per_second=settings.rate_per_second, burst=settings.rate_burst))

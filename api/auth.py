@@ -1,4 +1,4 @@
-"""What a route asks of its caller: ``PrincipalDep`` any valid one, ``Reader``, ``Submitter`` and ``Admin`` a scope."""
+"""Authentication dependencies of routes: ``PrincipalDep``, and ``Reader``, ``Submitter`` and ``Admin`` with a scope."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ KeyHeader = Annotated[
         examples=["build-1234-resnet50"],
     ),
 ]
-"""For ``storage.idempotency``."""
+"""See ``storage.idempotency``."""
 
 
 def is_still_valid(request: Request) -> bool:
-    """Whether the token or session that came with the request would be taken now, for answers that take long."""
+    """Return whether the token or session of a long-running request is still valid."""
     find = getattr(request.state, "find_again", None)
     try:
         return find is None or isinstance(find(), Principal)
@@ -42,8 +42,8 @@ def is_still_valid(request: Request) -> bool:
 async def _principal(
     request: Request, _documented: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 ) -> Principal:
-    """Raises Unauthorized and TokenExpired."""
-    # Asynchronous, as below, only because FastAPI takes a thread for each dependency that is not.
+    """Return the caller. Raises Unauthorized and TokenExpired."""
+    # Asynchronous, as below, because FastAPI runs synchronous dependencies in threads.
     caller = request.state.caller
     if isinstance(caller, Principal):
         return caller
@@ -69,7 +69,7 @@ async def _permitted(wanted: SecurityScopes, principal: PrincipalDep) -> Princip
 
 
 def require(scope: Scope) -> Any:
-    """A dependency that gives the Principal. Raises Unauthorized, TokenExpired and MissingScope."""
+    """Return a dependency that yields the Principal. Raises Unauthorized, TokenExpired and MissingScope."""
     return Security(_permitted, scopes=[scope.value])
 
 

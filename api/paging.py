@@ -1,4 +1,4 @@
-"""Query parameters that every listing shares."""
+"""Query parameters of all listings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PageTokenParam = Annotated[str | None, Query(max_length=_LONGEST_TOKEN, descript
 
 
 class Listed(BaseModel):
-    """Base of the query of a listing with many filters: a misspelled one is an error, or it would list too much."""
+    """Base of queries with many filters; unknown parameters are errors, as ignoring them would list too much."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

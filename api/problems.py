@@ -1,4 +1,4 @@
-"""Every error as an RFC 9457 problem document."""
+"""Errors as RFC 9457 problem documents."""
 
 from __future__ import annotations
 
@@ -37,18 +37,17 @@ _BY_STATUS: dict[int, type[TunesmithError]] = {
         errors.RangeNotSatisfiable,
     )
 }
-"""What the framework answers with by status alone, before any of our own code can say more."""
+"""Errors of responses that the framework creates with a status only."""
 
 DATABASE_ERRORS = (DatabaseError, PoolTimeout)
-"""What SQLAlchemy raises when a server is away, a transaction waited too long for its turn, or a table is damaged; and
-for mistakes of ours."""
+"""Errors of SQLAlchemy for an unavailable server, a lock timeout or a corrupt table, and for programming errors."""
 
 _CLIENT_CLOSED_REQUEST = 499
-"""Nginx's number, to be told from others in the metrics."""
+"""nginx's status for clients that disconnect, to identify them in metrics."""
 
 
 class Problem(BaseModel):
-    """RFC 9457 problem document. Branch on ``code``, which is stable; ``detail`` is written for people."""
+    """RFC 9457 problem document. ``code`` is stable, for programs; ``detail`` is for people."""
 
     model_config = ConfigDict(json_schema_extra={"required": ["type", "title", "status", "detail", "code"]})
 
@@ -63,7 +62,7 @@ class Problem(BaseModel):
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """OpenAPI's description of the problem documents that a route may answer with."""
+    """Return the OpenAPI description of a route's problem documents."""
     return {
         status: {"description": http.HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {"schema": _REFERENCE}}}
         for status in statuses
@@ -110,11 +109,11 @@ def _validation_error(_request: Request, error: Exception) -> JSONResponse:
 
 
 def _in_words(entry: Mapping[str, Any]) -> str:
-    """For people: without the words of whatever library checks requests."""
+    """Reword validation errors without pydantic's terms."""
     place, message, context = _place(entry["loc"]), str(entry["msg"]), entry.get("ctx") or {}
     match entry["type"]:
         case "value_error":
-            # A rule of ours, of one field or of the whole.
+            # A validator of ours, for a field or the whole model.
             said = message.removeprefix("Value error, ")
             return said if place == "body" else f"{place}: {said}"
         case "json_invalid":
@@ -151,16 +150,16 @@ def _of_status(status: int) -> type[TunesmithError]:
 
 
 def _methods(request: Request) -> Iterator[str]:
-    """What the path takes; the router itself tells the methods of its first route only."""
+    """Return the methods of the path; the router itself returns those of its first route only."""
     for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"):
-        # HEAD is made of GET before it gets to a route.
+        # HEAD requests are converted to GET before routing.
         asked = {**request.scope, "method": "GET" if method == "HEAD" else method}
         if any(route.matches(asked)[0] is Match.FULL for route in request.app.routes):
             yield method
 
 
 def of_database(error: Exception) -> errors.DatabaseUnavailable | errors.DatabaseDamaged | None:
-    """Without the driver's words, which name hosts; None of what is neither, but a mistake of ours."""
+    """Convert a database error without the driver's message, which contains host names; None for programming errors."""
     if integrity.is_damaged(error):
         return errors.DatabaseDamaged("the database is corrupt, or was made by another release")
     away = isinstance(error, OperationalError | PoolTimeout)
@@ -176,7 +175,7 @@ def _database_trouble(request: Request, error: Exception) -> JSONResponse:
 
 
 def _hung_up(_request: Request, _error: Exception) -> Response:
-    """The caller is gone before its request was complete: nobody reads this, and nothing went wrong here."""
+    """Respond to a client that disconnected before its request was complete; this is no error of the server."""
     return Response(status_code=_CLIENT_CLOSED_REQUEST)
 
 
@@ -187,7 +186,7 @@ def _unexpected(request: Request, error: Exception) -> JSONResponse:
         code=TunesmithError.code,
         detail="internal server error",
         hint="See the server's log for this request_id.",
-        # Answered outside of whatever adds it to the others.
+        # Handled outside of the middleware that adds the header to other responses.
         headers={"X-Request-ID": logs.request_id()} if logs.request_id() else None,
     )
 
@@ -215,6 +214,6 @@ def _response(
         problem.model_dump(),
         status_code=status,
         media_type=MEDIA_TYPE,
-        # Here as well as in ConditionalResponses: what nobody expected is answered outside of it.
+        # Set here, too, as unexpected errors are handled outside of ConditionalResponses.
         headers={"Cache-Control": "no-store", **(headers or {})},
     )

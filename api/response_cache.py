@@ -1,4 +1,4 @@
-"""Values computed a moment ago, shared by all requests that ask for them at the same time."""
+"""Cache for values that many concurrent requests need."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Value = TypeVar("Value")
 
 
 class TTLCache(Generic[Value]):
-    """A TTL cache for several threads; of those that miss the same key at once, one computes the value."""
+    """A thread-safe TTL cache; for concurrent misses of a key, one thread computes the value."""
 
     def __init__(self, *, most: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         cache: cachetools.TTLCache[Hashable, Value] = cachetools.TTLCache(most, seconds, timer=clock)
         self._find = cachetools.cached(cache, key=_first, condition=threading.Condition())(_compute)
 
     def get(self, key: Hashable, compute: Callable[[], Value]) -> Value:
-        """What ``compute`` returned for this key less than ``seconds`` ago, or returns now. Raises what it raises."""
+        """Return the value of ``key``, computed now or less than ``seconds`` ago. Raises errors of ``compute``."""
         found: Value = self._find(key, compute)
         return found
 
@@ -41,7 +41,7 @@ def _compute(_key: Hashable, compute: Callable[[], Value]) -> Value:
 class Status:
     detail: job_schemas.JobDetail
     last_event: int
-    """Id of an event that the detail covers, as it covers all before."""
+    """Id of the last event that the detail includes."""
 
     @cached_property
     def body(self) -> bytes:

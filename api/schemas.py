@@ -26,7 +26,7 @@ class Deletion(BaseModel):
 
 
 def fill(kind: type[Schema], *values: object, **given: Any) -> Schema:
-    """From the fields that the values have by the same names, the last one's first, and those that are given."""
+    """Fill a model from fields of the same name of ``values``, the last one first, and from ``given``."""
     found: dict[str, Any] = {}
     for value in values:
         found |= vars(value)

@@ -1,4 +1,4 @@
-"""What the endpoints work with, made once by whoever starts the API and reached through ``ServicesDep``."""
+"""Dependencies of the endpoints, created once at startup and injected as ``ServicesDep``."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tuner.host.extraction import Planner
 from tuner.search.operators import CheckedOperator
 
 Inspect = Callable[[Path, ModelFormat], ModelFacts]
-"""Reads an uploaded file. Raises InvalidModel, or an EngineError when it cannot be read at all here."""
+"""Reads an uploaded file. Raises InvalidModel, or EngineError if it cannot be read."""
 
 
 MakeOperator = Callable[[CheckedOperator, Path], None]
-"""Writes the ONNX model of one operator. Raises an EngineError when it cannot be made here."""
+"""Writes the ONNX model of an operator. Raises EngineError if this fails."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,24 +40,24 @@ class Services:
     inspect: Inspect
     make_operator: MakeOperator
     logs: Path
-    """Folder that holds each job's engine log as ``JOB.log``."""
+    """Folder with the engine log of each job, ``JOB.log``."""
     metrics: Metrics
     events: EventHub
     statuses: TTLCache[Status]
-    """By job and summary."""
+    """Cached job statuses, by job id and summary."""
     stopping: threading.Event
-    """Set when the server shuts down: streams end then instead of holding it up."""
+    """Set at shutdown, to end event streams."""
     uploads: UploadSlots
     failures: Buckets
-    """Failed attempts to log in, by address."""
+    """Failed logins, by address."""
     planner: Planner
     plan_slots: threading.BoundedSemaphore
     plugins: dict[str, list[str]] = field(default_factory=dict)
-    """What each engine that was asked for a plan announced as its plugins."""
+    """Plugins that each engine reported when it made a plan."""
 
 
 async def _services(request: Request) -> Services:
-    # Asynchronous only because FastAPI takes a thread for each dependency that is not.
+    # Asynchronous because FastAPI runs synchronous dependencies in threads.
     services: Services = request.app.state.services
     return services
 

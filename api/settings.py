@@ -1,4 +1,4 @@
-"""How the API listens, whom it lets in and what it accepts."""
+"""Settings of the API: address, authentication, limits."""
 
 from __future__ import annotations
 

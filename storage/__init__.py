@@ -1,6 +1,6 @@
-"""What the service remembers: SQL tables and their queries, and content-addressed blobs.
+"""SQL tables, queries, and content-addressed blobs.
 
-Every query is a module function whose first argument is a SQLAlchemy Session. None commits: who opened the
-transaction decides what belongs together. Writes that change a job's state are compare-and-set and return whether
-they won.
+Every query is a function whose first argument is a SQLAlchemy Session. Queries do not commit: the caller that opened
+the transaction determines its scope. Writes that change the state of a job are compare-and-set and return whether they
+succeeded.
 """

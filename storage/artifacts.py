@@ -1,4 +1,4 @@
-"""Published bundles."""
+"""Artifacts: the published bundles."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from storage.tables import ArtifactRow, JobRow
 
 
 def add(session: Session, artifact: Artifact) -> Artifact:
-    """Store it, or return the one that already has its digest: publishing twice is fine, and undoes a deletion.
+    """Store an artifact, or return the existing one with this digest; publishing a deleted one again restores it.
 
-    Its id becomes the whole digest when another artifact has the short one.
+    If another artifact has the short id, the id is the full digest.
     """
     statements.lock_digest(session, artifact.digest)
     taken = select(ArtifactRow.id).where(ArtifactRow.id == artifact.id, ArtifactRow.digest != artifact.digest)
@@ -32,7 +32,7 @@ def add(session: Session, artifact: Artifact) -> Artifact:
 
 
 def get(session: Session, id_or_digest: str) -> Artifact:
-    """A deleted one too. Raises ArtifactNotFound."""
+    """Return an artifact, also a deleted one. Raises ArtifactNotFound."""
     wanted = or_(ArtifactRow.id == id_or_digest, ArtifactRow.digest == id_or_digest)
     row = session.scalar(select(ArtifactRow).where(wanted), execution_options={"populate_existing": True})
     if row is None:
@@ -41,7 +41,7 @@ def get(session: Session, id_or_digest: str) -> Artifact:
 
 
 def of_job(session: Session, job_id: str) -> Artifact | None:
-    """What the job published, also when the same bytes had been published before or were deleted since."""
+    """Return the artifact of a job, also if an earlier job published the same bytes or if it was deleted."""
     published = select(JobRow.artifact_id).where(JobRow.id == job_id)
     wanted = or_(ArtifactRow.job_id == job_id, ArtifactRow.id.in_(published))
     newest = select(ArtifactRow).where(wanted).order_by(ArtifactRow.created_at.desc()).limit(1)
@@ -59,10 +59,10 @@ def best(
     precision: str | None = None,
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Artifact:
-    """The verified one whose published variant has the smallest median latency; of equals the oldest.
+    """Return the verified artifact whose published variant has the smallest median latency; of equal ones, the oldest.
 
-    ``target`` is a target's identity, or its text alone for any thread count; ``toolchain`` is one or its beginning, as
-    ``relay/tvm-0.19.0``; inputs that ``input_shapes`` does not name may have any shape. Raises ArtifactNotFound.
+    ``target`` is the identity of a target, or its text for any thread count. ``toolchain`` is a toolchain or a prefix
+    such as ``relay/tvm-0.19.0``. Inputs that ``input_shapes`` omits may have any shape. Raises ArtifactNotFound.
     """
     query = select(ArtifactRow).where(
         ArtifactRow.model_digest == model_digest,
@@ -101,7 +101,8 @@ def page(
     limit: int,
     page_token: str | None = None,
 ) -> tuple[list[Artifact], str | None]:
-    """Newest first, without deleted ones; ``owner`` is a model's, ``target`` as ``best`` takes it.
+    """Return a page of artifacts, newest first, without deleted ones; ``owner`` is an owner of the model, ``target`` as
+    for ``best``.
 
     Raises InvalidPageToken.
     """

@@ -1,8 +1,8 @@
-"""A copy of everything that cannot be made again, taken while the service runs, and how it is put back.
+"""Backups of the database and blobs, taken while the service runs, and their restoration.
 
-A backup is a folder, or a tar of one: ``backup.json``, ``db.sqlite3``, ``blobs/ab/cdef…``. The database is copied
-first, as one consistent view, and then the bytes of every model and artifact that this copy knows, each held against
-its digest.
+A backup is a folder, or a tar of one, with ``backup.json``, ``db.sqlite3`` and ``blobs/ab/cdef…``. The database is
+copied first, as a consistent snapshot, then the bytes of every model and artifact in that snapshot, each verified
+against its digest.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FORMAT = 1
 _READ_BYTES = 1024**2
 _NAMED = ("models", "artifacts")
 _BESIDE = ("-wal", "-shm", "-journal")
-"""What SQLite adds to a database's name for files that it reads along with it."""
+"""Suffixes of SQLite's additional files."""
 _OLDER = "Restore an older backup."
 _CLOCKS_DIFFER = timedelta(days=1)
 
@@ -45,13 +45,13 @@ class Backup:
     path: Path
     blobs: int = 0
     size_bytes: int = 0
-    """Of the blobs."""
+    """Bytes of all blobs."""
     missing: list[BlobDigest] = field(default_factory=list)
-    """Digests of models and artifacts whose bytes are not in the store, or not those of their digest."""
+    """Digests of models and artifacts whose bytes are missing or corrupt."""
 
 
 def create(settings: StorageSettings, blobs: BlobStore, target: Path) -> Backup:
-    """Into a new folder, or a new file when its name ends in ``.tar``; all of it or nothing, and its owner's alone.
+    """Create a backup atomically: a folder, or a tar if the name ends in ``.tar``, readable by its owner only.
 
     Raises ConfigurationError, DatabaseUnavailable and BlobStoreUnavailable.
     """
@@ -83,15 +83,15 @@ def create(settings: StorageSettings, blobs: BlobStore, target: Path) -> Backup:
 
 
 def make_home(settings: StorageSettings) -> None:
-    """For a restore, before a store is opened in it: its owner's alone. One that is there stays as it is."""
+    """Create the home folder for a restore, readable by its owner only, before a store is opened in it."""
     with _writing(settings.home):
         settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def restore(settings: StorageSettings, blobs: BlobStore, source: Path) -> Backup:
-    """Into an empty home folder, the database last: what is interrupted can be done again.
+    """Restore a backup into an empty home folder, the database last, so that an interrupted restore can be repeated.
 
-    Raises ConfigurationError, InvalidRequest for what is no backup, BlobDamaged and BlobStoreUnavailable.
+    Raises ConfigurationError, InvalidRequest for an invalid backup, BlobDamaged and BlobStoreUnavailable.
     """
     target, source = _database(settings), source.absolute()
     if target.exists():
@@ -124,9 +124,9 @@ def restore(settings: StorageSettings, blobs: BlobStore, source: Path) -> Backup
 
 
 def _place_database(source: Path, target: Path) -> None:
-    """All of it or nothing, even when the power fails."""
+    """Move the database into place, atomically even if power fails."""
     temporary = target.with_name(f".{target.name}.restored")
-    temporary.unlink(missing_ok=True)  # of a restore that was cut off
+    temporary.unlink(missing_ok=True)  # left by an interrupted restore
     with source.open("rb") as reading, _create(temporary) as writing:
         shutil.copyfileobj(reading, writing)
         writing.flush()
@@ -140,7 +140,7 @@ def _place_database(source: Path, target: Path) -> None:
 
 
 def _create(path: Path) -> BinaryIO:
-    """A new file that only its owner can read, whatever the umask: a database holds secrets of webhooks."""
+    """Create a file that only its owner can read, whatever the umask: a database contains webhook secrets."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
 
@@ -149,13 +149,13 @@ class Copied:
     blobs: int = 0
     size_bytes: int = 0
     there: int = 0
-    """Blobs that the target had."""
+    """Blobs already present in the target."""
     damaged: list[BlobDigest] = field(default_factory=list)
-    """Digests of those that were not copied, as the bytes are others."""
+    """Digests of corrupt blobs, which were not copied."""
 
 
 def copy_blobs(source: BlobStore, target: BlobStore) -> Copied:
-    """Every blob that the target lacks; nothing is removed there. Raises BlobStoreUnavailable."""
+    """Copy every blob that the target lacks; nothing is removed. Raises BlobStoreUnavailable."""
     count = size = there = 0
     damaged: list[BlobDigest] = []
     for blob in source.stored(put_before=datetime.now(UTC) + _CLOCKS_DIFFER):
@@ -173,16 +173,17 @@ def _copied_to(source: BlobStore, target: BlobStore, digest: BlobDigest) -> bool
         with source.open(digest) as file:
             target.put(_checked(file, digest))
     except errors.BlobNotFound:
-        return True  # deleted since it was listed
+        return True  # deleted since the listing
     except errors.BlobDamaged:
         return False
     return True
 
 
 def _checked(file: BinaryIO, digest: BlobDigest) -> Iterator[bytes]:
-    """What the file has, for a ``put``. Raises BlobDamaged at its end, when nothing is kept yet, of other bytes.
+    """Yield the chunks of a file for ``put``. Raises BlobDamaged at the end, before anything is stored, for a wrong
+    digest.
 
-    They may be those of another digest, which the store had before: to remove them again would lose that blob.
+    The bytes may be those of another blob in the store, so removing them afterwards would lose that one.
     """
     found = hashlib.sha256()
     while chunk := file.read(_READ_BYTES):
@@ -193,7 +194,7 @@ def _checked(file: BinaryIO, digest: BlobDigest) -> Iterator[bytes]:
 
 
 def copy_database(source: Path, target: Path) -> None:
-    """One consistent view of a database that others write to meanwhile, in one file.
+    """Copy a consistent snapshot of a database with concurrent writers into one file.
 
     Raises DatabaseDamaged and DatabaseUnavailable.
     """
@@ -231,7 +232,7 @@ def _copy_blobs(folder: Path, blobs: BlobStore, target: Path) -> Backup:
 
 
 def _copied(blobs: BlobStore, digest: BlobDigest, target: Path) -> int | None:
-    """How many bytes; None of those that are not there or not right."""
+    """Copy a blob and return its size; None if it is missing or corrupt."""
     with contextlib.suppress(errors.BlobNotFound, errors.BlobDamaged), blobs.local(digest) as path:
         with path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != digest:
@@ -243,7 +244,7 @@ def _copied(blobs: BlobStore, digest: BlobDigest, target: Path) -> int | None:
 
 
 def _known(database: Path) -> Iterator[BlobDigest]:
-    """Digests of every model and artifact; a database of an older release has no deleted ones."""
+    """Return the digests of all models and artifacts; databases of older releases have no deleted ones."""
     with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
         for table in _NAMED:
             columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
@@ -253,7 +254,7 @@ def _known(database: Path) -> Iterator[BlobDigest]:
 
 
 def _wrong_with(database: Path) -> str | None:
-    """What SQLite says, in one line; None of a database that is whole."""
+    """Return SQLite's description of a corruption, in one line; None for an intact database."""
     try:
         with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
             (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
@@ -311,7 +312,7 @@ def _writing(target: Path) -> Iterator[None]:
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Readable for its owner alone: a database holds secrets of webhooks."""
+    """Write a file readable by its owner only: a database contains webhook secrets."""
     member.mode = 0o700 if member.isdir() else 0o600
     member.uid = member.gid = 0
     member.uname = member.gname = ""

@@ -1,8 +1,8 @@
-"""How browsers come in: a link that works once, and the session that it becomes.
+"""Browser logins: one-time links and the sessions that they open.
 
-Both are random texts of which a digest is stored, and both act for the token that made the link: they end when that is
-revoked or expires. The service's own token has no row to be bound to; the digest of its links and sessions covers its
-text instead, so none of them fits any more once it is another one.
+Both are random texts stored as digests. Both act for the token that created the link, and end when it expires or is
+revoked. The service's own token has no row to refer to; instead, the digests of its links and sessions include its
+text, so they become invalid when it changes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SECRET_BYTES = 32
 
 
 def make_link(session: Session, *, token_id: str | None, own_token: str, now: datetime) -> tuple[str, datetime]:
-    """The link's code, and when it stops working. ``token_id`` None: for the service's own token."""
+    """Create a login link; returns its code and expiry. ``token_id`` None means the service's own token."""
     forget_expired(session, now=now)
     code, expires_at = secrets.token_urlsafe(_SECRET_BYTES), now + timedelta(seconds=LINK_SECONDS)
     digest = digest_of(code) if token_id else _own_digest(code, own_token)
@@ -35,7 +35,7 @@ def make_link(session: Session, *, token_id: str | None, own_token: str, now: da
 
 
 def follow(session: Session, code: str, *, own_token: str, now: datetime) -> str | None:
-    """Turn the link into a session and return its secret; None for a link that does not work (any more)."""
+    """Convert a link to a session and return its secret; None for an invalid or used link."""
     row = _find(session, code, own_token=own_token, is_link=True, now=now)
     if row is None:
         return None
@@ -55,18 +55,18 @@ def follow(session: Session, code: str, *, own_token: str, now: datetime) -> str
 
 
 def find(session: Session, secret: str, *, own_token: str, now: datetime) -> tuple[str | None, datetime] | None:
-    """Id of the token that the session acts for, None for the service's own, and when it expires; or no session."""
+    """Return the id of the session's token, None for the service's own, and the expiry; None without a session."""
     row = _find(session, secret, own_token=own_token, is_link=False, now=now)
     return (row.token_id, row.expires_at) if row else None
 
 
 def is_renewal_due(expires_at: datetime, now: datetime) -> bool:
-    """Not at every request: a session that is in use need not be written each time."""
+    """Return whether the session should be renewed, which is not needed at every request."""
     return expires_at - now < timedelta(seconds=IDLE_SECONDS - _RENEW_SECONDS)
 
 
 def renew(session: Session, secret: str, *, own_token: str, now: datetime) -> None:
-    """It was used: the days until it expires count from here."""
+    """Extend the session from now on."""
     found = update(BrowserSessionRow).where(_of(secret, own_token), BrowserSessionRow.is_link.is_(False))
     statements.changed(session, found.values(expires_at=now + timedelta(seconds=IDLE_SECONDS)))
 

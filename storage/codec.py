@@ -1,4 +1,4 @@
-"""Domain dataclasses to JSON columns and back."""
+"""Conversion between domain dataclasses and JSON columns."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ T = TypeVar("T")
 
 
 def dump(value: Any) -> Any:
-    """What ``json`` can write; keys are the fields' names, enums their values."""
+    """Convert a dataclass to JSON values: field names as keys, enums as their values."""
     return _adapter(type(value)).dump_python(value, mode="json")
 
 
 def load(kind: type[T], data: Any) -> T:
-    """The inverse of ``dump``. Fields that ``kind`` does not know are left out: an older release reads newer rows."""
+    """Convert JSON values to ``kind``, the inverse of ``dump``; unknown fields, of a newer release, are ignored."""
     loaded: T = _adapter(kind).validate_python(data)
     return loaded
 
 
 def try_load(kind: type[T], data: Any) -> T | None:
-    """``load``, or None for data that another release wrote in a form that ``kind`` cannot read."""
+    """Like ``load``, but return None for data in another release's form that ``kind`` cannot read."""
     try:
         return load(kind, data)
     except ValidationError:
@@ -32,19 +32,19 @@ def try_load(kind: type[T], data: Any) -> T | None:
 
 
 def from_row(kind: type[T], row: Any, **given: Any) -> T:
-    """The dataclass whose fields are the row's columns of the same names, but for those that are ``given``."""
+    """Create a dataclass from the columns of a row with the names of its fields, and ``given`` fields."""
     names = [each.name for each in fields(cast("Any", kind)) if each.name not in given]
     return load(kind, {name: getattr(row, name) for name in names} | given)
 
 
 def to_row(value: Any, *, without: Iterable[str] = ()) -> dict[str, Any]:
-    """The dataclass's fields as values of columns, JSON columns too."""
+    """Convert a dataclass to values of columns, including JSON columns."""
     found: dict[str, Any] = _adapter(type(value)).dump_python(value, exclude=set(without))
     return found
 
 
 def unknown(kind: type[Any], data: Any) -> list[str]:
-    """What ``load`` would leave out, or cannot read: dotted names of fields that a newer release wrote."""
+    """Return dotted names of fields, of a newer release, that ``load`` would ignore or cannot read."""
     try:
         known = dump(load(kind, data))
     except ValidationError as error:
@@ -62,7 +62,7 @@ def _beyond(data: Any, known: Any, prefix: str = "") -> list[str]:
 
 
 def to_json(value: Any) -> str:
-    """Raises ValueError on NaN and infinity, which SQLite would take and PostgreSQL refuses."""
+    """Serialize JSON. Raises ValueError for NaN and infinity, which SQLite would accept and PostgreSQL rejects."""
     return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -70,7 +70,7 @@ _adapters: dict[Any, TypeAdapter[Any]] = {}
 
 
 def _adapter(kind: Any) -> TypeAdapter[Any]:
-    """Made once a type: building one takes a thousand times as long as using it."""
+    """Return the adapter of a type, cached because building one takes a thousand times as long as using it."""
     if kind not in _adapters:
         _adapters[kind] = TypeAdapter(kind)
     return _adapters[kind]

@@ -1,4 +1,4 @@
-"""Column types that mean the same on SQLite and PostgreSQL, and what every table starts from."""
+"""Column types that behave alike on SQLite and PostgreSQL, and the base of all tables."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sqlalchemy.types import TypeDecorator
 from domain.digests import WorkloadDigest
 
 JsonDocument = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
-"""For what is shown, never for what is searched."""
+"""JSON that is displayed, never searched."""
 
 SerialNumber = BigInteger().with_variant(Integer, "sqlite")
-"""SQLite numbers rows by itself only in a column declared INTEGER."""
+"""SQLite assigns row numbers only to a column declared INTEGER."""
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """Aware datetimes only, read back in UTC; SQLite keeps no zone, and its text form sorts as time does."""
+    """Aware datetimes, read back in UTC. SQLite stores no time zone, and its text form sorts by time."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -43,7 +43,7 @@ DIGEST = String(64)
 
 
 def digest_of(text: str) -> str:
-    """sha256, hex: what is indexed in place of text that may be too long for an index."""
+    """Return the sha256 in hex, to index texts that may be too long for an index."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 

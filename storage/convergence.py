@@ -1,10 +1,10 @@
-"""How a search converged: the estimated end-to-end latency, and each tuning task's best, trial by trial.
+"""Convergence of a search: the estimated end-to-end latency, and the best of each tuning task, by trial.
 
-The estimate is what one run of the network would take with the best schedules so far. Where default schedules were
-measured, which AutoTVM does with the first trial of each task, it is the untuned build's time less what was gained on
-them. Elsewhere it is the sum of the best; an operator that no trial is known of takes its share in the FLOPs of the
-untuned build's time, so the sum may grow until all are measured. The untuned build's time is the most there is: that
-build is published when nothing is faster.
+The estimate is the time of one run of the network with the best schedules so far. If default schedules were measured,
+which AutoTVM does with the first trial of each task, it is the untuned build's time minus the savings on them.
+Otherwise it is the sum of the best latencies; an operator without trials counts with its share, by FLOPs, of the
+untuned build's time, so the sum may grow until all are measured. The estimate never exceeds the untuned build's time,
+as that build is published if nothing is faster.
 """
 
 from __future__ import annotations
@@ -28,40 +28,40 @@ from storage import artifacts, stages, tuning_tasks
 from storage.tables import RecordRow, workload_digest
 
 MOST_POINTS = 600
-"""Of one line: more than a screen has columns to tell apart."""
+"""Maximum points of a line: more than the columns of a screen."""
 _NEWEST = 2**63 - 1
 
 Point = tuple[int, float, float]
-"""Trials so far, seconds of tuning so far, and the value: latency in seconds, or GFLOPS."""
+"""Number of trials, seconds of tuning, and the value: latency in seconds, or GFLOPS."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
     trials: int
     estimate: list[Point] = field(default_factory=list)
-    """Of one run of the model in seconds, where it changed, and as it is now."""
+    """Estimated seconds of one run of the model, at each change and at the end."""
     tasks: dict[int, list[Point]] = field(default_factory=dict)
-    """Position to the task's best GFLOPS, where it changed."""
+    """Best GFLOPS of each task by position, at each change."""
     best: dict[int, float] = field(default_factory=dict)
-    """Position to the task's best latency in seconds, in the end; what others found later does not count."""
+    """Best latency of each task in seconds, by position, at the end of the job; later jobs do not count."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Level:
-    """Seconds of one run of what tuned builds are compared with: the benchmark's where it has ended.
+    """Seconds of one run of the builds that tuned ones are compared with.
 
-    Before, what the baseline stage measured in fewer runs.
+    From the baseline stage, which measures fewer runs, until the final benchmark.
     """
 
     untuned: float | None
     reference: float | None
     reference_name: str
     is_final: bool
-    """Whether the benchmark measured them."""
+    """Whether the times come from the final benchmark."""
 
 
 class Estimator:
-    """What is known at some point of a job's search, brought forward trial by trial."""
+    """State of the estimate at some point of a search, updated trial by trial."""
 
     def __init__(
         self,
@@ -72,9 +72,8 @@ class Estimator:
         defaults: Mapping[WorkloadDigest, float],
         began_at: datetime | None,
     ) -> None:
-        """``known``: best latencies before the job. ``defaults``: latencies of default schedules. ``began_at``: when
-        tuning first began.
-        """
+        """``known`` are best latencies from before the job, ``defaults`` latencies of default schedules,
+        ``began_at`` the first start of tuning."""
         self.tasks = tasks
         self.level = level
         self.began_at = began_at
@@ -85,21 +84,21 @@ class Estimator:
         self._flop = sum(self._weight(group) * self._flops(group) for group in self._groups)
         self._trials = 0
         self.estimate: float | None = None
-        """Seconds of one run of the network with the best schedules so far; None while that cannot be told."""
+        """Seconds of one run of the network with the best schedules so far; None if unknown."""
         self._reckon()
 
     @property
     def basis(self) -> str:
-        """What the whole curve depends on: points on another basis do not continue it."""
+        """Identifier of everything that the whole curve depends on: points of different bases do not form a line."""
         return f"{len(self.tasks)}-{len(self._defaults)}-{'end' if self.level.is_final else 'begin'}"
 
     @property
     def defaults(self) -> dict[int, float]:
-        """Seconds of the default schedule by position of the task."""
+        """Seconds of the default schedules by position of the task."""
         return {self._tasks[digest].position: latency for digest, latency in self._defaults.items()}
 
     def learn(self, digest: WorkloadDigest, latency: float) -> bool:
-        """Take in a trial; whether it is the task's best."""
+        """Add a trial; returns whether it is the task's best."""
         if digest not in self._tasks or self._best.get(digest, math.inf) <= latency:
             return False
         self._best[digest] = latency
@@ -107,7 +106,7 @@ class Estimator:
         return True
 
     def follow(self, trials: Sequence[TrialRow]) -> Curve:
-        """The curve of all the trials, which begins with what was known before them."""
+        """Return the curve of the trials, which starts with what was known before them."""
         estimate: list[Point] = []
         tasks: dict[int, list[Point]] = defaultdict(list)
         if self.estimate is not None:
@@ -135,7 +134,7 @@ class Estimator:
         self.estimate = self._sum() if untuned is None else min(untuned, self._against(untuned))
 
     def _sum(self) -> float | None:
-        """Of the best; None while one is missing."""
+        """Return the sum of the best latencies; None if one is missing."""
         best = [(self._weight(group), self._fastest(group)) for group in self._groups]
         known = [weight * latency for weight, latency in best if latency is not None]
         return math.fsum(known) if known and len(known) == len(best) else None
@@ -166,9 +165,9 @@ class Estimator:
 
 
 def begin(session: Session, job: Job, *, began_at: datetime | None = None) -> Estimator:
-    """As it was before the job's first trial. Its tasks must have been planned.
+    """Return the estimator before the job's first trial. The tasks must have been planned.
 
-    ``began_at``: when tuning first began; without it, points have no seconds.
+    Without ``began_at``, the first start of tuning, points have no seconds.
     """
     tasks = tuning_tasks.of_job(session, job.id)
     digests = {workload_digest(task.extracted.workload_key) for task in tasks}
@@ -203,7 +202,7 @@ def _level(session: Session, job: Job) -> Level:
 
 
 def _known(session: Session, job: Job, digests: Collection[WorkloadDigest]) -> dict[WorkloadDigest, float]:
-    """Best latencies that others had found before the job's first record, by workload digest."""
+    """Return best latencies that existed before the job's first record, by workload digest."""
     first = first_id(session, job.id)
     if job.placement is None:
         return {}
@@ -211,7 +210,8 @@ def _known(session: Session, job: Job, digests: Collection[WorkloadDigest]) -> d
 
 
 def defaults(firsts: Mapping[WorkloadDigest, TrialRow]) -> dict[WorkloadDigest, float]:
-    """Latencies of default schedules, given the first trial ever of each workload: AutoTVM's is of the default."""
+    """Return latencies of default schedules, given the oldest trial of each workload: AutoTVM's measures the
+    default."""
     return {
         digest: first.latency
         for digest, first in firsts.items()
@@ -220,7 +220,7 @@ def defaults(firsts: Mapping[WorkloadDigest, TrialRow]) -> dict[WorkloadDigest, 
 
 
 def thinned(points: list[Point], most: int = MOST_POINTS) -> list[Point]:
-    """Evenly, with the first and the last."""
+    """Return evenly spaced points, including the first and the last."""
     if len(points) <= most:
         return points
     step = (len(points) - 1) / (most - 1)
@@ -228,7 +228,7 @@ def thinned(points: list[Point], most: int = MOST_POINTS) -> list[Point]:
 
 
 def _groups(tasks: Mapping[WorkloadDigest, ExtractedTask]) -> list[list[WorkloadDigest]]:
-    """Digests of tasks that are alternatives to one another; a build uses the fastest of a group."""
+    """Group digests of tasks that are alternatives; a build uses the fastest of each group."""
     together: dict[object, list[WorkloadDigest]] = defaultdict(list)
     for digest, extracted in tasks.items():
         together[digest if extracted.alternatives is None else extracted.alternatives].append(digest)
@@ -236,24 +236,24 @@ def _groups(tasks: Mapping[WorkloadDigest, ExtractedTask]) -> list[list[Workload
 
 
 class TrialRow(NamedTuple):
-    """The columns of ``RecordRow`` that curves are drawn from."""
+    """Columns of ``RecordRow`` for curves."""
 
     record_id: int
     workload_digest: WorkloadDigest
     tuner: str
     latency: float | None
-    """Seconds; None when it failed."""
+    """Seconds; None for a failed trial."""
     at: datetime
 
 
 def trials_of_job(session: Session, job_id: str) -> list[TrialRow]:
-    """In the order of storage."""
+    """Yield the trials of a job in the order in which they were stored."""
     query = select(*_COLUMNS).where(RecordRow.job_id == job_id).order_by(RecordRow.id)
     return [TrialRow(*row) for row in session.execute(query)]
 
 
 def standing(session: Session, job_id: str, workload_keys: Collection[str]) -> dict[str, tuple[int, float | None]]:
-    """The job's trials of each workload that has any, and the seconds of the fastest."""
+    """Return the number of the job's trials for each workload, and the fastest in seconds."""
     key_of = {workload_digest(key): key for key in workload_keys}
     query = (
         select(RecordRow.workload_digest, func.count(), func.min(RecordRow.latency))
@@ -264,14 +264,14 @@ def standing(session: Session, job_id: str, workload_keys: Collection[str]) -> d
 
 
 def first_id(session: Session, job_id: str) -> int | None:
-    """Of the job's records; None when it has none."""
+    """Return the id of the job's first record; None without records."""
     return session.scalar(select(func.min(RecordRow.id)).where(RecordRow.job_id == job_id))
 
 
 def first_ever(
     session: Session, workload_digests: Collection[WorkloadDigest], placement: Placement
 ) -> dict[WorkloadDigest, TrialRow]:
-    """The oldest record of each workload at the placement, whoever's it is, by digest."""
+    """Return the oldest record of each workload at the placement, of any owner, by digest."""
     oldest = select(func.min(RecordRow.id)).where(*_at(workload_digests, placement)).group_by(RecordRow.workload_digest)
     found = [TrialRow(*row) for row in session.execute(select(*_COLUMNS).where(RecordRow.id.in_(oldest)))]
     return {trial.workload_digest: trial for trial in found}
@@ -280,7 +280,7 @@ def first_ever(
 def best_before(
     session: Session, workload_digests: Collection[WorkloadDigest], placement: Placement, *, record_id: int
 ) -> dict[WorkloadDigest, float]:
-    """The best latency of each workload at the placement among records older than that one, whoever's they are."""
+    """Return the best latency of each workload at the placement among records older than ``before``, of any owner."""
     query = (
         select(RecordRow.workload_digest, func.min(RecordRow.latency))
         .where(*_at(workload_digests, placement), RecordRow.id < record_id)

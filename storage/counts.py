@@ -1,4 +1,4 @@
-"""How much there is and how fast it grows, by queries that stay cheap however much is stored."""
+"""Counts and growth rates, by queries that stay fast with any number of rows."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from domain.shared_rounds import RoundState
 from storage.tables import JobRow, RecordRow, SharedRoundRow, WebhookDeliveryRow, WorkerRow
 
 _OWN_TRIALS = "j-"
-"""Start of job ids; imported records carry no job's."""
+"""Prefix of job ids, which imported records lack."""
 
 
 def jobs_by_state(session: Session) -> dict[JobState, int]:
-    """Every state, with 0 where no job has it."""
+    """Return the number of jobs in each state, including zeros."""
     found = session.execute(select(JobRow.state, func.count()).group_by(JobRow.state)).all()
     return {**dict.fromkeys(JobState, 0), **{JobState(state): count for state, count in found}}
 
@@ -29,19 +29,19 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 class Waiting:
     jobs: int
     since: datetime
-    """When the first of them was created."""
+    """Creation time of the first of them."""
 
 
 def queued_by_priority(session: Session) -> dict[int, Waiting]:
-    """Of priorities that jobs wait with."""
+    """Return the queued jobs by priority."""
     counted = select(JobRow.priority, func.count(), func.min(JobRow.created_at)).where(JobRow.state == JobState.QUEUED)
     found = session.execute(counted.group_by(JobRow.priority)).all()
     return {priority: Waiting(jobs=jobs, since=since) for priority, jobs, since in found}
 
 
 def rounds_at_work(session: Session) -> dict[RoundState, int]:
-    """Rounds of trials that wait for a helper, and those that helpers have."""
-    # As the partial index has it: a database cannot know that of parameters.
+    """Return the number of open rounds of trials, and of rounds claimed by helpers."""
+    # A literal, as in the partial index, which a parameter would not match.
     at_work = text("state IN ('open', 'claimed')")
     counted = select(SharedRoundRow.state, func.count()).where(at_work).group_by(SharedRoundRow.state)
     found = {RoundState(state): count for state, count in session.execute(counted)}
@@ -49,28 +49,28 @@ def rounds_at_work(session: Session) -> dict[RoundState, int]:
 
 
 def workers(session: Session, *, seen_since: datetime) -> tuple[int, int]:
-    """Those alive, and those of them that have a job."""
+    """Return the number of live workers, and of those with a job."""
     counts = select(func.count(), func.count(WorkerRow.current_job)).where(WorkerRow.last_seen_at >= seen_since)
     alive, busy = session.execute(counts).one()
     return alive, busy
 
 
 def pending_deliveries(session: Session) -> tuple[int, datetime | None]:
-    """Webhook messages that are still to be sent, and when the first of them was written."""
+    """Return the number of unsent webhook messages, and the time of the oldest."""
     pending = select(func.count(), func.min(WebhookDeliveryRow.created_at))
-    # A range, for which the index serves; SQLite would read the whole table for those that are not null.
+    # A range condition, which the index supports; for IS NOT NULL, SQLite would scan the table.
     count, oldest = session.execute(pending.where(WebhookDeliveryRow.next_attempt_at > _LONG_AGO)).one()
     return count, oldest
 
 
 def newest_record(session: Session) -> int:
-    """Its number; 0 when there is none."""
+    """Return the number of the newest record; 0 without records."""
     return session.scalar(select(func.max(RecordRow.id))) or 0
 
 
 def trials(session: Session, *, after: int, to: int) -> dict[tuple[str, str | None], int]:
-    """Count of the service's own trials among records numbered ``after`` < number ≤ ``to``, by tuner and error; None:
-    valid."""
+    """Count the service's own trials among records numbered ``after`` < number ≤ ``to``, by tuner and error,
+    None for valid ones."""
     numbered = (RecordRow.id > after, RecordRow.id <= to, RecordRow.job_id.startswith(_OWN_TRIALS))
     kinds = (RecordRow.tuner, RecordRow.error)
     counted = select(*kinds, func.count().label("trials")).where(*numbered).group_by(*kinds)

@@ -1,13 +1,13 @@
-"""The connection to SQLite or PostgreSQL; the only place that knows which one it is.
+"""Connection to SQLite or PostgreSQL; the only module that depends on which one it is.
 
-SQLite is set up so that concurrent writers lose nothing, which its defaults do not give:
+SQLite is configured so that concurrent writers lose nothing, unlike with its defaults:
 
-* WAL: readers never wait for the writer, nor it for them.
-* Every transaction that may write starts with ``BEGIN IMMEDIATE``. Python's driver starts them late and deferred: two
-  that read before they write then overwrite each other's update, or one of them fails at once without waiting.
-* ``synchronous=FULL``. In WAL mode ``NORMAL`` survives a killed process, but lost power undoes commits that the API has
-  already answered and the broker has already been told of. One fsync a commit is cheap beside a trial.
-* Writers of one process queue for a single connection, in order; SQLite's own waiting is a lottery with pauses.
+* WAL: readers never wait for the writer, nor the writer for readers.
+* Every transaction that may write starts with ``BEGIN IMMEDIATE``. Python's driver starts transactions late and
+  deferred: two that read before they write then overwrite each other's update, or one of them fails at once.
+* ``synchronous=FULL``. In WAL mode, ``NORMAL`` survives a killed process, but a power failure undoes commits that the
+  API has confirmed and the broker was notified of. One fsync per commit is cheap compared with a trial.
+* Writers of one process queue for a single connection, in order; SQLite's own waiting polls with random delays.
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ DEFAULT_TIMEOUT = 30.0
 _SYNCHRONOUS = "FULL"
 _OPTIONS: dict[str, Any] = {
     "json_serializer": codec.to_json,
-    "hide_parameters": True,  # errors are logged, and some statements carry secrets
+    "hide_parameters": True,  # errors are logged, and some statements contain secrets
 }
 _MIGRATION_LOCK = 7_486_171
-"""Any number, the same in every process that migrates."""
+"""Any number, the same in all processes that migrate."""
 
 
 class Database:
-    """Both context managers hand out a session that must not outlive them; neither nests in the same thread."""
+    """Engine and sessions of one database. Sessions must not outlive their context managers, which do not nest
+    in a thread."""
 
     def __init__(self, url: str, *, timeout: float = DEFAULT_TIMEOUT) -> None:
-        """``timeout``: seconds that a transaction waits for its turn. Raises ConfigurationError."""
+        """``timeout`` is the time in seconds that a transaction waits for a lock. Raises ConfigurationError."""
         self.url = _parse(url)
         if self.url.get_backend_name() == "sqlite":
             self._writer = _sqlite(self.url, timeout, begin="BEGIN IMMEDIATE", pool_size=1, max_overflow=0)
@@ -56,24 +57,26 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
-        """Commits at the end, rolls back on an exception. From the first query on it holds SQLite's only write lock.
+        """Open a session that commits at the end and rolls back on an exception.
 
-        PostgreSQL locks what is written, or read with ``jobs.holds``: nothing else stays as it was read.
+        On SQLite, it holds the only write lock from the first query on. PostgreSQL locks only rows that are written, or
+        read with ``jobs.holds``: anything else may change after it was read.
         """
         with Session(self._writer, expire_on_commit=False) as session, session.begin():
             yield session
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        """One consistent view, from the first query on; a write fails. Never hold it while waiting for others."""
+        """Open a read-only session with a consistent snapshot from the first query on. Never hold it while
+        waiting for others."""
         with Session(self._reader) as session:
             yield session
 
     @contextmanager
     def migrating(self) -> Iterator[Connection]:
-        """A transaction that only one process at a time is in, with foreign keys checked at its end.
+        """Open a transaction that only one process at a time can enter, with foreign keys checked at its end.
 
-        SQLite changes a table by making it anew, and dropping the old one would delete what refers to it.
+        SQLite changes a table by recreating it, and dropping the old one would delete rows that refer to it.
         """
         with self._writer.connect() as connection:
             if connection.dialect.name == "sqlite":
@@ -82,12 +85,12 @@ class Database:
                 yield from _migrating_postgresql(connection)
 
     def ping(self) -> None:
-        """Raises SQLAlchemyError where the database does not respond."""
+        """Raise SQLAlchemyError if the database does not respond."""
         with self.reading() as session:
             session.execute(select(1))
 
     def try_writing(self) -> None:
-        """Write, and undo that again. Raises SQLAlchemyError where the database takes no writes."""
+        """Write and roll back. Raises SQLAlchemyError if the database is not writable."""
         with Session(self._writer) as session:
             session.execute(text("UPDATE alembic_version SET version_num = version_num"))
             session.rollback()
@@ -98,10 +101,10 @@ class Database:
 
 
 def migrate(database: Database) -> None:
-    """Bring the schema to the newest revision; nothing to do is fine, and so are many processes doing it at once.
+    """Upgrade the schema to the newest revision; safe for concurrent processes.
 
-    Raises DatabaseUnavailable when it does not answer, DatabaseDamaged also where only a table is, and
-    ConfigurationError when it is of a newer release, or of none.
+    Raises DatabaseUnavailable if the database does not respond, DatabaseDamaged if it or a table is corrupt, and
+    ConfigurationError for a revision of a newer release or of none.
     """
     with translated_errors(), database.migrating() as connection:
         running.upgrade(connection)
@@ -110,7 +113,7 @@ def migrate(database: Database) -> None:
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """For work at a start: raises DatabaseUnavailable or DatabaseDamaged in place of what the driver raised."""
+    """Convert errors of the driver to DatabaseUnavailable or DatabaseDamaged, for the start of a process."""
     try:
         yield
     except (OperationalError, PoolTimeout) as error:
@@ -122,7 +125,7 @@ def translated_errors() -> Iterator[None]:
 
 
 def unavailable(error: SQLAlchemyError | sqlite3.Error) -> errors.DatabaseUnavailable | errors.DatabaseDamaged:
-    """What the driver said, in one line; it names hosts and users, never a password."""
+    """Convert a driver's error, in one line; the message contains hosts and users, never a password."""
     reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
     kind = errors.DatabaseDamaged if integrity.is_damaged(error) else errors.DatabaseUnavailable
     return kind(f"the database cannot be used: {reason}")
@@ -171,15 +174,15 @@ def _sqlite(url: URL, timeout: float, *, begin: str, query_only: bool = False, *
 
     @event.listens_for(engine, "do_connect")
     def keep_private(*_details: object) -> None:
-        # Where there is none yet; what SQLite puts beside it takes its mode. Never opened here: to close it would
-        # take away the locks that other connections of this process hold.
+        # Create the file, whose mode SQLite copies to its other files. It is not opened: closing it would release
+        # the locks of other connections of this process.
         if not str(url.database).startswith("file:"):
             with contextlib.suppress(OSError):
                 os.mknod(str(url.database), stat.S_IFREG | 0o600)
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _record: object) -> None:
-        connection.isolation_level = None  # the driver begins nothing by itself
+        connection.isolation_level = None  # the driver starts no transactions itself
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute(f"PRAGMA synchronous={_SYNCHRONOUS}")
         connection.execute("PRAGMA foreign_keys=ON")
@@ -209,7 +212,7 @@ def _migrating_sqlite(connection: Connection) -> Iterator[Connection]:
 
 def _migrating_postgresql(connection: Connection) -> Iterator[Connection]:
     with connection.begin():
-        # Another process may migrate for minutes; what waits for a table's lock still gives up.
+        # Another process may migrate for minutes; waiting for a table lock still times out.
         timeout = connection.scalar(text("SHOW lock_timeout"))
         connection.execute(text("SET LOCAL lock_timeout = 0"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})

@@ -1,7 +1,7 @@
-"""Deleting models and artifacts: their rows stay for the history of jobs, their bytes go later.
+"""Deletion of models and artifacts: rows are kept for the history of jobs, blobs are removed later.
 
-``storage.garbage`` removes bytes that nothing names any more, so that a mistake here, or a copy of the database that
-was put back, costs no bytes for some hours.
+``storage.garbage`` removes unreferenced blobs after some hours, which leaves time to correct a mistake or to restore a
+copy of the database.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from storage import statements
 from storage.tables import ArtifactRow, JobRow, ModelOwnerRow, ModelRow
 
 _NAMED = 20
-"""Jobs that an error lists at most."""
+"""Maximum number of jobs that an error lists."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prospect:
-    """What deleting a model would do."""
+    """The effects of deleting a model."""
 
     gone: bool
-    """For everyone; otherwise others keep it and its artifacts."""
+    """Whether it would be deleted for everyone; otherwise other owners keep it and its artifacts."""
     artifacts: int
-    """That would go with it."""
+    """Number of artifacts that would be deleted."""
     unfinished: list[str]
-    """Jobs that forbid it, not all of many."""
+    """Unfinished jobs, which prevent the deletion; at most some of them."""
 
 
 def foresee(session: Session, digest: str, *, owner: str | None) -> Prospect:
-    """Of ``delete_model``, which may find otherwise a moment later."""
+    """Return the effects of ``delete_model``, as of now."""
     is_last = _is_last(session, digest, owner)
     going = select(func.count()).where(ArtifactRow.model_digest == digest, ArtifactRow.deleted_at.is_(None))
     return Prospect(
@@ -47,13 +47,14 @@ def foresee(session: Session, digest: str, *, owner: str | None) -> Prospect:
 
 
 def delete_model(session: Session, model: Model, *, owner: str | None, now: datetime) -> bool:
-    """The owner no longer has it, or with None nobody; returns whether it is gone, because nobody has it any more.
+    """Remove the owner from the model, or with None all owners; returns whether it was deleted, as it has no owner
+    left.
 
-    Its artifacts go with it. Raises ModelInUse.
+    Its artifacts are deleted, too. Raises ModelInUse.
     """
-    # Whoever uploads the same bytes right now is either seen below to own them, or waits and brings the model back.
+    # A concurrent upload of the same bytes is either seen below as an owner, or waits and restores the model.
     statements.lock_digest(session, model.digest)
-    # Nor can anybody make a job of it.
+    # And no job can be created for it.
     session.execute(select(ModelRow.digest).where(ModelRow.digest == model.digest).with_for_update())
     is_last = _is_last(session, model.digest, owner)
     if found := _unfinished(session, model.digest, None if is_last else owner):
@@ -68,7 +69,7 @@ def delete_model(session: Session, model: Model, *, owner: str | None, now: date
 
 
 def delete_artifact(session: Session, artifact: Artifact, *, now: datetime) -> None:
-    # A job that publishes the same bytes right now has either done so, or waits and brings them back.
+    # A concurrent publication of the same bytes is either committed, or waits and restores the artifact.
     statements.lock_digest(session, artifact.digest)
     _delete_artifacts(session, ArtifactRow.id == artifact.id, now)
 
@@ -79,7 +80,7 @@ def _delete_artifacts(session: Session, which: ColumnElement[bool], now: datetim
 
 
 def _is_last(session: Session, digest: str, owner: str | None) -> bool:
-    """Whether nobody else has it; an admin's ``None`` acts for all who have."""
+    """Return whether the owner is the only one; None, for an admin, acts for all owners."""
     if owner is None:
         return True
     others = select(ModelOwnerRow.owner).where(ModelOwnerRow.model_digest == digest, ModelOwnerRow.owner != owner)
@@ -87,7 +88,7 @@ def _is_last(session: Session, digest: str, owner: str | None) -> bool:
 
 
 def _unfinished(session: Session, digest: str, owner: str | None) -> list[str]:
-    """``owner``: whose jobs count; None for everyone's."""
+    """Return unfinished jobs; ``owner`` None counts those of all owners."""
     unfinished = select(JobRow.id).where(JobRow.model_digest == digest, JobRow.state.not_in(FINAL_STATES))
     if owner is not None:
         unfinished = unfinished.where(JobRow.owner == owner)

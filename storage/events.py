@@ -1,4 +1,4 @@
-"""What happened to a job, in the order in which watchers see it."""
+"""Events of jobs, in the order in which watchers see them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _COLUMNS = (EventRow.id, EventRow.job_id, EventRow.kind, EventRow.data, EventRow
 
 
 def append(session: Session, job_id: str, kind: EventKind, data: dict[str, Any], *, now: datetime) -> int:
-    """Return the event's id. Raises JobNotFound.
+    """Append an event and return its id. Raises JobNotFound.
 
-    The job's row stays locked until the transaction ends: a later id never becomes visible before an earlier one,
-    which a watcher that resumes after the later one would miss.
+    The job's row stays locked until the transaction ends, so that event ids become visible in order; otherwise, a
+    watcher that resumes after a later id would miss an earlier one.
     """
     if session.scalar(select(JobRow.id).where(JobRow.id == job_id).with_for_update()) is None:
         raise errors.JobNotFound(f"there is no job {job_id[:80]!r}")
@@ -32,15 +32,15 @@ def append(session: Session, job_id: str, kind: EventKind, data: dict[str, Any],
 
 
 def after(session: Session, job_id: str, last_id: int, limit: int) -> list[JobEvent]:
-    """The next events after ``last_id``, 0 for the first; none for an unknown job."""
+    """Return the next events after ``last_id``, 0 for the first; none for an unknown job."""
     following = select(*_COLUMNS).where(EventRow.job_id == job_id, EventRow.id > last_id)
     return [_event(row) for row in session.execute(following.order_by(EventRow.id).limit(limit))]
 
 
 def newer(session: Session, last_ids: Mapping[str, int], limit: int) -> list[JobEvent]:
-    """What follows in each of the jobs, given the last event known of it; ``limit`` events in all.
+    """Return new events of several jobs, given the last known event of each; at most ``limit`` in total.
 
-    Of no job is anything left out before the last that is returned of it.
+    For each job, the returned events are contiguous.
     """
     job_id, last_id = statements.each_pair_of(session, last_ids)
     following = select(*_COLUMNS).join(job_id.table, (EventRow.job_id == job_id) & (EventRow.id > last_id))
@@ -48,26 +48,26 @@ def newer(session: Session, last_ids: Mapping[str, int], limit: int) -> list[Job
 
 
 def newest(session: Session, job_id: str) -> int:
-    """The id of the job's last event; 0 when it has none."""
+    """Return the id of the job's last event; 0 without events."""
     return session.scalar(select(func.max(EventRow.id)).where(EventRow.job_id == job_id)) or 0
 
 
 def of_kinds(session: Session, job_id: str, kinds: Sequence[EventKind], limit: int) -> list[JobEvent]:
-    """The last ones of these kinds, oldest first."""
+    """Return the last events of these kinds, oldest first."""
     own = select(*_COLUMNS).where(EventRow.job_id == job_id, EventRow.kind.in_(kinds))
     return [_event(row) for row in session.execute(own.order_by(EventRow.id.desc()).limit(limit))][::-1]
 
 
 def ended(session: Session, job_ids: Sequence[str]) -> set[str]:
-    """Those of the jobs whose state is final, or that are not there."""
+    """Return those of the jobs that are in a final state or do not exist."""
     living = select(JobRow.id).where(JobRow.id.in_(select(statements.each_of(session, job_ids))))
     return set(job_ids) - set(session.scalars(living.where(JobRow.state.not_in(FINAL_STATES))))
 
 
 def forget(session: Session, *, ended_before: datetime, most_jobs: int) -> int:
-    """Remove what happened within jobs that ended before then, of so many at a time; return how many jobs those were.
+    """Remove the events within jobs that ended before a time, for a limited number of jobs; returns that number.
 
-    Their states and stages stay, which tell when what was done: a watcher still sees how the job ended.
+    Events of states and stages are kept: watchers still see how the job ended.
     """
     within = EventRow.kind.in_([EventKind.PROGRESS, EventKind.NOTE])
     has_some = select(EventRow.id).where(EventRow.job_id == JobRow.id, within).exists()

@@ -1,10 +1,8 @@
-"""Bytes that nothing names any more, and how they go without taking any that somebody is just putting.
+"""Garbage collection of blobs, safe with concurrent uploads.
 
-Nothing goes that a row names, or that was put, or whose last row was deleted, within the grace time. Whoever adds a row
-puts its bytes just before, which makes those there already count as put now: the store itself then keeps them.
-
-Nothing goes by the word of a database that the store does not belong to, nor of one that never knew a model or an
-artifact.
+A blob is kept if a row refers to it, or if it was put, or its last row deleted, within the grace period. Before a row
+is added, its blob is put again, which renews the time of an existing blob, so that the store keeps it. Nothing is
+removed on behalf of a database that does not own the store, or that never contained a model or artifact.
 """
 
 from __future__ import annotations
@@ -43,10 +41,10 @@ def collect(
     dry_run: bool = False,
     adopt: bool = False,
 ) -> Collected:
-    """Remove what no model and no artifact names; with ``dry_run`` only count it.
+    """Remove blobs that no model and no artifact refers to; with ``dry_run``, only count them.
 
-    With ``adopt`` the store is the database's from now on, whosever it was; together they tell what would go then.
-    Raises BlobStoreUnavailable, ForeignBlobStore, and ConfigurationError for a database that never knew anything.
+    With ``adopt``, the database takes over the store first; with both, blobs are counted as if it had. Raises
+    BlobStoreUnavailable, ForeignBlobStore, and ConfigurationError for a database that never contained anything.
     """
     before, count, size = now - grace, 0, 0
     found = blobs.stored(put_before=before)
@@ -64,7 +62,7 @@ def collect(
         return Collected()
     for number, blob in enumerate(_unnamed(database, itertools.chain([first], found), before), start=1):
         if not dry_run and number % _ASKED_AT_ONCE == 0:
-            # Somebody may take the store over meanwhile.
+            # Another database may take over the store in the meantime.
             ownership.check(database, blobs)
         if dry_run or _removed(database, blobs, blob.digest, before):
             count += 1
@@ -73,7 +71,8 @@ def collect(
 
 
 def named(session: Session, digests: Collection[str], before: datetime | None = None) -> set[str]:
-    """Those of the digests that a model or an artifact has; with ``before``, also one that was deleted since then."""
+    """Return those of the digests that a model or artifact refers to; with ``before``, also those deleted
+    since then."""
     found: set[str] = set()
     for row in (ModelRow, ArtifactRow):
         lives: ColumnElement[bool] = row.deleted_at.is_(None)
@@ -83,7 +82,7 @@ def named(session: Session, digests: Collection[str], before: datetime | None = 
 
 
 def _check_database(database: Database) -> None:
-    """Deleted models and artifacts count: their rows stay."""
+    """Deleted models and artifacts count, as their rows are kept."""
     with database.reading() as session:
         for row in (ModelRow, ArtifactRow):
             if session.scalar(select(row.digest).limit(1)) is not None:
@@ -103,7 +102,7 @@ def _unnamed(database: Database, found: Iterator[Blob], before: datetime) -> Ite
 
 def _removed(database: Database, blobs: BlobStore, digest: BlobDigest, before: datetime) -> bool:
     with database.transaction() as session:
-        # Whoever is naming the bytes just now is waited for.
+        # Wait for transactions that are adding a reference to these bytes.
         statements.lock_digest(session, digest)
         kept = named(session, [digest], before)
     return not kept and blobs.delete(digest, put_before=before)

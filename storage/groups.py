@@ -1,4 +1,4 @@
-"""Groups of jobs: nothing but what the jobs say."""
+"""Groups of jobs, derived from the jobs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from storage import paging
 from storage.tables import JobRow
 
 _Head = tuple[str, str, datetime, str]
-"""Name, owner, and when the newest job was made, and which that is."""
+"""Name, owner, and creation time and id of the newest job."""
 
 
 def page(
     session: Session, *, owner: str | None = None, limit: int, page_token: str | None = None
 ) -> tuple[list[Group], str | None]:
-    """The group with the newest job first. Raises InvalidPageToken."""
+    """Return a page of groups, newest job first. Raises InvalidPageToken."""
     newest = func.max(JobRow.created_at)
     position: Any = tuple_(newest, JobRow.group_name, JobRow.owner)
     query = _heads(owner).order_by(newest.desc(), JobRow.group_name.desc(), JobRow.owner.desc())
@@ -36,7 +36,7 @@ def page(
 
 
 def get(session: Session, name: str, *, owner: str) -> Group:
-    """Raises GroupNotFound."""
+    """Return a group. Raises GroupNotFound."""
     heads: list[_Head] = [tuple(row) for row in session.execute(_heads(owner).where(JobRow.group_name == name))]
     if not heads:
         raise errors.GroupNotFound(f"there is no group {name[:80]!r}")
@@ -44,14 +44,14 @@ def get(session: Session, name: str, *, owner: str) -> Group:
 
 
 def unfinished(session: Session, name: str, *, owner: str) -> Sequence[str]:
-    """Ids of its jobs that have not ended, last to be taken first."""
+    """Return the ids of unfinished jobs, the last in the queue first."""
     wanted = JobRow.group_name == name, JobRow.owner == owner, JobRow.state.not_in(FINAL_STATES)
     query = select(JobRow.id).where(*wanted)
     return session.scalars(query.order_by(JobRow.priority.desc(), JobRow.created_at.desc())).all()
 
 
 def _heads(owner: str | None) -> Any:
-    # Ids sort by the time they were made.
+    # Ids sort by creation time.
     heads = select(JobRow.group_name, JobRow.owner, func.max(JobRow.created_at), func.max(JobRow.id))
     if owner is not None:
         heads = heads.where(JobRow.owner == owner)
@@ -76,5 +76,5 @@ def _groups(session: Session, heads: Sequence[_Head]) -> list[Group]:
 
 def _token(head: _Head) -> str:
     name, owner, at, _ = head
-    # No name has a slash in it.
+    # Names do not contain slashes.
     return paging.token_of(at, f"{name}/{owner}")

@@ -1,4 +1,4 @@
-"""Requests that may be sent again: the same Idempotency-Key gets the same answer, and nothing is done twice."""
+"""Idempotent requests: a repeated Idempotency-Key gets the same response without repeating the action."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from storage import statements
 from storage.tables import IdempotencyKeyRow, digest_of
 
 KEPT = timedelta(days=7)
-"""How long an answer is remembered."""
+"""How long a response is stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class IdempotentRequest:
-    """A request that carries a key."""
+    """A request with an idempotency key."""
 
     key_digest: str
     fingerprint: str
-    """Digest of all that the request says."""
+    """Digest of the whole content of the request."""
 
     @classmethod
     def of(cls, key: str | None, owner: str, *parts: object) -> IdempotentRequest | None:
-        """``parts`` are all that the request says: the same key with others is an error. None without a key.
+        """Create it from ``parts``, the whole content of the request; None without a key.
 
-        Keys are the owner's alone. No owner has a space in its name, so no two of them share a digest.
+        Keys are separate for each owner. Owner names contain no space, so different owners cannot have the same digest.
         """
         if key is None:
             return None
@@ -38,9 +38,9 @@ class IdempotentRequest:
         return cls(key_digest=digest_of(f"{owner} {key}"), fingerprint=hashlib.sha256(text.encode()).hexdigest())
 
     def recall(self, session: Session, *, now: datetime) -> str | None:
-        """What was answered before. Raises IdempotencyMismatch when the key came with another request.
+        """Return the stored response, or None. Raises IdempotencyMismatch if the key was used for another request.
 
-        Call it in the transaction that will ``remember``, or before the work where that is done in many.
+        Call it in the transaction of ``remember``, or before work that spans several transactions.
         """
         row = session.get(IdempotencyKeyRow, self.key_digest, populate_existing=True)
         if row is None:
@@ -54,10 +54,9 @@ class IdempotentRequest:
         return row.answer
 
     def remember(self, session: Session, answer: str, *, now: datetime) -> None:
-        """``answer`` is the id of what the request made, or the whole answer.
+        """Store ``answer``: the id of what the request created, or the whole response.
 
-        Raises Conflict when another request with this key was answered meanwhile; the caller's transaction must not
-        commit.
+        Raises Conflict if a concurrent request with this key was completed; the caller's transaction must not commit.
         """
         row = {
             "key_digest": self.key_digest,
@@ -75,7 +74,7 @@ class IdempotentRequest:
 def once(
     session: Session, request: IdempotentRequest | None, make: Callable[[], str], *, now: datetime
 ) -> tuple[str, bool]:
-    """What ``make`` returns, or returned before, and whether it was called now."""
+    """Return the result of ``make``, or the stored one, and whether it was called now."""
     known = request.recall(session, now=now) if request else None
     if known is not None:
         return known, False

@@ -1,4 +1,4 @@
-"""Whether a database is whole: what drivers say when it is not, and looking before somebody needs what is damaged."""
+"""Integrity checks of a database, and recognition of driver errors that mean corruption."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from storage.tables import Base
 
 _OF_SQLITE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _OF_POSTGRESQL = frozenset({"XX001", "XX002", "42P01", "42P07", "42703"})
-"""Data and index corrupted; a table missing, or there where it is to be made; a column missing."""
+"""Data or index corrupted; table missing or already existing; column missing."""
 _WORDS = tuple(
     map(re.compile, (r"no such (table|column)", r"table .* already exists$", r"table .* has no column named "))
 )
-"""SQLite has one number for these and for our own mistakes."""
+"""SQLite has the same error number for these as for programming errors."""
 
 
 def is_damaged(error: Exception) -> bool:
-    """Whether the driver says that the database is none, is not whole, or has not the tables that it must have."""
+    """Return whether the error means: not a database, corrupt, or missing tables."""
     said = getattr(error, "orig", None) or error
     if getattr(said, "sqlstate", None) in _OF_POSTGRESQL:
         return True
     if not isinstance(said, sqlite3.Error):
         return False
-    # Its lowest byte; the rest says where it was found out.
+    # The lowest byte is the primary code.
     if getattr(said, "sqlite_errorcode", 0) & 0xFF in _OF_SQLITE:
         return True
     return any(words.match(str(said)) for words in _WORDS)
 
 
 def probe_tables(connection: Connection) -> None:
-    """One row of each, as it lies there: a table that is gone or torn is found at a start, and not by some job.
+    """Read a row of each table, to detect missing or corrupt tables at startup instead of in a job.
 
-    Raises what the driver does.
+    Raises errors of the driver.
     """
     quote = connection.dialect.identifier_preparer.quote
     for table in Base.metadata.sorted_tables:
@@ -47,9 +47,9 @@ def probe_tables(connection: Connection) -> None:
 
 
 def quick_check(url: URL, *, seconds: float) -> None:
-    """Go over the pages of a SQLite database, no longer than that: a large one is looked at in part.
+    """Run SQLite's quick check for at most ``seconds``, so a large database is checked partially.
 
-    PostgreSQL has tools of its own for that. Raises DatabaseDamaged and DatabaseUnavailable.
+    PostgreSQL has tools of its own. Raises DatabaseDamaged and DatabaseUnavailable.
     """
     if url.get_backend_name() != "sqlite" or str(url.database).startswith("file:"):
         return

@@ -1,4 +1,4 @@
-"""The end of each job's engine log, for whoever cannot read its file: that lies on the host of the worker."""
+"""The end of each job's engine log, which is a file on the worker's host, for the API."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ MOST_BYTES = 256 * 1024
 @dataclass(frozen=True, kw_only=True)
 class Tail:
     start: int
-    """Bytes of the log before this one; those are not kept."""
+    """Offset of the text in the whole log, in bytes; earlier text is not stored."""
     content: bytes
 
     @property
     def size(self) -> int:
-        """Of the whole log, in bytes."""
+        """Size of the whole log in bytes."""
         return self.start + len(self.content)
 
     def then(self, text: bytes, *, left_out: int = 0) -> Tail:
-        """With more of the log, of which so many bytes before the text were left out."""
+        """Return the log with more text appended, before which ``skipped`` bytes were omitted."""
         end = self.size + left_out + len(text)
         kept = (text if left_out else self.content + text)[-MOST_BYTES:]
         return Tail(start=end - len(kept), content=kept)
@@ -36,14 +36,14 @@ EMPTY = Tail(start=0, content=b"")
 
 
 def begin(session: Session, job_id: str, attempt: int) -> Tail:
-    """What earlier attempts left; none of them writes any more."""
+    """Return the log of earlier attempts, which no longer write."""
     older = update(JobLogRow).where(JobLogRow.job_id == job_id, JobLogRow.attempt < attempt)
     statements.changed(session, older.values(attempt=attempt))
     return read(session, job_id)
 
 
 def keep(session: Session, job_id: str, attempt: int, tail: Tail) -> bool:
-    """In place of what there was; False when a later attempt has begun."""
+    """Store the log; returns False if a later attempt has started."""
     values = {"attempt": attempt, "start": tail.start, "size": tail.size, "content": tail.content}
     ours = update(JobLogRow).where(JobLogRow.job_id == job_id, JobLogRow.attempt <= attempt)
     if statements.changed(session, ours.values(**values)):
@@ -52,18 +52,18 @@ def keep(session: Session, job_id: str, attempt: int, tail: Tail) -> bool:
 
 
 def size(session: Session, job_id: str) -> int:
-    """Of the log as far as it is known here, in bytes; costs less than to read it."""
+    """Return the known size of the log in bytes; cheaper than reading it."""
     return session.scalar(select(JobLogRow.size).where(JobLogRow.job_id == job_id)) or 0
 
 
 def read(session: Session, job_id: str) -> Tail:
-    """Empty where nothing is known."""
+    """Return the log; empty if unknown."""
     row = session.execute(select(JobLogRow.start, JobLogRow.content).where(JobLogRow.job_id == job_id)).first()
     return EMPTY if row is None else Tail(start=row.start, content=row.content)
 
 
 def forget(session: Session, *, ended_before: datetime, most_jobs: int) -> int:
-    """Remove the logs of jobs that ended before then, so many at a time; return how many those were."""
+    """Remove the logs of jobs that ended before a time, a limited number at once; returns that number."""
     old = select(JobLogRow.job_id).join(JobRow, JobRow.id == JobLogRow.job_id).where(JobRow.finished_at < ended_before)
     found = list(session.scalars(old.limit(most_jobs)))
     return statements.changed(session, delete(JobLogRow).where(JobLogRow.job_id.in_(found)))

@@ -1,4 +1,4 @@
-"""What is asked of jobs besides the jobs themselves: filters of lists, and columns that are needed often."""
+"""Queries about jobs: filters of listings, and frequently needed columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from storage.tables import JobLabelRow, JobRow, ModelRow
 
 
 class JobFilter(TypedDict, total=False):
-    """What is given and not None must hold."""
+    """Filters of jobs; all that are not None must match."""
 
     owner: str | None
     state: JobState | None
@@ -27,13 +27,13 @@ class JobFilter(TypedDict, total=False):
     """Name and value."""
     group: str | None
     target: str | None
-    """As it was asked for, or as a worker resolved it, with its thread count or without."""
+    """As requested, or as resolved by the worker, with or without its thread count."""
     tuner: Tuner | None
     created_after: datetime | None
     """At this time or later."""
     created_before: datetime | None
     text: str | None
-    """Part of the model's name, the group or a label's value, or the beginning of the id."""
+    """Part of a model name, group or label value, or a prefix of the id."""
 
 
 def conditions(wanted: JobFilter) -> Iterator[ColumnElement[bool]]:
@@ -94,11 +94,11 @@ _columns = JobRow.__table__.c
 _SUMMARY = select(
     _columns.owner, _columns.state, _columns.stage, _columns.claims, _columns.attempts, _columns.artifact_id
 ).where(_columns.id == bindparam("job_id"))
-"""Made once: it is asked more often than all others together."""
+"""Compiled once, as this is the most frequent query by far."""
 
 
 def summary(session: Session, job_id: str) -> JobSummary:
-    """Raises JobNotFound."""
+    """Return a job's summary. Raises JobNotFound."""
     row = session.connection().execute(_SUMMARY, {"job_id": job_id}).first()
     if row is None:
         raise errors.JobNotFound(f"there is no job {job_id[:80]!r}")
@@ -106,12 +106,12 @@ def summary(session: Session, job_id: str) -> JobSummary:
 
 
 def trace_of(session: Session, job_id: str) -> str | None:
-    """A ``traceparent``, as W3C Trace Context has it."""
+    """Return the ``traceparent`` of W3C Trace Context."""
     return session.scalar(select(JobRow.trace_parent).where(JobRow.id == job_id))
 
 
 def requests_of(session: Session, job_ids: Sequence[str]) -> dict[str, JobRequest | None]:
-    """What each of the jobs asks for; None where this release does not know a field or a value of it."""
+    """Return the request of each job; None if this release does not know one of its fields or values."""
     if not job_ids:
         return {}
     found = session.execute(select(JobRow.id, JobRow.request).where(JobRow.id.in_(job_ids)))

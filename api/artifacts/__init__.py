@@ -1,1 +1,1 @@
-"""Published bundles: ``routes`` alone; their pages are those of jobs and models."""
+"""Artifacts: routes only. Their pages are those of jobs and models."""

@@ -1,4 +1,4 @@
-"""Published bundles: what they are, their bytes, and the best one."""
+"""Routes of artifacts: descriptions, downloads, and the best artifact of a model."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def download(services: ServicesDep, principal: Reader, request: Request, artifac
 def remove(services: ServicesDep, principal: Submitter, artifact: str) -> shared.Deletion:
     """Delete a bundle that one of your jobs published; the job's report and records are kept.
 
-    It is never the best any more. The bytes are removed some time later; whoever asks for them gets 410.
+    It is no longer a candidate for the best artifact. The bytes are removed later; requests for them get 410.
     """
     with services.database.transaction() as session:
         try:
@@ -171,7 +171,7 @@ def _view(session: Session, artifact: Artifact, principal: Principal) -> schemas
 
 
 def _target(session: Session, text: str) -> str:
-    """Raises UnknownTarget, also when 'native' could mean several."""
+    """Parse the target. Raises UnknownTarget, also if 'native' is ambiguous."""
     bare, threads = targets.split_threads(text)
     checked = targets.check_text(bare)
     if checked != targets.NATIVE:
@@ -197,12 +197,13 @@ def _why(found: Artifact, target: str | None, device: str | None) -> str:
 
 _CHUNK = 256 * 1024
 _FOR_EVER = "private, max-age=31536000, immutable"
-"""An address names the bytes' digest: there will never be others behind it."""
+"""The URL contains the digest, so its content never changes."""
 _ONE_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
 def respond(request: Request, file: BinaryIO, *, digest: str, size: int, file_name: str) -> Response:
-    """Closes ``file`` in the end. Several ranges at once are answered with the whole, as the RFC allows."""
+    """Return the response, which closes ``file``. A request for several ranges gets the whole content, as the RFC
+    allows."""
     etag = f'"{digest}"'
     headers = {
         "ETag": etag,
@@ -230,7 +231,7 @@ def respond(request: Request, file: BinaryIO, *, digest: str, size: int, file_na
 
 
 class _FilePart(StreamingResponse):
-    """Closes the file whatever ends it: the last byte, a reader that went away, or a HEAD."""
+    """Response that closes the file in any case: at its end, on a disconnect, and for HEAD."""
 
     media_type = "application/x-tar"
 
@@ -244,7 +245,7 @@ class _FilePart(StreamingResponse):
 
 
 def _range(request: Request, etag: str, size: int) -> tuple[int, int] | tuple[()] | None:
-    """First and last byte; None for the whole, and the empty tuple for a range that does not exist."""
+    """Return the first and last byte; None for the whole content, and an empty tuple for an unsatisfiable range."""
     match = _ONE_RANGE.fullmatch(request.headers.get("range", "").replace(" ", ""))
     if match is None or match.group(0) == "bytes=-" or request.headers.get("if-range", etag) != etag:
         return None

@@ -1,4 +1,4 @@
-"""Artifacts in JSON."""
+"""JSON schemas of artifacts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Best(BaseModel):
 
 
 def artifact(value: DomainArtifact, *, jobs: Collection[str]) -> Artifact:
-    """``jobs``: ids of those that the caller may see."""
+    """Convert an artifact; ``jobs`` are the ids of jobs that the caller may see."""
     return shared.fill(
         Artifact,
         value,

@@ -1,1 +1,1 @@
-"""The OpenAPI document, and the reference that is made of it."""
+"""The OpenAPI document, and the reference generated from it."""

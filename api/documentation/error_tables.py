@@ -1,4 +1,4 @@
-"""``./run docs``: the tables of codes in ``docs/reference/errors.md``, from the errors' own declarations."""
+"""``./run docs``: tables of codes in ``docs/reference/errors.md``, generated from the error classes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def main() -> int:
 
 
 def renewed(document: str) -> str:
-    """The document with its two tables as the code declares them; its prose is left alone."""
+    """Return the document with both tables regenerated; its prose is unchanged."""
     for head, rows in (("| status | codes |", _served()), ("| code | exit status | meaning |", _local())):
         table = "\n".join([head, "|---" * head.count(" | ") + "|---|", *rows]) + "\n"
         before, _, rest = document.partition(f"{head}\n")

@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's, completed with what holds for every route and is therefore written at none."""
+"""The OpenAPI document: FastAPI's, with additions that apply to all routes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def install(app: FastAPI) -> None:
 
 
 def operations(schema: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Method, path and operation, in the document's order."""
+    """Iterate over method, path and operation, in the order of the document."""
     for path, methods in schema["paths"].items():
         for method, operation in methods.items():
             yield method, path, operation
@@ -86,7 +86,7 @@ def _complete(method: str, operation: dict[str, Any]) -> None:
         parameter["schema"] = _without_null(parameter["schema"])
     stream = responses.get("200", {}).get("content", {}).get("text/event-stream")
     if stream is not None:
-        # FastAPI calls the whole stream one string; itemSchema says what its events are.
+        # FastAPI describes the stream as one string; itemSchema describes its events.
         stream.pop("schema", None)
     if "security" in operation:
         operation["security"].append({"Session": []})
@@ -105,7 +105,7 @@ def _complete(method: str, operation: dict[str, Any]) -> None:
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """What may be None in Python is left out of a request: there is no way to write null into an address."""
+    """Remove null from the types of parameters: a URL cannot contain it."""
     others = [each for each in schema.get("anyOf", []) if each != {"type": "null"}]
     if len(others) != 1:
         return schema
@@ -172,7 +172,7 @@ PARAMETERS = {
     "job": "Id of the job that measured the records.",
     "format": "json: one page; native: all records, in the format of TVM's own tools.",
 }
-"""Of parameters whose routes say nothing, because their names mean the same everywhere."""
+"""Descriptions of parameters that mean the same in all routes."""
 
 SUCCESSES = {
     "200": "Success.",
@@ -219,4 +219,4 @@ EXAMPLES: dict[str, list[dict[str, Any]]] = {
         }
     ],
 }
-"""By the schema's name."""
+"""Examples by name of the schema."""

@@ -1,4 +1,4 @@
-"""The OpenAPI document in the form in which people read it: for the page ``/docs`` and for ``build/rest.md``."""
+"""The OpenAPI document in a form for readers: the page ``/docs`` and ``build/rest.md``."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _PREFIX = "#/components/schemas/"
 class Field:
     name: str
     place: str
-    """Of a parameter: path, query or header."""
+    """Location of the parameter: path, query or header."""
     kind: str
     required: bool
     default: str | None
-    """As JSON."""
+    """Default value as JSON."""
     text: str
 
 
@@ -39,7 +39,7 @@ class Answer:
     status: str
     text: str
     kind: str
-    """Media type, or the name of the schema of its JSON; empty without a body."""
+    """Media type, or the name of the schema; empty without a body."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,16 +49,16 @@ class Operation:
     path: str
     text: str
     scope: str | None
-    """What the token must have; None where any will do, and where none is needed."""
+    """Scope that the token needs; None if any token, or none, is enough."""
     is_open: bool
     parameters: list[Field]
     body: str | None
-    """What the body is; None without one."""
+    """Type of the body; None without one."""
     example: str | None
-    """A command."""
+    """An example command."""
     answers: list[Answer]
     failures: list[str]
-    """Statuses of problem documents."""
+    """HTTP statuses of problem documents."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ class Shape:
     text: str
     fields: list[Field]
     values: list[str]
-    """Of words to choose from."""
+    """Values of an enumeration."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +159,7 @@ def _field(name: str, schema: dict[str, Any], *, place: str, required: bool) -> 
 
 
 def _kind(schema: dict[str, Any]) -> Iterator[str]:
-    """The type, then its bounds."""
+    """Return the type of a schema, followed by its bounds."""
     if "$ref" in schema:
         yield schema["$ref"].removeprefix(_PREFIX)
     elif "anyOf" in schema:
@@ -207,7 +207,7 @@ def _content(described: dict[str, Any]) -> str:
 
 
 def _example(schema: dict[str, Any], method: str, path: str, operation: dict[str, Any], *, is_open: bool) -> str | None:
-    """Of what a shell would call."""
+    """Return an example for operations that are called from a shell."""
     parts = ["curl"]
     if not is_open:
         parts.append('-H "Authorization: Bearer $TUNESMITH_TOKEN"')

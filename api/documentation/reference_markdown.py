@@ -92,7 +92,7 @@ def _cell(text: str) -> str:
 
 
 def schema_alone() -> dict[str, Any]:
-    """Of an application that serves nobody: no part of it is used."""
+    """Create an application only for its schema."""
 
     def unused(*_: object) -> Any:
         raise NotImplementedError

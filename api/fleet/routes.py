@@ -44,7 +44,7 @@ def list_devices(services: ServicesDep, principal: Reader) -> schemas.Devices:
     devices: dict[str, Device] = {}
     count: Counter[str] = Counter()
     for worker in _living(services):
-        # A worker that has a GPU measures on nothing else.
+        # A worker with a GPU measures only on that.
         for device in worker.accelerators or (worker.device,):
             kinds[device.key] = "gpu" if worker.accelerators else "cpu"
             devices[device.key] = device

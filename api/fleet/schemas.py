@@ -1,4 +1,4 @@
-"""Workers, devices, targets and engines in JSON."""
+"""JSON schemas of workers, devices, targets and engines."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Engines(BaseModel):
 
 
 def worker(value: DomainWorker, *, alive: bool, jobs: Collection[str]) -> Worker:
-    """``jobs``: ids of those that the caller may see."""
+    """Convert a worker; ``jobs`` are the ids of jobs that the caller may see."""
     return shared.fill(
         Worker,
         value,

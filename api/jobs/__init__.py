@@ -1,1 +1,1 @@
-"""Jobs: what a request says and whether it fits together, plans, routes, events and pages."""
+"""Jobs: requests and their validation, plans, routes, events and pages."""

@@ -1,4 +1,4 @@
-"""A request that becomes a job, or that was answered before."""
+"""Creation of jobs, with idempotency."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Creation:
     is_new: bool
     webhook: Webhook | None
     shows_secret: bool
-    """Whether this very request brought the webhook."""
+    """Whether this request set the webhook."""
 
 
 def create(
     session: Session, draft: JobDraft, principal: Principal, settings: ApiSettings, *, key: str | None, now: datetime
 ) -> Creation:
-    """``key``: a request with the same one gets the same job. Raises what is wrong with the request."""
+    """Create a job; a request with the same ``key`` gets the same job. Raises errors of invalid requests."""
     whole, model = complete(session, draft, principal)
     request = job_request(whole, model, settings)
     asked = asked_for(draft, settings)
@@ -60,17 +60,17 @@ def create(
 
 
 def _said(draft: JobDraft) -> str:
-    # With like, what is null and what is not said at all are two things.
+    # With ``like``, null and an absent field differ.
     return json.dumps(draft.said if draft.like else drafts.whole(draft), sort_keys=True)
 
 
 def asked_for(draft: JobDraft, settings: ApiSettings) -> Webhook | None:
-    """Raises InvalidWebhook."""
+    """Return the requested webhook. Raises InvalidWebhook."""
     return _checked(draft.webhook, AllowedHosts.parse(settings.webhook_hosts)) if draft.webhook else None
 
 
 def of_original(session: Session, draft: JobDraft, owner: str) -> Webhook | None:
-    """That of the job which the new one is like, unless the request says otherwise; another owner's is not called."""
+    """Return the webhook of the ``like`` job, unless the request replaces it; not that of another owner's job."""
     if draft.like is None or "webhook" in draft.said:
         return None
     return webhooks.of_job(session, draft.like) if jobs.get(session, draft.like).owner == owner else None
@@ -87,10 +87,10 @@ _AS_THEY_ARE = ("target", "threads", "tuner", "runner", "device", "precision", "
 
 
 def complete(session: Session, draft: JobDraft, principal: Principal) -> tuple[JobDraft, Model]:
-    """The whole request and its model.
+    """Return the request completed from its ``like`` job, and its model.
 
-    What the other job says and this one cannot use, such as options of a tuner that it does not ask for, falls away.
-    Raises JobNotFound, ModelNotFound, and RequestValidationError when both together are too much.
+    Options of that job that this one cannot use, such as those of another tuner, are dropped. Raises JobNotFound,
+    ModelNotFound, and RequestValidationError if the combination is invalid.
     """
     if draft.like is None:
         return draft, owners.model(session, str(draft.model), principal)
@@ -107,7 +107,7 @@ def complete(session: Session, draft: JobDraft, principal: Principal) -> tuple[J
 
 
 def merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Objects field by field; everything else, null too, in place of what was there."""
+    """Merge a request into a document: objects field by field, other values, including null, by replacement."""
     merged = dict(old)
     for name, value in new.items():
         was = old.get(name)
@@ -116,10 +116,10 @@ def merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _words(request: JobRequest, model: Model) -> dict[str, Any]:
-    """The request as its maker might have written it, without what it leaves to defaults."""
+    """Return the request without fields that have their default."""
     options = _changed(request.tuner_options, TunerOptions())
     if model.facts.format is ModelFormat.IRMODULE:
-        options.pop("rewrite", None)  # was not asked: an IRModule is never rewritten
+        options.pop("rewrite", None)  # not requested: an IRModule is never rewritten
     return {
         **{name: getattr(request, name) for name in _AS_THEY_ARE},
         "budget": asdict(request.budget),
@@ -147,7 +147,7 @@ def _drop_unusable(inherited: dict[str, Any], merged: Mapping[str, Any], old: Jo
     if runner != RunnerKind.NONE:
         del inherited["device"]
     if RunnerKind.NONE in (runner, old.runner):
-        # Such a job has no budget of its own, only the default that nobody asked for.
+        # Such a job has no budget of its own, only an unrequested default.
         del inherited["budget"], inherited["measure"]
     if runner == RunnerKind.NONE or precision == Precision.F32:
         del inherited["accuracy"]

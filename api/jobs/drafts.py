@@ -1,4 +1,4 @@
-"""Request bodies: pydantic models, that of a tuning request made from ``tunesmith.job_draft``."""
+"""Request bodies as pydantic models; that of a tuning request is generated from ``tunesmith.job_draft``."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ _KINDS: dict[str, Any] = {
     "input_shapes": dict[str, Annotated[list[_Size], Field(max_length=16)]],
     "secret": SecretStr | None,
 }
-"""Types with more to them than the option's own, by its name."""
+"""Types of options that are stricter than their annotation, by name."""
 _Unsaid = SkipJsonSchema[None]
 _OURS = {"cli", "form", "choices", "unsaid"}
 _OF_TEXT = ("min_length", "max_length", "pattern")
 
 
 class Draft(BaseModel):
-    """Base of request bodies: a misspelled field is an error, not something to overlook."""
+    """Base of request bodies, which rejects unknown fields."""
 
     model_config = ConfigDict(extra="forbid")
 
     @model_validator(mode="before")
     @classmethod
     def _means_what_it_says(cls, value: Any) -> Any:
-        """pydantic would take false for 0."""
+        """Reject booleans for numbers: pydantic would accept false as 0."""
         for name, given in value.items() if isinstance(value, dict) else ():
             field = cls.model_fields.get(name)
             if field and bool not in (field.annotation, *get_args(field.annotation)):
@@ -65,7 +65,7 @@ class _Job(Draft):
 
 
 def _model(kind: type, base: type[Draft] = Draft) -> type[Draft]:
-    """The model of a dataclass of options, and of those within it."""
+    """Create the model of a dataclass of options, recursively."""
     hints = get_type_hints(kind)
     found: dict[str, Any] = {}
     for one in fields(kind):
@@ -79,7 +79,7 @@ def _model(kind: type, base: type[Draft] = Draft) -> type[Draft]:
             text = {name: checks.pop(name) for name in _OF_TEXT if name in checks}
             hint = Annotated[str, StringConstraints(**text)] | _Unsaid
         if one.metadata.get("choices"):
-            # Other words are refused later, with near matches.
+            # Unknown words are rejected later, with near matches.
             checks["json_schema_extra"] = {"enum": [*one.metadata["choices"], *([None] if one.default is None else [])]}
         if one.default_factory is not MISSING:
             checks["default_factory"] = made if is_dataclass(nested) else one.default_factory
@@ -94,10 +94,10 @@ _JobModel = _model(job_draft.JobDraft, _Job)
 
 @dataclass(kw_only=True)
 class JobDraft(job_draft.JobDraft):
-    """A tuning request whose parts are right, each by itself."""
+    """A tuning request whose fields are valid, each by itself."""
 
     said: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """What the request says itself, null too: the rest are defaults."""
+    """The fields present in the request, including nulls; the others are defaults."""
 
 
 def _of_model(model: BaseModel) -> JobDraft:
@@ -119,14 +119,14 @@ def _typed(kind: type, model: BaseModel, **more: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Without secrets' wrapping."""
+    """Replace secrets by their values."""
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
     return value.get_secret_value() if isinstance(value, SecretStr) else value
 
 
 class _Checked:
-    """For annotations: a JSON document becomes a JobDraft."""
+    """Annotation that converts a JSON document to a JobDraft."""
 
     def __get_pydantic_core_schema__(self, _source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(_of_model, handler.generate_schema(_JobModel))
@@ -137,14 +137,14 @@ ADAPTER: TypeAdapter[JobDraft] = TypeAdapter(JobBody)
 
 
 def whole(draft: JobDraft) -> dict[str, Any]:
-    """All that the request says or leaves at its default."""
+    """Return all fields of the request, including defaults."""
     found = asdict(draft)
     del found["said"]
     return found
 
 
 def check_text(value: Any) -> Any:
-    """``value`` itself, of which JSON is made. Raises ValueError for a text in it, or a name, that cannot be stored."""
+    """Return ``value``, which JSON was parsed to. Raises ValueError for a text or name that cannot be stored."""
     left = [value]
     while left:
         found = left.pop()

@@ -1,8 +1,8 @@
-"""A job's events as they come: one look at the database for everyone who watches.
+"""Event streams of jobs, with one database query for all watchers.
 
-While there are watchers, one task reads what is new in all watched jobs and wakes whoever waits for it. A watcher is a
-place in a job's events, nothing else: it takes what follows from memory, or from the database when it is further
-behind, so that a slow one holds up nobody and misses nothing.
+While there are watchers, one task reads the new events of all watched jobs and wakes the watchers. A watcher is a
+position in the events of a job. It reads from memory, or from the database if it is further behind, so a slow watcher
+delays nobody and misses nothing.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ _KEEP = 500
 _BATCH = 1000
 _PAUSE_AFTER_TROUBLE = 2.0
 _CHECK_SECONDS = 30.0
-"""A watcher's token may be revoked meanwhile."""
+"""A watcher's token may be revoked while it watches."""
 _COMMENT_SECONDS = 15.0
-"""Proxies close connections that are silent for long; a comment also finds out that a watcher is gone."""
+"""Proxies close idle connections; a comment also detects disconnected watchers."""
 
 
 class _Feed:
-    """The newest events of one job: all between ``floor`` and ``head``. Older ones are read from the database."""
+    """The newest events of one job, between ``floor`` and ``head``; older ones are read from the database."""
 
     def __init__(self, last_id: int, keep: int) -> None:
         self._keep = keep
         self._events: list[tuple[int, bytes]] = []
         self.floor = self.head = last_id
         self.ended = False
-        """Nothing comes after ``head``."""
+        """No event follows ``head``."""
         self.watchers = 0
         self.news = asyncio.Event()
-        """Set once, when something comes; then there is another one."""
+        """Set once for the next event, then replaced."""
 
     def add(self, found: Sequence[JobEvent]) -> None:
         self._events += [(event.id, rendered(event)) for event in found]
@@ -65,7 +65,7 @@ class _Feed:
 
 
 class EventHub:
-    """For one event loop at a time."""
+    """Distributes events to watchers, in a single event loop."""
 
     def __init__(
         self,
@@ -77,10 +77,10 @@ class EventHub:
         batch: int = _BATCH,
         check_seconds: float = _CHECK_SECONDS,
     ) -> None:
-        """``stopping`` ends every stream; whoever sets it calls ``wake``.
+        """``stopping`` ends every stream; call ``wake`` after setting it.
 
-        ``keep``: events of each job in memory; ``batch``: events read at once; ``check_seconds``: how often a watcher's
-        permission is checked.
+        ``keep`` is the number of events per job in memory, ``batch`` the number read at once, and ``check_seconds`` the
+        interval at which the permission of a watcher is checked.
         """
         self._database = database
         self._poll_seconds = poll_seconds
@@ -95,9 +95,9 @@ class EventHub:
     async def watch(
         self, job_id: str, last_id: int, *, is_allowed: Callable[[], bool] = lambda: True
     ) -> AsyncGenerator[bytes, None]:
-        """Everything after ``last_id``, and a comment now and then while there is nothing.
+        """Yield the events after ``last_id``, and comments while there are none.
 
-        Ends with the job, when the server stops, or soon after ``is_allowed`` does.
+        Ends with the job, when the server stops, or soon after ``is_allowed`` returns False.
         """
         now = asyncio.get_running_loop().time
         check_at = now() + self._check_seconds
@@ -125,20 +125,20 @@ class EventHub:
                     yield KEEPALIVE_COMMENT
 
     def wake(self) -> None:
-        """Let all watchers see that the server is shutting down. In their event loop."""
+        """Notify all watchers that the server shuts down; must be called in their event loop."""
         for feed in self._feeds.values():
             feed.wake()
         self._due.set()
 
     async def look(self) -> None:
-        """Read what is new, once. Raises SQLAlchemyError."""
+        """Read new events once. Raises SQLAlchemyError."""
         heads = {job_id: feed.head for job_id, feed in self._feeds.items() if not feed.ended}
         if not heads:
             return
         fresh, ended = await anyio.to_thread.run_sync(self._read_new, heads)
         for job_id, head in heads.items():
             feed = self._feeds.get(job_id)
-            # Another one, where all watchers left meanwhile and others came.
+            # A different feed if all watchers left in the meantime and others came.
             if feed is None or feed.head != head:
                 continue
             if job_id in fresh:
@@ -170,7 +170,7 @@ class EventHub:
             try:
                 await self.look()
             except Exception as error:
-                # Whatever it is, watchers must not wait for a task that is gone.
+                # Whatever the error is, watchers must not wait for a task that has ended.
                 is_known = isinstance(error, SQLAlchemyError)
                 logger.warning("cannot read events; retrying: %s", error, exc_info=not is_known)
                 pause = _PAUSE_AFTER_TROUBLE
@@ -181,14 +181,14 @@ class EventHub:
             return [(event.id, rendered(event)) for event in events.after(session, job_id, last_id, self._keep)]
 
     def _read_new(self, heads: Mapping[str, int]) -> tuple[Mapping[str, Sequence[JobEvent]], set[str]]:
-        """New events by job, and the jobs after whose events nothing will come."""
+        """Return new events by job, and the jobs that have no further events."""
         fresh: defaultdict[str, list[JobEvent]] = defaultdict(list)
         with self._database.reading() as session:
             found = events.newer(session, heads, self._batch)
             ended = events.ended(session, list(heads))
         for event in found:
             fresh[event.job_id].append(event)
-        # After a full batch there may be more: what the jobs ended with may be in it.
+        # After a full batch there may be more events, including the final ones.
         return fresh, ended if len(found) < self._batch else set()
 
 
@@ -198,7 +198,7 @@ def rendered(event: JobEvent) -> bytes:
 
 
 async def _wait(happened: asyncio.Event, seconds: float) -> bool:
-    """Until it happened, but not longer than that; whether it did."""
+    """Wait for ``event`` or the timeout; returns whether the event was set."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             return await happened.wait()

@@ -1,4 +1,4 @@
-"""Whether what a request asks for goes together: an option that could have no effect is refused, not overlooked."""
+"""Validation of combinations of options: an option without effect is rejected."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _ONLY: dict[str, tuple[Tuner, ...]] = {
     "transfer": (Tuner.AUTOTVM,),
     "layout": (Tuner.ANSOR, Tuner.METASCHEDULE),
 }
-"""Options that not every tuner has. With ``auto`` they hold for the tuners that do."""
+"""Options that not every tuner has. With ``auto`` they apply to the tuners that have them."""
 _OF_COST_MODEL = ("loss_type", "feature_type", "transfer")
 _LEARNING = "xgb"
 
 
 def check(request: JobRequest, *, tuner_options: Collection[str], measure: Collection[str], budget: bool) -> None:
-    """``tuner_options`` and ``measure`` name what was given, ``budget`` says whether one was.
+    """Check a request; ``tuner_options`` and ``measure`` are the given names, ``budget`` whether one was given.
 
     Raises InvalidOption and UnsupportedTarget.
     """
@@ -69,15 +69,15 @@ def _check_precision(request: JobRequest) -> None:
 
 
 def without_effect(options: Collection[str], *, tuner: str, search: str) -> set[str]:
-    """Those of the tuner's options that ``check`` would refuse for this tuner and search."""
+    """Return the options that ``check`` would reject for this tuner and search."""
     lacking = {name for name in options if tuner != Tuner.AUTO and tuner not in _ONLY.get(name, tuple(Tuner))}
     return lacking | (set(_OF_COST_MODEL).intersection(options) if search != _LEARNING else set())
 
 
 def for_module(request: JobRequest, *, tuner_options: Collection[str]) -> JobRequest:
-    """The request of an IRModule, which MetaSchedule alone tunes as it is: ``auto`` has nothing to choose.
+    """Return the request for an IRModule, which only MetaSchedule can tune, so ``auto`` means MetaSchedule.
 
-    ``tuner_options`` names what was given. Raises InvalidOption.
+    ``tuner_options`` are the given names. Raises InvalidOption.
     """
     if request.tuner not in (Tuner.AUTO, Tuner.METASCHEDULE):
         raise errors.InvalidOption(

@@ -1,4 +1,4 @@
-"""Jobs that were made as one group: how they fare together, and canceling all of them."""
+"""Routes of groups of jobs: state counts, and cancellation of a whole group."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tunesmith import job_draft
 router = APIRouter(prefix="/v1/groups", tags=["jobs"])
 
 _AT_ONCE = 50
-"""Jobs canceled in one transaction: others want to write as well."""
+"""Jobs canceled in one transaction, to let other writers in between."""
 _Name = Annotated[str, Path(max_length=100, pattern=job_draft.GROUP_NAME)]
 
 

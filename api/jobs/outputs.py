@@ -1,4 +1,4 @@
-"""What a job leaves behind while it runs and when it ends: events, log, records, report."""
+"""Routes of a job's output: events, log, records and report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
 LOG_OFFSET_HEADER = "Tunesmith-Next-Offset"
 _LAST_ID = 2**63 - 1
 _UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-"""For proxies, which would hold events back."""
+"""Disables buffering in proxies."""
 _EVENT = {
     "type": "object",
     "properties": {"event": {"type": "string"}, "data": {"type": "string"}, "id": {"type": "string"}},
@@ -53,7 +53,7 @@ def _place(
         int, Query(ge=0, le=_LAST_ID, description="The same as a parameter: browsers cannot send the header at first.")
     ] = 0,
 ) -> int | None:
-    """The event after which to go on; None where nothing will ever follow it."""
+    """Return the id of the event to continue after; None if none can follow."""
     last_id = after if last_event_id is None else last_event_id
     if job.state.is_final:
         with services.database.reading() as session:
@@ -66,7 +66,7 @@ def _place(
     "/events",
     operation_id="watch_job",
     status_code=None,
-    # Not EventSourceResponse, which has FastAPI call a generator itself.
+    # Not EventSourceResponse, with which FastAPI would call a generator itself.
     response_class=StreamingResponse,
     responses={
         200: {
@@ -162,7 +162,8 @@ def report(services: ServicesDep, job: _JobDep) -> schemas.Report:
 
 
 def read_log(services: Services, job_id: str, offset: int | None) -> tuple[int, bytes]:
-    """Where it begins, and what follows: of the file here, or of what a worker elsewhere stored, where that is more."""
+    """Return the offset and content of the log: from the local file, or from the database if a remote worker stored
+    more."""
     path = services.logs / f"{job_id}.log"
     size = 0
     with contextlib.suppress(FileNotFoundError):

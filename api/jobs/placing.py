@@ -1,4 +1,4 @@
-"""Which of the living workers would take a job, and what it would compile for and measure on there."""
+"""Selection of a live worker for a job, with its target and device."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Place:
     target: Target
     device: Device
     toolchains: dict[str, Toolchain]
-    """By engine."""
+    """Toolchains by engine."""
 
 
 def find(request: JobRequest, living: Sequence[Worker]) -> Place | None:
-    """The place at the worker that runs most engines; of equals the one that serves longest."""
+    """Return the placement on the worker with most engines; among equals, the longest-running one."""
     fitting = capabilities.serving(request, living)
     if not fitting:
         return None
@@ -36,7 +36,7 @@ def find(request: JobRequest, living: Sequence[Worker]) -> Place | None:
 
 
 def waits_for(job: Job, living: Sequence[Worker], held: Collection[str]) -> str | None:
-    """What a queued job waits for but its turn, as a sentence's end; ``held``: ids of those that their quota holds."""
+    """Return what a queued job waits for besides its turn, as the end of a sentence; ``held``: jobs held by a quota."""
     if job.state is not JobState.QUEUED:
         return None
     if job.id in held:
@@ -45,12 +45,12 @@ def waits_for(job: Job, living: Sequence[Worker], held: Collection[str]) -> str 
 
 
 def lacked(request: JobRequest, living: Sequence[Worker]) -> str | None:
-    """What the job needs and no living worker has, as a sentence's end; None when one would take it."""
+    """Return what the job needs and no live worker has, as the end of a sentence; None if a worker can run it."""
     lack = capabilities.missing(request, living)
     return lack.message if lack else None
 
 
 def warnings(job: Job, living: Sequence[Worker]) -> list[errors.TunesmithError]:
-    """What whoever asks for the job should know at once; nothing of it is a reason to refuse."""
+    """Return warnings for the creator of a job, none of which is a reason to reject it."""
     lack = capabilities.missing(job.request, living) if job.state is JobState.QUEUED else None
     return [lack] if lack else []

@@ -1,4 +1,4 @@
-"""What a job would do, before it is one: which engines take the model, what is covered, what tuning would cost."""
+"""Plans: which engines can import a model, which tasks are covered, and what tuning would cost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from tuner.search import planning, precisions
 
 
 def make(services: Services, request: JobRequest, model: Model) -> schemas.Plan:
-    """Raises EngineNotInstalled when no engine can be asked here, UnknownTarget, and as ``Surveyor``."""
+    """Make a plan. Raises EngineNotInstalled if no engine is available here, UnknownTarget, and the errors of
+    ``Surveyor``."""
     with services.database.reading() as session:
         living = workers.living(session, within_seconds=services.settings.worker_alive_seconds)
     place = placing.find(request, living)
@@ -56,7 +57,7 @@ def make(services: Services, request: JobRequest, model: Model) -> schemas.Plan:
 
 
 def tuners(request: JobRequest) -> tuple[Tuner, ...]:
-    """Those that the job would consider."""
+    """Return the tuners that the job would consider."""
     if request.tuner is Tuner.AUTO and targets.kind_of(request.target) == "cuda":
         return (Tuner.METASCHEDULE,)
     return request.tuner.considered
@@ -69,7 +70,7 @@ def _refuse_when_nothing_is_installed(surveys: Sequence[Survey]) -> None:
 
 
 def _refuse_unknown_target(surveys: Sequence[Survey]) -> None:
-    """Which CPUs and features there are, engines say; no job would get further."""
+    """Raise UnknownTarget for a CPU or feature that the engines do not know."""
     refusals = [error for survey in surveys for error in survey.failures.values()]
     found = any(survey.found for survey in surveys)
     unknown = next((error for error in refusals if isinstance(error, errors.UnknownTarget)), None)
@@ -168,26 +169,26 @@ def _notes(missing: str | None, place: Place | None, surveys: Sequence[Survey]) 
 
 
 _CALLERS = (errors.InvalidRequest, errors.EngineError, errors.Unavailable)
-"""What may go wrong with one engine without making a plan impossible."""
+"""Errors of one engine that do not prevent a plan."""
 
 
 @dataclass(kw_only=True)
 class Survey:
-    """One engine's answers."""
+    """The results of one engine."""
 
     engine: str
     toolchain: Toolchain | None = None
     imports: bool | None = None
-    """None when it could not be asked."""
+    """None if the engine was not tried."""
     failure: errors.TunesmithError | None = None
-    """Why it does not import the model, or could not be asked."""
+    """Why the engine cannot import the model or was not tried."""
     found: dict[Tuner, list[ExtractedTask]] = field(default_factory=dict)
     failures: dict[Tuner, errors.TunesmithError] = field(default_factory=dict)
 
 
 class Surveyor:
-    """Asks engines about one request. Raises what preparing the model raises, PlannerBusy, and Unavailable when the
-    server stops."""
+    """Runs engines for one request. Raises errors of preparing the model, PlannerBusy, and Unavailable when the server
+    stops."""
 
     def __init__(self, services: Services, request: JobRequest, model: Model, place: Place | None) -> None:
         self._services = services
@@ -195,13 +196,13 @@ class Surveyor:
         self._model = model
         self._place = place
         given = request.input_shapes
-        # As the prepared model has them: every input, all dimensions known by now.
+        # As in the prepared model: all inputs, with all dimensions known.
         self._shapes = {
             spec.name: given.get(spec.name) or [int(size or 0) for size in spec.shape] for spec in model.facts.inputs
         }
 
     def survey(self, tuners: Sequence[Tuner]) -> list[Survey]:
-        """One for each engine of these tuners, in their order."""
+        """Return a survey for each engine of these tuners, in their order."""
         engines = list(dict.fromkeys(tuner.engine for tuner in tuners))
         of = {engine: [tuner for tuner in tuners if tuner.engine == engine] for engine in engines}
         known = {engine: self._known(engine, of[engine]) for engine in engines}
@@ -215,7 +216,7 @@ class Surveyor:
             return [known[engine] or self._asked(engine, of[engine], files) for engine in engines]
 
     def _known(self, engine: str, tuners: Sequence[Tuner]) -> Survey | None:
-        """What is stored, if that answers everything; the engine must have said once which plugins it has."""
+        """Return the stored result if it is complete; the engine must have reported its plugins once."""
         toolchain = self._place.toolchains.get(engine) if self._place else None
         plugins = self._services.plugins.get(engine)
         if toolchain is None or plugins is None:
@@ -280,7 +281,7 @@ class Surveyor:
 
     @property
     def _precision(self) -> Precision:
-        """Of ``auto`` f32; of int8, too, whose tasks are those of a network that is quantized when a job begins."""
+        """Return the precision to plan with: f32 for ``auto``, and for int8, as only a job quantizes the model."""
         first = precisions.first(self._request)
         return Precision.F32 if first is Precision.INT8 else first
 
@@ -289,7 +290,7 @@ class Surveyor:
         return self._request.tuner_options.rewrite and self._model.facts.format is ModelFormat.ONNX
 
     def _key(self, digest: FileDigest, toolchain: Toolchain, tuner: Tuner, plugins: Sequence[str]) -> str:
-        """By the digest of the file that the engine reads, or of the uploaded model: see ``tuning_tasks.key_of``."""
+        """Key by the digest of the file that the engine reads, or of the upload; see ``tuning_tasks.key_of``."""
         assert self._place is not None  # noqa: S101 - both callers looked
         return key_of(
             model_digest=digest,
@@ -314,7 +315,7 @@ class Surveyor:
 
 
 class _Files:
-    """The prepared model, and what it is rewritten into for tuned builds, once for each kind of vectors."""
+    """The prepared model and its rewritten forms, made once for each vector width."""
 
     def __init__(self, planner: Planner, prepared: Path, *, rewrite: bool) -> None:
         self.prepared = prepared
@@ -323,7 +324,8 @@ class _Files:
         self._rewritten: dict[int, Path] = {}
 
     def for_tuning(self, asking: Questions, lanes: int | None) -> Path:
-        """As a job does it: a model that cannot be rewritten, or that the engine does not import then, stays."""
+        """Return the model for tuning, as a job does: the original if it cannot be rewritten, or not imported when
+        rewritten."""
         if not self._rewrite or lanes is None:
             return self.prepared
         if lanes not in self._rewritten:

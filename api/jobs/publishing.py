@@ -1,4 +1,4 @@
-"""The port by which the API wakes workers for new jobs, and its implementation over Celery."""
+"""The port through which the API wakes workers for new jobs, and its implementation with Celery."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _PATIENCE: dict[str, Any] = {
     "socket_timeout": 2,
 }
 _AWAY_SECONDS = 3.0
-"""After a broker did not answer, nobody waits for it: idle workers look for jobs by themselves."""
+"""After a broker failed to answer, skip it for this time; idle workers poll for jobs."""
 
 
 class Publisher(Protocol):
-    """Both methods raise BrokerUnavailable. A lost message costs seconds: idle workers look every few of them."""
+    """Both methods raise BrokerUnavailable. A lost message costs seconds, as idle workers poll for jobs."""
 
     def ring(self) -> None:
-        """Wake an idle worker, to look for jobs."""
+        """Wake an idle worker to look for jobs."""
         ...
 
     def check(self) -> None:
-        """Whether messages could be sent now."""
+        """Check whether messages can be sent."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""From what a tuning request says to the JobRequest that is stored."""
+"""Conversion of a request body to the JobRequest that is stored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MOST_TRIALS = 10_000_000
 
 
 def job_request(draft: JobDraft, model: Model, settings: ApiSettings) -> JobRequest:
-    """Raises the InvalidRequest that names what is wrong, or what does not fit together."""
+    """Return the stored request. Raises the InvalidRequest that describes the invalid value or combination."""
     shapes.check(model.facts, draft.input_shapes)
     request = JobRequest(
         model_digest=model.digest,
@@ -89,7 +89,7 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 
 def member(kind: type[Choice], text: str, noun: str, error: type[InvalidRequest]) -> Choice:
-    """Raises ``error``, with near matches in its details, as ``known`` does."""
+    """Return the member of an enumeration. Raises ``error``, with near matches in its details."""
     return kind(known(text, [choice.value for choice in kind], noun, error))
 
 

@@ -1,4 +1,4 @@
-"""Creating, listing, reading, canceling and retrying jobs."""
+"""Routes for creating, listing, reading, canceling and retrying jobs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def create(
 def plan(services: ServicesDep, principal: Submitter, draft: JobBody) -> schemas.Plan:
     """Show what a job for this request would do and cost, by this server's engines; creates no job.
 
-    The first plan of a model takes as long as importing it and finding its tasks, which the job then need not do again.
+    The first plan for a model takes as long as importing it and extracting its tasks, which the job then reuses.
     """
     creating.asked_for(draft, services.settings)
     with services.database.reading() as session:
@@ -111,7 +111,7 @@ def listing(services: ServicesDep, principal: Reader, wanted: Annotated[JobQuery
 @router.get(
     "/{job_id}",
     operation_id="get_job",
-    # What it answers is rendered once for all who ask at the same time.
+    # The response is rendered once for all concurrent requests.
     response_class=Response,
     responses={
         200: {
@@ -128,12 +128,12 @@ def answer(services: ServicesDep, principal: Reader, job_id: str) -> Response:
 
 
 def one(services: Services, principal: Principal, job_id: str) -> schemas.JobDetail:
-    """What ``GET /v1/jobs/{job_id}`` answers. Raises JobNotFound."""
+    """Return the job of ``GET /v1/jobs/{job_id}``. Raises JobNotFound."""
     return status(services, principal, job_id).detail
 
 
 def summary(services: Services, principal: Principal, job_id: str) -> JobSummary:
-    """Raises JobNotFound, also of a job that is another owner's."""
+    """Return the summary of a job. Raises JobNotFound, also for a job of another owner."""
     with services.database.reading() as session:
         found = job_queries.summary(session, job_id)
     if not principal.sees_all and found.owner != principal.owner:
@@ -216,7 +216,7 @@ def retry(services: ServicesDep, principal: Submitter, job_id: str, idempotency_
 
 
 def _again(session: Session, old: Job, principal: Principal, now: datetime) -> str:
-    """The new job's id. Raises JobNotFinished and JobAlreadyFinished."""
+    """Create the job again and return the new id. Raises JobNotFinished and JobAlreadyFinished."""
     if not old.state.is_final:
         raise errors.JobNotFinished(f"job {old.id} is {old.state}; only ended jobs can be retried")
     if old.state is JobState.SUCCEEDED:
@@ -241,7 +241,7 @@ def living_workers(services: Services, session: Session) -> list[Worker]:
 
 
 def _ring(services: Services, job: Job) -> None:
-    """After the commit. The job is safe by then: idle workers look for it even if they hear nothing."""
+    """Notify workers after the commit. If this fails, idle workers still find the job."""
     try:
         services.publisher.ring()
     except errors.BrokerUnavailable as error:
@@ -269,7 +269,7 @@ _Instant = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 
 
 class JobQuery(Listed):
-    """Everything that is given must hold."""
+    """Filters; a job must match all that are given."""
 
     owner: str | None = Field(
         default=None, max_length=100, description="Admins: only objects of this owner; default all."

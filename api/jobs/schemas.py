@@ -1,4 +1,4 @@
-"""Jobs, their plans, reports and groups in JSON."""
+"""JSON schemas of jobs, plans, reports and groups."""
 
 from __future__ import annotations
 
@@ -323,7 +323,7 @@ class Report(BaseModel):
 
 
 def job(value: DomainJob, of: Model, *, now: datetime, living: Sequence[Worker], held: Collection[str]) -> Job:
-    """``living``: workers that could take it; ``held``: ids of jobs that their quota keeps in the queue."""
+    """Convert a job; ``living`` are workers that could run it, ``held`` ids of jobs held in the queue by a quota."""
     request = value.request
     queue_end = value.started_at or value.finished_at or now
     run_end = value.finished_at or now

@@ -1,4 +1,4 @@
-"""Whether the input shapes of a request fit the model."""
+"""Validation of input shapes against the model."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from domain.models import ModelFacts, TensorSpec
 
 _MOST = 2**31 - 1
 _MOST_ELEMENTS = 2**33
-"""Of all inputs together, 32 GiB of f32: no network takes so many, and a host would only run out of memory later."""
+"""Limit over all inputs, 32 GiB of f32. Larger inputs would only exhaust the host's memory later."""
 
 
 def check(facts: ModelFacts, shapes: Mapping[str, Sequence[int]]) -> None:
-    """Raises ShapeMismatch for a shape that cannot be, ShapeRequired when a dynamic dimension has no value."""
+    """Check input shapes. Raises ShapeMismatch for an invalid shape, ShapeRequired for a dynamic dimension without a
+    value."""
     inputs = {spec.name: spec for spec in facts.inputs}
     for name, shape in shapes.items():
         if name not in inputs:
@@ -35,7 +36,7 @@ def check(facts: ModelFacts, shapes: Mapping[str, Sequence[int]]) -> None:
 
 
 def parse(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """``NAME:1,3,224,224`` each; a name may hold colons. Raises ShapeMismatch."""
+    """Parse texts of the form ``NAME:1,3,224,224``; a name may contain colons. Raises ShapeMismatch."""
     found: dict[str, tuple[int, ...]] = {}
     for text in texts:
         name, _, sizes = text.rpartition(":")
@@ -71,7 +72,7 @@ def _check_one(spec: TensorSpec, shape: Sequence[int]) -> None:
 
 
 def _check_symbols(inputs: Mapping[str, TensorSpec], shapes: Mapping[str, Sequence[int]]) -> None:
-    """One symbol is one size, in whichever inputs it stands."""
+    """Check that each symbol has one size in all inputs."""
     bound: dict[str, tuple[str, int]] = {}
     for name, shape in shapes.items():
         for symbol, size in zip(inputs[name].shape, shape, strict=True):
@@ -116,6 +117,6 @@ def _shown(spec: TensorSpec) -> str:
 
 
 def _example(spec: TensorSpec) -> str:
-    """The fixed sizes as they are, a letter for each open one."""
+    """Return an example shape: fixed sizes, and a letter for each dynamic dimension."""
     letters = iter("NMKPQRST" * len(spec.shape))
     return ",".join(str(size) if isinstance(size, int) else next(letters) for size in spec.shape)

@@ -1,4 +1,4 @@
-"""What happens to every request and response before and after its route."""
+"""Middleware: processing of all requests and responses before and after their routes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class Middleware:
-    """A middleware of HTTP requests; whatever else the server tells the application passes by."""
+    """Base of middleware for HTTP requests; other ASGI events are passed on."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -15,5 +15,5 @@ class Middleware:
         await (self.handle if scope["type"] == "http" else self._app)(scope, receive, send)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer the request, by what is behind this layer or instead of it."""
+        """Process a request, by calling the application or responding directly."""
         raise NotImplementedError

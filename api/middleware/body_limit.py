@@ -1,4 +1,4 @@
-"""Refuse requests before anything of them is read: those that are too large, or that name no address."""
+"""Middleware that rejects oversized bodies and invalid URLs before reading the request."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from api.middleware import Middleware
 MOST_BYTES = 1024 * 1024
 _MOST_DIGITS = 18
 _UPLOADS = ("/v1/records",)
-"""Paths whose POST streams too."""
+"""Paths whose POST bodies are streamed."""
 
 
 class BodyLimit(Middleware):
-    """For everything but uploads, which count for themselves while they stream."""
+    """Limits the size of bodies, except of uploads, which have limits of their own."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "PUT" or scope["path"] in _UPLOADS:
@@ -41,7 +41,7 @@ class BodyLimit(Middleware):
 
 
 def announced(headers: Headers) -> int:
-    """Content-Length; 0 for what is no number. Of one that is very long the beginning, which is too much as well."""
+    """Return Content-Length; 0 if invalid. Of a very long number only the first digits, which exceed any limit."""
     text = headers.get("content-length", "")[:_MOST_DIGITS]
     return int(text) if text.isascii() and text.isdecimal() else 0
 
@@ -51,7 +51,7 @@ def _too_large() -> HTTPException:
 
 
 class RejectNulCharacters(Middleware):
-    """Refuses a NUL: no name has one, and PostgreSQL takes none, so it would fail further inside."""
+    """Rejects NUL in URLs: no name contains it, and PostgreSQL cannot store it."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if "\0" in scope["path"] or b"%00" in scope["query_string"]:

@@ -1,6 +1,6 @@
-"""An ETag for every JSON answer to a GET, 304 where the caller has it already, and Cache-Control for all others.
+"""Middleware for ETags and 304 responses to GET requests for JSON, and Cache-Control for all others.
 
-HEAD wherever GET is, with the same headers and no body. Login links apart, which a look would use up.
+HEAD is supported wherever GET is, except for login links, which a HEAD request would use up.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _DIGITS = 32
 _JSON = "application/json"
 _REVALIDATED = "private, no-cache"
 _NO_STORE = "no-store"
-"""What every answer says that says nothing else: no cache may keep what needed a token."""
+"""Default Cache-Control: responses that need a token must not be cached."""
 _OF_A_BODY = ("content-length", "content-type")
 
 
 class ConditionalResponses(Middleware):
-    """The tag is the digest of the answer's own bytes: strong, and nobody can forget to change it."""
+    """Adds ETags, which are digests of the response bodies."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         given = ", ".join(Headers(scope=scope).getlist("if-none-match"))
@@ -32,7 +32,7 @@ class ConditionalResponses(Middleware):
 
 
 class _ConditionalSend:
-    """Holds back the start of a JSON answer until its body is known."""
+    """Delays the start of a JSON response until its body is known."""
 
     def __init__(self, send: Send, if_none_match: str, *, wants_tag: bool) -> None:
         self._send = send
@@ -79,7 +79,7 @@ def etag_of(content: bytes) -> str:
 
 
 def etag_matches(if_none_match: str, etag: str) -> bool:
-    """If-None-Match compares weakly: W/ makes no difference."""
+    """Compare for If-None-Match, which ignores the weakness prefix W/."""
     listed = [entry.strip().removeprefix("W/") for entry in if_none_match.split(",")]
     return etag in listed or if_none_match.strip() == "*"
 
@@ -88,7 +88,7 @@ _END: Message = {"type": "http.response.body", "body": b"", "more_body": False}
 
 
 class HeadAsGet(Middleware):
-    """Asks the application for GET and ends it once the headers are known: a stream would go on for nobody."""
+    """Runs HEAD requests as GET and ends them after the headers, as streams would not end."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "HEAD" or scope["path"] == LOGIN_PATH:

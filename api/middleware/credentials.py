@@ -1,4 +1,4 @@
-"""Who makes a request: found out once, before anything of it is read."""
+"""Authentication of requests, before their bodies are read."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ LOCAL: Final = Principal(owner=LOCAL_OWNER, scopes=frozenset(TokenScope))
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _PRIVATE_NAMES = (".localhost", ".local", ".internal", ".home.arpa")
 _UNGUESSABLE_LENGTH = 24
-"""Characters of a token; TUNESMITH_TOKEN may be shorter."""
+"""Minimum length of a token that cannot be guessed; TUNESMITH_TOKEN may be shorter."""
 
 
 class Credentials:
-    """Puts a Principal, or the error that says why there is none, into the request's state as ``caller``.
+    """Stores a Principal, or the authentication error, in the request's state as ``caller``.
 
-    An address that failed too often has to wait. Random secrets are looked up all the same, as nobody guesses one: a
-    guesser locks out nobody behind the same address. A short one that somebody chose is not even compared meanwhile.
+    An address with too many failures is rate limited. Random tokens are still checked then, as they cannot be guessed,
+    so that an attacker cannot lock out others at the same address. A short TUNESMITH_TOKEN is not compared in the
+    meantime.
     """
 
     def __init__(self, app: ASGIApp, services: Services) -> None:
@@ -94,7 +95,7 @@ class Credentials:
 
 
 def count_failure(services: Services, request: Request) -> None:
-    """Raises RateLimited in place of whatever the failure is, when there were too many from its address."""
+    """Count a failed login of the address. Raises RateLimited after too many."""
     _raise_if(services.failures.take(rate_limit.address(request.scope)))
 
 
@@ -108,13 +109,13 @@ def _raise_if(seconds: float) -> None:
 
 
 def own_token(services: Services) -> str:
-    """Text of the service's own token; empty when it has none."""
+    """Return the service's own token; empty if there is none."""
     token = services.settings.token
     return token.get_secret_value() if token else ""
 
 
 def principal_of_token(services: Services, text: str) -> Principal:
-    """Raises Unauthorized and TokenExpired."""
+    """Return the caller of a token. Raises Unauthorized and TokenExpired."""
     if not text.startswith(tokens.PREFIX):
         raise errors.Unauthorized("the token is not valid")
     with services.database.reading() as session:
@@ -125,7 +126,7 @@ def principal_of_token(services: Services, text: str) -> Principal:
 
 
 def principal_of_session(services: Services, secret: str) -> Principal:
-    """Of the token that the session was opened with. Raises Unauthorized and TokenExpired."""
+    """Return the caller of a session, by the token that opened it. Raises Unauthorized and TokenExpired."""
     now, own = datetime.now(UTC), own_token(services)
     with services.database.reading() as session:
         found = browser_sessions.find(session, secret, own_token=own, now=now)
@@ -155,15 +156,15 @@ def _used(services: Services, token: Token) -> Principal:
 
 
 def _bearer(header: str) -> str:
-    """Empty for what is none, such as the password that a browser sends to a proxy before us."""
+    """Return the bearer token; empty for other schemes, such as a password that a browser sends to a proxy."""
     scheme, _, text = header.partition(" ")
     return text.strip() if scheme.lower() == "bearer" else ""
 
 
 def refuse_cross_site(request: Request, *, required: bool) -> None:
-    """A page of another site can make a browser send requests, and the browser says which site made it do so.
+    """Reject cross-site requests of browsers, by Sec-Fetch-Site or Origin.
 
-    ``required``: what does not say it is refused, too. Raises Forbidden.
+    With ``required``, requests without these headers are rejected, too. Raises Forbidden.
     """
     if request.method in _SAFE:
         return
@@ -171,7 +172,7 @@ def refuse_cross_site(request: Request, *, required: bool) -> None:
     if site is not None:
         same = site == "same-origin"
     elif origin is not None:
-        # Without the scheme, which a proxy that ends TLS changes.
+        # Without the scheme, which a proxy that terminates TLS changes.
         same = urlsplit(origin).netloc == request.headers.get("host")
     else:
         same = not required
@@ -183,10 +184,9 @@ def refuse_cross_site(request: Request, *, required: bool) -> None:
 
 
 def _refuse_unknown_host(request: Request, own_name: str) -> None:
-    """Without a login, a page may call us by a name that its own site has given our address, and read everything.
+    """Reject unknown host names as a defence against DNS rebinding, when no login is needed.
 
-    So only what nobody else can name is taken: addresses, this host's names, and those that are in no public DNS.
-    Raises Forbidden.
+    Allowed are addresses, this host's name, and names that do not exist in the public DNS. Raises Forbidden.
     """
     name = (request.url.hostname or "").rstrip(".").lower()
     if "." not in name or name.endswith(_PRIVATE_NAMES) or name == own_name:

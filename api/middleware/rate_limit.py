@@ -1,6 +1,6 @@
-"""How many requests one caller may make: a token bucket for each principal, and for each address that has none.
+"""Rate limit of requests: a token bucket for each principal, and for each address of unauthenticated requests.
 
-Counted in this process: several API processes behind one address allow that many times as much.
+The buckets are per process: several API processes multiply the limit.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from domain.tokens import Principal
 _MOST_KEYS = 10_000
 STATIC_PATH = "/static/"
 _UNLIMITED = ("/healthz", STATIC_PATH)
-"""Who asks whether the process lives must not take a busy one for dead; and a page comes with many small files."""
+"""Health checks must not fail on a busy server, and pages load many small files."""
 
 
 class Buckets:
-    """``burst`` requests at once, then ``per_second``. Of the keys only the latest are remembered."""
+    """Token buckets: ``burst`` requests at once, then ``per_second``. Only the most recent keys are kept."""
 
     def __init__(
         self,
@@ -42,14 +42,14 @@ class Buckets:
         self._most_keys = most_keys
         self._clock = clock
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """What was left in a key's bucket, and when."""
+        """Level of the bucket and time of the last request, by key."""
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._levels)
 
     def take(self, key: str) -> float:
-        """Seconds until there is room for the request; 0.0 when there was, and it is counted."""
+        """Take a token; return 0.0, or the seconds until one is available."""
         with self._lock:
             now = self._clock()
             level = self._level(key, now)
@@ -62,7 +62,7 @@ class Buckets:
             return 0.0
 
     def wait(self, key: str) -> float:
-        """As ``take``, but nothing is counted."""
+        """Return the seconds until a token is available, without taking it."""
         with self._lock:
             return max(0.0, (1 - self._level(key, self._clock())) / self._per_second)
 
@@ -72,7 +72,7 @@ class Buckets:
 
 
 class RateLimit(Middleware):
-    """Behind ``Credentials``, which finds out who calls. A stream of events counts once, when it is opened."""
+    """Limits requests by caller; must be inside of ``Credentials``. An event stream counts once, when it is opened."""
 
     def __init__(self, app: ASGIApp, buckets: Buckets) -> None:
         super().__init__(app)
@@ -93,7 +93,7 @@ def exceeded(seconds: float, what: str = "requests") -> errors.RateLimited:
 
 
 def address(scope: Scope) -> str:
-    """Of whoever calls; of IPv6 the network, of which one subscriber has all addresses."""
+    """Return the caller's address; for IPv6 the /64 network, as a subscriber has all of its addresses."""
     host = scope["client"][0] if scope.get("client") else ""
     try:
         parsed = ipaddress.ip_address(host)

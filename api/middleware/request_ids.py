@@ -1,4 +1,4 @@
-"""A name for every request, in its answer, in problem documents and in every log line about it; and a span."""
+"""Middleware for request ids, in responses, problem documents and log lines, and for tracing."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _log = logging.getLogger(__name__)
 
 
 class RequestIds(Middleware):
-    """The caller's own name is kept where it is short and plain: it goes into logs and headers as it is."""
+    """Sets X-Request-ID; a caller's id is kept if it is short and of safe characters."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         name, started = _given(scope) or secrets.token_hex(8), time.monotonic()
-        # To the end of the request's own task: what nobody expected is answered and logged outside of this.
+        # Bound until the end of the request's task, as unexpected errors are handled outside of this middleware.
         logs.bind(request_id=name)
 
         async def named(message: Message) -> None:
@@ -46,9 +46,9 @@ def _given(scope: Scope) -> str | None:
 
 
 class TraceRequests(Middleware):
-    """A span for every request, as OpenTelemetry's conventions for HTTP name it. Only there where traces are wanted.
+    """Creates a span for each request according to OpenTelemetry's HTTP conventions; installed if tracing is enabled.
 
-    Goes on with the caller's trace where there is one.
+    Continues the caller's trace, if there is one.
     """
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -67,7 +67,7 @@ class TraceRequests(Middleware):
             try:
                 await self._app(scope, receive, noticed)
             finally:
-                # Known by now. Never the path: spans are found by name.
+                # The route is known by now. The path is not used as a name, as spans are grouped by name.
                 route = str(getattr(scope.get("route"), "path", "none"))
                 span.rename(f"{method} {route}")
                 span.set(route=route)

@@ -1,4 +1,4 @@
-"""How many uploads are received at once, all together and of one owner."""
+"""Limits of concurrent uploads, in total and per owner."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ _RETRY_AFTER_SECONDS = 5
 
 
 class UploadSlots:
-    """For one event loop. Of one owner half as many: who sends slowly holds up nobody else."""
+    """Slots for uploads, of a single event loop. One owner may use half of them, so that slow uploads do not block
+    others."""
 
     def __init__(self, total: int) -> None:
         self._slots = anyio.Semaphore(total)
         self._threads = anyio.CapacityLimiter(total)
         self._most = max(1, total // 2)
         self._uploads: Counter[str] = Counter()
-        """Of each owner, those that wait for their turn included."""
+        """Uploads of each owner, including waiting ones."""
 
     def __len__(self) -> int:
         return self._uploads.total()
 
     @asynccontextmanager
     async def one(self, owner: str) -> AsyncIterator[anyio.CapacityLimiter]:
-        """The limiter of threads to receive it in, as soon as there is a slot. Raises RateLimited."""
+        """Wait for a slot and return the limiter of threads to receive the upload in. Raises RateLimited."""
         if self._uploads[owner] >= self._most:
             raise _too_many(self._most)
         self._uploads[owner] += 1
@@ -37,7 +38,7 @@ class UploadSlots:
                 yield self._threads
         finally:
             self._uploads[owner] -= 1
-            # Without those who have none now.
+            # Remove owners without uploads.
             self._uploads = +self._uploads
 
 

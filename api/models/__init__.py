@@ -1,1 +1,1 @@
-"""Uploaded networks: upload, routes, page; and models of one operator."""
+"""Models: upload, routes, page; and models of a single operator."""

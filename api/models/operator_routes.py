@@ -1,4 +1,4 @@
-"""One operator as a model."""
+"""Route that creates models of a single operator."""
 
 from __future__ import annotations
 

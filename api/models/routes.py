@@ -1,4 +1,4 @@
-"""Uploading and reading models."""
+"""Routes for uploading, reading and deleting models."""
 
 from __future__ import annotations
 
@@ -113,8 +113,8 @@ def one(services: ServicesDep, principal: Reader, model: str) -> schemas.Model:
 def remove(services: ServicesDep, principal: Submitter, model: str) -> shared.Deletion:
     """Delete a model and its artifacts; its jobs and records are kept.
 
-    Where others have uploaded the same bytes, it is only no longer yours. An admin deletes it for everyone. Refused
-    while jobs of it have not ended. The bytes are removed some time later; whoever asks for them gets 410.
+    If others have uploaded the same bytes, only your ownership ends. An admin deletes the model for everyone. A model
+    with unfinished jobs cannot be deleted. The bytes are removed later; requests for them get 410.
     """
     with services.database.transaction() as session:
         try:
@@ -127,7 +127,7 @@ def remove(services: ServicesDep, principal: Submitter, model: str) -> shared.De
 
 
 def _chunks(stream: AsyncIterator[bytes]) -> Iterator[bytes]:
-    """The event loop's stream, read from a worker thread one chunk at a time."""
+    """Read the event loop's stream from a worker thread, one chunk at a time."""
     while (chunk := anyio.from_thread.run(_following, stream)) is not None:
         yield chunk
 

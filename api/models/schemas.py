@@ -1,4 +1,4 @@
-"""Models in JSON."""
+"""JSON schemas of models."""
 
 from __future__ import annotations
 

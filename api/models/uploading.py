@@ -1,4 +1,4 @@
-"""Bytes that become a model: kept, read and named, or removed again."""
+"""Storage and inspection of uploaded models."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from storage import garbage, models, owners, quotas, statements
 from storage.blobs import ownership
 
 _MOST_MODULE_BYTES = 16 * 1024**2
-"""The relax engine reads no larger IRModule: it holds one operator and no weights."""
+"""Larger IRModules cannot be read by the relax engine; they hold one operator and no weights."""
 
 
 def limit(services: Services, model_format: ModelFormat) -> int:
-    """Bytes that a model of the format may have."""
+    """Return the maximum bytes of a model of the format."""
     most = services.settings.max_model_bytes
     return min(most, _MOST_MODULE_BYTES) if model_format is ModelFormat.IRMODULE else most
 
@@ -32,7 +32,7 @@ def keep(
     chunks: Iterable[bytes],
     model_format: ModelFormat = ModelFormat.ONNX,
 ) -> tuple[Model, bool]:
-    """The model of these bytes, and whether it is new to the principal.
+    """Store a model and return it, and whether it is new to the principal.
 
     Raises BlobTooLarge, QuotaExceeded, InvalidModel, EngineError, Unavailable.
     """
@@ -54,7 +54,7 @@ def keep(
 
 def _added(services: Services, principal: Principal, name: str, blob: Blob, facts: ModelFacts) -> tuple[Model, bool]:
     if not services.blobs.exists(blob.digest):
-        # Another upload of the same bytes was rejected meanwhile.
+        # Another upload of the same bytes was rejected in the meantime.
         message = "a concurrent upload of the same file failed"
         raise errors.Unavailable(message, hint="Upload the file again.")
     with services.database.transaction() as session:
@@ -64,17 +64,17 @@ def _added(services: Services, principal: Principal, name: str, blob: Blob, fact
 
 
 def _claimed(services: Services, principal: Principal, name: str, blob: Blob) -> tuple[Model, bool] | None:
-    """A model that is there, the principal's as well from now on. Raises QuotaExceeded."""
+    """Return an existing model and make the principal an owner. Raises QuotaExceeded."""
     with services.database.reading() as session:
         known = _known(session, blob.digest)
         if known is None or owners.owns_model(session, blob.digest, principal.owner):
             return (known, False) if known else None
-    # A deleted one comes back, with what was found out about it.
+    # Uploading a deleted model restores it, including the results of its inspection.
     return _added(services, principal, name, blob, known.facts)
 
 
 def _own(session: Session, principal: Principal, blob: Blob, now: datetime) -> bool:
-    """Whether the model was not the principal's before. Raises QuotaExceeded."""
+    """Make the principal an owner; returns whether it was not one before. Raises QuotaExceeded."""
     quotas.lock(session, principal)
     if owners.owns_model(session, blob.digest, principal.owner):
         return False
@@ -83,10 +83,10 @@ def _own(session: Session, principal: Principal, blob: Blob, now: datetime) -> b
 
 
 def _discard(services: Services, blob: Blob, put_before: datetime) -> None:
-    """Remove rejected bytes, which no quota counts, unless a model, a later upload or another service has the same."""
+    """Remove rejected bytes, which no quota counts, unless a model, a later upload or another service uses them."""
     owner = services.blobs.owner()
     with services.database.transaction() as session:
-        # Whoever is naming the bytes just now is waited for.
+        # Wait for transactions that are adding a reference to these bytes.
         statements.lock_digest(session, blob.digest)
         kept = garbage.named(session, [blob.digest]) or owner not in (None, ownership.identity(session))
     if not kept:
@@ -101,7 +101,7 @@ def _known(session: Session, digest: str) -> Model | None:
 
 
 def check_announced(services: Services, principal: Principal, size_bytes: int) -> None:
-    """Raises QuotaExceeded. What may be a model that the owner has already is let through: that costs nothing."""
+    """Raise QuotaExceeded for the announced size, unless the owner may already have the model, which costs nothing."""
     if principal.quota.stored_bytes is None:
         return
     with services.database.reading() as session:
@@ -110,7 +110,7 @@ def check_announced(services: Services, principal: Principal, size_bytes: int) -
 
 
 def put_within_quota(services: Services, principal: Principal, chunks: Iterable[bytes], *, limit: int) -> Blob:
-    """Store the bytes, no more than the quota has room for. Raises BlobTooLarge and QuotaExceeded."""
+    """Store the bytes, limited by the quota. Raises BlobTooLarge and QuotaExceeded."""
     quota = principal.quota.stored_bytes
     if quota is None:
         return services.blobs.put(chunks, limit=limit)

@@ -1,4 +1,4 @@
-"""Whether the process lives and whether it can do its work; open to everyone."""
+"""Routes for liveness and readiness; they need no token."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def readyz(services: ServicesDep) -> schemas.Readiness:
 
 
 def _check(services: Services) -> dict[str, str]:
-    """``ok`` for each. Raises NotReady, whose details say of each that is not what is wrong with it."""
+    """Return ``ok`` for each check. Raises NotReady with the reasons of failed checks in its details."""
     found = {name: _asked(ask, services) for name, ask in _CHECKS.items()}
     missing = [name for name, state in found.items() if state != _OK]
     if missing:
@@ -56,12 +56,12 @@ def _broker(services: Services) -> None:
     try:
         services.publisher.check()
     except errors.BrokerUnavailable as error:
-        # Its message may name hosts, and this answer is for everyone.
+        # The error's message may contain host names, and this response is public.
         raise errors.BrokerUnavailable("the broker does not respond") from error
 
 
 def _blobs(services: Services) -> None:
-    # What is wrong is said in words that name no host: this answer is for everyone.
+    # The reason must not contain host names, as this response is public.
     services.blobs.check()
 
 

@@ -1,4 +1,4 @@
-"""What Prometheus reads: the service's state, asked at every scrape, and this process's requests."""
+"""Prometheus metrics: the state of the service, queried at each scrape, and the requests of this process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from storage import counts, statements
 from storage.database import Database
 
 CONTENT_TYPE = prometheus.CONTENT_TYPE_LATEST
-# Each would come with a gauge of when it was made, which nobody looks at.
+# Otherwise each counter has a gauge of its creation time, which is not needed.
 prometheus.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
@@ -33,7 +33,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class Metrics:
-    """With a registry of its own: applications of one process count apart."""
+    """Metrics with a registry per application, so that several applications in a process do not share counters."""
 
     def __init__(self, database: Database, blobs: BlobStore, *, worker_alive_seconds: float) -> None:
         self._registry = prometheus.CollectorRegistry()
@@ -60,7 +60,7 @@ class Metrics:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """While one stream of events is open."""
+        """Count an open event stream."""
         with self._watchers.track_inprogress():
             yield
 
@@ -71,14 +71,14 @@ class Metrics:
 
 
 class CountRequests(Middleware):
-    """The outermost middleware: it sees what the others answer, and which route was taken in the end."""
+    """Counts requests as the outermost middleware, which sees the final response and route."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         super().__init__(app)
         self._metrics = metrics
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Those inside may change it: a HEAD becomes a GET.
+        # Inner middleware may change it: HEAD becomes GET.
         method, started = scope["method"], time.monotonic()
 
         async def counted(message: Message) -> None:
@@ -91,12 +91,12 @@ class CountRequests(Middleware):
 
 
 def _template(scope: Scope) -> str:
-    """Never the path itself: everyone could make a new time series by asking for nonsense."""
+    """Return the route's template, never the path, which would let callers create any number of time series."""
     return str(getattr(scope.get("route"), "path", "none"))
 
 
 _OTHER = "other"
-"""Where a record names a tuner of nobody's: labels have few values."""
+"""Label for unknown tuners of imported records, to limit the number of label values."""
 _VALID = "valid"
 
 
@@ -105,7 +105,7 @@ class _BlobStoreState(Collector):
         self._blobs = blobs
 
     def describe(self) -> list[Metric]:
-        """Nothing: registering must not ask the store."""
+        """Return nothing, as registration must not query the store."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -118,8 +118,8 @@ class _BlobStoreState(Collector):
 
 
 class _ServiceState(Collector):
-    """Trials are counted from the first scrape on, as Prometheus lets counters start anywhere: what was stored before
-    would have to be read record by record."""
+    """Collects the state of the service. Trials are counted from the first scrape on, as counting earlier ones would
+    need a scan of all records."""
 
     def __init__(self, database: Database, worker_alive_seconds: float) -> None:
         self._database = database
@@ -129,7 +129,7 @@ class _ServiceState(Collector):
         self._last_record: int | None = None
 
     def describe(self) -> list[Metric]:
-        """Nothing: registering must not ask the database."""
+        """Return nothing, as registration must not query the database."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -216,7 +216,7 @@ def _trials(found: Counter[tuple[str, str]]) -> Iterator[Metric]:
         labels=["tuner", "outcome"],
     )
     outcomes = (_VALID, *(error.value for error in TrialError))
-    # From the start, so that a rate is known of the first one too.
+    # Present from the start, so that the first increment has a rate.
     for kind in {*((tuner, outcome) for tuner in _TUNERS for outcome in outcomes), *found}:
         trials.add_metric(list(kind), found[kind])
     yield trials

@@ -1,4 +1,4 @@
-"""The service in numbers, for Prometheus."""
+"""Route of the Prometheus metrics."""
 
 from __future__ import annotations
 

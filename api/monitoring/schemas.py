@@ -1,4 +1,4 @@
-"""Liveness and readiness in JSON."""
+"""JSON schemas of liveness and readiness."""
 
 from __future__ import annotations
 

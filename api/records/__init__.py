@@ -1,1 +1,1 @@
-"""Records that come in and go out as files."""
+"""Records: import, export and queries."""

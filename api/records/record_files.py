@@ -1,4 +1,4 @@
-"""Records into the store from native files, and out of it into such files."""
+"""Import of native record files into the store, and export."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _MOST_WORKLOADS = 100_000
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
     file: str | None
-    """Which of MetaSchedule's two."""
+    """File name, for MetaSchedule's two files."""
     line: int
-    """From 1."""
+    """Line number, from 1."""
     reason: str
 
 
@@ -41,12 +41,12 @@ class Refusal:
 class Imported:
     imported: int = 0
     known_already: int = 0
-    """Schedules that the store has for the same workload, target, device and toolchain."""
+    """Schedules already stored for the same workload, target, device and toolchain."""
     refused_count: int = 0
     refused: list[Refusal] = field(default_factory=list)
-    """The first of them."""
+    """The first rejected lines."""
     places: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    """Lines that were taken, by target, device key and toolchain."""
+    """Number of imported lines by target, device key and toolchain."""
 
     def refuse(self, line: int, reason: str, file: str | None) -> None:
         self.refused_count += 1
@@ -55,7 +55,7 @@ class Imported:
 
 
 def take(database: Database, origin: Origin, file: BinaryIO) -> Imported:
-    """Store what ``file`` holds; sending it again changes nothing. Raises InvalidRequest for what is no such file."""
+    """Store the records of ``file``; importing it again changes nothing. Raises InvalidRequest for an invalid file."""
     report = Imported()
     if origin.tuner is not Tuner.METASCHEDULE:
         _take_lines(database, origin, importing.lines(file), report, lambda line: line, None)
@@ -94,7 +94,7 @@ def _take_lines(
 
 
 def _take_workloads(database: Database, file: BinaryIO, report: Imported) -> list[str | None]:
-    """The key of each line, which records name by its place; None where it was refused."""
+    """Return the workload key of each line, to which records refer by position; None if rejected."""
     keys: list[str | None] = []
     numbered = importing.workloads(importing.lines(file))
     while some := list(islice(numbered, _WORKLOADS_AT_ONCE)):
@@ -116,13 +116,13 @@ def _take_workloads(database: Database, file: BinaryIO, report: Imported) -> lis
 
 
 def lines(database: Database, wanted: RecordFilter) -> Iterator[bytes]:
-    """Native lines, as AutoTVM and Ansor read them."""
+    """Yield native lines of AutoTVM and Ansor."""
     for some in record_pages.stream(database, wanted):
         yield "".join(record.schedule.rstrip("\n") + "\n" for record in some).encode()
 
 
 def database_tar(database: Database, wanted: RecordFilter) -> Iterator[bytes]:
-    """MetaSchedule's two files in a tar; records of workloads whose definition is not stored are left out."""
+    """Return MetaSchedule's two files as a tar; records of workloads without a stored definition are omitted."""
     with _temporary() as workload_file, _temporary() as record_file, _temporary() as packed:
         positions: dict[str, int] = {}
         for some in record_pages.stream(database, wanted):

@@ -1,4 +1,4 @@
-"""Records of every job: read, taken out and brought in in native form."""
+"""Routes of records: queries, import and export in native formats."""
 
 from __future__ import annotations
 
@@ -188,14 +188,14 @@ async def take(
 ) -> Imported:
     """Store native records; repeating the request changes nothing.
 
-    Without device and toolchain, those of the only living worker are meant. A line that was not measured for the
-    target, threads or TVM version that are named or meant is refused.
+    Device and toolchain default to those of the only live worker. A line of another target, thread count or TVM version
+    than given, or implied, is rejected.
     """
     chosen = origins.tuner(tuner)
     origin = partial(
         origins.of_import, services, chosen, target=target, threads=threads, device=device, toolchain=toolchain
     )
-    # Before the first byte is received: up to a gigabyte of each import is on the disk.
+    # Checked before the first byte is received: each import may need up to a gigabyte on disk.
     async with services.uploads.one(principal.owner) as limiter:
         with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as file:
             said = (tuner, target, threads, device, toolchain, await _receive(request.stream(), file, limiter))
@@ -219,7 +219,7 @@ def _store(
 
 
 def _answered(services: Services, request: idempotency.IdempotentRequest | None) -> Imported | None:
-    """Raises IdempotencyMismatch."""
+    """Return the stored response. Raises IdempotencyMismatch."""
     if request is None:
         return None
     with services.database.transaction() as session:
@@ -228,7 +228,7 @@ def _answered(services: Services, request: idempotency.IdempotentRequest | None)
 
 
 async def _receive(stream: AsyncIterator[bytes], file: IO[bytes], limiter: anyio.CapacityLimiter) -> str:
-    """sha256 of what came."""
+    """Receive the body and return its sha256."""
     digest, size = hashlib.sha256(), 0
     async for chunk in stream:
         size += len(chunk)

@@ -1,1 +1,1 @@
-"""Tokens, and the login of browsers."""
+"""Access tokens and browser logins."""

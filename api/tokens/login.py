@@ -1,4 +1,4 @@
-"""How a browser comes in and leaves: a one-time link, the cookie that it sets, and the end of that session."""
+"""Login of browsers: one-time links, session cookies and logout."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ router = APIRouter(tags=["access"])
 
 CodeParam = Annotated[str, Query(min_length=1, max_length=200)]
 _COOKIE_SECONDS = 365 * 24 * 3600
-"""Longer than any session: when one ends is for the server to say."""
+"""Longer than any session; the server decides when a session ends."""
 _CONFIRM = (
     '<!doctype html><html lang="en"><head><title>Tunesmith</title></head><body>'
     '<form method="post" action="{action}"><button>Sign in to Tunesmith</button></form></body></html>'
@@ -53,9 +53,9 @@ def make_link(request: Request, services: ServicesDep, principal: PrincipalDep) 
     include_in_schema=False,
 )
 def show_link(request: Request, services: ServicesDep, code: CodeParam) -> Response:
-    """Follow a login link. It works once; led here by another site, only after whoever sits there agrees.
+    """Follow a login link, which works once. If another site leads here, the user has to confirm.
 
-    Or a page could sign them in as somebody else, to whom they would then show all that they do.
+    Otherwise, a site could sign users in as somebody else, to whom they would then disclose their data.
     """
     if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
         return HTMLResponse(_CONFIRM.format(action=escape(f"{LOGIN_PATH}?code={quote(code)}")))
@@ -69,7 +69,7 @@ def show_link(request: Request, services: ServicesDep, code: CodeParam) -> Respo
     include_in_schema=False,
 )
 def log_in(request: Request, services: ServicesDep, code: CodeParam) -> Response:
-    """As agreed to on the page that ``show_link`` shows."""
+    """Log in after the confirmation on the page of ``show_link``."""
     refuse_cross_site(request, required=True)
     return _follow(request, services, code)
 
@@ -103,7 +103,7 @@ def _follow(request: Request, services: Services, code: str) -> Response:
     include_in_schema=False,
 )
 def log_out(request: Request, services: ServicesDep) -> Response:
-    """End this browser's session; without one there is nothing to end."""
+    """End this browser's session, if there is one."""
     secret = request.cookies.get(COOKIE)
     if secret:
         with services.database.transaction() as session:

@@ -1,4 +1,4 @@
-"""Making, listing and revoking tokens, which admins do; and what one's own may do."""
+"""Routes for creating, listing and revoking tokens, and for one's own token."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from storage import quotas, tokens
 router = APIRouter(prefix="/v1/tokens", tags=["access"])
 
 _MOST = 2**53 - 1
-"""What every JSON reader takes for a whole number."""
+"""Largest integer that all JSON readers represent exactly."""
 _MOST_SECONDS = 100 * 365 * 24 * 3600
 _Owner = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}$")]
 

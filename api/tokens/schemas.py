@@ -1,4 +1,4 @@
-"""Tokens and their quotas in JSON."""
+"""JSON schemas of tokens and quotas."""
 
 from __future__ import annotations
 

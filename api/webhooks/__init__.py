@@ -1,1 +1,1 @@
-"""Deliveries of a job's webhook."""
+"""Deliveries of webhooks."""

@@ -1,4 +1,4 @@
-"""What became of the messages of a job's end."""
+"""Routes of the deliveries of a job's webhook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deliveries of webhooks in JSON."""
+"""JSON schemas of webhook deliveries."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Content-addressed bytes: a folder of this host, or an S3 bucket with a cache on this host."""
+"""Content-addressed blobs: a folder of this host, or an S3 bucket with a cache on this host."""

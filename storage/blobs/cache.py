@@ -1,7 +1,7 @@
-"""Files that were fetched from a blob store elsewhere, kept on this host as long as there is room.
+"""Cache of files from a remote blob store.
 
-Any number of processes may share a folder. Whoever uses a file holds a shared lock on it, and only a file that nobody
-holds is removed; one that is open already can be read to its end in any case.
+Any number of processes may share a folder. Users of a file hold a shared lock on it, and only unlocked files are
+removed; an open file can be read to its end in any case.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from domain.digests import BlobDigest
 from storage.blobs import files
 
 Fetch = Callable[[BinaryIO], None]
-"""Writes the blob's bytes. Raises BlobDamaged when they are not those of its digest."""
+"""Writes the bytes of a blob. Raises BlobDamaged if they do not match its digest."""
 
 
 class BlobCache:
-    """``root/ab/cdef…`` as in a LocalBlobStore, ``root/incoming`` and ``root/locks``."""
+    """Cache in ``root/ab/cdef…``, as a LocalBlobStore, with ``root/incoming`` and ``root/locks``."""
 
     def __init__(self, root: Path, *, limit_bytes: int) -> None:
         self._root = root
@@ -32,7 +32,7 @@ class BlobCache:
         self._locks.mkdir(exist_ok=True)
 
     def add(self, temporary: Path, digest: BlobDigest) -> None:
-        """Keep a file that is on this host anyway, unless there is one with these bytes that somebody uses."""
+        """Add a local file to the cache, unless the blob is already cached and in use."""
         path = files.place(self._root, digest)
         with _locked(self._locks / digest[:2]):
             if _removed(path):
@@ -42,7 +42,7 @@ class BlobCache:
         self.make_room(0)
 
     def open(self, digest: BlobDigest) -> BinaryIO | None:
-        """The file, if it is here."""
+        """Open the file of a blob, if it is cached."""
         with contextlib.suppress(FileNotFoundError):
             path = files.place(self._root, digest)
             file = path.open("rb")
@@ -52,11 +52,11 @@ class BlobCache:
 
     @contextlib.contextmanager
     def local(self, digest: BlobDigest, size_bytes: int, fetch: Fetch) -> Iterator[Path]:
-        """The file, fetched first if it is not here, and held until the context ends."""
+        """Return the file of a blob, fetching it if needed; it is kept until the context ends."""
         path = files.place(self._root, digest)
         with contextlib.ExitStack() as holding:
             while not holding.enter_context(_held(path)):
-                # Of several that want the same bytes at once, one fetches them.
+                # Of concurrent requests for the same blob, one fetches it.
                 with _locked(self._locks / digest[:2]), _held(path) as is_here:
                     if not is_here:
                         self._fetch(path, size_bytes, fetch)
@@ -64,11 +64,12 @@ class BlobCache:
             yield path
 
     def forget(self, digest: BlobDigest) -> None:
-        """Remove the file; one that is used goes later, when room is made."""
+        """Remove a file; one in use is removed later, by ``make_room``."""
         _removed(files.place(self._root, digest))
 
     def make_room(self, size_bytes: int) -> int:
-        """Remove what was used longest ago until so many bytes fit within the limit; return how many files went."""
+        """Remove the least recently used files until ``size`` bytes fit within the limit; return the number of
+        removed files."""
         removed = 0
         with _locked(self._locks / "eviction"):
             found = [(facts.st_mtime, facts.st_size, digest) for digest, facts in files.blobs_in(self._root)]
@@ -93,7 +94,7 @@ class BlobCache:
 
 @contextlib.contextmanager
 def _held(path: Path) -> Iterator[bool]:
-    """Whether the file is there, and will be until the context ends."""
+    """Lock a file and return whether it exists; it is kept until the context ends."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -105,11 +106,11 @@ def _held(path: Path) -> Iterator[bool]:
 
 
 def _removed(path: Path) -> bool:
-    """Whether nobody held it."""
+    """Remove a file unless it is in use; return whether it was removed."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The lock is the open file's: by now another one may be in its place, and in use.
+            # The lock belongs to the open file; the path may by now refer to another file, which may be in use.
             if not _is_still(path, file):
                 return False
             path.unlink(missing_ok=True)
@@ -121,7 +122,7 @@ def _removed(path: Path) -> bool:
 
 
 def _is_still(path: Path, file: BinaryIO) -> bool:
-    """Whether the path names the open file, and not nothing or another one since it was opened."""
+    """Return whether the path still refers to the open file."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What every blob store does with files: writing them while hashing, naming them by digest, sweeping leftovers."""
+"""File operations of blob stores: hashing while writing, naming by digest, removal of leftovers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_digest(text: str) -> TypeGuard[BlobDigest]:
 
 
 def place(root: Path, digest: BlobDigest) -> Path:
-    """``root/ab/cdef…`` for the digest ``abcdef…``."""
+    """Return ``root/ab/cdef…`` for the digest ``abcdef…``."""
     return root / digest[:2] / digest[2:]
 
 
@@ -36,7 +36,7 @@ def not_found(digest: BlobDigest) -> errors.BlobNotFound:
 
 
 def blobs_in(root: Path) -> Iterator[tuple[BlobDigest, os.stat_result]]:
-    """Digest and facts of every file that ``place`` names under the root; others may delete some meanwhile."""
+    """Yield digest and facts of all blobs under the root; others may delete some concurrently."""
     with contextlib.suppress(FileNotFoundError):
         for folder in root.iterdir():
             for path in folder.iterdir() if len(folder.name) == 2 else ():
@@ -48,7 +48,7 @@ def blobs_in(root: Path) -> Iterator[tuple[BlobDigest, os.stat_result]]:
 
 @contextlib.contextmanager
 def temporary_file(folder: Path) -> Iterator[tuple[BinaryIO, Path]]:
-    """A new file of that folder, closed and removed at the end unless it was moved by then."""
+    """Create a file in the folder, removed at the end of the context unless it was moved."""
     with writing():
         descriptor, name = tempfile.mkstemp(dir=folder)
     path = Path(name)
@@ -60,7 +60,7 @@ def temporary_file(folder: Path) -> Iterator[tuple[BinaryIO, Path]]:
 
 
 def receive(file: BinaryIO, chunks: Iterable[bytes], limit: int | None) -> Blob:
-    """Write the bytes to the disk. Raises BlobTooLarge, BlobStoreUnavailable and whatever ``chunks`` raises."""
+    """Write the bytes to disk. Raises BlobTooLarge, BlobStoreUnavailable and errors of ``chunks``."""
     digest, size = hashlib.sha256(), 0
     for chunk in chunks:
         size += len(chunk)
@@ -77,7 +77,7 @@ def receive(file: BinaryIO, chunks: Iterable[bytes], limit: int | None) -> Blob:
 
 @contextlib.contextmanager
 def writing() -> Iterator[None]:
-    """What the disk refuses, as BlobStoreUnavailable. The message names no path: callers of the API see it."""
+    """Convert OSError to BlobStoreUnavailable, without paths, as API callers see the message."""
     try:
         yield
     except OSError as error:
@@ -88,45 +88,45 @@ def writing() -> Iterator[None]:
 
 
 def move(temporary: Path, target: Path, *, mode: int = 0o400) -> None:
-    """Under its digest from now on, for readers only, whatever happens to this machine's power."""
+    """Move a file to its digest's path, read-only and durable."""
     with writing():
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary.chmod(mode)
         temporary.replace(target)
-        # A rename is on disk only when its folders are.
+        # A rename is durable only after its folders are synced.
         _sync_folder(target.parent)
         _sync_folder(target.parent.parent)
 
 
 @contextlib.contextmanager
 def written(text: str, folder: Path) -> Iterator[Path]:
-    """A new file of that folder with the text, removed at the end unless it was moved by then."""
+    """Create a file with the text in the folder, removed at the end of the context unless it was moved."""
     with temporary_file(folder) as (file, path):
         receive(file, [text.encode()], None)
-        # No secret; and who looks after a store as root must not keep the service from reading it.
+        # Not secret; and a file created by root must be readable by the service.
         path.chmod(0o444)
         yield path
 
 
 def write_new(target: Path, text: str, *, incoming: Path) -> None:
-    """All of it at once, unless there is such a file; of several who do it at once, one writes it."""
+    """Create a file atomically, unless it exists; of concurrent callers, one creates it."""
     with written(text, incoming) as temporary, writing(), contextlib.suppress(FileExistsError):
         if target.is_file() and not target.stat().st_size:
-            # Left by somebody below who got no further.
+            # Left by a caller that was interrupted below.
             target.unlink(missing_ok=True)
         try:
             target.hardlink_to(temporary)
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            # What this file system can do: whoever looks at the wrong moment finds it empty.
+            # Fallback of this file system: a concurrent reader may see an empty file.
             with target.open("x") as file:
                 file.write(text)
         _sync_folder(target.parent)
 
 
 def sweep(incoming: Path, *, older_than: float) -> int:
-    """Remove what was left in the folder of unfinished files; return how many."""
+    """Remove old files from the folder of unfinished files; return their number."""
     removed = 0
     for path in incoming.iterdir() if incoming.is_dir() else ():
         with contextlib.suppress(FileNotFoundError):
@@ -137,7 +137,7 @@ def sweep(incoming: Path, *, older_than: float) -> int:
 
 
 def check_writable(folder: Path) -> None:
-    """Raises BlobStoreUnavailable."""
+    """Raise BlobStoreUnavailable if the folder is not writable."""
     with writing(), tempfile.TemporaryFile(dir=folder) as file:
         file.write(b"1")
         file.flush()

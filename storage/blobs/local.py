@@ -1,4 +1,4 @@
-"""Blobs as files of one folder, named by their digests."""
+"""Blob store in a local folder."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _OWNER = "owner"
 
 
 class LocalBlobStore:
-    """``root/ab/cdef…`` for the digest ``abcdef…``; unfinished puts lie in ``root/incoming``.
+    """Blob store with files ``root/ab/cdef…`` for the digest ``abcdef…``; unfinished files are in ``root/incoming``.
 
-    A file's time of change is when it was last put. ``root/owner`` names the database whose bytes they are.
+    The modification time of a file is that of its last ``put``. ``root/owner`` holds the identity of the owning
+    database.
     """
 
     def __init__(self, root: Path) -> None:
@@ -30,7 +31,7 @@ class LocalBlobStore:
     def put(self, chunks: Iterable[bytes], *, limit: int | None = None) -> Blob:
         with files.temporary_file(self._incoming) as (file, temporary):
             blob = files.receive(file, chunks, limit)
-            # In place of one that is there already: that may be damaged, and this one is put now.
+            # Replaces an existing file, which may be corrupt.
             files.move(temporary, files.place(self._root, blob.digest))
         return blob
 
@@ -42,7 +43,7 @@ class LocalBlobStore:
         yield self.path(digest)
 
     def path(self, digest: BlobDigest) -> Path:
-        """Of the blob's only file: to be read only."""
+        """Return the file of a blob, which must not be modified."""
         path = self._place(digest)
         if path is None or not path.is_file():
             raise files.not_found(digest)

@@ -1,7 +1,7 @@
-"""Which database a store of blobs belongs to; only that one's service removes bytes of it.
+"""Ownership of a blob store by one database; only its service removes blobs.
 
-The store says so itself, in a marker beside the blobs, which holds the database's identity. A database that comes to a
-store without one, new or of an older release, claims it, unless the store keeps bytes of somebody else.
+A marker in the store holds the database's identity. A database that uses a store without a marker, a new one or one of
+an older release, claims it, unless the store has blobs of another database.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _ONLY = 1
 
 
 def check(database: Database, blobs: BlobStore) -> None:
-    """The store is this database's, or nobody's yet and could be. Raises ForeignBlobStore and BlobStoreUnavailable."""
+    """Check that the store belongs to this database, or is unowned and may. Raises ForeignBlobStore and
+    BlobStoreUnavailable."""
     owner = blobs.owner()
     if owner is None:
         _check_known(database, blobs)
@@ -38,7 +39,7 @@ def check(database: Database, blobs: BlobStore) -> None:
 
 
 def claim(database: Database, blobs: BlobStore, *, now: datetime) -> None:
-    """The same, and a store that was nobody's is this database's from now on."""
+    """Check the store, and claim an unowned one for this database."""
     if blobs.owner() is None:
         _check_known(database, blobs)
         with database.transaction() as session:
@@ -48,14 +49,15 @@ def claim(database: Database, blobs: BlobStore, *, now: datetime) -> None:
 
 
 def take_over(database: Database, blobs: BlobStore, *, now: datetime) -> None:
-    """Under a new identity: the store is then no longer that of copies of this database, either."""
+    """Claim the store under a new identity, so that copies of this database do not own it any more."""
     with database.transaction() as session:
         own = renew_identity(session, now=now)
     blobs.hand_over(own)
 
 
 def _check_known(database: Database, blobs: BlobStore) -> None:
-    """Some bytes are of nobody, such as of uploads that failed; when most are, they are of somebody else."""
+    """Check that most blobs are known. Some may be unknown, such as failed uploads; if most are, they belong
+    to another database."""
     some = [blob.digest for blob in itertools.islice(blobs.stored(put_before=_EVER), _LOOKED_AT)]
     with database.reading() as session:
         known = {
@@ -71,19 +73,19 @@ def _check_known(database: Database, blobs: BlobStore) -> None:
 
 
 def identity(session: Session) -> str | None:
-    """None before anybody asked for it with ``own``."""
+    """Return the identity of the database; None before the first call of ``own_identity``."""
     return session.scalar(select(IdentityRow.id).where(IdentityRow.number == _ONLY))
 
 
 def own_identity(session: Session, *, now: datetime) -> str:
-    """Made the first time; of several who ask at once, one makes it."""
+    """Return the identity of the database, creating it on the first call."""
     row = {"number": _ONLY, "id": ids.database(now), "made_at": now}
     statements.add_missing(session, IdentityRow, [row], key=["number"])
     return session.scalars(select(IdentityRow.id).where(IdentityRow.number == _ONLY)).one()
 
 
 def renew_identity(session: Session, *, now: datetime) -> str:
-    """Another one than copies of this database have."""
+    """Replace the identity of the database by one that its copies do not have."""
     row = {"number": _ONLY, "id": ids.database(now), "made_at": now}
     statements.put(session, IdentityRow, row, key=["number"])
     return str(row["id"])

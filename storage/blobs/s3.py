@@ -1,8 +1,8 @@
-"""Blobs as objects of an S3 bucket, by way of files on this host.
+"""Blob store in an S3 bucket, with local temporary files.
 
-A put is written to the disk first, because its digest, which is its key, is known only at its end. An object appears
-when its last byte is there, and never in part: that is what S3 promises. Each request carries the sha256 of what it
-sends, and whatever is fetched is held against its digest.
+A blob is first written to disk, as its key, the digest, is only known at the end. An object becomes visible only when
+it is complete, as S3 guarantees. Each request carries the sha256 of its content, and all received content is verified
+against its digest.
 """
 
 from __future__ import annotations
@@ -42,19 +42,20 @@ if TYPE_CHECKING:
 
 
 _PART_BYTES = 16 * 1024**2
-"""Of an object that is larger; one part at a time is in memory."""
+"""Part size of multipart uploads; one part is in memory at a time."""
 _MOST_PARTS = 10_000
 _READ_BYTES = 256 * 1024
 _OWNER = "owner"
 _OWNER_BYTES = 1000
 _MARK = "sha256"
-"""Metadata of objects that this program has put whole: what else lies under the key counts as not being there."""
+"""Metadata of objects that were uploaded completely by this program; objects without it count as missing."""
 _FRESH = timedelta(hours=1)
-"""An object that was put less than this ago counts as put now without being told."""
+"""An object younger than this is not touched again by another ``put``."""
 
 
 class S3BlobStore:
-    """``PREFIX/ab/cdef…`` for the digest ``abcdef…``; ``PREFIX/owner`` names the database whose bytes they are."""
+    """Blob store with objects ``PREFIX/ab/cdef…`` for the digest ``abcdef…``; ``PREFIX/owner`` holds the
+    owning database's identity."""
 
     def __init__(self, client: S3Client, location: S3Location, cache: BlobCache) -> None:
         self._client = client
@@ -115,9 +116,9 @@ class S3BlobStore:
                         yield Blob(digest=digest, size_bytes=found["Size"])
 
     def sweep(self, *, older_than: float) -> int:
-        """Here and in the bucket: parts of uploads that nobody completed are stored, and paid for, until then.
+        """Remove local leftovers, and abort old multipart uploads, whose parts are stored and charged for.
 
-        Uploads to other keys are those of other programs, which may share the bucket.
+        Uploads outside of the prefix belong to other programs.
         """
         removed = files.sweep(self._cache.incoming, older_than=older_than)
         before = datetime.now(UTC) - timedelta(seconds=older_than)
@@ -130,7 +131,8 @@ class S3BlobStore:
         return removed
 
     def check(self) -> None:
-        """Writes an object, as credentials that may only read would look well until a job has ended."""
+        """Check the store by writing an object, as read-only credentials would otherwise only fail at the end
+        of a job."""
         files.check_writable(self._cache.incoming)
         with explained():
             self._client.put_object(Bucket=self._bucket, Key=f"{self._prefix}check", Body=b"1")
@@ -146,7 +148,8 @@ class S3BlobStore:
             return answer["Body"].read(_OWNER_BYTES).decode("ascii", "replace").strip()
 
     def claim(self, identity: str) -> None:
-        """Of stores that know no conditions the last one who claims gets it: whoever removes bytes asks again."""
+        """Claim the store. Without conditional writes, the last claim wins; the owner is checked again before
+        each removal."""
         with explained():
             try:
                 self._client.put_object(**self._marker(identity), IfNoneMatch="*")
@@ -169,7 +172,7 @@ class S3BlobStore:
         return f"{self._prefix}{digest[:2]}/{digest[2:]}"
 
     def _digest(self, key: str) -> BlobDigest | None:
-        """The reverse of ``_key``; None for what is no blob's."""
+        """Return the digest of a key, the inverse of ``_key``; None for other keys."""
         digest = key.removeprefix(self._prefix).replace("/", "", 1)
         return digest if files.is_digest(digest) and self._key(digest) == key else None
 
@@ -182,7 +185,7 @@ class S3BlobStore:
             except ClientError as error:
                 if not is_missing(error):
                     raise
-            # Bytes that are gone and a bucket that is gone look the same so far, and only the first ends a job.
+            # A missing object and a missing bucket look alike here, but only the first is final for a job.
             self._client.head_bucket(Bucket=self._bucket)
         return None
 
@@ -202,7 +205,7 @@ class S3BlobStore:
         return S3Reader(get, digest=digest, size=size, on_damage=lambda: self._distrust(digest))
 
     def _put_again(self, digest: BlobDigest) -> None:
-        """Its time becomes now, for whoever removes what has been there for long and belongs to nothing."""
+        """Renew the time of an object, which protects it from garbage collection."""
         self._copy_onto_itself(digest, {_MARK: digest})
 
     def _copy_onto_itself(self, digest: BlobDigest, metadata: dict[str, str]) -> None:
@@ -217,7 +220,7 @@ class S3BlobStore:
             )
 
     def _distrust(self, digest: BlobDigest) -> None:
-        """Take the mark off bytes that are others, so that whoever has the right ones sends them again."""
+        """Clear the checksum of a corrupt object, so that the next ``put`` uploads it again."""
         with contextlib.suppress(errors.BlobStoreUnavailable):
             self._copy_onto_itself(digest, {})
 
@@ -257,13 +260,13 @@ class S3BlobStore:
             raise
 
     def _abort(self, key: str, upload_id: str) -> None:
-        """Best effort: ``sweep`` does it later."""
+        """Abort the upload if possible; otherwise ``sweep`` does it later."""
         with contextlib.suppress(errors.BlobStoreUnavailable), explained():
             self._client.abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=upload_id)
 
 
 def _is_marked(known: Any, digest: BlobDigest) -> bool:
-    # Names of headers come in the server's spelling, or in that of a proxy before it.
+    # Header names come in the spelling of the server, or of a proxy in front of it.
     return any(name.lower() == _MARK and value == digest for name, value in known.get("Metadata", {}).items())
 
 
@@ -271,11 +274,11 @@ _TRIES = 4
 _PAUSE_SECONDS = 0.25
 
 Get = Callable[[int], "StreamingBody"]
-"""The object's bytes from a position on. Raises BlobStoreUnavailable and BlobNotFound."""
+"""Reads the object from a position on. Raises BlobStoreUnavailable and BlobNotFound."""
 
 
 class S3Reader(io.RawIOBase):
-    """Goes on with a new request where a connection broke; read in order, the bytes are held against their digest."""
+    """Reader that reconnects after a lost connection, and verifies the digest of sequential reads."""
 
     def __init__(self, get: Get, *, digest: BlobDigest, size: int, on_damage: Callable[[], None]) -> None:
         super().__init__()
@@ -303,7 +306,7 @@ class S3Reader(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Raises BlobStoreUnavailable, and BlobDamaged in place of the last bytes."""
+        """Read bytes. Raises BlobStoreUnavailable, and BlobDamaged instead of returning the last bytes."""
         view = memoryview(buffer).cast("B")
         wanted = min(len(view), self._size - self._position)
         if wanted <= 0:
@@ -343,9 +346,9 @@ class S3Reader(io.RawIOBase):
 
 _CONNECT_SECONDS, _READ_SECONDS = 5, 60
 _ATTEMPTS = 4
-"""Of each request, with growing pauses between: some seconds in all. What is to outlast more waits by itself."""
+"""Attempts of each request with backoff, some seconds in total; callers handle longer outages."""
 _CONNECTIONS = 40
-"""No fewer than threads of the API that may send bundles at once, or they would wait for each other."""
+"""At least the number of API threads that may send bundles concurrently, which would otherwise block each other."""
 
 _MISSING = ("404", "NoSuchKey", "NotFound")
 _TAKEN = ("PreconditionFailed", "412", "ConditionalRequestConflict")
@@ -354,7 +357,8 @@ _FULL_CODES = ("InsufficientStorage", "QuotaExceeded", "XMinioStorageFull", "Ent
 
 
 def make_client(location: S3Location, credentials: tuple[str, str] | None) -> S3Client:
-    """``credentials``: access key and secret; None to look for them as boto3 does. Raises ConfigurationError."""
+    """Create a client. ``credentials`` are access key and secret; None uses boto3's lookup. Raises
+    ConfigurationError."""
     key, secret = credentials or (None, None)
     config = Config(
         connect_timeout=_CONNECT_SECONDS,
@@ -362,7 +366,7 @@ def make_client(location: S3Location, credentials: tuple[str, str] | None) -> S3
         retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
         max_pool_connections=_CONNECTIONS,
         tcp_keepalive=True,
-        # We send a sha256 of our own, which needs no trailer: not every store knows those.
+        # We send a sha256 of our own, without the trailers that some stores do not support.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         s3={"addressing_style": "path" if location.path_style else "auto"},
@@ -371,7 +375,7 @@ def make_client(location: S3Location, credentials: tuple[str, str] | None) -> S3
         return boto3.session.Session().client(
             "s3",
             endpoint_url=location.endpoint,
-            # Every store needs one to sign with; those that are not Amazon's mostly take this one.
+            # Signing needs a region, and stores other than Amazon's usually accept this one.
             region_name=location.region or boto3.session.Session().region_name or "us-east-1",
             aws_access_key_id=key,
             aws_secret_access_key=secret,
@@ -382,23 +386,23 @@ def make_client(location: S3Location, credentials: tuple[str, str] | None) -> S3
 
 
 def is_missing(error: ClientError) -> bool:
-    """Whether there is no such key; HEAD says the same of a bucket that is not there."""
+    """Return whether the key is missing; HEAD answers the same for a missing bucket."""
     return error.response.get("Error", {}).get("Code") in _MISSING
 
 
 def is_taken(error: ClientError) -> bool:
-    """Whether there is such a key already, or another request makes it right now."""
+    """Return whether the key exists, or another request is creating it."""
     return error.response.get("Error", {}).get("Code") in _TAKEN
 
 
 def lacks_conditions(error: ClientError) -> bool:
-    """Whether the store is one that knows no conditional writes."""
+    """Return whether the store does not support conditional writes."""
     return error.response.get("Error", {}).get("Code") == "NotImplemented"
 
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
-    """Raises BlobStoreUnavailable, whose message names no host: callers of the API see it."""
+    """Convert errors to BlobStoreUnavailable, without host names, as API callers see the message."""
     try:
         yield
     except ClientError as error:
@@ -417,7 +421,7 @@ def _of_answer(error: ClientError) -> errors.BlobStoreUnavailable:
         return errors.BlobStoreFull(f"the blob store has no space left ({code})", details=details)
     if code == "NoSuchBucket":
         return errors.BlobStoreRefused("the bucket does not exist", details=details)
-    # Asked for less, and checksums that differ, are worth another try; so is a server that fails.
+    # Throttling, wrong checksums and server errors are worth a retry.
     if status in _REFUSED_STATUSES and code not in ("RequestTimeout", "BadDigest", "XAmzContentSHA256Mismatch"):
         return errors.BlobStoreRefused(f"the blob store rejected the request ({status} {code})", details=details)
     return errors.BlobStoreUnavailable(f"the blob store failed ({status} {code})", details=details)

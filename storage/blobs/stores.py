@@ -1,4 +1,4 @@
-"""The blob store that the settings name; the one place that knows which kinds there are."""
+"""Selection of the blob store by the settings."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from storage.settings import StorageSettings
 
 
 def open_store(settings: StorageSettings) -> BlobStore:
-    """Asks nobody whether the store is there: ``check`` does. Raises ConfigurationError."""
+    """Create the configured blob store without connecting to it; see ``check``. Raises ConfigurationError."""
     location = parse_url(settings.blob_url, home=settings.home)
     if isinstance(location, Path):
         with making(location):
             return LocalBlobStore(location)
-    # boto3 takes a third of a second to import.
+    # Importing boto3 takes a third of a second.
     from storage.blobs import s3
     from storage.blobs.s3 import S3BlobStore
 
@@ -39,7 +39,7 @@ def open_store(settings: StorageSettings) -> BlobStore:
 
 
 def folder(settings: StorageSettings) -> Path:
-    """Where bytes lie on this host: the store's own folder, or that of copies. Raises ConfigurationError."""
+    """Return the local folder of blobs: the store itself, or its cache. Raises ConfigurationError."""
     location = parse_url(settings.blob_url, home=settings.home)
     return location if isinstance(location, Path) else settings.blob_cache
 
@@ -53,17 +53,17 @@ _YES_OR_NO = {"1": True, "true": True, "0": False, "false": False}
 class S3Location:
     bucket: str
     prefix: str = ""
-    """Of every key: empty, or ending with a slash."""
+    """Prefix of all keys: empty, or ending with a slash."""
     endpoint: str | None = None
-    """None for Amazon's own, by region."""
+    """None for Amazon's endpoint of the region."""
     region: str | None = None
-    """None for the one that AWS_REGION or boto3's files name."""
+    """None for the region of AWS_REGION or boto3's configuration."""
     path_style: bool = False
-    """Whether the bucket is part of the path and not of the host name."""
+    """Whether the bucket is part of the path instead of the host name."""
 
 
 def parse_url(url: str, *, home: Path) -> Path | S3Location:
-    """A folder, or a place in a bucket; the empty text is the folder under the home folder.
+    """Parse the URL of a store: a folder or a location in a bucket; empty means the folder in the home folder.
 
     Raises ConfigurationError.
     """
@@ -86,7 +86,7 @@ def _folder(parts: SplitResult) -> Path:
 
 def _s3(parts: SplitResult) -> S3Location:
     if not parts.netloc or "@" in parts.netloc:
-        # Whatever stands before an @ may be a secret: it is not repeated.
+        # Text before an @ may be a secret and is not repeated.
         _refuse("the bucket is missing or has credentials, which belong in their own settings")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(set(options) - set(_OPTIONS))

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import NoReturn, cast
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from domain.jobs import Job
+from domain.shared_rounds import SharedRound
 from storage import jobs
+from storage.database import Database
 from tests.support.waiting import until
 from tests.support.worker.fixtures import Bench
 from worker import clock
-from worker.leases import CancelAsked, JobHeartbeat, LeaseLost, ShuttingDown
+from worker.leases import CancelAsked, JobHeartbeat, LeaseLost, RoundHeartbeat, ShuttingDown
 from worker.settings import WorkerSettings
 
 
@@ -55,6 +61,36 @@ def test_a_stolen_lease_is_noticed(bench: Bench) -> None:
         until(heartbeat.stop_wanted)
         with pytest.raises(LeaseLost):
             heartbeat.check()
+
+
+def test_a_job_that_is_gone_is_noticed_long_before_its_lease_ends(bench: Bench) -> None:
+    gone = replace(_claimed(bench, 3600.0), id="j-gone")
+    with _heartbeat(bench, gone, 3600.0) as heartbeat:
+        until(heartbeat.stop_wanted)
+
+
+class _Away:
+    """A database that does not respond."""
+
+    def transaction(self) -> NoReturn:
+        raise OperationalError("", {}, Exception("away"))
+
+    reading = transaction
+
+
+def test_only_a_jobs_lease_may_be_had_back_when_it_has_run_out(bench: Bench) -> None:
+    """A round that was not renewed in time is offered to others at once."""
+    settings = WorkerSettings(home=bench.home, lease_seconds=0.1, cancel_poll_seconds=0.02)
+    away, job = cast(Database, _Away()), _claimed(bench)
+    claimed = SimpleNamespace(id=1, job_id=job.id, worker_id="w", attempt=1, lease_expires_at=clock.now())
+    round_heartbeat = RoundHeartbeat(away, cast(SharedRound, claimed), settings, lambda: False)
+    for heartbeat, may_come_back in (
+        (JobHeartbeat(away, job, settings, threading.Event()), True),
+        (round_heartbeat, False),
+    ):
+        with heartbeat:
+            until(heartbeat.stop_wanted)
+        assert heartbeat.is_overdue is may_come_back
 
 
 def test_a_wish_to_cancel_is_noticed(bench: Bench) -> None:

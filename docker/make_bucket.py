@@ -27,14 +27,14 @@ def main() -> int:
             client.create_bucket(Bucket=location.bucket)
         except ClientError as error:
             if error.response["Error"]["Code"] not in _THERE:
-                raise errors.BlobStoreRefused(f"the bucket cannot be made: {error}") from error
+                raise errors.BlobStoreRefused(f"cannot create the bucket: {error}") from error
         except BotoCoreError as error:
-            raise errors.BlobStoreUnavailable(f"the store does not answer: {error}") from error
+            raise errors.BlobStoreUnavailable(f"the blob store does not respond: {error}") from error
         finally:
             client.close()
     except errors.TunesmithError as error:
         return refuse(error)
-    sys.stderr.write(f"there is a bucket {location.bucket}\n")
+    sys.stderr.write(f"the bucket {location.bucket} exists\n")
     return 0
 
 

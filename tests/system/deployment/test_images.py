@@ -132,7 +132,7 @@ def test_the_bucket_is_made_once(s3_server: S3, tmp_path: Path) -> None:
     command = [sys.executable, "docker/make_bucket.py"]
     for _ in range(2):
         made = subprocess.run(command, cwd=composing.ROOT, env=environment, capture_output=True, text=True, check=False)
-        assert (made.returncode, made.stderr) == (0, "there is a bucket made-at-start\n")
+        assert (made.returncode, made.stderr) == (0, "the bucket made-at-start exists\n")
     client = s3_server.client()
     assert "made-at-start" in [bucket["Name"] for bucket in client.list_buckets()["Buckets"]]
     client.close()

@@ -1,4 +1,4 @@
-"""``python -m tuner.engines.relax --event-fd N``: TVM 0.27 with MetaSchedule as an engine."""
+"""Entry point of the relax engine, TVM 0.27 with MetaSchedule: ``python -m tuner.engines.relax --event-fd N``."""
 
 from __future__ import annotations
 

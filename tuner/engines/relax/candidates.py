@@ -1,4 +1,4 @@
-"""What builder and measuring processes do with one candidate schedule."""
+"""Functions of builder and measuring processes for one candidate schedule."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ set_up = targets.leave_out_intrinsics
 def build(definition: str, line: str, target: str, threads: int, path: str) -> tuple[str | None, Any]:
     """Build the candidate of a record line into the shared library ``path``.
 
-    Returns ``(None, (device, shapes and dtypes of its arguments))`` or ``(TrialError value, message)``. Weights come
-    in the layout that the schedule asks for, as they will inside a network.
+    Returns ``(None, (device, shapes and dtypes of its arguments))`` or ``(TrialError value, message)``. Weights are in
+    the layout that the schedule asks for, as they will be inside a network.
     """
     resolved = targets.resolve(target, threads)
     targets.load_intrinsics(resolved)
@@ -50,7 +50,10 @@ def _workload(definition: str) -> Any:
 
 
 def compile_module(module: Any, target: Any, path: str) -> tuple[str, str] | None:
-    """Build a module of one function into the shared library ``path``; None, or ``(TrialError value, message)``."""
+    """Build a module of one function into the shared library ``path``.
+
+    Returns None, or ``(TrialError value, message)``.
+    """
 
     def make() -> None:
         with target:

@@ -1,4 +1,4 @@
-"""What the process does that runs a schedule beside none: ``auditing`` asks, here it may crash."""
+"""Process that runs an operator with and without its schedule and compares them, for ``auditing``; it may crash."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ set_up = candidates.set_up
 
 
 def compare(definition: Sequence[str], line: str, target: str, threads: int) -> Json:
-    """``{max_abs, max_rel, wrong}`` of a native line's schedule against the plain loops; see ``runtime.auditing``.
+    """Compare a native line's schedule with the plain loops: ``{max_abs, max_rel, wrong}``, see ``runtime.auditing``.
 
-    On a GPU, which runs no plain loops, against what an untuned build does. Weights are laid out anew inside both.
+    On a GPU, which cannot run plain loops, the reference is the untuned build. Weights are rearranged inside both.
     """
     resolved = targets.resolve(target, threads)
     targets.load_intrinsics(resolved)
@@ -44,14 +44,14 @@ def compare(definition: Sequence[str], line: str, target: str, threads: int) -> 
 
 
 def _random(function: Any) -> list[Any]:
-    """Arrays for all arguments, results too: what nobody writes stays random, and so is unlike what was written."""
+    """Return arrays for all arguments, including results: elements that are not written stay random and thus differ."""
     generator = np.random.default_rng(0)
     specs = [info.as_json() for info in meta_schedule.arg_info.ArgInfo.from_prim_func(function)]
     return [auditing.fill(generator, tuple(int(size) for size in shape), str(dtype)) for _, dtype, shape in specs]
 
 
 def _run(path: str, given: Sequence[Any], device: Any) -> list[Any]:
-    """All arguments after a run: results differ where the builds do, inputs never."""
+    """Return all arguments after a run: results differ if the builds do, inputs never do."""
     library = tvm.runtime.load_module(path)
     arguments = [tvm.runtime.tensor(array, device) for array in given]
     library["main"](*arguments)

@@ -1,4 +1,4 @@
-"""Models into shared libraries for the Relax virtual machine, weights inside, and what linkers take; and audits."""
+"""Compilation of models to shared libraries for the Relax virtual machine, with weights inside, and audits."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _TRIES = 3
 class Compiled:
     files: list[str]
     lines: list[str]
-    """The records that were used, one a workload."""
+    """Records that were used, one for each workload."""
 
 
 def tools(target: Any, form: str) -> compiling.Tools:
-    """As ``compiling.tools_for``; raises EngineFailure ``compiler_missing``, too."""
+    """Return the tools as ``compiling.tools_for`` does; also raises EngineFailure ``compiler_missing``."""
     programs = compiling.tools_for(RELEASE, target, form)
     if targets.is_gpu(target):
         cuda.require_compiler()
@@ -45,7 +45,7 @@ def compile_model(
     out_dir: str,
     form: str,
 ) -> Compiled:
-    """Build with the best of ``known`` and write the files of the format.
+    """Build with the best of ``known``, write the files of the format and return what was used.
 
     Raises EngineFailure ``compile_failed``, and as ``tools``.
     """
@@ -59,8 +59,9 @@ def compile_model(
 
 
 def compile_plain(imported: importing.Imported, out_dir: str) -> Compiled:
-    """Build tensor functions as they stand, for any CPU of this machine's kind: what their other builds are compared
-    with. No schedule, no vectors, no optimization by LLVM. Raises EngineFailure ``compile_failed``.
+    """Build tensor functions unscheduled, for any CPU of this machine's kind, as the reference for their other builds.
+
+    No schedule, no vectors, no optimization by LLVM. Raises EngineFailure ``compile_failed``.
     """
     target = tvm.target.Target({"kind": "llvm", "opt-level": 0, "num-cores": 1})
     programs = tools(target, "shared")
@@ -87,18 +88,18 @@ def _write(
 
 @dataclass(frozen=True, kw_only=True)
 class Applied:
-    """A function of a module, and the record that schedules it."""
+    """A function of a module and the record that schedules it."""
 
     variable: Any
     function: Any
     work: Any
     record: records.Record
     scheduled: Any
-    """``PrimFunc``"""
+    """``PrimFunc``."""
 
 
 def applicable(module: Any, known: Sequence[records.Record]) -> Iterator[Applied]:
-    """For each function that has any the fastest record of its workload that still applies."""
+    """Yield each function that has a record, with the fastest record of its workload that still applies."""
     best = records.by_workload(known)
     for variable, function in module.functions_items():
         if not best or not isinstance(function, tirx.PrimFunc):
@@ -116,7 +117,7 @@ def applicable(module: Any, known: Sequence[records.Record]) -> Iterator[Applied
 
 
 def use_records(module: Any, known: Sequence[records.Record]) -> tuple[Any, list[str]]:
-    """Schedule each function by its ``applicable`` record; returns the records' lines too."""
+    """Schedule each function by its ``applicable`` record; return the module and the lines of the records."""
     used: dict[str, str] = {}
     for each in list(applicable(module, known)):
         attributes = {**dict(each.scheduled.attrs), **dict(each.function.attrs), "tirx.is_scheduled": True}
@@ -134,7 +135,7 @@ def _build(module: Any, target: Any, *, system_lib: bool) -> Any:
 
 
 def _lower_calls(target: Any) -> Any:
-    """What is left of TVM's own pipelines once functions are scheduled: memory and calls."""
+    """Return the passes that remain of TVM's own pipelines once functions are scheduled: memory and calls."""
     transform = relax.transform
     return tvm.transform.Sequential(
         [
@@ -155,7 +156,7 @@ def _lower_calls(target: Any) -> Any:
 
 
 def audit(params: Json, on_progress: Callable[[], None]) -> Json:
-    """Of ``params`` as ``compile`` takes them. What this machine cannot run is ``skipped``."""
+    """Audit the records of ``params``, as ``compile`` accepts them. What this machine cannot run is ``skipped``."""
     build = lowering.Lowering.of(params)
     known = records.load(params.get("records"))
     lowered = lowering.lower(reading.load(params["model"]), build)

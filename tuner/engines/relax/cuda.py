@@ -1,4 +1,4 @@
-"""Building for NVIDIA GPUs, also where there is none: TVM writes CUDA C++, which nvcc or NVRTC compiles."""
+"""Builds for NVIDIA GPUs, with or without one: TVM generates CUDA C++, which nvcc or NVRTC compiles."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _DRIVER_FUNCTIONS = (
     "cuModuleUnload",
     "cuTensorMapEncodeTiled",
 )
-"""What ``libtvm_runtime_cuda.so`` of TVM 0.27 imports from the driver."""
+"""Functions that ``libtvm_runtime_cuda.so`` of TVM 0.27 imports from the driver."""
 _NO_DEVICE = 100
-"""CUDA_ERROR_NO_DEVICE"""
+"""CUDA_ERROR_NO_DEVICE."""
 
 
 def require_compiler() -> None:
-    """Let TVM use the compiler that is here. Raises EngineFailure ``compiler_missing``."""
+    """Configure TVM for the installed compiler. Raises EngineFailure ``compiler_missing``."""
     if _nvcc():
         os.environ[_MODE] = "nvcc"
     elif _has_nvrtc():
@@ -52,10 +52,11 @@ def device_exists() -> bool:
 
 
 def _load_runtime() -> None:
-    """Load TVM's runtime of CUDA, which packs kernels. Without it TVM quietly packs their source, which nothing runs.
+    """Load TVM's CUDA runtime, which packages kernels. Without it TVM silently packages their source, which nothing
+    runs.
 
-    It needs the driver's library, which comes with a GPU only; CUDA's toolkit has a stub of it, for linking. One of
-    the same kind, whose functions all say that there is no device, serves where the driver is missing.
+    The runtime needs the driver library, which is only installed with a GPU; CUDA's toolkit has a stub of it for
+    linking. Without a driver a stub built here is loaded, whose functions all report that there is no device.
     """
     runtime = Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"
     try:
@@ -87,13 +88,13 @@ def _nvcc() -> str | None:
     found = shutil.which("nvcc")
     if found:
         return found
-    # A home that is named is meant, be it wrong.
+    # A home set explicitly is used even if it is wrong.
     homes = [os.environ[name] for name in _HOMES if os.environ.get(name)] or [_DEFAULT_HOME]
     paths = [Path(home) / "bin" / "nvcc" for home in homes]
     place = next((path for path in paths if os.access(path, os.X_OK)), None)
     if place is None:
         return None
-    # TVM itself looks on the PATH.
+    # TVM itself searches the PATH.
     os.environ["PATH"] = f"{place.parent}{os.pathsep}{os.environ.get('PATH', '')}"
     return str(place)
 

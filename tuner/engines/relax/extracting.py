@@ -1,4 +1,4 @@
-"""Tuning tasks of a model and how often it runs each."""
+"""Extraction of a model's tuning tasks and how often it runs each."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tuner.engines.protocol.messages import Json
 from tuner.engines.relax import importing, lowering, records, schedules
 
 _ENDLESS = 1 << 40
-"""``domain.tuning_tasks.ENDLESS``"""
+"""Same as ``domain.tuning_tasks.ENDLESS``."""
 _SILENT = {"workload", "fused", "transpose", "reshape", "tir", "expand", "dims", "cast"}
-"""Parts of function names that tell people nothing."""
+"""Parts of function names that are left out of descriptions."""
 
 
 def extract(imported: importing.Imported, build: lowering.Lowering, out_dir: str) -> list[Json]:
-    """Tasks, those with most work first, as ``domain.tuning_tasks.ExtractedTask``.
+    """Return the tasks, most work first, as ``domain.tuning_tasks.ExtractedTask``.
 
-    Functions without a sum or a maximum in them are left out: they stream through memory, and no schedule found
-    there beats the default one by more than the noise.
+    Functions without a reduction (such as a sum or a maximum) are left out: they stream through memory, and no schedule
+    found for them beats the default one by more than the noise.
     """
     module = lowering.lower(imported, build)
     folder = Path(out_dir)
@@ -62,7 +62,7 @@ def _title(name: str) -> str:
 
 
 def _shapes(module: Any) -> str:
-    """Of the first two arguments, and of the result: ``1×8×8×8 ∗ 1×1×8×16 → 1×8×8×16``."""
+    """Return the shapes of the first two arguments and of the result: ``1×8×8×8 ∗ 1×1×8×16 → 1×8×8×16``."""
     shapes = [
         "×".join(str(size) for size in info.as_json()[2]) or "1"
         for info in meta_schedule.arg_info.ArgInfo.from_prim_func(module["main"])

@@ -1,4 +1,4 @@
-"""ONNX files into Relax modules."""
+"""Import of ONNX files into Relax modules."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tuner.engines.relax import plugins
 from tuner.engines.runtime import faults, importing
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
-"""Whose operators the importer may know, by type alone; those of others are named with their domain."""
+"""Domains whose operators the importer looks up by type alone; others are named with their domain."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Imported:
     module: Any
-    """``tvm.IRModule`` of Relax operators; weights are constants in it."""
+    """``tvm.IRModule`` of Relax operators with weights as constants."""
     inputs: tuple[Json, ...]
-    """``{name, dtype, shape}`` in the order of the function's parameters; names as ONNX has them."""
+    """``{name, dtype, shape}`` in parameter order, with the ONNX names."""
     outputs: tuple[Json, ...]
     operators: dict[str, int]
 
@@ -33,14 +33,14 @@ def load(model: onnx.ModelProto) -> Imported:
     """Import a prepared model.
 
     Raises EngineFailure ``invalid_model``, ``unsupported_operators`` with ``details.operators {name: count}``, or
-    ``import_failed`` when TVM knows every operator and still cannot import the model.
+    ``import_failed`` if TVM supports every operator and still cannot import the model.
     """
     model = importing.prepare(model, plugins.install())
     counted = importing.counts(model.graph, _DOMAINS)
     importing.refuse_unknown(counted, _known())
     with faults.reported("import_failed", "TVM cannot import the model"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # Its own names for inputs would lose those of the model.
+        # Sanitized input names would not be those of the model.
         module = from_onnx(_add_pairwise(model), sanitize_input_names=False)
     weights = {tensor.name for tensor in model.graph.initializer}
     inputs = {value.name: _spec(value) for value in model.graph.input if value.name not in weights}
@@ -53,7 +53,7 @@ def load(model: onnx.ModelProto) -> Imported:
 
 
 def _add_pairwise(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Sums as additions: TVM stacks what it sums, into tensors of a rank that no layout fits."""
+    """Rewrite sums as additions: TVM stacks the terms of a sum into a tensor of a rank that no layout supports."""
     nodes = []
     for node in model.graph.node:
         if node.op_type != "Sum" or len(node.input) < 2:
@@ -79,5 +79,5 @@ def _spec(value: onnx.ValueInfoProto) -> Json:
 
 
 def _known() -> set[str]:
-    # The private map is the only list of what the importer converts; If has no entry in it.
+    # This private map is the only list of the operators that the importer converts; it has no entry for If.
     return {*onnx_frontend._get_convert_map(), "If", "Constant"}

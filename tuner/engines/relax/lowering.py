@@ -1,6 +1,6 @@
-"""Relax operators into the tensor functions that tasks are made of and schedules apply to.
+"""Lowering of Relax operators to the tensor functions that become tasks and that schedules apply to.
 
-Constants are computed by numpy instead of by functions that are compiled for one run.
+Constants are folded with numpy instead of functions compiled for a single run.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _PURE: dict[str, Callable[..., Any]] = {
 
 
 def fold(module: Any) -> Any:
-    """Compute what depends on constants alone, for the operators that importing and layouts put around weights.
+    """Fold expressions of constants, for the operators that importers and layouts put around weights.
 
-    ``FoldConstant`` compiles each of them with LLVM, some 60 ms apiece: 10 s for a network of 53 convolutions.
+    ``FoldConstant`` compiles each of them with LLVM, about 60 ms apiece: 10 s for a network of 53 convolutions.
     """
     for variable, function in module.functions_items():
         if isinstance(function, relax.Function):
@@ -53,7 +53,7 @@ class _Folder(relax.PyExprMutator):
         folded = _compute(visited.op.name, [self._resolved(argument) for argument in visited.args], visited.attrs)
         if folded is None:
             return visited
-        # Of an array, relax.const would narrow 64 bits to 32.
+        # Given an array, relax.const would narrow 64 bits to 32.
         return relax.const(tvm.runtime.tensor(np.ascontiguousarray(folded).reshape(folded.shape)))
 
     def _resolved(self, argument: Any) -> Any:
@@ -75,29 +75,29 @@ def _compute(name: str, arguments: list[Any], attributes: Any) -> Any | None:
         return first.astype(str(attributes.dtype))
     if name in _PURE and all(isinstance(argument, tvm.ir.GenericConst) for argument in arguments):
         found = _PURE[name](*(argument.value.numpy() for argument in arguments))
-        # Numpy divides integers into floats; TVM does not.
+        # numpy divides integers to floats; TVM does not.
         return found if found.dtype in (first.dtype, np.bool_) or name == "relax.where" else None
     return None
 
 
 LAYOUTS = {"NHWC": ["NHWC", "HWIO"], "NCHW": ["NCHW", "OIHW"]}
 _TRANSPOSED = ["NCHW", "IOHW"]
-"""TVM computes transposed convolutions in this layout alone, but would pass any on to them."""
+"""The only layout in which TVM can compute transposed convolutions, though it would propagate others to them."""
 PRECISIONS = ("f32", "fp16")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lowering:
-    """What decides the tensor functions of a model: equal builds have equal tasks."""
+    """Everything that determines a model's tensor functions: equal values give equal tasks."""
 
     target: Any
     precision: str = "f32"
     layout: str | None = None
-    """Of convolutions; None is NHWC on a CPU, where channels fill its vectors, and NCHW on a GPU."""
+    """Layout of convolutions; None is NHWC on a CPU, where channels fill its vectors, and NCHW on a GPU."""
 
     @classmethod
     def of(cls, params: Json) -> Lowering:
-        """Raises EngineFailure ``unknown_target``, ``invalid_option`` and ``unsupported_dtype``."""
+        """Read a request. Raises EngineFailure ``unknown_target``, ``invalid_option`` or ``unsupported_dtype``."""
         layout = (params.get("options") or {}).get("layout")
         precision = params.get("precision") or "f32"
         if precision == "bf16":
@@ -113,7 +113,7 @@ class Lowering:
 
 
 def lower(imported: importing.Imported, build: Lowering) -> Any:
-    """An ``IRModule`` of unscheduled tensor functions, operators fused; weights may still be laid out anew."""
+    """Return an ``IRModule`` of unscheduled tensor functions with operators fused; weight layouts are still open."""
     transform = relax.transform
     layout = build.layout or ("NCHW" if targets.is_gpu(build.target) else "NHWC")
     with build.target, tvm.transform.PassContext(opt_level=3):
@@ -138,7 +138,7 @@ def lower(imported: importing.Imported, build: Lowering) -> Any:
 
 
 def _with_layout(module: Any, layout: list[str]) -> Any:
-    """Convolutions in another layout, unless some operator between them has no such layout."""
+    """Convert the layout of convolutions, unless an operator between them does not support it."""
     wanted = {"relax.nn.conv2d": layout, "relax.nn.conv2d_transpose": _TRANSPOSED}
     try:
         return relax.transform.ConvertLayout(wanted)(module)
@@ -148,7 +148,7 @@ def _with_layout(module: Any, layout: list[str]) -> Any:
 
 
 def finish(module: Any, target: Any) -> Any:
-    """Compute the weights in the layouts that schedules ask for, once and for all."""
+    """Rearrange the weights to the layouts that schedules ask for, at build time."""
     transform = relax.transform
     with target, tvm.transform.PassContext(opt_level=3):
         return _apply(

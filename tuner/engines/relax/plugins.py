@@ -1,6 +1,6 @@
 """Plugins in the relax engine: converters return Relax expressions, operators are tensor expressions of TVM 0.27.
 
-Schedules of operators are not used: here the engine, or MetaSchedule, schedules every tensor expression.
+Schedules of operators are ignored: the engine or MetaSchedule schedules every tensor expression.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tuner.engines.protocol.plugins import Converter, Registry
 from tuner.engines.runtime import importing
 
 _builders: list[Any] = []
-"""The ``relax.BlockBuilder`` of the import at work, last."""
+"""Stack of ``relax.BlockBuilder`` objects; the last belongs to the current import."""
 
 
 @lru_cache(maxsize=1)
 def install() -> Registry:
-    """Load the plugins that the setting names into this process's TVM, once. Raises PluginError."""
+    """Load the configured plugins into this process's TVM, once. Raises PluginError."""
     registry = Registry(engine="relax")
     registry.call = lambda name, inputs, attributes=None: _call(registry, name, inputs, attributes or {})
     plugins.load(registry)
@@ -37,7 +37,7 @@ def install() -> Registry:
 
 
 class _Adapted:
-    """A converter as the importer asks for one: ``get_converter(opset)(builder, inputs, attributes, …)``."""
+    """Adapter to the importer's interface: ``get_converter(opset)(builder, inputs, attributes, …)``."""
 
     def __init__(self, converter: Converter) -> None:
         self._converter = converter

@@ -1,7 +1,7 @@
-"""Native MetaSchedule records as lines of text, and the workloads that they belong to.
+"""Native MetaSchedule records as lines of text, and their workloads.
 
-A line is ``[workload key, [trace, run_secs, target, args_info]]``: what ``JSONDatabase`` writes, with the workload's
-structural hash in place of its index in the other file. As there, a failed trial has run 1e10 seconds.
+A line is ``[workload key, [trace, run_secs, target, args_info]]``, as ``JSONDatabase`` writes it, but with the
+workload's structural hash instead of its index in the other file. A failed trial has a time of 1e10 seconds, as there.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ class Record:
     line: str
     workload_key: str
     body: Any
-    """The second element of the line."""
+    """Second element of the line."""
 
     @property
     def seconds(self) -> float:
-        """The mean over repeats; infinite for a failed trial."""
+        """Mean over repeats; infinite for a failed trial."""
         costs = [float(cost) for cost in self.body[1] or ()]
         mean = sum(costs) / len(costs) if costs else math.inf
         return mean if mean < FAILED_SECONDS / 10 else math.inf
 
 
 def load(path: str | None) -> list[Record]:
-    """Lines that are no records of this form are passed over."""
+    """Return the records of a file, skipping lines that are not of this form."""
     if not path:
         return []
     with Path(path).open(encoding="utf-8") as file:
@@ -50,7 +50,7 @@ def load(path: str | None) -> list[Record]:
 
 
 def parse(line: str) -> Record | None:
-    """None if the line is no record."""
+    """Return the record of a line, or None if it is not one."""
     try:
         key, body = json.loads(line)
         trace, seconds, _, _ = body
@@ -63,7 +63,7 @@ def parse(line: str) -> Record | None:
 
 
 def parse_own(line: str) -> Record:
-    """A line of ``encode``."""
+    """Return the record of a line that ``encode`` wrote. Raises ValueError for other lines."""
     record = parse(line)
     if record is None:
         raise ValueError(f"not a record: {line[:200]}")
@@ -71,14 +71,14 @@ def parse_own(line: str) -> Record:
 
 
 def _restore_truth(instructions: list[Any]) -> None:
-    """Of annotations in a line that TVM wrote itself."""
+    """Restore booleans in annotations of a line that TVM wrote itself."""
     for name, inputs, attributes, _ in instructions:
         if name == "Annotate" and attributes == ["meta_schedule.layout_rewrite_preproc"] and inputs[1] == 1:
             inputs[1] = True
 
 
 def by_workload(records: Iterable[Record]) -> dict[str, list[Record]]:
-    """Records of each workload, the fastest first, failed ones left out."""
+    """Return the successful records of each workload, fastest first."""
     groups: dict[str, list[Record]] = {}
     for record in sorted(records, key=lambda record: record.seconds):
         if record.seconds < math.inf:
@@ -87,17 +87,17 @@ def by_workload(records: Iterable[Record]) -> dict[str, list[Record]]:
 
 
 def best_lines(records: Iterable[Record]) -> list[str]:
-    """Of each workload what a build tries first."""
+    """Return the line that a build tries first, for each workload."""
     return [found[0].line for found in by_workload(records).values()]
 
 
 def workload(function: Any) -> Any:
-    """The ``Workload`` of a tensor function or of a module that holds one."""
+    """Return the ``Workload`` of a tensor function or of a module that contains one."""
     return meta_schedule.database.Workload(_normalized(function))
 
 
 def workload_of(definition: Any) -> Any:
-    """The ``Workload`` of a line of ``database_workload.json``."""
+    """Return the ``Workload`` of a line of ``database_workload.json``."""
     return meta_schedule.database.Workload.from_json(definition)
 
 
@@ -106,12 +106,12 @@ def key_of(work: Any) -> str:
 
 
 def definition(work: Any) -> list[str]:
-    """What a line of ``database_workload.json`` holds."""
+    """Return the content of a line of ``database_workload.json``."""
     return [str(part) for part in work.as_json()]
 
 
 def read_definition(path: str | None, workload_key: str) -> Any:
-    """The ``Workload`` of a definition file. Raises EngineFailure ``unknown_workload``."""
+    """Return the ``Workload`` of a definition file. Raises EngineFailure ``unknown_workload``."""
     try:
         if not path:
             raise ValueError("the definition of the workload is needed: its key is a hash")
@@ -119,33 +119,34 @@ def read_definition(path: str | None, workload_key: str) -> Any:
         if key_of(work) != workload_key:
             raise ValueError(f"the definition has another key: {key_of(work)}")
     except Exception as error:
-        # OSError, JSON errors, and whatever TVM raises for text that is no module.
+        # OSError, JSON errors, and whatever TVM raises for text that is not a module.
         message = f"cannot read the workload {workload_key[:100]}: {error}"
         raise EngineFailure("unknown_workload", message[:1500]) from error
     return work
 
 
 def native(record: Record, work: Any) -> Any:
-    """The ``TuningRecord``."""
+    """Return the ``TuningRecord``."""
     return meta_schedule.database.TuningRecord.from_json(record.body, work)
 
 
 def replay(record: Record, work: Any) -> Any:
-    """The ``Schedule`` of a record, decisions and all. Raises whatever TVM raises for a trace that does not fit."""
+    """Return the ``Schedule`` of a record with its decisions. Raises whatever TVM raises for a trace that does not
+    fit."""
     schedule = s_tir.Schedule(work.mod)
     native(record, work).trace.apply_to_schedule(schedule, remove_postproc=False)
     return schedule
 
 
 def encode(work: Any, candidate: Any, target: Any, latencies: Iterable[float]) -> str:
-    """The native line of a ``MeasureCandidate``; no latencies, no success."""
+    """Return the native line of a ``MeasureCandidate``; without latencies it is a failure."""
     seconds = [float(each) for each in latencies] or [FAILED_SECONDS]
     record = meta_schedule.database.TuningRecord(candidate.sch.trace, work, seconds, target, candidate.args_info)
     return json.dumps([key_of(work), _plain(_record_as_json(record))], separators=(",", ":"))
 
 
 def _plain(value: Any) -> Any:
-    """As ``JSONDatabase`` writes it, but truth values stay what they are: replayed from 1, they make another module.
+    """Convert to plain JSON as ``JSONDatabase`` does, but keep booleans: replayed as 1, they result in another module.
 
     ``TuningRecord.as_json`` in Python fails on the layouts that a trace changes.
     """
@@ -163,6 +164,6 @@ def _plain(value: Any) -> Any:
 
 
 def digest(line: str) -> str:
-    """sha256 of workload and trace, without target and measurement."""
+    """Return the sha256 of workload and trace, without target and measurement."""
     key, body = json.loads(line)
     return hashlib.sha256(json.dumps([key, body[0]], separators=(",", ":")).encode()).hexdigest()

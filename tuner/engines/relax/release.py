@@ -1,4 +1,4 @@
-"""TVM 0.27."""
+"""The ``Release`` of TVM 0.27."""
 
 from __future__ import annotations
 

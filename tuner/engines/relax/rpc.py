@@ -1,4 +1,4 @@
-"""What a process does in its session on a device behind an RPC tracker."""
+"""Child-process functions for a session on an RPC device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running and timing compiled files with the Relax virtual machine."""
+"""Execution and timing of compiled files with the Relax virtual machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ENTRY = "main"
 
 class Network(running.Network):
     def __init__(self, folder: Path, library_on_device: Callable[[str], tuple[Any, Any]]) -> None:
-        """``library_on_device`` loads the library on a device of the kind ``cpu`` or ``cuda``; returns both."""
+        """``library_on_device(kind)`` loads the library on a ``cpu`` or ``cuda`` device and returns both."""
         signature = json.loads((folder / SIGNATURE).read_text())
         self.inputs = signature["inputs"]
         self.outputs = [spec["name"] for spec in signature["outputs"]]
@@ -41,7 +41,8 @@ class Network(running.Network):
 
 
 class RemoteNetwork(Network):
-    """A machine that is elsewhere cannot return tuples: it keeps arguments and outputs, and is asked for each."""
+    """Network in an RPC session: tuples cannot be returned, so arguments and outputs stay remote and are fetched
+    singly."""
 
     def feed(self, arrays: running.Arrays) -> None:
         super().feed(arrays)
@@ -57,7 +58,7 @@ class RemoteNetwork(Network):
 
 
 def _tensors(answer: Any) -> list[Any]:
-    """Of what a run returned, a tensor or several."""
+    """Return the tensors of a run's result, which is a tensor or several."""
     return [answer] if isinstance(answer, tvm.runtime.Tensor) else list(answer)
 
 

@@ -1,7 +1,7 @@
-"""Schedules for tensor functions that no record covers: what an untuned build runs.
+"""Schedules of untuned builds, for tensor functions without a record.
 
-TVM leaves such functions on a CPU as plain loops, some fifty times slower than need be, and on a GPU they cannot run
-at all. On a GPU ``dlight`` schedules them; here is what this project does on a CPU.
+TVM leaves such functions as plain loops on a CPU, about fifty times slower than necessary, and they cannot run on a GPU
+at all. On a GPU ``dlight`` schedules them; this module contains the schedules for CPUs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Machine:
     lanes: int
     """float32 values in a vector register."""
     accumulators: int
-    """Vector registers that a tile may fill; the others hold what is multiplied."""
+    """Vector registers that a tile may fill; the others hold the operands."""
     threads: int
 
     @classmethod
@@ -38,10 +38,10 @@ class Machine:
 
 
 def tile(schedule: Any, block: Any, machine: Machine, *, parallel: bool) -> list[Any]:
-    """Tile ``block`` and compute what follows it per tile; returns all blocks that were placed.
+    """Tile ``block`` and compute what follows it per tile; return all blocks that were placed.
 
-    The last spatial loop becomes vectors, the one before it rows of them: as many as registers hold. This is the
-    micro-kernel of a matrix product (Goto and van de Geijn, ACM TOMS 34(3), 2008) for any sum over an outer product.
+    The last spatial loop becomes vectors, the one before it rows of them, as many as registers hold. This is the
+    micro-kernel of a matrix product (Goto and van de Geijn, ACM TOMS 34(3), 2008), for any sum over an outer product.
     """
     consumers = schedule.get_consumers(block)
     if len(consumers) == 1 and _is_elementwise(schedule, block, consumers[0]):
@@ -50,7 +50,7 @@ def tile(schedule: Any, block: Any, machine: Machine, *, parallel: bool) -> list
     else:
         epilogue = schedule.cache_write(block, 0, "local")
     every, reduced = _loops(schedule, block)
-    # Behind loops of one step lies what is contiguous in memory.
+    # Loops of extent one may follow the axis that is contiguous in memory.
     spatial = [loop for loop in every if int(schedule.get(loop).extent) > 1] or every[-1:]
     unit = [loop for loop in every if not any(loop.same_as(other) for other in spatial)]
     sizes = _tile_sizes([int(schedule.get(loop).extent) for loop in spatial], machine)
@@ -75,7 +75,7 @@ def tile(schedule: Any, block: Any, machine: Machine, *, parallel: bool) -> list
 
 
 def _keep_in_registers(schedule: Any, loops: list[Any]) -> None:
-    """Leave no loop around a tile: every row unrolled, every column in a vector."""
+    """Unroll every row and vectorize every column, so that no loop remains around a tile."""
     for loop in loops[:-1]:
         schedule.unroll(loop)
     schedule.vectorize(loops[-1])
@@ -85,20 +85,20 @@ def _keep_in_registers(schedule: Any, loops: list[Any]) -> None:
 class _Sizes:
     rows: int
     vectors: int
-    """In a row."""
+    """Vectors per row."""
     width: int
-    """Values in a vector: a power of two, as LLVM takes any other apart."""
+    """Values per vector: a power of two, since LLVM splits any other."""
 
 
 def _tile_sizes(extents: list[int], machine: Machine) -> _Sizes:
-    """The most multiplications per load that the accumulators allow."""
+    """Return the tile with the most multiplications per load that the accumulators allow."""
     row_extent = extents[-2] if len(extents) > 1 else 1
     best, best_score = _Sizes(rows=1, vectors=1, width=1), 0.0
     for columns in _divisors(extents[-1], 4 * machine.lanes):
         width = vector_width(columns, machine.lanes)
         vectors = columns // width
         for rows in _divisors(row_extent, machine.accumulators // vectors):
-            # Until about ten sums run side by side, the processor waits for the sum before.
+            # With fewer than about ten parallel sums the processor waits for the previous sum.
             busy = min(rows * vectors, 10) / 10
             score = width * busy * (rows * vectors) / (rows + vectors + 1)
             if score > best_score:
@@ -107,7 +107,7 @@ def _tile_sizes(extents: list[int], machine: Machine) -> _Sizes:
 
 
 def vector_width(extent: int, most: int) -> int:
-    """The largest power of two up to ``most`` that divides ``extent``."""
+    """Return the largest power of two up to ``most`` that divides ``extent``."""
     width = 1
     while width * 2 <= most and extent % (width * 2) == 0:
         width *= 2
@@ -127,7 +127,7 @@ def _loops(schedule: Any, block: Any) -> tuple[list[Any], list[Any]]:
 
 
 def _is_elementwise(schedule: Any, block: Any, consumer: Any) -> bool:
-    """Whether the consumer only maps and has a loop for each of the block's spatial ones."""
+    """Return whether the consumer is a map with one loop for each of the block's spatial loops."""
     ours = [each for each in schedule.get(block).iter_vars if each.iter_type == tirx.IterVar.DataPar]
     theirs = schedule.get(consumer).iter_vars
     extents = [int(each.dom.extent) for each in ours]
@@ -138,7 +138,7 @@ def _is_elementwise(schedule: Any, block: Any, consumer: Any) -> bool:
 
 _SCHEDULED = "tirx.is_scheduled"
 _WORTH_THREADS = 1 << 15
-"""Steps of the innermost loops below which waking threads costs more than they save."""
+"""Innermost loop iterations below which waking threads costs more than it saves."""
 
 
 def apply(module: Any, target: Any) -> Any:
@@ -155,7 +155,7 @@ def apply(module: Any, target: Any) -> Any:
 
 
 def default(module: Any, target: Any) -> Any | None:
-    """The ``Schedule`` of a module with one function on a CPU, None if nothing fits it."""
+    """Return the CPU ``Schedule`` of a module with one function, or None if no rule fits."""
     machine = Machine.of(target)
     for rule in (_softmax_like, _tiled, _plain):
         try:
@@ -180,7 +180,7 @@ def _softmax_like(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa:
 
 
 def _tiled(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG001 - a rule
-    """Inline, tile every reduction for registers and vectors, vectorize what is left, and use the threads."""
+    """Inline, tile every reduction for registers and vectors, vectorize the rest, and use threads."""
     if _reduces_contiguous_axis(schedule):
         raise _Unfit("vectors would run across rows")
     _inline(schedule)
@@ -196,14 +196,14 @@ def _tiled(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG001
 
 
 def _plain(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG001 - a rule
-    """Threads over the outermost loops, and LLVM for the rest."""
+    """Parallelize the outermost loops and leave the rest to LLVM."""
     for block in _blocks(schedule):
         _run_in_parallel(schedule, block, machine)
     return schedule
 
 
 class _Unfit(Exception):
-    """A rule is not made for a function."""
+    """A rule does not apply to a function."""
 
 
 def _inline(schedule: Any) -> None:
@@ -218,7 +218,7 @@ def _inline(schedule: Any) -> None:
 
 
 def _stream(schedule: Any, block: Any, machine: Machine) -> None:
-    """A block that only maps: vectors along its last loop."""
+    """Vectorize the last loop of a block that only maps."""
     loops = schedule.get_loops(block)
     if loops and not _branches(schedule, block):
         extent = int(schedule.get(loops[-1]).extent)
@@ -267,12 +267,12 @@ def _is_reduction(schedule: Any, block: Any) -> bool:
 
 
 def _branches(schedule: Any, block: Any) -> bool:
-    # TVM 0.27 has no visitor of tensor programs for Python.
+    # TVM 0.27 has no Python visitor of tensor programs.
     return "if_then_else" in schedule.get(block).body.script()
 
 
 def _reduces_contiguous_axis(schedule: Any) -> bool:
-    """Whether a reduction of one tensor alone runs along its last axis, as softmax and layer norm do."""
+    """Return whether a reduction of a single tensor runs along its last axis, as in softmax and layer norm."""
     for block in _blocks(schedule):
         statement = schedule.get(block)
         if not _is_reduction(schedule, block) or len(statement.reads) != 1:
@@ -285,6 +285,6 @@ def _reduces_contiguous_axis(schedule: Any) -> bool:
 
 
 def reduces(module: Any) -> bool:
-    """Whether a module of one function reduces anything."""
+    """Return whether a module of one function contains a reduction."""
     schedule = s_tir.Schedule(module)
     return any(_is_reduction(schedule, block) for block in _blocks(schedule))

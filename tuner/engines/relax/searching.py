@@ -1,4 +1,4 @@
-"""The search for one tuning task: MetaSchedule's evolutionary search, fed by us and living on between rounds."""
+"""Search for one tuning task: MetaSchedule's evolutionary search, run round by round on external measurements."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from tuner.engines.runtime.rounds import Progress, Trial
 from tuner.engines.runtime.trials import CandidateBuild, Measurement
 
 BATCH = 16
-"""Candidates of one generation: TVM's 64 would leave a small budget to chance."""
+"""Candidates per generation: TVM's 64 would leave a small budget to chance."""
 _POPULATION_PER_CORE, _MOST_POPULATION = 12, 128
 _MUTATIONS = 1
-"""Rounds of them in a generation. Replaying and predicting one schedule takes some 20 ms of a core, building and
-measuring a candidate some 200 ms: so the search takes less than what it searches for. TVM's 512, mutated four times,
-take 10 to 30 s a generation on two cores."""
+"""Rounds of mutation per generation. Replaying and predicting one schedule takes about 20 ms of a core, building and
+measuring a candidate about 200 ms, so the search takes less time than its measurements. TVM's 512, mutated four times,
+take 10 to 30 s per generation on two cores."""
 _WARM_UP = 16
 _BARREN = 3
-"""Generations without a new candidate after which a search has nothing left."""
+"""Consecutive generations without a new candidate after which the space counts as exhausted."""
 _NEVER = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
 class MetaScheduleOptions:
-    """Those of ``domain.jobs.TunerOptions`` that this tuner knows."""
+    """The ``domain.jobs.TunerOptions`` that apply to this tuner."""
 
     early_stopping: int | None = None
     n_trial: int | None = None
@@ -51,14 +51,14 @@ class MetaScheduleOptions:
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
     native: Any
-    """``MeasureCandidate``"""
+    """``MeasureCandidate``."""
     line: str
-    """Its record line, not measured yet."""
+    """Record line without a measurement."""
     is_default: bool
 
 
 def start(params: Json) -> TaskSearch:
-    """The search of a ``tune`` request."""
+    """Return the search of a ``tune`` request."""
     target = targets.resolve(params["target"], params["threads"])
     work = records.read_definition(params.get("task"), params["workload_key"])
     options = MetaScheduleOptions.of(params.get("options") or {})
@@ -67,7 +67,7 @@ def start(params: Json) -> TaskSearch:
 
 
 def build(params: Json, candidate: Candidate) -> CandidateBuild:
-    """How to build a candidate that this search proposed."""
+    """Return the build of a candidate that this search proposed."""
     return CandidateBuild(
         function="build", arguments=(params["task"], candidate.line, params["target"], params["threads"])
     )
@@ -75,13 +75,14 @@ def build(params: Json, candidate: Candidate) -> CandidateBuild:
 
 @cache
 def _cost_model(target: str, threads: int) -> Any:  # noqa: ARG001 - part of the key
-    """Shared by the tasks of a target, so that each learns from the others."""
+    """Return the model shared by the tasks of a target, so that each learns from the others."""
     config = xgb_model.XGBConfig(nthread=1)
     return meta_schedule.cost_model.XGBModel(config=config, num_warmup_samples=_WARM_UP)
 
 
 class TaskSearch:
-    """One workload's search. ``history`` are records of any workload, failed ones too: none is proposed again."""
+    """Search for one workload. ``history`` contains records of any workload, failed ones too; none is proposed
+    again."""
 
     def __init__(
         self, work: Any, target: Any, model: Any, options: MetaScheduleOptions, history: Sequence[records.Record]
@@ -89,7 +90,7 @@ class TaskSearch:
         self._work, self._target, self._model = work, target, model
         self._key = records.key_of(work)
         past = [record for record in history if record.workload_key == self._key]
-        # The same search for the same task and past, whatever was tuned before it.
+        # Same seed for the same task and history, independent of earlier tuning.
         seed = int.from_bytes(hashlib.sha256(f"{self._key}{len(past)}".encode()).digest()[:4], "big") % (1 << 30) + 1
         random.seed(seed)
         np.random.seed(seed)
@@ -106,7 +107,7 @@ class TaskSearch:
 
     @property
     def exhausted(self) -> str | None:
-        """Why no further round makes sense, or None."""
+        """Reason why no further round makes sense, or None."""
         return self._progress.ended or ("space" if self._ended and not self._pending else None)
 
     @property
@@ -114,7 +115,7 @@ class TaskSearch:
         return self._progress.best
 
     def propose(self, count: int) -> list[Candidate]:
-        """Up to ``count`` candidates that were never measured, the untuned build's schedule first of all."""
+        """Return up to ``count`` candidates that have not been measured, the untuned build's schedule first."""
         count = self._progress.allowed(count)
         barren = 0
         while len(self._pending) < count and not self._ended:
@@ -138,7 +139,7 @@ class TaskSearch:
     def update(self, trials: Sequence[Trial]) -> None:
         natives = [trial.native for trial in trials]
         results = [_result(trial.measurement.latencies, trial.measurement.message) for trial in trials]
-        # The model is asked once a generation: to train it oftener would take as long as to measure.
+        # The model is queried once per generation; training it more often would take as long as measuring.
         self._untaught += zip(natives, results, strict=True)
         if natives:
             self._context.notify_runner_results(natives, results)
@@ -172,7 +173,7 @@ class TaskSearch:
             self._offer(_candidate(schedule), is_default=True)
 
     def _generate(self) -> bool:
-        """Whether the next generation has anything new."""
+        """Return whether the next generation contains anything new."""
         self._teach([native for native, _ in self._untaught], [result for _, result in self._untaught])
         self._untaught.clear()
         found = self._context.generate_measure_candidates()
@@ -199,7 +200,7 @@ class TaskSearch:
                 continue
             identity = shash2hex(native.sch.mod)
             self._seen.add(identity)
-            # What was measured before is not proposed now, be it the default.
+            # Candidates measured before are not proposed now, not even the default.
             self._pending = [each for each in self._pending if shash2hex(each.native.sch.mod) != identity]
             natives.append(native)
             results.append(_result(record.body[1] if record.seconds < math.inf else (), "failed"))
@@ -218,7 +219,7 @@ class TaskSearch:
             self._model.update(self._context, natives, results)
 
     def _commit(self, record: records.Record) -> None:
-        """Let the search breed from a record that was a success and has decisions to change."""
+        """Add a successful record with decisions that can be mutated to the search's database."""
         if record.seconds < math.inf and any(name.startswith("Sample") for name, *_ in record.body[0][0]):
             self._database.commit_tuning_record(records.native(record, self._database.commit_workload(self._work.mod)))
 

@@ -1,4 +1,4 @@
-"""TVM targets for the processors that this TVM's LLVM knows, and for CUDA."""
+"""TVM targets for CUDA and for the CPUs supported by this TVM's LLVM."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _THREADS_PER_BLOCK = 1024
 
 
 def resolve(text: str, threads: int) -> Any:
-    """The ``tvm.target.Target`` of a target in TVM 0.19's spelling. Raises EngineFailure ``unknown_target``.
+    """Return the ``tvm.target.Target`` of a target in TVM 0.19's syntax. Raises EngineFailure ``unknown_target``.
 
-    0.27 takes dictionaries only. A CUDA target gets this CPU as its host, and what every GPU since compute
-    capability 5.0 allows a block, which schedules without a GPU at hand are held to.
+    TVM 0.27 accepts dictionaries only. A CUDA target gets this CPU as its host, and the per-block limits that every GPU
+    since compute capability 5.0 supports, which bound schedules built without a GPU.
     """
     kind, *options = text.split() or [""]
     given = dict(_option(text, option) for option in options)
@@ -47,7 +47,8 @@ def is_gpu(target: Any) -> bool:
 
 
 def lanes(text: str, threads: int) -> int | None:
-    """32-bit lanes of a target's vectors; None of a GPU, and of what ``resolve`` refuses."""
+    """Return the number of 32-bit lanes of a target's vectors; None for a GPU and for targets that ``resolve``
+    rejects."""
     try:
         target = resolve(text, threads)
     except EngineFailure:
@@ -60,10 +61,10 @@ def lanes(text: str, threads: int) -> int | None:
 
 
 def leave_out_intrinsics() -> None:
-    """Let ``import tvm.s_tir.tensor_intrin`` find an empty package, whose modules can still be imported one by one.
+    """Replace ``tvm.s_tir.tensor_intrin`` by an empty package whose modules can still be imported individually.
 
-    TVM imports all of it, for every processor that it knows, before the first search: 11 to 14 s of parsing. Call
-    after ``tvm`` is imported; a target imports the modules that its schedules need, see ``load_intrinsics``.
+    TVM imports all of it, for every processor that it supports, before the first search: 11 to 14 s of parsing. Call
+    after ``tvm`` is imported; ``load_intrinsics`` imports the modules that a target's schedules need.
     """
     name = "tvm.s_tir.tensor_intrin"
     spec = importlib.util.find_spec(name)
@@ -75,7 +76,7 @@ def leave_out_intrinsics() -> None:
 
 
 def load_intrinsics(target: Any) -> None:
-    """Import the tensor intrinsics that the search spaces of a target name."""
+    """Import the tensor intrinsics used in a target's search spaces."""
     name = "cuda" if is_gpu(target) else _INTRINSICS_OF.get(_machine(target))
     if name:
         importlib.import_module(f"tvm.s_tir.tensor_intrin.{name}")

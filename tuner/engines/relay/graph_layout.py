@@ -1,17 +1,17 @@
-"""Which schedule each convolution of a network takes, so that all together are fastest: transforms of layout counted.
+"""Layout search: one schedule for each convolution of a network, minimizing total time including layout transforms.
 
-A schedule of a blocked template (``NCHWc``) wants its input in blocks of so many channels and leaves its output in
-others; between two that disagree the whole tensor is rearranged. After Y. Liu et al., Optimizing CNN Model Inference
-on CPUs, USENIX ATC 2019, section 3.3, and TVM's ``autotvm.graph_tuner``, with two differences: operators in between
-(concatenations, sums of branches) propagate layouts as TVM's ``AlterOpLayout`` does, and convolutions of one workload
-are one choice, since a build knows one schedule for each.
+A schedule of a blocked template (``NCHWc``) expects its input in channel blocks of one size and writes its output in
+blocks of another; between two that disagree the whole tensor is rearranged. Follows Y. Liu et al., Optimizing CNN Model
+Inference on CPUs, USENIX ATC 2019, section 3.3, and TVM's ``autotvm.graph_tuner``, with two differences: operators in
+between (concatenations, sums of branches) propagate layouts as TVM's ``AlterOpLayout`` does, and convolutions of one
+workload are one choice, since a build has one schedule for each workload.
 
-``Problem`` chooses one state for each node of a graph so that the costs of nodes and edges add up to least: the
-partitioned boolean quadratic problem, solved by reductions: nodes with one neighbour (RI) and with two (RII) are
-eliminated without loss, which is dynamic programming and solves trees and series-parallel graphs exactly. Where only
-nodes with more neighbours are left, the one with most is fixed (RN): each of its states is tried while that is cheap,
-then the one that looks best is taken. B. Scholz, E. Eckstein: Register Allocation for Irregular Architectures, LCTES
-2002; for layouts of convolutions: Y. Liu et al., Optimizing CNN Model Inference on CPUs, USENIX ATC 2019.
+``Problem`` chooses one state per node of a graph so that the sum of node and edge costs is minimal: the partitioned
+boolean quadratic problem, solved by reductions. Nodes with one neighbour (RI) and with two (RII) are eliminated without
+loss, which is dynamic programming and solves trees and series-parallel graphs exactly. If only nodes with more
+neighbours are left, the one with most is fixed (RN): each of its states is tried while that is cheap, after that the
+most promising one is used. B. Scholz, E. Eckstein: Register Allocation for Irregular Architectures, LCTES 2002; for
+layouts of convolutions: Y. Liu et al., as above.
 """
 
 from __future__ import annotations
@@ -22,69 +22,70 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 PLAIN = 0
-"""The block of a tensor whose channels are not blocked (``NCHW``, and whatever has no channels)."""
+"""Block of a tensor whose channels are not blocked (``NCHW``, and tensors without channels)."""
 _FORBIDDEN = float("inf")
 _SWEEPS = 4
 
 Transform = Callable[[int, int, int], float]
-"""Seconds to rearrange so many elements from blocks of one size into blocks of another; 0 between equal ones."""
+"""``transform(elements, block, other)``: seconds to rearrange a tensor between block sizes; 0 if they are equal."""
 
 
 class Kind(StrEnum):
     SOURCE = "source"  # an input of the network: not blocked
-    CHOSEN = "chosen"  # a convolution: its state tells both layouts
-    FOLLOWS = "follows"  # the first input's layout goes through, the others are brought into it
+    CHOSEN = "chosen"  # a convolution: its state determines both layouts
+    FOLLOWS = "follows"  # keeps the first input's layout; the other inputs are converted to it
     JOINS = "joins"  # a concatenation: the inputs' layout if they agree, else not blocked
-    OPAQUE = "opaque"  # takes and gives what is not blocked
+    OPAQUE = "opaque"  # reads and writes unblocked tensors
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operator:
     kind: Kind
     elements: int
-    """Of its output."""
+    """Number of output elements."""
     inputs: tuple[int, ...] = ()
-    """Positions in the network, earlier than its own; constants are left out."""
+    """Positions of the inputs in the network, all before its own; constants are left out."""
     group: Hashable = None
-    """Of a convolution: those of one group have one state."""
+    """Of a convolution: all convolutions of one group share one state."""
     divisor: int = 0
-    """Of what follows: only blocks that divide it go through, 0 any. Slices of channels have one."""
+    """Of a ``FOLLOWS`` operator: only blocks that divide it pass through; 0 for any. Channel slices have one."""
     strict: bool = False
-    """Blocks that do not divide it are not brought out of the way either: the build would fail."""
+    """Whether an input in blocks that do not divide ``divisor`` is forbidden rather than converted: the build would
+    fail."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
     operators: tuple[Operator, ...]
-    """Each after its inputs."""
+    """Topologically sorted."""
     outputs: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """One way to compute a convolution, of whichever implementation; only the layouts matter to its neighbours."""
+    """One way to compute a convolution, in any implementation; only the layouts matter to its neighbours."""
 
     takes: int
-    """Block of its input's channels, or ``PLAIN``."""
+    """Channel block of the input, or ``PLAIN``."""
     gives: int
     seconds: float
-    """Per run of one convolution."""
+    """Seconds per run of one convolution."""
     name: Hashable = None
-    """Whatever tells the caller which schedule it is."""
+    """Caller's identifier of the schedule."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Assignment:
     states: dict[Hashable, State]
     seconds: float
-    """Of the convolutions and the transforms between them."""
+    """Seconds of the convolutions and the transforms between them."""
     exact: bool
-    """Whether the solver guessed nowhere; a tensor that several operators want rearranged alike is rearranged once,
-    which the solver does not see and a last descent does."""
+    """Whether the solver used no heuristic. It does not model that a tensor wanted in one layout by several operators
+    is rearranged only once; a final descent does."""
 
 
 def assign(network: Network, states: Mapping[Hashable, Sequence[State]], transform: Transform) -> Assignment:
-    """The best state of each group; every group of the network has one at least."""
+    """Return the best state of each group; each group of the network needs at least one."""
     used = {operator.group: list(states[operator.group]) for operator in network.operators if operator.kind == "chosen"}
     problem = _Formulation(network, used, transform).problem
     solution = problem.solve()
@@ -98,7 +99,7 @@ def assign(network: Network, states: Mapping[Hashable, Sequence[State]], transfo
 
 
 def seconds(network: Network, chosen: Mapping[Hashable, State], transform: Transform) -> float:
-    """Of all convolutions and all transforms that ``AlterOpLayout`` would insert."""
+    """Return the seconds of all convolutions and all transforms that ``AlterOpLayout`` would insert."""
     total = 0.0
     layouts: list[int] = []
     moved: set[tuple[int, int]] = set()
@@ -134,7 +135,7 @@ def _through(block: int, divisor: int) -> int:
 def _descend(
     network: Network, states: Mapping[Hashable, Sequence[State]], start: dict[Hashable, State], transform: Transform
 ) -> dict[Hashable, State]:
-    """Change one group at a time, by the network's own cost, until nothing gains."""
+    """Change one group at a time, using the network's exact cost, until nothing improves."""
     best, least = dict(start), seconds(network, start, transform)
     for _ in range(_SWEEPS):
         before = least
@@ -151,7 +152,7 @@ def _descend(
 
 @dataclass(frozen=True, kw_only=True)
 class _Layout:
-    """A tensor's block: always the same one, or by the state of a node of the problem."""
+    """Block of a tensor: constant, or depending on the state of a problem node."""
 
     node: Hashable
     blocks: tuple[int, ...]
@@ -161,7 +162,7 @@ _UNBLOCKED = _Layout(node=None, blocks=(PLAIN,))
 
 
 class _Formulation:
-    """The network as nodes and edges: a node for each group of convolutions and for each concatenation."""
+    """A network as a ``Problem``: one node for each group of convolutions and for each concatenation."""
 
     def __init__(self, network: Network, states: Mapping[Hashable, Sequence[State]], transform: Transform) -> None:
         self.problem = Problem()
@@ -177,7 +178,7 @@ class _Formulation:
             self._bring(position, _UNBLOCKED)
 
     def _add(self, position: int) -> _Layout:
-        """Returns the layout of the operator's output."""
+        """Add an operator and return the layout of its output."""
         operator = self._operators[position]
         if operator.kind == Kind.JOINS:
             return self._join(position)
@@ -211,7 +212,7 @@ class _Formulation:
         joined = _Layout(node=("join", position), blocks=blocks)
         self.problem.add_node(joined.node, [0.0] * len(blocks))
         for source in inputs:
-            # Blocked only where every input comes in these blocks.
+            # Blocked only if every input already has these blocks.
             self._bring(source, joined, into_blocks=False)
         return joined
 
@@ -241,7 +242,7 @@ Matrix = list[Vector]
 """Rows are states of one node, columns of the other."""
 
 BRANCHES = 64
-"""States that nodes with many neighbours may try in all; beyond that the choice is a heuristic."""
+"""Number of combined states of nodes with many neighbours to try; beyond it the choice is heuristic."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,23 +250,24 @@ class Solution:
     states: dict[Node, int]
     cost: float
     exact: bool
-    """Whether nothing costs less."""
+    """Whether the solution is proven optimal."""
 
 
 @dataclass(kw_only=True)
 class Problem:
-    """Infinite costs forbid; at least one choice must be left."""
+    """Node and edge costs; infinite costs forbid a choice, and at least one must remain."""
 
     costs: dict[Node, Vector] = field(default_factory=dict)
     edges: dict[Node, dict[Node, Matrix]] = field(default_factory=dict)
-    """Each edge from both its ends, transposed."""
+    """Each edge is stored at both ends, transposed."""
 
     def add_node(self, node: Node, costs: Sequence[float]) -> None:
         self.costs[node] = list(costs)
         self.edges[node] = {}
 
     def add_edge(self, first: Node, second: Node, matrix: Sequence[Sequence[float]]) -> None:
-        """Costs add up where an edge is there already; a node's with itself are its own costs."""
+        """Add an edge; costs of an existing edge are added up, and an edge from a node to itself adds to the node's
+        costs."""
         if first == second:
             own = self.costs[first]
             for state in range(len(own)):
@@ -290,7 +292,7 @@ class Problem:
         return Solution(states=states, cost=self.cost(states), exact=exact)
 
     def _copy(self) -> Problem:
-        # Matrices are replaced, never changed; vectors are.
+        # Matrices are replaced, never modified; vectors are modified.
         costs = {node: list(vector) for node, vector in self.costs.items()}
         return Problem(costs=costs, edges={node: dict(near) for node, near in self.edges.items()})
 
@@ -302,7 +304,7 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class _Removed:
-    """A node whose best state follows from those of its former neighbours."""
+    """An eliminated node, whose best state follows from those of its former neighbours."""
 
     node: Node
     costs: Vector
@@ -317,7 +319,7 @@ class _Removed:
 
 
 def _solve(problem: Problem, branches: int) -> tuple[dict[Node, int], bool]:
-    """Uses the problem up."""
+    """Solve ``problem``, emptying it."""
     removed = _eliminate(problem)
     states: dict[Node, int] = {}
     exact = True
@@ -329,7 +331,7 @@ def _solve(problem: Problem, branches: int) -> tuple[dict[Node, int], bool]:
 
 
 def _eliminate(problem: Problem) -> list[_Removed]:
-    """R0, RI and RII, as long as there is a node with two neighbours or fewer."""
+    """Apply R0, RI and RII while any node has at most two neighbours."""
     removed = []
     open_nodes = list(problem.costs)
     while open_nodes:
@@ -356,7 +358,7 @@ def _fold_into(problem: Problem, other: Node, leaf: _Removed) -> None:
 
 
 def _joined(costs: Vector, left: Matrix, right: Matrix) -> Matrix:
-    """What a node between two others costs at best for each pair of their states."""
+    """Return the lowest cost of a node between two others for each pair of their states."""
     ways = list(zip(costs, left, right, strict=True))
     joined = []
     for first in range(len(left[0])):
@@ -387,7 +389,7 @@ def _fix_one(problem: Problem, branches: int) -> tuple[dict[Node, int], bool]:
 
 
 def _promising(problem: Problem, node: Node) -> int:
-    """The state that would cost least if each neighbour only had this one."""
+    """Return the state with the lowest cost if each neighbour only had this one."""
     totals = list(problem.costs[node])
     for other, matrix in problem.edges[node].items():
         for state, row in enumerate(matrix):

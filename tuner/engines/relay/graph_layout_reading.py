@@ -1,11 +1,11 @@
-"""Relay modules as ``graph_layout.Network``, and which states records give their convolutions.
+"""Conversion of Relay modules to ``graph_layout.Network``, and of records to states of their convolutions.
 
-Which operator lets which layout through is as ``AlterOpLayout`` sees it: each operator's rule is its
-``FInferCorrectLayout`` in TVM's ``src/relay/op``; one without lets nothing through.
+Which operators propagate which layouts follows ``AlterOpLayout``: each operator's rule is its ``FInferCorrectLayout``
+in TVM's ``src/relay/op``; operators without a rule propagate nothing.
 
-Every implementation of a convolution adds states of its own. A template of ours whose schedules block channels needs
-nothing here if its knobs ``tile_ic`` and ``tile_oc`` tell the blocks of its input and its output; any other says them
-in ``BLOCKS``. What it takes and gives must be what its layout hook asks ``AlterOpLayout`` for.
+Every implementation of a convolution adds states of its own. A blocked template whose knobs ``tile_ic`` and ``tile_oc``
+give its input and output blocks needs no entry here; any other is listed in ``BLOCKS``. The blocks must be those that
+the template's layout hook requests from ``AlterOpLayout``.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from tuner.engines.relay.graph_layout import PLAIN, Kind, Network, Operator, Sta
 _CHANNELS = 1
 _RANK = 4
 _NEVER = ("transpose", "reshape", "squeeze", "expand_dims", "layout_transform", "nn.dense", "nn.batch_flatten")
-"""They have a rule, and none that lets blocked channels through."""
+"""Operators with a rule that does not let blocked channels through."""
 
 _first_passes = tvm.get_global_func("relay.backend.GetPassPrefixSeq")
-"""What ``relay.build`` begins with, by whether there is one target and whether it is for the virtual machine."""
+"""First passes of ``relay.build``; arguments: whether there is one target, whether it is for the virtual machine."""
 
 
 def read(imported: importing.Imported, target: Any) -> Network:
-    """The network as ``relay.build`` has it just before ``AlterOpLayout``.
+    """Return the network as it is in ``relay.build`` just before ``AlterOpLayout``.
 
-    A convolution's group is the tuple of the workload keys of its implementations, as ``extracting`` names them; only
-    operators that TVM brings into blocked layouts are such: the others take and give what they always do.
+    A convolution's group is the tuple of the workload keys of its implementations, as ``extracting`` names them. Only
+    convolutions that TVM converts to blocked layouts have a group; the layouts of others are fixed.
     """
     corrections.use_threads(1)
     context = tvm.transform.PassContext(opt_level=3, disabled_pass={"AlterOpLayout"})
@@ -63,13 +63,13 @@ class _Reader:
         elif isinstance(node, relay.Var):
             operator = self._like(node, Kind.SOURCE, [])
         else:
-            # Functions, branches, matches: nothing goes through what is not understood.
+            # Functions, branches, matches: layouts do not propagate through unknown nodes.
             operator = self._like(node, Kind.SOURCE, [])
         self._positions[node] = len(self.operators)
         self.operators.append(operator)
 
     def positions(self, node: Any) -> list[int]:
-        """Of what a value is made of: constants are of nothing."""
+        """Return the positions of the operators that make up a value; none for constants."""
         if isinstance(node, relay.Tuple):
             return [position for each in node.fields for position in self.positions(each)]
         return [self._positions[node]] if node in self._positions else []
@@ -79,7 +79,7 @@ class _Reader:
         name = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
         if name == "nn.conv2d":
             group = self._group(call)
-            # Weights that are computed, as FoldScaleAxis makes of gates, are packed whatever their blocks.
+            # Computed weights, as FoldScaleAxis creates for gates, are packed for any blocks.
             if group and (data := self.positions(call.args[0])):
                 return self._like(call, Kind.CHOSEN, data, group=group)
         if not inputs or name in _NEVER or not _has_rule(call):
@@ -90,9 +90,9 @@ class _Reader:
         return self._through(call, name)
 
     def _through(self, call: Any, name: str) -> Operator:
-        """An operator that one of its inputs leads: the first with all four axes."""
+        """Return an operator that follows one of its inputs: the first with all four axes."""
         found = [(position, argument) for argument in call.args for position in self.positions(argument)]
-        # Vectors that are broadcast are too small to matter.
+        # Broadcast vectors are too small to matter.
         shaped = [position for position, argument in found if _ranks(argument.checked_type) == [_RANK]]
         if not shaped:
             return self._like(call, Kind.OPAQUE, [position for position, _ in found])
@@ -128,7 +128,7 @@ def _elements(kind: Any) -> int:
 
 
 def _even(call: Any) -> bool:
-    """A split into so many equal parts: TVM 0.19 blocks it whether or not the block divides a part."""
+    """Return whether a split is into equal parts: TVM 0.19 blocks it even if the block does not divide a part."""
     return isinstance(call.attrs.indices_or_sections, int | tvm.tir.IntImm)
 
 
@@ -161,20 +161,20 @@ def _pad(call: Any) -> int:
 
 
 _DIVISORS: dict[str, Callable[[Any], int]] = {"split": _split, "strided_slice": _slice, "nn.pad": _pad}
-"""For operators that cut channels, what blocks must divide; 0 where they do not cut, 1 where no block fits."""
+"""For operators that cut channels, the size that blocks must divide: 0 if they do not cut, 1 if no block fits."""
 
 
 Pair = Any
-"""``(MeasureInput, MeasureResult)``"""
+"""``(MeasureInput, MeasureResult)``."""
 Blocks = tuple[int, int]
-"""Of input and output; ``PLAIN`` where channels are not blocked."""
+"""Blocks of input and output; ``PLAIN`` if channels are not blocked."""
 
 BLOCKS: dict[str, Callable[[Any], Blocks]] = {}
-"""By the task names of templates: the blocks of a configuration."""
+"""Functions from a configuration to its blocks, by task name."""
 
 
 def blocks(name: str, config: Any) -> Blocks:
-    """What a schedule of the AutoTVM task ``name`` takes and gives inside a network."""
+    """Return the input and output blocks of a schedule of the AutoTVM task ``name`` inside a network."""
     if name in BLOCKS:
         return BLOCKS[name](config)
     if "NCHWc" not in name:
@@ -185,7 +185,7 @@ def blocks(name: str, config: Any) -> Blocks:
 
 
 def by_workload(pairs: Sequence[Pair]) -> dict[str, list[State]]:
-    """For each workload the fastest valid record of each pair of blocks; a state's name is the record's place."""
+    """Return, by workload, the fastest valid record for each pair of blocks; a state's name is the record's index."""
     found: dict[str, dict[Blocks, State]] = {}
     for place, (measured, result) in enumerate(pairs):
         if result.error_no != 0 or not workloads.is_sound(measured.task, measured.config):
@@ -201,7 +201,8 @@ def by_workload(pairs: Sequence[Pair]) -> dict[str, list[State]]:
 def of_network(
     network: Network, recorded: dict[str, list[State]], untuned: Callable[[str], Blocks]
 ) -> dict[Any, list[State]]:
-    """For each group its records' states; of one without any the untuned build's, whose time is not known."""
+    """Return the states of each group's records; for a group without any, the untuned build's, whose time is
+    unknown."""
     states = {}
     for group in _groups(network):
         found = [state for key in group for state in recorded.get(key, ())]

@@ -1,4 +1,4 @@
-"""ONNX files into Relay modules."""
+"""Import of ONNX files into Relay modules."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tuner.engines.relay import converters, corrections, plugins
 from tuner.engines.runtime import faults, importing
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft", "org.pytorch.aten")
-"""Whose operators the importer knows, by type alone; those of others are named with their domain."""
+"""Domains whose operators the importer looks up by type alone; others are named with their domain."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Imported:
     module: Any
-    """``tvm.IRModule``"""
+    """``tvm.IRModule``."""
     params: dict[str, Any]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -31,7 +31,7 @@ def load(model: onnx.ModelProto) -> Imported:
     """Import a prepared model.
 
     Raises EngineFailure ``invalid_model``, ``unsupported_operators`` with ``details.operators {name: count}``, or
-    ``import_failed`` when TVM knows every operator and still cannot import the model.
+    ``import_failed`` if TVM supports every operator and still cannot import the model.
     """
     converters.install()
     model = importing.prepare(model, plugins.install())
@@ -51,5 +51,5 @@ def load(model: onnx.ModelProto) -> Imported:
 
 def _known(model: onnx.ModelProto) -> set[str]:
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
-    # The private map is the only list of what the importer converts.
+    # This private map is the only list of the operators that the importer converts.
     return {*frontend._get_convert_map(opset), *frontend._identity_list, "Constant"}

@@ -1,12 +1,13 @@
-"""Networks that compute in narrower numbers inside and keep the dtypes of their inputs and outputs.
+"""Reduced-precision networks: narrow numbers inside, unchanged dtypes of inputs and outputs.
 
-float16 is TVM's own conversion of a network, for any processor. bfloat16 is ours (``templates.bf16_narrowing``): of
-large products alone, for processors with an instruction for them, scheduled by AutoTVM's templates alone. int8 is what
-a quantized model (QDQ) says, likewise, between its outer conversions.
+* float16 uses TVM's own conversion, for any processor.
+* bfloat16 is our conversion (``templates.bf16_narrowing``) of large products only, for processors with an instruction
+  for them, scheduled by AutoTVM templates only.
+* int8 requires a quantized model (QDQ) and, like bfloat16, suitable instructions and AutoTVM templates.
 
-TVM's ``FakeQuantizationToInteger`` replaces what stands between DequantizeLinear and QuantizeLinear by operators on
-integers: products of bytes with sums in int32 (``templates.byte_products``), and rescaling in fixed point. What it has
-no integer form of stays in float32, conversions around it.
+For int8, TVM's ``FakeQuantizationToInteger`` replaces the operators between DequantizeLinear and QuantizeLinear by
+operators on integers: products of bytes with sums in int32 (``templates.byte_products``), and rescaling in fixed point.
+Operators without an integer form stay in float32, with conversions around them.
 """
 
 from __future__ import annotations
@@ -35,24 +36,24 @@ from tuner.engines.runtime import faults
 _OVER_DEFAULT = 11
 """Level of a registration that replaces TVM's own, which has 10."""
 _FEATURES = ("avx512f", "avx512vnni")
-"""Of the instruction that ``templates.byte_products`` calls."""
+"""CPU features of the instruction that ``templates.byte_products`` calls."""
 _CONVERSIONS = ("DequantizeLinear", "QuantizeLinear")
 
 
 def _has_byte_products(target: Any) -> bool:
-    """Whether a ``tvm.target.Target`` has the instruction."""
+    """Return whether a ``tvm.target.Target`` has the instruction."""
     return target.kind.name == "llvm" and bool(llvm_cpu_has_features(list(_FEATURES), target))
 
 
 def _int8(imported: importing.Imported) -> importing.Imported:
-    """A quantized model with products of integers. Raises EngineFailure ``unsupported_dtype``."""
+    """Convert a quantized model to products of integers. Raises EngineFailure ``unsupported_dtype``."""
     if not any(imported.operators.get(name) for name in _CONVERSIONS):
         raise EngineFailure("unsupported_dtype", "an int8 build needs a quantized model")
     corrections.use_threads(1)
     passes = tvm.transform.Sequential(
         [
             relay.transform.InferType(),
-            # Kernels and their scales are constants behind reshapes and transpositions of the importer's.
+            # The importer puts reshapes and transpositions between kernels, scales and their constants.
             relay.transform.FoldConstant(),
             tvm.transform.module_pass(_with_units, opt_level=0),
             relay.transform.FakeQuantizationToInteger(hard_fail=False, use_qat=False),
@@ -68,7 +69,7 @@ def _int8(imported: importing.Imported) -> importing.Imported:
 
 
 def _with_units(module: Any, _: Any) -> Any:
-    """Products that do not tell how many columns they have end the process when they become integer ones."""
+    """Set the units of dense products: without them the conversion to integers crashes the process."""
     return fast_math.rewritten(relay.transform.InferType()(module), _Units())
 
 
@@ -84,7 +85,7 @@ class _Units(patterns.DFPatternCallback):
 
 
 def _reshaped(expr: Any, types: Any) -> list[Any]:
-    """As TVM's own, which loses the columns that scales belong to where the number of dimensions changes."""
+    """Convert a reshape as TVM does, but keep the axis of the scales if the number of dimensions changes."""
     [given] = expr.args
     kind = types[given]
     before, after = (tuple(relay.transform.InferTypeLocal(each).shape) for each in (given, expr))
@@ -106,7 +107,7 @@ _SUMMING = (
     "nn.dense",
     "nn.batch_matmul",
 )
-"""Operators that add up many products."""
+"""Operators that sum many products."""
 PRECISIONS = ("f32", "bf16", "fp16", "int8")
 _NATIVE: dict[str, Callable[[Any], bool]] = {
     "bf16": bf16_products.available,
@@ -115,14 +116,14 @@ _NATIVE: dict[str, Callable[[Any], bool]] = {
 }
 """Whether a target has instructions for a precision."""
 _INSTRUCTIONS = {"bf16": "bfloat16 (AVX512-BF16)", "int8": "products of bytes (AVX512-VNNI)"}
-"""Without which a precision is not built at all."""
+"""Instructions without which a precision is not built at all."""
 _ABOUT_DTYPES = re.compile(r"float16|dtype|data type|\bhalf\b", re.IGNORECASE)
 _AS_IT_IS = 1
-"""What ``ToMixedPrecision`` does with an operator that has no rule: leave its dtype, and convert around it."""
+"""Value for operators without a rule in ``ToMixedPrecision``: keep their dtype and convert around them."""
 
 
 def _sum_in_float32(_: Any, mixed_precision_type: str) -> list[Any]:
-    """Category, dtype to add up in, dtype of the result; TVM adds up in float16, where 2048 is 2049."""
+    """Return category, accumulation dtype and result dtype; TVM accumulates in float16, where 2048 + 1 is 2048."""
     return [conversion.MIXED_PRECISION_ALWAYS, "float32", mixed_precision_type]
 
 
@@ -131,12 +132,12 @@ for _name in _SUMMING:
 
 
 def load(path: str, precision: str, *, rewrite: bool = False) -> importing.Imported:
-    """``importing.load`` in a precision, and with ``rewrite`` as ``fast_math`` computes.
+    """Import a model in a precision; with ``rewrite`` also apply ``fast_math``.
 
-    Raises EngineFailure as ``importing.load``, ``invalid_option`` and ``unsupported_dtype``.
+    Raises EngineFailure as ``importing.load``, and ``invalid_option`` or ``unsupported_dtype``.
     """
     faults.require_known("precision", precision, PRECISIONS)
-    # Which says what is wrong with the file, if anything is.
+    # Reports errors in the file itself first.
     importing.load(path)
     return _load(path, Path(path).stat().st_mtime_ns, precision, rewrite)
 
@@ -156,12 +157,12 @@ def _load(path: str, modified_ns: int, precision: str, rewrite: bool) -> importi
 
 
 def of_target(target: Any) -> list[str]:
-    """The precisions that a ``tvm.target.Target`` has instructions for, ``f32`` first."""
+    """Return the precisions that a ``tvm.target.Target`` has instructions for, ``f32`` first."""
     return [each for each in PRECISIONS if each not in _NATIVE or _NATIVE[each](target)]
 
 
 def require(params: Json, target: Any) -> None:
-    """Raises EngineFailure ``unsupported_dtype`` where the request's precision is not for its target, or its tuner."""
+    """Raise EngineFailure ``unsupported_dtype`` if the request's target or tuner does not support its precision."""
     precision = str(params.get("precision"))
     if precision not in _INSTRUCTIONS:
         return
@@ -181,7 +182,7 @@ def require(params: Json, target: Any) -> None:
 
 @contextmanager
 def blamed(precision: str | None) -> Iterator[None]:
-    """Raises EngineFailure ``unsupported_dtype`` for what TVM cannot compile because it is float16."""
+    """Convert compile failures that float16 caused to EngineFailure ``unsupported_dtype``."""
     try:
         yield
     except EngineFailure as failure:
@@ -199,14 +200,14 @@ def _unsupported(message: str) -> EngineFailure:
 
 
 def _fp16(imported: importing.Imported) -> importing.Imported:
-    """TVM's own conversion, which leaves exponentials, divisions and long sums in float32."""
+    """Convert with TVM's own pass, which leaves exponentials, divisions and long sums in float32."""
     corrections.use_threads(1)
     passes = tvm.transform.Sequential(
         [
             relay.transform.InferType(),
             relay.transform.SimplifyInference(),
             relay.transform.ToMixedPrecision("float16", _AS_IT_IS),
-            # Two operators that take the same tensor would each convert it; weights are converted once, here.
+            # Two operators that read the same tensor would each convert it. Weights are converted here, once.
             relay.transform.EliminateCommonSubexpr(),
             relay.transform.FoldConstant(),
             relay.transform.InferType(),
@@ -222,7 +223,7 @@ def _fp16(imported: importing.Imported) -> importing.Imported:
 
 
 def _bf16(imported: importing.Imported) -> importing.Imported:
-    """Scales go into the weights first, as they cannot once those are bfloat16."""
+    """Convert large products to bfloat16; scales are folded into the weights first, which is impossible afterwards."""
     corrections.use_threads(1)
     transform = relay.transform
     fold = [transform.FoldConstant(), transform.FoldScaleAxis(), transform.FoldConstant()]

@@ -20,7 +20,7 @@ from tuner.engines.runtime import importing
 
 @lru_cache(maxsize=1)
 def install() -> Registry:
-    """Load the plugins that the setting names into this process's TVM, once. Raises PluginError."""
+    """Load the configured plugins into this process's TVM, once. Raises PluginError."""
     registry = Registry(engine="relay", call=call)
     plugins.load(registry)
     for operator in registry.operators.values():
@@ -31,7 +31,7 @@ def install() -> Registry:
 
 
 def call(name: str, inputs: Sequence[Any], attributes: Mapping[str, Any] | None = None) -> Any:
-    """A Relay call of a registered operator; ``attributes`` are whatever JSON can hold."""
+    """Return a Relay call of a registered operator; ``attributes`` must be JSON-serializable."""
     packed = tvm.ir.make_node("DictAttrs", json=json.dumps(dict(attributes or {}), sort_keys=True))
     return relay.Call(operators.get(name), list(inputs), packed)
 
@@ -47,7 +47,7 @@ def _adapted(converter: Converter) -> converters.Converter:
 
 
 def _register(operator: Operator) -> None:
-    """Make a Relay operator of a tensor expression: its type is found by computing on placeholders."""
+    """Register a tensor expression as a Relay operator; its type is inferred by computing on placeholders."""
     operators.register(operator.name, f"of the plugin {operator.plugin}")
     known = operators.get(operator.name)
     tensors = list(inspect.signature(operator.compute).parameters)[1:]
@@ -61,7 +61,7 @@ def _register(operator: Operator) -> None:
 
     def type_of(types: Sequence[Any], attributes: Any) -> Any:
         placeholders = [te.placeholder(each.shape, dtype=each.dtype) for each in types]
-        # The shape depends neither on the target nor on a schedule, but templates ask for both.
+        # The shape depends neither on the target nor on a schedule, but templates query both.
         with tvm.target.Target.current(allow_none=True) or tvm.target.Target("llvm"), autotvm.FallbackContext():
             [output] = compute(attributes, placeholders, None)
         return relay.TensorType(output.shape, output.dtype)
@@ -78,12 +78,12 @@ def _register(operator: Operator) -> None:
 
     known.add_type_rel(f"{operator.name}.type", type_of)
     operators.register_strategy(operator.name, strategy)
-    # Nothing is fused into it: its schedule need not be prepared for that.
+    # Opaque, so nothing is fused into it and its schedule need not handle fusion.
     operators.register_pattern(operator.name, operators.OpPattern.OPAQUE)
 
 
 def parallel_schedule(outputs: Sequence[Any]) -> Any:
-    """One parallel loop over all elements of the output; elementwise steps before it are computed where needed."""
+    """Schedule one parallel loop over all output elements; preceding elementwise stages are inlined."""
     schedule = te.create_schedule([output.op for output in outputs])
     te.schedule.AutoInlineInjective(schedule)
     for output in outputs:

@@ -1,4 +1,4 @@
-"""TVM 0.19."""
+"""The ``Release`` of TVM 0.19."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running and timing compiled files with the graph executor."""
+"""Execution and timing of compiled files with the graph executor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Network(running.Network):
     def __init__(
         self, folder: Path, library: Any, device: Any, create: Callable[[str, Any, Any], Any] = graph_executor.create
     ) -> None:
-        """``create`` makes an executor of a graph, its library and the device that the library was loaded on."""
+        """``create`` makes an executor from a graph, its library and the device on which the library was loaded."""
         text = (folder / GRAPH).read_text()
         params = tvm.runtime.load_param_dict((folder / PARAMS).read_bytes())
         graph = json.loads(text)
@@ -64,10 +64,10 @@ _PREFIX = "tvmgen_default_"
 
 
 def layers(bundle: str, inputs: str | None, threads: int, repeat: int) -> list[Json]:
-    """In the order of execution; each one's least seconds over ``repeat`` runs of the network.
+    """Return the operators in execution order, each with its minimum seconds over ``repeat`` runs of the network.
 
     Uses ``tvm.runtime.profiling``, which adds about a microsecond to each operator. Raises EngineFailure
-    ``invalid_bundle`` and ``invalid_inputs``.
+    ``invalid_bundle`` or ``invalid_inputs``.
     """
     corrections.use_threads(threads)
     folder = Path(bundle)

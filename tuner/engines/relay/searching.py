@@ -1,4 +1,4 @@
-"""AutoTVM's search methods and cost model for one task, fed with measurements round by round; for small budgets."""
+"""AutoTVM search methods and cost model for one task, adapted to small budgets and round-by-round measurements."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from tvm.contrib.popen_pool import MapResult, StatusKind
 from tuner.engines.relay import workloads
 
 EXHAUSTIVE_SPACE = 4096
-"""Up to this many schedules are all predicted (0.1 s); annealing would take longer and find less."""
+"""Up to this size all schedules of a space are predicted (0.1 s); annealing would take longer and find less."""
 
 
 LOSSES = ("rank", "rank-binary", "reg")
 FEATURES = ("knob", "itervar", "curve")
 TRANSFERABLE = ("itervar", "curve")
-"""Features of loops and memory accesses, which mean the same in every search space. A knob's value does not: what it is
-worth depends on the sizes that it tiles, and templates of one name differ in their knobs."""
+"""Features of loops and memory accesses, which mean the same in every search space. A knob's value does not: its effect
+depends on the sizes that it tiles, and templates of one name differ in their knobs."""
 
 
 class CostModel(xgboost_cost_model.XGBoostCostModel):
-    """``XGBoostCostModel`` that extracts features in this process and runs on XGBoost 3 with every loss.
+    """``XGBoostCostModel`` that extracts features in this process and supports every loss on XGBoost 3.
 
-    The original starts a process pool before every fit, whose children import TVM first: seconds for features that
-    take microseconds (``knob``) or milliseconds (``itervar``, ``curve``) each.
+    The original starts a process pool before every fit, whose children import TVM first: seconds for features that take
+    microseconds (``knob``) or milliseconds (``itervar``, ``curve``) each.
 
-    ``rank`` and ``rank-binary`` both train on pairs ordered by throughput. They differ in what ends the training: the
-    recall of the best schedules, or of those with at least half of the best throughput. TVM refuses ``rank`` on
-    XGBoost 2 and newer because XGBoost's own ranking metric, which it computes beside the recall, refuses real-valued
-    labels; that metric is read by nobody, and is left out here.
+    ``rank`` and ``rank-binary`` both train on pairs ordered by throughput. They differ in the stopping metric: the
+    recall of the best schedules, or of those with at least half of the best throughput. TVM rejects ``rank`` on XGBoost
+    2 and newer because XGBoost's default ranking metric, computed beside the recall, rejects real-valued labels. That
+    metric is unused, so it is disabled here.
     """
 
     def __init__(self, task: Any, *, feature_type: str, loss_type: str, upper_model: CostModel | None = None) -> None:
@@ -47,16 +47,17 @@ class CostModel(xgboost_cost_model.XGBoostCostModel):
             self.xgb_params["objective"] = "reg:squarederror"
         if loss_type == "rank":
             self.xgb_params["disable_default_eval_metric"] = True
-            # What the original's callback goes by: labels are evaluated as they are.
+            # Read by the original's callback: labels are evaluated as they are.
             self.loss_type = "reg"
 
     def spawn_base_model(self) -> CostModel:
-        """A model for records of other workloads; of loops if this one's features mean nothing to others."""
+        """Return a model for records of other workloads, with loop features if this model's do not transfer."""
         feature = self.fea_type if self.fea_type in TRANSFERABLE else TRANSFERABLE[0]
         return CostModel(self.task, feature_type=feature, loss_type=self._loss, upper_model=self)
 
     def predict(self, xs: Sequence[int], output_margin: bool = False) -> Any:
-        """Scores, the higher the faster; loop features are padded or cut to as many as the model was taught with."""
+        """Return scores, higher for faster; loop features are padded or cut to the number that the model was trained
+        on."""
         if self.upper_model is None:
             return super().predict(xs, output_margin)
         features = self._get_feature(xs)
@@ -68,16 +69,16 @@ class CostModel(xgboost_cost_model.XGBoostCostModel):
         xgboost_cost_model._extract_popen_initializer(space, target, task)
 
     def _get_pool(self) -> _InProcess:
-        # Another task's model may have fitted since.
+        # Another task's model may have been fitted since.
         self._reset_pool(self.space, self.target, self.task)
         return _InProcess()
 
 
 class _InProcess:
-    """Stands in for ``PopenPoolExecutor``."""
+    """In-process replacement for ``PopenPoolExecutor``."""
 
     def map_with_error_catching(self, function: Any, items: Iterable[Any]) -> list[MapResult]:
-        # Loops are those of the operator inside a network, whose neighbours hand it packed tensors.
+        # Extract the loops of the operator as inside a network, where neighbours pass packed tensors.
         before, autotvm.GLOBAL_SCOPE.in_tuning = autotvm.GLOBAL_SCOPE.in_tuning, True
         try:
             return [self._call(function, item) for item in items]
@@ -92,10 +93,10 @@ class _InProcess:
 
 
 def comparable(pairs: Sequence[Any], tasks: Sequence[Any]) -> list[Any]:
-    """``(MeasureInput, MeasureResult)`` of several workloads, made to teach one model which schedules are good.
+    """Make ``(MeasureInput, MeasureResult)`` pairs of several workloads comparable, to train one model on them.
 
-    ``tasks`` has the ``Task`` of each pair. Each valid cost becomes what makes the throughput, which is what models
-    learn, the share of the best of its workload; else they would learn which workloads are fast.
+    ``tasks`` contains the ``Task`` of each pair. Models learn throughput, so each valid cost is replaced by one whose
+    throughput is relative to the best of its workload; otherwise they would learn which workloads are fast.
     """
     best: dict[str, float] = {}
     for task, (_, result) in zip(tasks, pairs, strict=True):
@@ -113,7 +114,7 @@ def comparable(pairs: Sequence[Any], tasks: Sequence[Any]) -> list[Any]:
 
 
 class ExhaustiveOptimizer(ModelOptimizer):
-    """Predicts every schedule that was not measured yet and returns the best."""
+    """Predicts every unmeasured schedule and returns the best."""
 
     def __init__(self, task: Any) -> None:
         super().__init__()
@@ -131,9 +132,9 @@ class ExhaustiveOptimizer(ModelOptimizer):
 
 
 def optimizer(task: Any, feature_type: str) -> Any:
-    """Exhaustive for small spaces and cheap features; else annealing, cut short to a second or two."""
+    """Return an exhaustive optimizer for small spaces and cheap features, else annealing limited to a second or two."""
     if feature_type != "knob":
-        # Each point costs an instantiation, some 5 ms; the next plan goes on from where this one ended.
+        # Each point requires an instantiation, about 5 ms; the next plan continues where this one ended.
         return SimulatedAnnealingOptimizer(task, n_iter=4, parallel_size=64, log_interval=0)
     if task.config_space.range_length <= EXHAUSTIVE_SPACE:
         return ExhaustiveOptimizer(task)
@@ -141,39 +142,39 @@ def optimizer(task: Any, feature_type: str) -> Any:
 
 
 PLAN_SIZE = 16
-"""Trials between two fits of the cost model, and a generation; XGBTuner's 64 and GATuner's 100 would leave a small
-budget to chance."""
+"""Trials between two fits of the cost model, and the size of a generation; XGBTuner's 64 and GATuner's 100 would leave
+a small budget to chance."""
 MOST_TAUGHT = 192
-"""Records of other workloads that a cost model is taught with: a second of feature extraction, for every task."""
+"""Maximum number of other workloads' records used for training: a second of feature extraction per task."""
 SMALL_SPACE, FEW_TAUGHT = 64, 96
-"""So few schedules are soon measured, all of them: fewer records are worth the while of ranking them."""
+"""A space of at most ``SMALL_SPACE`` schedules is soon measured completely, so fewer records are used to rank it."""
 LEAST_TAUGHT = 32
-"""Fewer teach nothing worth following; AutoTVM's own limit, 500, is more than a whole job of ours may have."""
+"""Minimum number of records for a useful model; AutoTVM's own limit, 500, is more than a whole job may have here."""
 FIRST_CHOICE = 128
-"""Random schedules of which the first plan is made, where there are more than can be predicted in a second."""
+"""Number of random schedules that the first plan is chosen from, if the space is too large to predict in a second."""
 _BARREN_PROPOSALS = 50 * PLAN_SIZE
 
 Pair = Any
-"""``(MeasureInput, MeasureResult)``"""
+"""``(MeasureInput, MeasureResult)``."""
 
 
 class SearchMethod(Protocol):
-    """Proposes places in a search space, none that it was told of before."""
+    """Proposes indices of a search space, none that it has seen before."""
 
     def propose(self, count: int) -> list[int]:
-        """Up to ``count`` places, at least one unless ``exhausted``; fewer when results are awaited first."""
+        """Return up to ``count`` indices, at least one unless ``exhausted``; fewer if results are awaited first."""
         ...
 
     def reserve(self, place: int) -> None:
-        """Somebody else measures it: do not propose it."""
+        """Mark an index as measured elsewhere, so that it is not proposed."""
         ...
 
     def learn(self, pairs: Sequence[Pair]) -> None:
-        """What places came to; also of places that this search did not propose."""
+        """Add results, including those of indices that this search did not propose."""
         ...
 
     def teach(self, others: Sequence[Pair]) -> None:
-        """Measurements of other workloads; they count as none of this one."""
+        """Add measurements of other workloads; they do not count as measured here."""
         ...
 
     @property
@@ -181,7 +182,7 @@ class SearchMethod(Protocol):
 
 
 class ModelSearch:
-    """XGBTuner: the cost model's favourites, those of the preferred places before any others."""
+    """XGBTuner: the cost model's favourites, preferred indices before all others."""
 
     def __init__(
         self, task: Any, preferred: frozenset[int] | None, *, only: bool, loss_type: str, feature_type: str
@@ -213,9 +214,9 @@ class ModelSearch:
         self._tuner.update([own for own, _ in pairs], [result for _, result in pairs])
 
     def teach(self, others: Sequence[Pair]) -> None:
-        """As AutoTVM's ``load_history``: a model of the others ranks the first candidates.
+        """Train a model on other workloads to rank the first candidates, as AutoTVM's ``load_history`` does.
 
-        With loop features it then stays below the task's own model, its weight halved with every 64 trials.
+        With loop features it remains the base of the task's own model, its weight halved with every 64 trials.
         """
         same = [pair for pair in others if pair[0].task.name == self._task.name]
         most = FEW_TAUGHT if self._only and len(self._left()) <= SMALL_SPACE else MOST_TAUGHT
@@ -246,7 +247,7 @@ class ModelSearch:
 
 
 class ModelFreeSearch:
-    """GATuner, RandomTuner or GridSearchTuner: over the preferred places, then, unless ``only``, over all."""
+    """GATuner, RandomTuner or GridSearchTuner over the preferred indices and then, unless ``only``, over all."""
 
     def __init__(
         self,
@@ -290,10 +291,10 @@ class ModelFreeSearch:
         self._tell()
 
     def teach(self, others: Sequence[Pair]) -> None:
-        """Nothing: these methods have no model."""
+        """Ignore other workloads: these methods have no model."""
 
     def _next(self) -> int | None:
-        """A place that was never proposed; None from a genetic search that has converged or awaits results."""
+        """Return an index not proposed before; None if a genetic search has converged or awaits results."""
         while not self._phases[0] - self._proposed:
             self._phases.pop(0)
             self._tuner = None
@@ -309,7 +310,7 @@ class ModelFreeSearch:
             self._awaited.append(place)
             if place not in self._proposed:
                 return place
-            # What it proposes again it learns again; only then can a new generation come.
+            # Repeated proposals are answered with the known results; only then can a new generation start.
             self._tell()
         return None
 
@@ -317,16 +318,16 @@ class ModelFreeSearch:
         return random.choice(sorted(self._phases[0] - self._proposed))  # noqa: S311 - a search, no secret
 
     def _tell(self) -> None:
-        """Hand over results in the order of proposals, which GATuner takes for that of its genes."""
+        """Report results in the order of proposals, which GATuner assumes to be that of its genes."""
         while self._awaited and self._awaited[0] in self._results:
             own, result = self._results[self._awaited.pop(0)]
             self._tuner.update([own], [result])
 
 
 def _restrict(space: Any, places: frozenset[int]) -> None:
-    """Make ``places`` the only valid ones, for every method that asks a ``ConfigSpace``.
+    """Make ``places`` the only valid indices for every method that uses a ``ConfigSpace``.
 
-    As ``multi_filter`` does, which takes conditions on values of knobs, not on places.
+    Works like ``multi_filter``, which accepts conditions on knob values but not on indices.
     """
     space.clear_cache()
     space._shared_filter = lambda _: True
@@ -335,7 +336,7 @@ def _restrict(space: Any, places: frozenset[int]) -> None:
 
 
 class _Generations(autotvm.tuner.GATuner):
-    """GATuner that starts from what is known, half of its first generation at most, and waits for each generation."""
+    """GATuner whose first generation is at most half known good schedules, and which waits for each generation."""
 
     genes: list[list[int]]
     visited: set[int]
@@ -351,7 +352,7 @@ class _Generations(autotvm.tuner.GATuner):
         self.genes = [self.space.point2knob(place) for place in self.visited]
 
     def next_batch(self, batch_size: int) -> list[Any]:
-        # The original would begin the same generation again.
+        # The original would start the same generation again.
         return super().next_batch(min(batch_size, len(self.genes) - self.trial_pt))
 
 

@@ -1,4 +1,4 @@
-"""TVM targets for the CPUs that this TVM's LLVM knows."""
+"""TVM targets for the CPUs supported by this TVM's LLVM."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _FAMILIES = {
     **{f"armv{version}": "arm" for version in (6, 7, 8, 9)},
     **{f"thumbv{version}": "thumb" for version in (6, 7, 8)},
 }
-"""Other names, and generations, of processors that LLVM has one code generator for."""
+"""Aliases and versions of machines that share an LLVM code generator."""
 _SYSTEMS = ("linux", "android", "none", "darwin", "macosx", "ios", "windows", "freebsd", "netbsd", "openbsd", "fuchsia")
 
 
 def resolve(text: str, threads: int) -> Any:
-    """The ``tvm.target.Target`` of ``text`` with its thread count.
+    """Return the ``tvm.target.Target`` of ``text`` with its thread count.
 
-    Raises EngineFailure ``unknown_target`` with near matches, also for what LLVM would leave out with a warning, and
-    ``unsupported_target`` for a processor that this LLVM has no code generator for.
+    Raises EngineFailure ``unknown_target`` with near matches, also for options that LLVM would drop with a warning, and
+    ``unsupported_target`` for a machine without a code generator in this LLVM.
     """
     kind, *options = text.split() or [""]
     if kind != "llvm":
@@ -39,7 +39,7 @@ def resolve(text: str, threads: int) -> Any:
             hint="The metaschedule tuner compiles for cuda." if kind == "cuda" else None,
         )
     values = dict(option.removeprefix("-").partition("=")[::2] for option in options)
-    # Before TVM sees it: it ends the process over a processor without code generator.
+    # Check before TVM does: it terminates the process for a machine without code generator.
     if "mtriple" in values:
         _check_triple(values["mtriple"])
     triple = f" -mtriple={values['mtriple']}" if "mtriple" in values else ""
@@ -61,7 +61,7 @@ def resolve(text: str, threads: int) -> Any:
 
 
 def lanes(target: Any) -> int:
-    """32-bit lanes of the vectors of a ``tvm.target.Target``, as TVM's templates count them."""
+    """Return the number of 32-bit vector lanes of a ``tvm.target.Target``, as TVM's templates count them."""
     with target:
         return int(x86.get_simd_32bit_lanes())
 
@@ -87,7 +87,7 @@ def _check_triple(triple: str) -> None:
 
 @lru_cache(maxsize=16)
 def _known_features(triple: str) -> tuple[str, ...]:
-    """Of all CPUs of a triple: LLVM tells the features of one CPU only. Takes 0.1 s."""
+    """Return the features of all CPUs of a triple; LLVM lists those of one CPU at a time. Takes 0.1 s."""
     cpus = known_cpus(tvm, tvm.target.Target(f"llvm{triple}"))
     each = (codegen.llvm_get_cpu_features(tvm.target.Target(f"llvm{triple} -mcpu={cpu}")) for cpu in cpus)
     return tuple(sorted({str(feature) for features in each for feature in features}))

@@ -1,4 +1,4 @@
-"""What AutoTVM and Ansor each do for a request: extract, search, give schedules to a build, and audit."""
+"""Request functions of AutoTVM and Ansor: extract, search, prepare builds and audit."""
 
 from __future__ import annotations
 
@@ -23,42 +23,42 @@ from tuner.engines.runtime.trials import CandidateBuild
 
 @dataclass(frozen=True, kw_only=True)
 class TunerRequests:
-    """Every function takes the parameters of a request and the resolved ``tvm.target.Target``."""
+    """Request functions of one tuner; each accepts a request's parameters and the resolved ``tvm.target.Target``."""
 
     load: Callable[[Json], importing.Imported]
-    """The network as this tuner sees it."""
+    """Returns the network as this tuner builds it."""
     extract: Callable[[Json, Any], list[Json]]
-    """``domain.tuning_tasks.ExtractedTask`` fields."""
+    """Returns the fields of ``domain.tuning_tasks.ExtractedTask``."""
     start: Callable[[Json, Any], Search]
     build: Callable[[Json, Any], CandidateBuild]
-    """How to build a candidate (in place of the target) that a search proposed."""
+    """Returns the build of a candidate (the second argument) that a search proposed."""
     prepare: Callable[[Json, Any], tuple[importing.Imported, compiling.Schedules]]
-    """The network to build, and with which schedules."""
+    """Returns the network to build and its schedules."""
     choose: Callable[[Json, Any], list[str]]
-    """The native lines that ``prepare`` would build with."""
+    """Returns the native lines that ``prepare`` would build with."""
     checks: Callable[[Json, Any], list[Check]]
-    """The same as calls that audit them."""
+    """Returns the audit calls for the same lines."""
 
 
 def of(params: Json) -> TunerRequests:
-    """The tuner of a request, AutoTVM's for an untuned build. Raises EngineFailure ``invalid_option``."""
+    """Return the tuner of a request, AutoTVM for an untuned build. Raises EngineFailure ``invalid_option``."""
     name = params.get("tuner") or "autotvm"
     faults.require_known("tuner", name, TUNERS)
     return TUNERS[name]
 
 
 def start(params: Json) -> Search:
-    """The search of a ``tune`` request."""
+    """Return the search of a ``tune`` request."""
     return of(params).start(params, targets.resolve(params["target"], params["threads"]))
 
 
 def build(params: Json, candidate: Any) -> CandidateBuild:
-    """How to build a candidate that this search proposed."""
+    """Return the build of a candidate that this search proposed."""
     return of(params).build(params, candidate)
 
 
 def audit(params: Json, target: Any, on_progress: Callable[[], None]) -> Json:
-    """Of ``params`` as ``compile`` takes them. On devices elsewhere nothing is run: every record is ``skipped``."""
+    """Audit the records of ``params``, as ``compile`` accepts them. For remote devices every record is ``skipped``."""
     checks = of(params).checks(params, target)
     return auditing.audit_apart(RELEASE, params, target, checks, on_progress)
 
@@ -111,7 +111,7 @@ def _ansor_build(params: Json, candidate: ansor_tuning.Candidate) -> CandidateBu
 
 def _ansor_prepare(params: Json, target: Any) -> tuple[importing.Imported, compiling.Schedules]:
     schedules = ansor_records.choose(params, target)
-    # Without records Ansor has nothing to say, and its layout suits only what it scheduled.
+    # Without records there is nothing for Ansor to apply, and its layout suits only what it scheduled.
     return (networks.load(networks.of(params)), schedules) if schedules.config else (_load(params), schedules)
 
 
@@ -132,7 +132,7 @@ def _checks(params: Json, target: Any) -> list[Check]:
 def _ansor_checks(params: Json, target: Any) -> list[Check]:
     best = ansor_records.best(params, target)
     if best:
-        # The definitions are those of the network's subgraphs; records of others are not chosen either.
+        # Definitions exist for the network's subgraphs only; records of others are not chosen either.
         networks.register_all(params, target)
     place = (params["target"], params["threads"])
     return [

@@ -1,4 +1,4 @@
-"""Tuning one task with AutoTVM, round by round."""
+"""Round-by-round tuning of one task with AutoTVM."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ERROR_NUMBERS = {
 
 @dataclass(frozen=True, kw_only=True)
 class AutoTvmOptions:
-    """``domain.jobs.TunerOptions``"""
+    """The ``domain.jobs.TunerOptions`` that apply to AutoTVM."""
 
     search: str = "xgb"
     early_stopping: int | None = None
@@ -45,13 +45,13 @@ class AutoTvmOptions:
     loss_type: str = "rank-binary"
     feature_type: str = "knob"
     keep_layout: bool = True
-    """Search only layouts that neighbours can agree on (``defaults.consistent``); else those first, then any."""
+    """Whether to search only layouts that neighbours can agree on (``defaults.consistent``); else those come first."""
     transfer: bool = True
-    """Teach the cost model with the history of other workloads."""
+    """Whether to train the cost model on the history of other workloads."""
 
     @classmethod
     def of(cls, options: Json) -> AutoTvmOptions:
-        """Raises EngineFailure ``invalid_option``."""
+        """Read the options of a request. Raises EngineFailure ``invalid_option``."""
         chosen = cls(**{name: value for name, value in options.items() if name in cls.__dataclass_fields__})
         for name, known in _CHOICES.items():
             faults.require_known(name, getattr(chosen, name), known)
@@ -59,7 +59,7 @@ class AutoTvmOptions:
 
 
 class AutoTvmTaskTuner:
-    """A search for one workload that is fed by us and lives on between rounds."""
+    """Implementation of ``rounds.Search`` for AutoTVM."""
 
     def __init__(self, workload_key: str, target: Any, options: AutoTvmOptions, history: str | None) -> None:
         self.options = options
@@ -69,7 +69,7 @@ class AutoTvmTaskTuner:
         self._progress = Progress(n_trial=options.n_trial, early_stopping=options.early_stopping)
         records = workloads.sound(compiling.load_records(history))
         past = [pair for pair in records if workloads.key(pair[0].task) == workload_key]
-        # The same search for the same task and past, whatever was tuned before it.
+        # Same seed for the same task and history, independent of earlier tuning.
         seed = int.from_bytes(hashlib.sha256(f"{workload_key}{len(past)}".encode()).digest()[:4], "big")
         random.seed(seed)
         np.random.seed(seed)
@@ -80,7 +80,7 @@ class AutoTvmTaskTuner:
 
     @property
     def exhausted(self) -> str | None:
-        """Why no further round makes sense, or None."""
+        """Reason why no further round makes sense, or None."""
         return "space" if self._search.exhausted else self._progress.ended
 
     @property
@@ -88,10 +88,10 @@ class AutoTvmTaskTuner:
         return self._progress.best
 
     def propose(self, count: int) -> list[Any]:
-        """Up to ``count`` configurations that were never measured.
+        """Return up to ``count`` configurations that have not been measured.
 
-        The untuned default comes first of all, so that gains are known; then layouts that neighbours can agree on;
-        then, unless the layout is held, the search's choice from the whole space.
+        The untuned default comes first, so that gains are known; then layouts that neighbours can agree on; then,
+        unless ``keep_layout``, the search's choice from the whole space.
         """
         count = self._progress.allowed(count)
         chosen: list[int] = []
@@ -132,7 +132,7 @@ class AutoTvmTaskTuner:
         self._progress.count(int(own.config.index), float(np.mean(result.costs)) if result.error_no == 0 else None)
 
     def _fit(self, pairs: Sequence[Any]) -> None:
-        # A decoded line knows its schedule by number; our task knows how many operations that is worth.
+        # A decoded line has the schedule's index only; our task provides its number of operations.
         own = [(MeasureInput(self.task.target, self.task, line.config), result) for line, result in pairs]
         self._search.learn(own)
 

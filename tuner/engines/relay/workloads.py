@@ -1,4 +1,4 @@
-"""AutoTVM workloads as keys and back, without the schedules that TVM's own templates compute wrongly."""
+"""AutoTVM workloads by key, excluding the schedules that TVM's own templates compute incorrectly."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from tuner.engines.protocol.serving import EngineFailure
 
 
 def key(task: Any) -> str:
-    """Independent of model and target: the task's name and arguments, as in AutoTVM's own record lines."""
+    """Return the key of a task: its name and arguments, as in AutoTVM's record lines, independent of model and
+    target."""
     return json.dumps([task.name, task.args], separators=(",", ":"))
 
 
 def task(workload_key: str, target: Any) -> Any:
-    """The ``autotvm.task.Task`` of a key, with its search space. Raises EngineFailure ``unknown_workload``."""
+    """Return the ``autotvm.task.Task`` of a key with its search space. Raises EngineFailure ``unknown_workload``."""
     try:
         name, arguments = json.loads(workload_key)
         return create(name, _tuples(arguments), target)
     except Exception as error:
-        # Templates raise anything for arguments that are not theirs.
+        # Templates raise anything for arguments that do not fit.
         raise EngineFailure("unknown_workload", f"no template supports {workload_key[:200]}: {error}"[:1500]) from error
 
 
 def create(name: str, arguments: tuple[Any, ...], target: Any) -> Any:
-    """An ``autotvm.task.Task`` whose search space holds sound schedules only."""
+    """Return an ``autotvm.task.Task`` whose search space contains sound schedules only."""
     task = autotvm.task.create(name, arguments, target=target)
     restrict(task)
     return task
@@ -38,7 +39,7 @@ def _tuples(value: Any) -> Any:
 
 
 def describe(task: Any) -> str:
-    """For people: ``conv2d 1×3×224×224 ∗ 64×3×7×7 /2``."""
+    """Return a readable description: ``conv2d 1×3×224×224 ∗ 64×3×7×7 /2``."""
     name = task.name.split(".")[0].replace("_NCHWc", "").replace("depthwise_", "depthwise ")
     shapes = [argument[1] for argument in task.args if isinstance(argument, tuple) and argument[:1] == ("TENSOR",)]
     text = f"{name} " + " ∗ ".join("×".join(map(str, shape)) for shape in shapes)
@@ -49,19 +50,19 @@ def describe(task: Any) -> str:
 
 
 Pair = Any
-"""``(MeasureInput, MeasureResult)``"""
+"""``(MeasureInput, MeasureResult)``."""
 
 _GROUPED = "group_conv2d_nchw."
-"""Of x86 and of ARM, which share the defect."""
+"""Prefix of the x86 and ARM templates, which share the defect."""
 
 
 def is_sound(task: Any, config: Any) -> bool:
-    """Whether the configuration of an ``autotvm.task.Task`` can be right.
+    """Return whether a configuration of an ``autotvm.task.Task`` computes the right result.
 
-    TVM 0.19 offers tiles of all channels of a grouped convolution, but packs each group alone, in ``depth // tile``
-    pieces: what a tile that does not divide the group leaves over is never added up, or comes from other memory. The
-    other templates of a CPU are sound: of ``conv2d_NCHWc``, its int8 form, ``depthwise_conv2d_NCHWc``, ``conv3d``,
-    ``dense_pack``, ``dense_nopack`` and ``batch_matmul``, random schedules agreed with the default one.
+    TVM 0.19 offers tiles of all channels of a grouped convolution but packs each group separately, in ``depth // tile``
+    pieces. If a tile does not divide the group, the remainder is never summed, or is read from other memory. The other
+    CPU templates are sound: random schedules of ``conv2d_NCHWc``, its int8 form, ``depthwise_conv2d_NCHWc``,
+    ``conv3d``, ``dense_pack``, ``dense_nopack`` and ``batch_matmul`` agreed with the default one.
     """
     if not task.name.startswith(_GROUPED):
         return True
@@ -71,9 +72,9 @@ def is_sound(task: Any, config: Any) -> bool:
 
 
 def restrict(task: Any) -> None:
-    """Leave only sound configurations valid in the task's search space; its size is then their number.
+    """Restrict the task's search space to sound configurations; its size is then their number.
 
-    As ``ConfigSpace.multi_filter`` does, which does nothing once a template has been traced.
+    Works like ``ConfigSpace.multi_filter``, which has no effect once a template has been traced.
     """
     if task.name.startswith(_GROUPED):
         space = task.config_space
@@ -82,5 +83,5 @@ def restrict(task: Any) -> None:
 
 
 def sound(pairs: Iterable[Pair]) -> list[Pair]:
-    """Records of sound schedules, whatever they were measured to take."""
+    """Return the records of sound schedules, including failed ones."""
     return [pair for pair in pairs if is_sound(pair[0].task, pair[0].config)]

@@ -1,1 +1,1 @@
-"""Tensor functions given as TVM IRModule JSON: text that anybody may have written, admitted as data."""
+"""Tensor functions uploaded as TVM IRModule JSON: untrusted text, handled as data."""

@@ -1,7 +1,7 @@
-"""What IRModule JSON may hold at all, decided on the text before TVM makes objects of it.
+"""Allowlist for IRModule JSON, applied to the text before TVM creates objects from it.
 
-TVM would rebuild any object that it knows, among them functions looked up by name in this process. So nothing is
-rebuilt unless it is on a list, and TVM gets the text that was judged, written anew, never the text that came.
+TVM would create any object that it knows, including functions looked up by name in this process. So only listed objects
+are accepted, and TVM receives the checked text, serialized anew, never the original.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from tuner.engines.protocol.serving import EngineFailure
 
 MOST_BYTES = 16 * 1024**2
-"""``api.models.uploading`` has the same limit."""
+"""Same limit as in ``api.models.uploading``."""
 _MOST_NODES = 400_000
 HINT = (
     "Save one unscheduled tensor function with tvm.ir.save_json of TVM 0.27; docs/how-to/irmodules.md says what it may "
@@ -28,7 +28,7 @@ FLOATING = frozenset(
         "erf", "sigmoid", "floor", "trunc", "round", "nearbyint", "fabs",
     )
 ) | {"prim.ceil", "prim.log2"}  # fmt: skip
-"""Of floating-point numbers into one of the same type."""
+"""Functions of floating-point numbers whose result has the type of the arguments."""
 TESTS = frozenset({"tirx.isnan", "tirx.isfinite", "tirx.isinf"})
 CHOICE = "prim.if_then_else"
 INTRINSICS = FLOATING | TESTS | {CHOICE}
@@ -58,14 +58,14 @@ _STATEMENTS = frozenset(
 )  # fmt: skip
 OBJECTS = _PLAIN | _IR | _TYPES | _STATEMENTS | _EXPRESSIONS
 _NUMBERS = frozenset({"data_alignment", "offset_factor", "kind", "iter_type", "ndim"})
-"""Fields of objects that are numbers; all other integers there are places of nodes."""
+"""Fields of objects that contain numbers; all other integers there are indices of nodes."""
 _SOURCES = frozenset({"ir.Span", "ir.SequentialSpan", "ir.SourceName"})
-"""Where the text of a function once stood, which is left out."""
+"""Source locations, which are removed."""
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{0,500}")
 
 
 def screen(content: bytes) -> str:
-    """The module's text, written anew. Raises EngineFailure ``invalid_model`` for what is on no list."""
+    """Return the module's text, serialized anew. Raises EngineFailure ``invalid_model`` for anything not allowed."""
     if len(content) > MOST_BYTES:
         raise refused(f"it has {len(content)} bytes; the limit is {MOST_BYTES}")
     try:
@@ -99,7 +99,8 @@ def _judged(node: dict[str, Any], place: int) -> dict[str, Any]:
 
 
 def _require_order(data: Any, place: int) -> None:
-    """Nodes refer to earlier ones alone, as TVM writes them: circles would keep it going until its stack is full."""
+    """Check that nodes refer to earlier ones only, as TVM writes them; a cycle would make it recurse until the stack
+    overflows."""
     named = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
     for name, value in named:
         if isinstance(value, int) and not isinstance(value, bool) and name not in _NUMBERS and not 0 <= value < place:

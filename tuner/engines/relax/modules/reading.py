@@ -1,4 +1,5 @@
-"""IRModule JSON into a Relax module whose ``main`` calls the tensor function, so that it builds and runs like any."""
+"""Conversion of IRModule JSON to a Relax module whose ``main`` calls the tensor function, so that it builds and runs
+like any other model."""
 
 from __future__ import annotations
 
@@ -20,13 +21,13 @@ from tuner.engines.runtime import importing
 
 SUFFIX = ".json"
 _ATTRIBUTES = frozenset({"global_symbol", "tirx.noalias", "tir.noalias", "s_tir", "op_pattern", "layout_free_buffers"})
-"""Of the function, all of which are set anew."""
+"""Attributes allowed on the function; all are set anew."""
 _ENTRY = "main"
 _NAMED = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
 def load(path: str) -> Imported:
-    """The model of a prepared file, by its suffix: ``.json`` is an IRModule, anything else ONNX.
+    """Return the model of a prepared file: an IRModule if its suffix is ``.json``, else ONNX.
 
     Raises EngineFailure ``invalid_model``, and as ``importing.load``.
     """
@@ -34,13 +35,13 @@ def load(path: str) -> Imported:
 
 
 def inspect(path: str) -> Json:
-    """As the onnx engine's ``inspect`` tells of ONNX files, which have an opset and weights."""
+    """Return the facts that the onnx engine's ``inspect`` returns for ONNX files; opset and weights are 0."""
     found = _read(path)
     return {**_facts(found), "opset": 0, "ir_version": 0, "parameters": 0}
 
 
 def prepare(path: str, out_path: str) -> Json:
-    """As the onnx engine's ``prepare``; a module has static shapes and nothing to fold."""
+    """Prepare a module as the onnx engine's ``prepare`` does; its shapes are static and there is nothing to fold."""
     found = _read(path)
     shutil.copyfile(path, out_path)
     return {**_facts(found), "folded": False}
@@ -62,7 +63,7 @@ def _read(path: str) -> Imported:
     except EngineFailure:
         raise
     except Exception as error:
-        # TVM raises anything for objects with the wrong things in their fields.
+        # TVM raises anything for objects with invalid fields.
         lines = [line for line in str(error).splitlines() if line.strip()] or [""]
         raise refused(f"TVM cannot read it: {type(error).__name__}: {lines[-1][:300]}") from error
 
@@ -88,7 +89,7 @@ def _wrapped(name: str, function: Any, accesses: list[Access]) -> Imported:
         raise refused("its last parameters must be the buffers that it writes, after at least one that it reads")
     names = _names([str(parameter.name) for parameter in function.params])
     specs = [_spec(each, access) for each, access in zip(names, accesses, strict=True)]
-    # Every attribute and the name anew: a symbol of the caller's choosing could stand for one of the host's.
+    # Set every attribute and the name anew: an uploaded symbol name could clash with one of the host's.
     plain = tirx.PrimFunc(function.params, function.body, attrs=_attributes())
     inputs, outputs = specs[:-count], specs[-count:]
     return Imported(
@@ -104,7 +105,7 @@ def _attributes() -> Any:
 
 
 def _names(given: list[str]) -> list[str]:
-    """One for each parameter; TVM needs no names, and gives one twice as readily as none."""
+    """Return a unique name for each parameter; TVM requires neither names nor uniqueness."""
     found: list[str] = []
     for place, name in enumerate(given):
         plain = name if _NAMED.fullmatch(name) else f"arg{place}"

@@ -1,8 +1,8 @@
-"""A tensor function, read node by node: unscheduled loops over blocks, and nothing that is on no list.
+"""Validation of a tensor function, node by node: only unscheduled loops over blocks and listed expressions pass.
 
-``Values`` judges expressions: their types, and the proof that each index is inside its buffer. A loop nest is code as
-much as any program: a store outside its buffer would write anywhere in the engine. TVM's analyzer proves that none
-does, and because it computes with ideal integers, so is proven that none overflows.
+``Values`` checks expressions: their types, and that each index is provably inside its buffer. A loop nest is code like
+any other: a store outside its buffer could write anywhere in the engine. TVM's analyzer proves that none does; because
+it computes with ideal integers, the absence of overflow is proven as well.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DTYPES = {
     "float16": 2, "float32": 4, "float64": 8, "bool": 1,
     "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8,
 }  # fmt: skip
-"""Element types, with their bytes."""
+"""Element types and their sizes in bytes."""
 _INDEX_DTYPES = ("int32", "int64")
 _DIVISIONS = (prim.Div, prim.Mod, prim.FloorDiv, prim.FloorMod)
 _ARITHMETIC = (prim.Add, prim.Sub, prim.Mul, prim.Min, prim.Max, *_DIVISIONS)
@@ -42,17 +42,17 @@ class Access:
     dtype: str
     written: bool = False
     read_first: bool = False
-    """Before anything was written to it."""
+    """Whether it is read before anything was written to it."""
 
 
 @dataclass(kw_only=True)
 class Values:
-    """The expressions of one function. Everything raises EngineFailure ``invalid_model``."""
+    """Checks of one function's expressions. All methods raise EngineFailure ``invalid_model``."""
 
     buffers: dict[int, Access] = field(default_factory=dict)
-    """By the handle of their variable."""
+    """Buffers by the handle of their variable."""
     _variables: set[int] = field(default_factory=set)
-    """Of the loops and blocks around the place that is read."""
+    """Variables of the enclosing loops and blocks."""
     _bound: set[int] = field(default_factory=set)
     _known: Any = field(default_factory=sym.Analyzer)
     _loads: int = 0
@@ -60,7 +60,7 @@ class Values:
     _depth: int = 0
 
     def bind(self, variable: Any, start: int, extent: int) -> None:
-        """A loop's or block's variable, which is one of ``extent`` numbers from ``start``."""
+        """Add a loop or block variable with ``extent`` values from ``start``."""
         require(isinstance(variable, ir.Var) and dtype_of(variable) in _INDEX_DTYPES)
         if extent < 1 or handle(variable) in self._bound:
             raise refused("a loop has no steps, or two loops share a variable")
@@ -72,11 +72,11 @@ class Values:
         self._known.bind(variable, ir.Range.from_min_extent(*bounds))
 
     def release(self, *variables: Any) -> None:
-        """Where their loop or block ends."""
+        """Remove variables at the end of their loop or block."""
         self._variables.difference_update(map(handle, variables))
 
     def access(self, buffer: Any, indices: Sequence[Any]) -> Access:
-        """The buffer that is there under this variable, used within its bounds."""
+        """Return the buffer of this variable after proving that the indices are within its bounds."""
         access = self.buffers.get(handle(buffer)) if isinstance(buffer, ir.Var) else None
         if access is None:
             raise refused("it uses a buffer that it does not declare")
@@ -96,9 +96,9 @@ class Values:
             raise refused(f"cannot prove that the index {_shown(index)} is from {start} to below {start + extent}")
 
     def check(self, node: Any, dtype: str, *, exact: bool = False) -> None:
-        """Whether ``node`` is an expression of that type, of what is on the list.
+        """Check that ``node`` is an allowed expression of that dtype.
 
-        ``exact``: the proofs rest on its value, so it must not overflow, nor depend on what memory holds.
+        ``exact``: proofs depend on its value, so it must neither overflow nor depend on buffer contents.
         """
         with self.counted():
             if dtype not in DTYPES or dtype_of(node) != dtype:
@@ -111,7 +111,7 @@ class Values:
 
     @contextmanager
     def where(self, condition: Any) -> Iterator[None]:
-        """In a branch that only runs if the condition holds; one that depends on memory proves nothing."""
+        """Assume the condition while checking the branch that it guards; one that depends on memory proves nothing."""
         with self._known.constraint_scope(condition) if self._is_exact(condition) else self.counted():
             yield
 
@@ -177,7 +177,7 @@ class Values:
         self.check(node.b, dtype, exact=exact)
 
     def _select(self, node: Any, dtype: str, exact: bool) -> None:
-        # No branch: both are computed whatever the condition is.
+        # Not a branch: both values are computed whatever the condition is.
         self.check(node.condition, "bool", exact=exact)
         self.check(node.true_value, dtype, exact=exact)
         self.check(node.false_value, dtype, exact=exact)
@@ -219,14 +219,14 @@ class Values:
 
 
 def constant(node: Any, place: str) -> int:
-    """A number that is written there. Raises EngineFailure ``invalid_model``."""
+    """Return the value of a literal integer. Raises EngineFailure ``invalid_model`` otherwise."""
     if not isinstance(node, int | prim.IntImm):
         raise refused(f"{place} is not a constant: sizes must be static")
     return node if isinstance(node, int) else int(node.value)
 
 
 def dtype_of(node: Any) -> str:
-    """Of an expression; what is no number has none of ours."""
+    """Return the dtype of an expression; "no number" for non-numeric ones."""
     return dtype_name(node.ty) if isinstance(node, ir.Expr) else "no number"
 
 
@@ -239,7 +239,7 @@ def handle(node: Any) -> int:
 
 
 def require(holds: bool) -> None:
-    """Raises EngineFailure ``invalid_model`` unless types go together."""
+    """Raise EngineFailure ``invalid_model`` with a type error unless ``holds``."""
     if not holds:
         raise refused("an expression combines incompatible types")
 
@@ -269,21 +269,21 @@ def _shown(node: Any) -> str:
 
 
 MOST_BYTES = 1024**3
-"""Of all buffers together; offsets into one then fit 32 bits."""
+"""Maximum size of all buffers together; offsets then fit in 32 bits."""
 _ALIGNMENT = 64
 _ANNOTATIONS = frozenset({"axis"})
-"""Of blocks; read by nothing here."""
+"""Annotations allowed on blocks; nothing here reads them."""
 
 
 @dataclass(kw_only=True)
 class Walk:
-    """One reading of one function. Everything raises EngineFailure ``invalid_model``."""
+    """Walks over one function. All methods raise EngineFailure ``invalid_model``."""
 
     _values: Values = field(default_factory=Values)
     _bytes: int = 0
 
     def function(self, function: Any) -> list[Access]:
-        """The buffers of its parameters, in their order."""
+        """Check the function and return the buffers of its parameters, in order."""
         accesses = [self._add(parameter) for parameter in function.params]
         self._root(function.body)
         if any(access.written and access.read_first for access in self._values.buffers.values()):
@@ -362,7 +362,7 @@ class Walk:
         self._check_regions(block)
 
     def _check_regions(self, block: Any) -> None:
-        """Schedules trust what a block says that it touches."""
+        """Check the declared regions, which schedules rely on, against the actual accesses."""
         buffers = {access.variable: access.variable for access in self._values.buffers.values()}
         found = s_tir.analysis.get_sblock_access_region(block, buffers)
         for said, seen in ((block.reads, found[0]), (block.writes, found[1])):
@@ -389,7 +389,7 @@ class Walk:
                 self._effects(branch.else_case)
 
     def _store(self, store: Any) -> None:
-        # The value first: what it reads was there before.
+        # Check the value first: it must only read what was written before this store.
         self._values.check(store.value, dtype_name(store.value.ty))
         access = self._values.access(store.buffer, store.indices)
         if dtype_name(store.value.ty) != access.dtype:
@@ -402,7 +402,7 @@ def _require_plain(realize: Any, block: Any) -> None:
     always = isinstance(predicate, prim.IntImm) and bool(predicate.value)
     if not always or not isinstance(block, s_tir.SBlock) or block.match_buffers:
         raise refused("a block is already scheduled: use the unscheduled function")
-    # Such as schedule_rule, which names a function that MetaSchedule then looks up and calls.
+    # For example schedule_rule, which names a function that MetaSchedule looks up and calls.
     found = sorted(str(key) for key in block.annotations if str(key) not in _ANNOTATIONS)
     if found:
         raise refused(f"a block has the annotation {found[0]}, which is not supported")

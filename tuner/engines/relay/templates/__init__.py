@@ -1,1 +1,1 @@
-"""AutoTVM templates of our own, beside those of TVM."""
+"""AutoTVM templates that supplement TVM's own."""

@@ -1,4 +1,4 @@
-"""Products of batches of matrices, neither of them known beforehand, as bfloat16: ``batch_matmul_bf16.x86``."""
+"""AutoTVM template ``batch_matmul_bf16.x86``: bfloat16 batch matrix products of two non-constant operands."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _TAG = "batch_matmul_bf16"
 _OPERATOR = "nn.batch_matmul"
 _PAIR = products.PAIR
 _FEWEST = 16
-"""Columns, and products to a sum, of a product that pays for packing one side every time."""
+"""Minimum number of columns, and of products per sum, for which packing one side at every run pays off."""
 
 
 @autotvm.register_topi_compute(TASK)
 def batch_product(cfg: Any, left: Any, right: Any) -> Any:
-    """``(b, m, k)`` and ``(b, n, k)`` of bfloat16 into ``(b, m, n)`` of float32."""
+    """Multiply ``(b, m, k)`` by ``(b, n, k)``, both bfloat16, into ``(b, m, n)`` of float32."""
     batch, rows, depth = get_const_tuple(left.shape)
     columns = int(right.shape[1])
     bf16_dense.define_tiles(cfg, rows, columns)
@@ -48,7 +48,7 @@ def batch_product(cfg: Any, left: Any, right: Any) -> Any:
 
 @autotvm.register_topi_schedule(TASK)
 def schedule_batch_product(cfg: Any, outs: Any) -> Any:
-    """Of what ``batch_product`` computes, and whatever elementwise operators follow it."""
+    """Schedule ``batch_product`` and the elementwise operators that follow it."""
 
     def plan(schedule: Any, op: Any, out: Any) -> None:
         bf16_dense.schedule_product(schedule, cfg, op.output(0), out)
@@ -57,7 +57,7 @@ def schedule_batch_product(cfg: Any, outs: Any) -> Any:
 
 
 def is_worth(call: Any) -> bool:
-    """Whether a Relay call of ``nn.batch_matmul`` is to take bfloat16."""
+    """Return whether a Relay call of ``nn.batch_matmul`` should use bfloat16."""
     left, right = (argument.checked_type for argument in call.args)
     return call.checked_type.dtype == "float32" and _fits(call.attrs, left.shape, right.shape)
 
@@ -81,14 +81,14 @@ def _compute(_: Any, inputs: Any, __: Any) -> list[Any]:
 
 
 def _offer(_attrs: Any, _inputs: list[Any], _out_type: Any, _target: Any, _strategy: Any) -> Any:
-    """The only implementation: TVM's own would compute in float32 what it reads as bfloat16."""
+    """Offer the only implementation: TVM's own would compute in float32 what it reads as bfloat16."""
     strategy = operators.OpStrategy()
     strategy.add_implementation(_compute, wrap_topi_schedule(schedule_batch_product), name=TASK)
     return strategy
 
 
 def _alter(*_: Any) -> None:
-    """Neither side can be packed before it is there."""
+    """Keep the operator: neither side can be packed before it is computed."""
 
 
 TEMPLATE = dispatching.Template(operators=(_OPERATOR,), task=TASK, takes=_takes, offer=_offer, alter=_alter)

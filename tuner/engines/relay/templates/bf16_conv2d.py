@@ -1,8 +1,8 @@
-"""Convolutions of bfloat16 numbers with float32 sums, channels blocked: ``conv2d_NCHWc_bf16.x86``.
+"""AutoTVM template ``conv2d_NCHWc_bf16.x86``: convolutions of bfloat16 with float32 sums, channels blocked.
 
 The loops are those of TVM's ``conv2d_NCHWc`` (Liu et al., USENIX ATC 2019), with two changes: the innermost product is
-``bf16_products.product``, and several registers of output channels share each load of an input, without which loads
-are what limits the convolution.
+``bf16_products.product``, and several registers of output channels share each load of an input; otherwise loads limit
+the convolution.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TAG = "conv2d_NCHWc_bf16"
 _PLANAR, _BLOCKED = "nn.conv2d", "nn.contrib_conv2d_NCHWc"
 _PAIR = products.PAIR
 ATTRIBUTES = ("strides", "padding", "dilation", "channels", "kernel_size")
-"""Of a convolution of one group in TVM's usual layouts, all that says what it computes."""
+"""Attributes that define a convolution of one group in TVM's usual layouts."""
 
 
 @autotvm.register_topi_compute(TASK)
@@ -40,8 +40,10 @@ def conv2d_blocked(
     _out_layout: str,
     _out_dtype: str,
 ) -> Any:
-    """Data ``(n, c, h, w)`` or ``(n, c / b, h, w, b)`` and kernel ``(o, c, h, w)`` or
-    ``(o / k, c / b, h, w, b / 2, k, 2)``, both bfloat16; the result is ``(n, o / k, h, w, k)`` of float32.
+    """Convolve data with a kernel, both bfloat16, into ``(n, o / k, h, w, k)`` of float32.
+
+    Data is ``(n, c, h, w)`` or ``(n, c / b, h, w, b)``, the kernel ``(o, c, h, w)`` or ``(o / k, c / b, h, w, b / 2, k,
+    2)``.
     """
     shape = _Shape(data, kernel, strides, padding, dilation)
     cfg.define_split("tile_ic", shape.inputs, num_outputs=2, filter=lambda entity: entity.size[-1] % _PAIR == 0)
@@ -58,12 +60,12 @@ def conv2d_blocked(
 
 @autotvm.register_topi_schedule(TASK)
 def schedule_conv2d_blocked(cfg: Any, outs: Any) -> Any:
-    """Of what ``conv2d_blocked`` computes, and whatever elementwise operators follow it."""
+    """Schedule ``conv2d_blocked`` and the elementwise operators that follow it."""
     return dispatching.of_tagged(outs, _TAG, lambda schedule, op, out: _schedule(schedule, cfg, op.output(0), out))
 
 
 class _Shape:
-    """Sizes of a convolution whose tensors are blocked or not."""
+    """Sizes of a convolution whose tensors may be blocked."""
 
     def __init__(self, data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any) -> None:
         image, weights = get_const_tuple(data.shape), get_const_tuple(kernel.shape)
@@ -101,7 +103,7 @@ def _set_default(cfg: Any, shape: _Shape) -> None:
 
 
 def _packed(data: Any, kernel: Any, inputs: int, outputs: int) -> tuple[Any, Any]:
-    """Tensors blocked here: inside a network they already are, so while tuning they are taken as if they were."""
+    """Return blocked tensors; while tuning as placeholders, since inside a network they are blocked already."""
     batch, channels, height, width = get_const_tuple(data.shape)
     filters, _, down, across = get_const_tuple(kernel.shape)
     image = (batch, channels // inputs, height, width, inputs)
@@ -175,7 +177,7 @@ def _schedule(schedule: Any, cfg: Any, convolved: Any, last: Any) -> None:
 
 
 def _blocked_axes(stage: Any, block: int) -> Any:
-    """Of NCHWc, or of NCHW that was unpacked from it."""
+    """Return the axes of NCHWc, or of NCHW that was unpacked from it."""
     axes = stage.op.axis
     if len(axes) == 5:
         return axes
@@ -206,9 +208,9 @@ def _schedule_copy(schedule: Any, tensor: Any) -> None:
 
 
 def is_worth(call: Any) -> bool:
-    """Whether a Relay call of ``nn.conv2d`` is to take bfloat16: its weights can be packed before it runs.
+    """Return whether a Relay call of ``nn.conv2d`` should use bfloat16; its weights must be packable before it runs.
 
-    An odd channel can be made up for with zeros, but channels of the result cannot.
+    An odd input channel can be padded with zeros, but output channels cannot.
     """
     attrs, kernel = call.attrs, call.args[1]
     if not isinstance(kernel, relay.Constant) or attrs.groups != 1 or call.checked_type.dtype != "float32":
@@ -233,7 +235,7 @@ def _planar(data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any, o
 
 
 def _offer(_attrs: Any, inputs: list[Any], _out_type: Any, _target: Any, _strategy: Any) -> Any:
-    """The only implementation: TVM's own would compute in float32 what it reads as bfloat16."""
+    """Offer the only implementation: TVM's own would compute in float32 what it reads as bfloat16."""
     strategy = operators.OpStrategy()
     blocked = len(inputs[0].shape) == 5
     compute = (

@@ -1,4 +1,4 @@
-"""Matrix products of bfloat16 numbers with float32 sums, weights packed: ``dense_pack_bf16.x86``."""
+"""AutoTVM template ``dense_pack_bf16.x86``: matrix products of bfloat16 with float32 sums and packed weights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _PAIR = products.PAIR
 
 @autotvm.register_topi_compute(TASK)
 def dense_packed(cfg: Any, data: Any, weight: Any, bias: Any = None, _out_dtype: str = "") -> Any:
-    """Data ``(m, k)`` and weights ``(n, k)`` or ``(n / b, k / 2, b, 2)``, both bfloat16, into ``(m, n)`` of float32."""
+    """Multiply data ``(m, k)`` by weights ``(n, k)`` or ``(n / b, k / 2, b, 2)``, both bfloat16, into ``(m, n)``
+    float32."""
     rows, depth = get_const_tuple(data.shape)
     shape = get_const_tuple(weight.shape)
     columns = shape[0] if len(shape) == 2 else shape[0] * shape[2]
@@ -43,14 +44,14 @@ def dense_packed(cfg: Any, data: Any, weight: Any, bias: Any = None, _out_dtype:
 
 @autotvm.register_topi_schedule(TASK)
 def schedule_dense_packed(cfg: Any, outs: Any) -> Any:
-    """Of what ``dense_packed`` computes, and whatever elementwise operators follow it."""
+    """Schedule ``dense_packed`` and the elementwise operators that follow it."""
     return dispatching.of_tagged(
         outs, _TAG, lambda schedule, op, out: schedule_product(schedule, cfg, op.output(0), out)
     )
 
 
 def define_tiles(cfg: Any, rows: int, columns: int) -> None:
-    """The search space of a product, and its default where a fallback asks for it."""
+    """Define the search space of a product, and its default for a fallback configuration."""
     cfg.define_split("tile_y", rows, num_outputs=2, filter=lambda entity: entity.size[-1] <= 30)
     cfg.define_split("tile_x", columns, num_outputs=2, filter=products.fits_registers)
     if cfg.is_fallback:
@@ -68,7 +69,7 @@ def _set_default(cfg: Any, rows: int, columns: int) -> None:
 
 
 def _packed(weight: Any, block: int) -> Any:
-    """Weights blocked here: inside a network they already are, so while tuning they are taken as if they were."""
+    """Return blocked weights; while tuning as a placeholder, since inside a network they are blocked already."""
     columns, depth = get_const_tuple(weight.shape)
     shape = (columns // block, depth // _PAIR, block, _PAIR)
     if autotvm.GLOBAL_SCOPE.in_tuning:
@@ -80,7 +81,7 @@ def _packed(weight: Any, block: int) -> Any:
 
 
 def schedule_product(schedule: Any, cfg: Any, product: Any, last: Any) -> None:
-    """Tiles of rows and columns, the innermost axes of ``last``, which ``product`` is or is inlined into."""
+    """Tile rows and columns, the innermost axes of ``last``, which is ``product`` or what it is inlined into."""
     data, weight = product.op.input_tensors
     if isinstance(weight.op, te.ComputeOp):
         schedule[weight].parallel(weight.op.axis[0])
@@ -112,13 +113,13 @@ def _schedule_sums(stage: Any, lanes: int, product: Any) -> None:
 
 
 def is_worth(call: Any) -> bool:
-    """Whether a Relay call of ``nn.dense`` is to take bfloat16: its weights can be packed before it runs."""
+    """Return whether a Relay call of ``nn.dense`` should use bfloat16; its weights must be packable before it runs."""
     weight = call.args[1]
     return isinstance(weight, relay.Constant) and fits(weight.checked_type) and call.checked_type.dtype == "float32"
 
 
 def fits(weight: Any) -> bool:
-    """Whether rows of the weights ``(n, k)`` fill lanes, and their numbers pairs."""
+    """Return whether the rows of weights ``(n, k)`` fill lanes and their columns form pairs."""
     columns, depth = (int(size) for size in weight.shape)
     return columns % products.MULTIPLE == 0 and depth % _PAIR == 0
 
@@ -131,7 +132,7 @@ def _takes(_: Any, tensors: list[Any], target: Any) -> bool:
 
 
 def _offer(_attrs: Any, _inputs: list[Any], _out_type: Any, _target: Any, _strategy: Any) -> Any:
-    """The only implementation: TVM's own would compute in float32 what it reads as bfloat16."""
+    """Offer the only implementation: TVM's own would compute in float32 what it reads as bfloat16."""
     strategy = operators.OpStrategy()
     strategy.add_implementation(wrap_compute_dense(dense_packed), wrap_topi_schedule(schedule_dense_packed), name=TASK)
     return strategy

@@ -1,9 +1,9 @@
-"""Networks whose large products take bfloat16 numbers and add up in float32; everything else stays float32.
+"""Conversion of large products to bfloat16 inputs with float32 sums; everything else stays float32.
 
-What a convolution takes is kept as bfloat16 for whoever reads it, so that each image is written once, in half the
-bytes: the conversion is the last of the elementwise operators that are fused into its producer. Other tensors are small
-beside the weights they meet, and stay float32 for what adds to them: a text encoder errs a third less so. Through
-operators that only move numbers the conversion goes on to what they take, which changes no result.
+Inputs of convolutions are stored as bfloat16 for all readers, so that each image is written once, in half the bytes:
+the conversion is the last of the elementwise operators fused into its producer. Other tensors are small compared to the
+weights they meet and stay float32 for operators that add to them: a text encoder's error is a third smaller that way.
+The conversion is moved through operators that only move numbers to their inputs, which changes no result.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _PRODUCTS: dict[str, Callable[[Any], bool]] = {
     "nn.dense": bf16_dense.is_worth,
 }
 _CHANNELS = 1
-"""The axis of NCHW data and of OIHW kernels."""
+"""Channel axis of NCHW data, input channel axis of OIHW kernels."""
 _IMAGE = 4
-"""Dimensions of NCHW data."""
+"""Number of dimensions of NCHW data."""
 _MOVING = {
     "nn.batch_flatten",
     "expand_dims",
@@ -34,17 +34,17 @@ _MOVING = {
     "strided_slice",
     "transpose",
 }
-"""Operators that only move numbers. Pools pick them, but TVM would round again with each that it compares; and some
-concatenations of bfloat16 tensors, blocked otherwise than the result, TVM 0.19 computes wrongly.
-"""
+"""Operators that only move numbers. Pools select them too, but TVM would round again with each comparison; and TVM 0.19
+computes some concatenations of bfloat16 tensors wrongly if they are blocked unlike the result."""
 
 
 class ControlFlow(Exception):
-    """The network branches, loops or calls functions."""
+    """The network contains branches, loops or function calls."""
 
 
 def narrow(module: Any) -> Any:
-    """The ``tvm.IRModule`` so; its weights should be folded into constants first. Raises ControlFlow."""
+    """Return the ``tvm.IRModule`` with large products in bfloat16. Fold scales into weights first. Raises
+    ControlFlow."""
     module = relay.transform.InferType()(module)
     main = module["main"]
     order: list[Any] = []
@@ -68,12 +68,12 @@ def _is_moving(call: Any) -> bool:
 
 
 def _is_image(node: Any) -> bool:
-    """Whether it is data of convolutions, large enough to be worth a single copy."""
+    """Return whether a node is data of convolutions, large enough for a single copy to pay off."""
     return len(node.checked_type.shape) == _IMAGE
 
 
 class _Narrowing:
-    """``order`` has every node after those that it takes."""
+    """Rewriter of a network; ``order`` is topologically sorted."""
 
     def __init__(self, order: list[Any]) -> None:
         self._wanted = _wanted(order)
@@ -86,7 +86,7 @@ class _Narrowing:
                 self._wide[node] = self._rebuilt(node)
 
     def of(self, node: Any) -> Any:
-        """What took the place of a node, in its own dtype."""
+        """Return the replacement of a node, in the node's own dtype."""
         if node not in self._wide:
             self._wide[node] = relay.cast(self._narrow[node], "float32") if _is_image(node) else self._rebuilt(node)
         return self._wide[node]
@@ -115,7 +115,7 @@ class _Narrowing:
 
 
 def _wanted(order: list[Any]) -> set[Any]:
-    """What is to be kept as bfloat16."""
+    """Return the nodes to store as bfloat16."""
     wanted: set[Any] = set()
     for node in reversed(order):
         if _is_product(node):
@@ -132,7 +132,7 @@ def _product(call: Any, data: Any, weights: Any) -> Any:
     if call.op.name == "nn.batch_matmul":
         return relay.nn.batch_matmul(data, weights, "float32", transpose_a=False, transpose_b=True)
     if int(call.args[1].checked_type.shape[_CHANNELS]) % products.PAIR:
-        # A channel of zeros makes pairs of an odd number of channels.
+        # A channel of zeros completes the pairs of an odd number of channels.
         width = ((0, 0), (0, 1), (0, 0), (0, 0))
         zero = relay.const(0.0, products.DTYPE)
         data, weights = (relay.nn.pad(each, width, zero) for each in (data, weights))

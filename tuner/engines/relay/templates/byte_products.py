@@ -1,9 +1,9 @@
-"""AVX512-VNNI's product of bytes, as LLVM 22 takes it, in place of TVM's.
+"""AVX512-VNNI byte products as LLVM 22 expects them, replacing TVM's.
 
-``vpdpbusd`` multiplies 64 unsigned bytes by 64 signed ones and adds each four neighbouring products to one of 16 sums
-in int32: four times as many products as a fused multiply-add of float32 of the same width. TVM 0.19 calls LLVM's
-intrinsic with vectors of int32, as it was declared before LLVM 22; that ends the process in an assertion. The
-schedules around it are TVM's (``topi.x86.conv2d_int8``, ``topi.x86.dense``).
+``vpdpbusd`` multiplies 64 unsigned bytes by 64 signed ones and adds each four neighbouring products to one of 16 int32
+sums: four times as many products as a float32 fused multiply-add of the same width. TVM 0.19 calls LLVM's intrinsic
+with int32 vectors, as declared before LLVM 22; with LLVM 22 that aborts the process in an assertion. The schedules
+around it are TVM's (``topi.x86.conv2d_int8``, ``topi.x86.dense``).
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from tvm import te
 from tvm.topi.x86 import tensor_intrin
 
 LANES, GROUP = 16, 4
-"""Sums in a vector, and products that go into each."""
+"""Sums in a vector, and products added to each."""
 _BYTES = LANES * GROUP
 _INSTRUCTION = "llvm.x86.avx512.vpdpbusd.512"
 _TAKES_BYTES = 22
-"""LLVM's first release whose intrinsic takes vectors of bytes."""
+"""First LLVM release whose intrinsic accepts vectors of bytes."""
 
 
 def install() -> None:
-    """TVM looks the function up by this name whenever it makes a schedule."""
+    """Replace TVM's function, which is looked up by this name whenever a schedule is made."""
     if tvm.target.codegen.llvm_version_major() >= _TAKES_BYTES:
         tensor_intrin.dot_16x1x16_uint8_int8_int32_cascadelake = dot
 
 
 def dot() -> Any:
-    """``data`` uint8[4] by ``kernel`` int8[16, 4] into int32[16], as a TensorIntrin; the kernel lies in 64 bytes."""
+    """Return the TensorIntrin of ``data`` uint8[4] times ``kernel`` int8[16, 4] into int32[16]; the kernel is 64
+    contiguous bytes."""
     data = te.placeholder((GROUP,), dtype="uint8", name="data")
     kernel = te.placeholder((LANES, GROUP), dtype="int8", name="kernel")
     group = te.reduce_axis((0, GROUP), name="k")
@@ -48,7 +49,7 @@ def dot() -> Any:
 
 
 def _emit(inputs: Any, outputs: Any) -> tuple[Any, Any, Any]:
-    """The sums alone, zeros to begin with, and the sums added to what is there."""
+    """Return three bodies: the sums alone, the initial zeros, and the sums added to the output."""
     return _added(inputs, outputs, _zeros()), _started(outputs), _added(inputs, outputs, outputs[0].vload([0], _SUMS))
 
 
@@ -69,7 +70,7 @@ def _added(inputs: Any, outputs: Any, before: Any) -> Any:
     four = tvm.tir.call_intrin("int32", "tir.reinterpret", inputs[0].vload([0], f"uint8x{GROUP}"))
     everywhere = tvm.tir.call_intrin(f"int8x{_BYTES}", "tir.reinterpret", four.astype(_SUMS))
     kernel = inputs[1].vload([0, 0], f"int8x{_BYTES}")
-    # The number before the operands tells code generation how many of them decide which overload is called.
+    # The count before the operands says how many of them select the intrinsic's overload.
     count = tvm.tir.const(3, "uint32")
     product = tvm.tir.call_llvm_pure_intrin(_SUMS, _INSTRUCTION, count, before, everywhere, kernel)
     builder = tvm.tir.ir_builder.create()

@@ -1,8 +1,8 @@
-"""Which of our templates computes an operator, asked where TVM asks its own strategies.
+"""Dispatch of operators to our templates, hooked into TVM's strategies and layout alteration.
 
-Every template takes an operator in the layout of the model, so that AutoTVM finds it as a task, and again in the
-blocked layout that ``alter`` gives it. The strategies and the layout hooks of TVM, which are replaced here, stay what
-answers for operators that no template takes.
+Every template supports an operator in the model's layout, so that AutoTVM extracts it as a task, and in the blocked
+layout that ``alter`` converts it to. TVM's own strategies and layout hooks still handle operators that no template
+supports.
 """
 
 from __future__ import annotations
@@ -20,23 +20,25 @@ from tvm.topi.utils import traverse_inline
 from tvm.topi.x86 import conv2d_alter_op, dense_alter_op
 
 Offer = Callable[[Any, list[Any], Any, Any, Any], Any]
-"""From ``(attrs, inputs, out_type, target, strategy)`` to the ``OpStrategy`` to use in place of that strategy."""
+"""``offer(attrs, inputs, out_type, target, strategy)``: returns the ``OpStrategy`` to use instead of ``strategy``."""
 Alter = Callable[[Any, list[Any], list[Any], Any, Any], Any]
-"""From ``(attrs, inputs, tinfos, out_type, workload)`` to the call in the operator's place; None: TVM's own."""
+"""``alter(attrs, inputs, tinfos, out_type, workload)``: returns the replacement call, or None for TVM's own."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Template:
     operators: tuple[str, ...]
-    """Relay's names, of the operator and of its blocked form."""
+    """Relay names of the operator and of its blocked form."""
     task: str
-    """Of AutoTVM."""
+    """AutoTVM task name."""
     takes: Callable[[Any, list[Any], Any], bool]
-    """Whether it may be offered: ``(attrs, tensors or their types, target)``. Asked for every operator: cheap."""
+    """``takes(attrs, tensors or their types, target)``: whether it may be offered. Called for every operator, so it
+    must be cheap."""
     offer: Offer
     alter: Alter
     usual: str | None = None
-    """TVM's task of the same workload, where this one rounds otherwise: only builds that may be rewritten use it."""
+    """TVM's task of the same workload, if this one rounds differently and is thus limited to builds with
+    ``rewrite``."""
 
 
 _templates: list[Template] = []
@@ -51,7 +53,7 @@ _STRATEGIES: dict[str, tuple[Any, Callable[..., Any]]] = {
 
 
 def add(template: Template) -> None:
-    """Ask this template from now on; a second one of the same task changes nothing."""
+    """Add a template; a second one of the same task is ignored."""
     if not _templates:
         _take_over()
     if all(known.task != template.task for known in _templates):
@@ -59,17 +61,17 @@ def add(template: Template) -> None:
 
 
 def is_allowed(task: str, *, rewrite: bool) -> bool:
-    """Whether a build may use AutoTVM's task of that name, be it ours or TVM's."""
+    """Return whether a build may use the AutoTVM task of that name, ours or TVM's."""
     return rewrite or usual(task) == task
 
 
 def usual(task: str) -> str:
-    """The name of the task that says what is right, for what the named one computes; most say it themselves."""
+    """Return the reference task for what the named one computes; usually the task itself."""
     return next((known.usual for known in _templates if known.task == task and known.usual), task)
 
 
 def target() -> Any:
-    """What is being compiled for."""
+    """Return the current target."""
     return tvm.target.Target.current(allow_none=False)
 
 
@@ -112,9 +114,9 @@ def _alter(operator: str) -> Callable[..., Any]:
 
 
 def of_tagged(outs: Any, tag: str, plan: Callable[[Any, Any, Any], None]) -> Any:
-    """A ``te.Schedule`` of ``outs``, whose elementwise operators are inlined up to the last.
+    """Return a ``te.Schedule`` of ``outs``, whose elementwise operators are inlined up to the last.
 
-    ``plan(schedule, op, out)`` schedules the one operator with this tag, together with the last output.
+    ``plan(schedule, op, out)`` schedules the operator with this tag, together with the last output.
     """
     outs = [outs] if isinstance(outs, te.Tensor) else list(outs)
     schedule = te.create_schedule([each.op for each in outs])

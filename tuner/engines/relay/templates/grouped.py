@@ -1,8 +1,8 @@
-"""Grouped convolutions of blocked channels: ``group_conv2d_NCHWc.x86``.
+"""AutoTVM template ``group_conv2d_NCHWc.x86``: grouped convolutions of blocked channels.
 
-TVM computes them from the model's own layout, packs and unpacks both sides at every run, and needs two layout
-transforms more for what stands around them. Here a block of output channels reads the blocks of its own group, with
-the loops and schedules of TVM's ``conv2d_NCHWc`` (Liu et al., USENIX ATC 2019).
+TVM computes them from the model's own layout: it packs and unpacks both sides at every run, and needs two more layout
+transforms for the operators around them. Here a block of output channels reads the blocks of its own group, with the
+loops and schedules of TVM's ``conv2d_NCHWc`` (Liu et al., USENIX ATC 2019).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ TASK = "group_conv2d_NCHWc.x86"
 _TAG = "conv2d_NCHWc"
 _PLANAR, _BLOCKED = "nn.conv2d", "nn.contrib_conv2d_NCHWc"
 _TILE = 28
-"""Vectors of sums that fit the registers of AVX-512 beside what they are summed from."""
+"""Vectors of sums that fit in the registers of AVX-512 beside their operands."""
 _SMALLEST_BLOCK = 4
 _LEVEL, _PREFERRED = 5, 15
-"""Below TVM's own 10, so that a build without records takes TVM's, and above it in builds that may be rewritten."""
+"""Levels below TVM's own 10, so that builds without records use TVM's, and above it for builds with ``rewrite``."""
 _KEPT = (
     *("strides", "padding", "dilation", "groups", "channels", "kernel_size"),
     *("data_layout", "kernel_layout", "out_dtype"),
@@ -52,8 +52,10 @@ def grouped(
     out_layout: str,
     out_dtype: str,
 ) -> Any:
-    """Data ``(n, c, h, w)`` or ``(n, c / b, h, w, b)`` and kernel ``(o, c / groups, h, w)`` or
-    ``(o / k, c / groups / b, h, w, b, k)``; the result is ``(n, o / k, h, w, k)``.
+    """Convolve data with a kernel into ``(n, o / k, h, w, k)``.
+
+    Data is ``(n, c, h, w)`` or ``(n, c / b, h, w, b)``, the kernel ``(o, c / groups, h, w)`` or ``(o / k, c / groups /
+    b, h, w, b, k)``.
     """
     image, weights = _sizes(data, kernel)
     batch, *_ = image
@@ -77,7 +79,7 @@ def grouped(
 
 @autotvm.register_topi_schedule(TASK)
 def schedule_grouped(cfg: Any, outs: Any) -> Any:
-    """Of what ``grouped`` computes, and whatever elementwise operators follow it."""
+    """Schedule ``grouped`` and the elementwise operators that follow it."""
 
     def plan(schedule: Any, op: Any, out: Any) -> None:
         data, kernel = op.input_tensors
@@ -89,7 +91,7 @@ def schedule_grouped(cfg: Any, outs: Any) -> Any:
 
 
 def preferred(module: Any) -> Any:
-    """The ``tvm.IRModule`` whose grouped convolutions, in ``main``, take this template without a record, too."""
+    """Return a ``tvm.IRModule`` whose grouped convolutions in ``main`` use this template even without a record."""
     return fast_math.rewritten(module, _Marking())
 
 
@@ -107,7 +109,7 @@ class _Marking(patterns.DFPatternCallback):
 
 
 def _sizes(data: Any, kernel: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """As if neither were blocked."""
+    """Return the sizes of both tensors as if neither were blocked."""
     image, weights = get_const_tuple(data.shape), get_const_tuple(kernel.shape)
     if len(image) == 5:
         image = (image[0], image[1] * image[4], *image[2:4])
@@ -116,7 +118,7 @@ def _sizes(data: Any, kernel: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _output(image: Any, weights: Any, strides: Any, sides: Any, dilation: Any) -> tuple[int, int]:
-    """Height and width."""
+    """Return the output height and width."""
     height, width = (
         (image[2 + at] + sides[at] + sides[at + 2] - (weights[2 + at] - 1) * dilation[at] - 1) // strides[at] + 1
         for at in (0, 1)
@@ -137,7 +139,7 @@ def _set_default(cfg: Any, depth: int, filters: int, output: tuple[int, int], *,
 
 
 def _block(channels: int) -> int:
-    """A whole vector or half of one, where they divide the channels; otherwise as many as fit one."""
+    """Return a whole vector or half of one if it divides the channels, else the largest divisor that fits one."""
     lanes = get_simd_32bit_lanes()
     return next((block for block in (lanes, lanes // 2) if channels % block == 0), _largest(channels, lanes))
 
@@ -147,7 +149,7 @@ def _largest(size: int, limit: int) -> int:
 
 
 def _packed(data: Any, kernel: Any, inner: int, outer: int) -> tuple[Any, Any]:
-    """Tensors blocked here: inside a network they already are, so while tuning they are taken as if they were."""
+    """Return blocked tensors; while tuning as placeholders, since inside a network they are blocked already."""
     batch, channels, height, width = get_const_tuple(data.shape)
     filters, depth, down, across = get_const_tuple(kernel.shape)
     image = (batch, channels // inner, height, width, inner)
@@ -170,7 +172,7 @@ def _takes(attrs: Any, tensors: list[Any], _: Any) -> bool:
     if attrs.data_layout != "NCHW" or attrs.kernel_layout != "OIHW" or attrs.out_layout not in ("", "NCHW"):
         return False
     filters, depth = (int(size) for size in kernel.shape[:2])
-    # One channel a group is depthwise, for which TVM has a template.
+    # One channel per group is depthwise, for which TVM has a template.
     return depth > 1 and _largest(filters // groups, get_simd_32bit_lanes()) >= _SMALLEST_BLOCK
 
 
@@ -184,7 +186,7 @@ def _offer(attrs: Any, inputs: list[Any], _out_type: Any, _target: Any, strategy
         compute = wrap_compute_conv2d(_planar, has_groups=True)
         level = _PREFERRED if attrs.out_layout == _MARK else _LEVEL
     else:
-        # TVM has no other of that operator, and would compute something else.
+        # TVM has no other implementation of that operator for groups and would compute a different result.
         strategy = relay.op.OpStrategy()
         compute, level = wrap_compute_conv2d(grouped, has_groups=True, need_data_layout=True, need_out_layout=True), 10
     strategy.add_implementation(compute, wrap_topi_schedule(schedule_grouped), name=TASK, plevel=level)

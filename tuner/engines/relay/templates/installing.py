@@ -1,4 +1,4 @@
-"""Our templates in this process's TVM."""
+"""Installation of our templates in this process's TVM."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TEMPLATES: tuple[dispatching.Template, ...] = (
 
 
 def install() -> None:
-    """A second call changes nothing. Processes that build candidates or compare schedules need it too."""
+    """Install all templates; idempotent. Processes that build candidates or compare schedules need them too."""
     byte_products.install()
     for template in _TEMPLATES:
         dispatching.add(template)

@@ -1,19 +1,18 @@
-"""The AutoTVM template ``conv2d_winograd_NCHWc.x86``: convolutions by minimal filtering.
+"""AutoTVM template ``conv2d_winograd_NCHWc.x86``: convolutions by minimal filtering.
 
-Its workload is that of TVM's ``conv2d_NCHWc.x86``, and its output is blocked in the same way. A block of tiles goes
-through all steps while it is in the cache: transformed inputs, one matrix product for each point, transformed outputs
-and what follows the convolution.
+Its workload is that of TVM's ``conv2d_NCHWc.x86``, and its output is blocked in the same way. A block of tiles passes
+through all steps while it is in the cache: transformed inputs, one matrix product per point, transformed outputs and
+the operators that follow the convolution.
 
-In this order: sizes, and the ways to cut a convolution into tiles; the steps as tensor expressions, and when each is
-done; the template; where a network's convolutions are offered to it, and its calls in the blocked layout.
+The module contains, in this order: tile sizes; the steps as tensor expressions and their schedule; the template; its
+registration with Relay and its calls in the blocked layout.
 
-Minimal filtering: convolutions of tiles by fewer multiplications.
-
-F(m, r) computes m outputs of a filter of r taps with m + r - 1 products in place of m · r (Lavin and Gray, "Fast
-algorithms for convolutional neural networks", CVPR 2016): polynomials are multiplied by their values at m + r - 2
-points and at infinity (Toom and Cook). Applied to rows and then to columns it is two-dimensional. Points decide how
-much is lost to rounding (Barabasz et al., arXiv:1803.10986). With 0, ±3/4, ±3/2, whose squares are exact in binary,
-F(4×4, 3×3) in float32 errs by a fourth of what the usual 0, ±1, ±2 does.
+Minimal filtering computes tiles with fewer multiplications. F(m, r) computes m outputs of a filter of r taps with m + r
+- 1 products instead of m · r (Lavin and Gray, "Fast algorithms for convolutional neural networks", CVPR 2016):
+polynomials are multiplied by their values at m + r - 2 points and at infinity (Toom and Cook). Applied to rows and then
+to columns it is two-dimensional. The points determine the rounding error (Barabasz et al., arXiv:1803.10986). With 0,
+±3/4, ±3/2, whose squares are exact in binary, the error of F(4×4, 3×3) in float32 is a fourth of that with the usual 0,
+±1, ±2.
 """
 
 from __future__ import annotations
@@ -39,25 +38,25 @@ from tvm.topi.x86 import conv2d
 from tuner.engines.relay.templates import dispatching
 
 OUTPUTS = (4, 2)
-"""Of a tile, along an axis with more than one tap."""
+"""Outputs of a tile along an axis with more than one tap."""
 TAPS = (3, 5)
 _MAGNITUDES = {0: (), 2: (1.0,), 4: (0.75, 1.5), 6: (0.5, 1.0, 2.0)}
-"""Of the finite points beside 0, each taken with both signs, by their number."""
+"""Magnitudes of the finite points other than 0, each used with both signs, by their number."""
 
 Values = Callable[[int], Any]
-"""The values along one axis, by position."""
+"""Values along one axis, by position."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Filtering:
-    """Along one axis."""
+    """Minimal filtering along one axis."""
 
     outputs: int
     taps: int
 
     @property
     def points(self) -> int:
-        """Infinity too."""
+        """Number of points, including infinity."""
         return self.outputs + self.taps - 1
 
     @property
@@ -65,19 +64,19 @@ class Filtering:
         return [0.0, *(sign * size for size in _MAGNITUDES[self.points - 2] for sign in (1, -1))]
 
     def enter(self, d: Values) -> list[Any]:
-        """From ``points`` inputs to their values at the points."""
+        """Transform ``points`` inputs to their values at the points."""
         if self.points == 1:
             return [d(0)]
         values = [_sum(self._factors(0.0), d)]
         for point in self._finite[1::2]:
             factors = self._factors(point)
             even, odd = ({k: v for k, v in factors.items() if k % 2 == rest} for rest in (0, 1))
-            # The two signs of a point share the sums of both.
+            # Both signs of a point share the sums of even and odd terms.
             values += [_sum(even, d) + _sum(odd, d), _sum(even, d) - _sum(odd, d)]
         return [*values, _sum(self._factors(None), d)]
 
     def leave(self, p: Values) -> list[Any]:
-        """From products at the points to outputs."""
+        """Transform products at the points to outputs."""
         if self.points == 1:
             return [p(0)]
         found = []
@@ -92,11 +91,11 @@ class Filtering:
 
     @property
     def kernel(self) -> Any:
-        """float64 (points, taps): weights into their values at the points."""
+        """float64 matrix (points, taps) that transforms weights to their values at the points."""
         if self.points == 1:
             return np.ones((1, 1))
         finite = self._finite
-        # Lagrange's denominators are on the side of the weights, which are transformed once.
+        # Lagrange's denominators are applied to the weights, which are transformed only once.
         rows = [
             [
                 point**power / np.prod([point - other for other in finite if other != point])
@@ -107,7 +106,8 @@ class Filtering:
         return np.array([*rows, [0.0] * (self.taps - 1) + [1.0]])
 
     def _factors(self, point: float | None) -> dict[int, float]:
-        """Of each input, what is not 0: the polynomial whose roots are the other points; None is infinity."""
+        """Return the nonzero factor of each input: the polynomial whose roots are the other points; None is
+        infinity."""
         roots = [other for other in self._finite if other != point]
         factors = np.poly(roots)[::-1]
         return {power: float(factor) for power, factor in enumerate(factors) if abs(factor) > 1e-12}
@@ -115,12 +115,12 @@ class Filtering:
 
 @lru_cache(maxsize=16)
 def along(outputs: int, taps: int) -> Filtering:
-    """Of one tap there is nothing to save."""
+    """Return the filtering along an axis; with one tap there is nothing to save."""
     return Filtering(outputs=outputs if taps > 1 else 1, taps=taps)
 
 
 def points_weights(rows: Filtering, columns: Filtering, kernel: Any, block: int) -> Any:
-    """(out, in, taps, taps) into float32 (out / block, points, points, in, block)."""
+    """Transform weights (out, in, taps, taps) to float32 (out / block, points, points, in, block)."""
     values = np.einsum("ea,ub,oiab->oeui", rows.kernel, columns.kernel, kernel.astype("float64"))
     blocked = values.reshape(-1, block, rows.points, columns.points, kernel.shape[1])
     return np.ascontiguousarray(blocked.transpose(0, 2, 3, 4, 1)).astype("float32")
@@ -139,21 +139,21 @@ def _scaled(factor: float, value: Any) -> Any:
 
 
 _MOST_REGISTERS = 16
-"""Tiles whose sums are in registers: TVM keeps 1 kB on the stack, from where LLVM takes it into registers, and twice as
-many ran at half the speed."""
+"""Maximum number of tiles whose sums are in registers: TVM keeps 1 kB on the stack, which LLVM moves to registers;
+twice as many ran at half the speed."""
 _FEWEST_REGISTERS = 4
 """With fewer the multipliers wait for sums."""
 _MOST_TILES = 64
-"""In a block."""
+"""Maximum number of tiles in a block."""
 _MOST_WAYS = 12
-"""To cut an image into tiles of one size; narrow images have many."""
+"""Maximum number of ways to cut an image into tiles of one size; narrow images have many."""
 _MOST_WASTE = 1.34
-"""Tiles computed for one that is wanted."""
+"""Maximum ratio of computed to needed tiles."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """Of a convolution: NCHW."""
+    """Shape of a convolution in NCHW."""
 
     batch: int
     channels: int
@@ -165,7 +165,7 @@ class Shape:
     left: int
     rows: int
     columns: int
-    """Of the output."""
+    """Height and width of the output."""
 
     @classmethod
     def of(cls, data: Sequence[int], filters: int, taps: tuple[int, int], padding: Any) -> Shape:
@@ -186,7 +186,7 @@ class Shape:
 
     @property
     def flop(self) -> int:
-        """Of the direct convolution."""
+        """Floating-point operations of the direct convolution."""
         return 2 * self.batch * self.filters * self.rows * self.columns * self.channels * self.taps[0] * self.taps[1]
 
 
@@ -197,9 +197,9 @@ class Tiling:
     block: int
     """Rows of tiles that are computed together."""
     rows: int
-    """Of tiles of an image, a multiple of ``block``."""
+    """Rows of tiles in an image, a multiple of ``block``."""
     columns: int
-    """Of tiles: enough that those in registers divide a block."""
+    """Columns of tiles: enough that the tiles in registers divide a block."""
 
     @classmethod
     def of(cls, sizes: Sequence[int], shape: Shape) -> Tiling:
@@ -215,7 +215,7 @@ class Tiling:
         )
 
     def waste(self, shape: Shape) -> float:
-        """Tiles computed for one that is wanted."""
+        """Return the ratio of computed to needed tiles."""
         wanted = math.ceil(shape.rows / self.down.outputs) * math.ceil(shape.columns / self.across.outputs)
         return self.rows * self.columns / wanted
 
@@ -225,7 +225,7 @@ def _multiple(count: int, step: int) -> int:
 
 
 def tilings(shape: Shape) -> list[list[int]]:
-    """``[-1, outputs, rows of tiles in a block, tiles in registers]``, those first that compute least in vain."""
+    """Return tilings ``[-1, outputs, rows of tiles in a block, tiles in registers]``, least waste first."""
     return [sizes for outputs in OUTPUTS for sizes in _tilings(shape, outputs)]
 
 
@@ -241,7 +241,8 @@ def _tilings(shape: Shape, outputs: int) -> list[list[int]]:
 
 
 def _registered(outputs: int, block: int, columns: int) -> list[list[int]]:
-    """The two largest numbers of registers that divide the tiles, and where they are few, one that needs more tiles."""
+    """Return the two largest register counts that divide the tiles and, if these are small, one that needs more
+    tiles."""
     fitting = [each for each in range(1, _MOST_REGISTERS + 1) if block * columns % each == 0]
     enough = [each for each in fitting[-2:] if each >= _FEWEST_REGISTERS]
     if max(enough, default=0) < _MOST_REGISTERS // 2:
@@ -329,7 +330,7 @@ class Stages:
                 plain(self._planned[packed])
         last = self._last
         if [int(size) for size in last.shape] != [int(size) for size in self._convolution.shape]:
-            # Not element by element, such as the model's own layout: the convolution is stored before.
+            # Not elementwise, such as a conversion to the model's own layout: the convolution is stored first.
             plain(self._planned[last])
             last = self._convolution
         elif last != self._convolution:
@@ -339,7 +340,7 @@ class Stages:
         self._enter(None if self._first else (self._planned[last], outer))
 
     def _leave(self, last: Any) -> tuple[Any, Any]:
-        """Returns the axis over blocks of tiles, and where the products of a filter block are computed."""
+        """Return the axis over blocks of tiles, and where the products of a filter block are computed."""
         stage = self._planned[last]
         n, o, h, w, c = stage.op.axis
         outer, h = stage.split(h, self._block * self._down)
@@ -385,7 +386,7 @@ class Stages:
             stage.reorder(i, p, e, u, c)
         _vectorize(stage, c, e, u)
         rows = self._planned[self._rows]
-        # A row of points at a time fits the registers.
+        # One row of points at a time fits in the registers.
         rows.compute_at(stage, e)
         *_, y, x, c = rows.op.axis
         _vectorize(rows, c, y, x)
@@ -395,7 +396,7 @@ class Stages:
 
     @property
     def _tiles(self) -> int:
-        """Of a block."""
+        """Number of tiles in a block."""
         images, rows = int(self._convolution.shape[0]), math.ceil(int(self._convolution.shape[2]) / self._down)
         return int(self._values.shape[1]) // images // math.ceil(rows / self._block)
 
@@ -412,7 +413,7 @@ def plain(stage: Any) -> None:
 
 
 def pick(position: Any, values: list[Any]) -> Any:
-    """``values[position]``; constant once the loop over positions is unrolled."""
+    """Return ``values[position]``; constant once the loop over positions is unrolled."""
     chosen = values[-1]
     for place in reversed(range(len(values) - 1)):
         chosen = tvm.tir.Select(position == place, values[place], chosen)
@@ -438,7 +439,7 @@ def convolve(
     out_layout: str,  # noqa: ARG001
     out_dtype: str,
 ) -> Any:
-    """float32 NCHWc out of NCHW and OIHW, or out of NCHWc and ``points_weights``."""
+    """Compute float32 NCHWc from NCHW and OIHW, or from NCHWc and ``points_weights``."""
     extents = utils.get_const_tuple(data.shape)
     is_packed = len(extents) == 5
     batch, channels, height, width = extents[:4]
@@ -464,7 +465,7 @@ def _taps(kernel: Any, outputs: int) -> tuple[int, int]:
 def _define(cfg: Any, shape: Shape) -> None:
     cfg.define_split("tile_ic", shape.channels, num_outputs=2)
     cfg.define_split("tile_oc", shape.filters, num_outputs=2)
-    # Outputs of a tile, rows of tiles in a block, tiles in registers: which of these fit depends on the others.
+    # Outputs of a tile, rows of tiles in a block, tiles in registers: the valid values depend on each other.
     cfg.define_split("tiles", shape.rows, num_outputs=4, policy="candidate", candidate=tilings(shape))
     # Whether all inputs are transformed before the first product, so that threads can share the filters as well.
     cfg.define_knob("transform_first", [False, True])
@@ -472,7 +473,7 @@ def _define(cfg: Any, shape: Shape) -> None:
 
 
 def _default(cfg: Any, shape: Shape, dtype: str, how: tuple[Any, ...]) -> None:
-    """The blocks of TVM's default for the direct convolution."""
+    """Set the blocks of TVM's default for the direct convolution."""
     data = te.placeholder((shape.batch, shape.channels, shape.height, shape.width), dtype=dtype)
     kernel = te.placeholder((shape.filters, shape.channels, *shape.taps), dtype=dtype)
     conv2d._get_default_config(cfg, data, kernel, *how)
@@ -485,7 +486,7 @@ def _packed(data: Any, kernel: Any, shape: Shape, tiling: Tiling, blocks: tuple[
     data_shape = (shape.batch, shape.channels // inner, shape.height, shape.width, inner)
     kernel_shape = (shape.filters // outer, tiling.down.points, tiling.across.points, shape.channels, outer)
     if autotvm.GLOBAL_SCOPE.in_tuning:
-        # As inside a network, where neighbours leave data so and weights are transformed while it is built.
+        # As inside a network, where neighbours provide this layout and weights are transformed at build time.
         return te.placeholder(data_shape, DTYPE, "data"), te.placeholder(kernel_shape, DTYPE, "kernel")
 
     def at_points(filtering: Filtering, position: Any, given: list[Any]) -> Any:
@@ -501,21 +502,21 @@ def _packed(data: Any, kernel: Any, shape: Shape, tiling: Tiling, blocks: tuple[
 
 @autotvm.register_topi_schedule(TASK)
 def schedule(cfg: Any, outs: Any) -> Any:
-    """Of the convolution and of what follows it element by element."""
+    """Schedule the convolution and the elementwise operators that follow it."""
     return dispatching.of_tagged(outs, TAG, lambda planned, op, out: Stages(planned, cfg, op.output(0), out).plan())
 
 
 _OPERATOR = "nn.conv2d"
 _KERNELS = {kernel for taps in TAPS for kernel in ((taps, taps), (1, taps), (taps, 1))}
-"""Squares, and lines of either direction."""
+"""Squares, and lines in either direction."""
 _FEWEST_CHANNELS = 16
-"""On either side."""
+"""Minimum number of input and of output channels."""
 _FEWEST_OUTPUTS = 25
-"""Of a filter, over the batch."""
+"""Minimum number of outputs per filter, over the batch."""
 _LANES = 8
-"""Channels on either side are a multiple of it: blocks of TVM's defaults then fill vectors."""
+"""Divisor of the channels on both sides, so that blocks of TVM's defaults fill vectors."""
 _UNDER_DEFAULT = 9
-"""Level of an implementation that is taken only where records say so; TVM's own have 10."""
+"""Level of an implementation that is used only if there are records for it; TVM's own have 10."""
 
 
 def _takes(attrs: Any, tensors: list[Any], _: Any) -> bool:
@@ -568,7 +569,7 @@ def _convolved(attrs: Any, inputs: Any, out_type: Any) -> Any:
 
 
 def _arguments(attrs: Any, inputs: Any, out_type: Any) -> list[Any]:
-    """Of the template, as workloads have them."""
+    """Return the template's arguments as in workloads."""
     sizes = (utils.get_const_tuple(each) for each in (attrs.strides, attrs.padding, attrs.dilation))
     layouts = (attrs.data_layout, attrs.out_layout or attrs.data_layout)
     return [*inputs, *sizes, *layouts, out_type.dtype]
@@ -581,7 +582,7 @@ def _schedule(_: Any, outs: Any, target: Any) -> Any:
 
 @strategies.conv2d_winograd_without_weight_transform_strategy.register("cpu")
 def _blocked(attrs: Any, inputs: Any, out_type: Any, target: Any) -> Any:
-    """The strategy of the calls that ``_alter`` makes, and TVM's own for those that it makes for Ansor, in NHWC."""
+    """Return the strategy of the calls made by ``_alter``, or TVM's own for Ansor's, which are in NHWC."""
     if attrs.data_layout == "NHWC":
         return x86.conv2d_winograd_without_weight_transform_strategy_cpu(attrs, inputs, out_type, target)
     strategy = relay.op.OpStrategy()
@@ -590,7 +591,7 @@ def _blocked(attrs: Any, inputs: Any, out_type: Any, target: Any) -> Any:
 
 
 def _alter(attrs: Any, inputs: list[Any], tensors: list[Any], out_type: Any, workload: Any) -> Any:
-    """None for weights that are no constants: they would be transformed in every run."""
+    """Return the call in the blocked layout; None for non-constant weights, which would be transformed in every run."""
     data, kernel = inputs
     target, context = dispatching.target(), autotvm.task.DispatchContext.current
     if not isinstance(kernel, relay.Constant):

@@ -26,7 +26,7 @@ _CALIBRATION = "calibration"
 """Folder of the calibration inputs."""
 _REWRITE_SECONDS = 900.0
 _SAID = {
-    "lines": ("convolution", "transposed to its line", "transposed to their lines"),
+    "lines": ("one-dimensional convolution", "moved to the innermost axis", "moved to the innermost axis"),
     "groups": ("grouped convolution", "padded to whole vectors", "padded to whole vectors"),
     "transposed": ("transposed convolution", "replaced by a plain one", "replaced by plain ones"),
     "aligned": ("layer", "padded to whole vectors", "padded to whole vectors"),

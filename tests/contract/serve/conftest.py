@@ -1,0 +1,3 @@
+from tests.support.worker.fixtures import bench
+
+__all__ = ["bench"]

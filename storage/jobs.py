@@ -29,16 +29,16 @@ from storage.tables import JobLabelRow, JobRow, ModelRow
 
 _LEASED = (JobState.RUNNING, JobState.CANCELING)
 _LAST_DOUBLING = 7
-"""Attempts after which the rest before the next one grows no more."""
+"""Attempts after which the backoff stops doubling."""
 _LATER = timedelta(minutes=1)
-"""How long a job waits that was given back for later."""
+"""How long a job waits that was released for later."""
 
 
 def create(
     session: Session, request: JobRequest, *, now: datetime, owner: str = LOCAL_OWNER, token_id: str | None = None
 ) -> Job:
-    """Raises ModelNotFound when the request's model is not stored, ModelDeleted, and QuotaExceeded."""
-    # Locked, so that nobody deletes it before the job is seen to need it.
+    """Create a job. Raises ModelNotFound if the request's model is not stored, ModelDeleted, and QuotaExceeded."""
+    # Locked, so that the model is not deleted before the job refers to it.
     model = session.get(ModelRow, request.model_digest, with_for_update={"read": True, "key_share": True})
     if model is None:
         raise errors.ModelNotFound(f"there is no model {request.model_digest[:80]!r}")
@@ -66,14 +66,14 @@ def create(
 
 
 def get(session: Session, job_id: str) -> Job:
-    """Raises JobNotFound."""
+    """Return a job. Raises JobNotFound."""
     return _job(_row(session, job_id))
 
 
 def page(
     session: Session, *, limit: int, page_token: str | None = None, **wanted: Unpack[JobFilter]
 ) -> tuple[list[Job], str | None]:
-    """Newest first. Raises InvalidPageToken."""
+    """Return a page of jobs, newest first. Raises InvalidPageToken."""
     query = select(JobRow).where(*job_queries.conditions(wanted))
     return paging.page(session, query, JobRow, _job, limit=limit, page_token=page_token)
 
@@ -89,12 +89,14 @@ def claim(
     judging: datetime | None = None,
     pause: float = 0.0,
 ) -> Job | None:
-    """Take a queued job, or one whose lease ran out, which keeps its state; None when there is nothing to take.
+    """Claim a queued job, or one whose lease expired, which keeps its state; None if it cannot be claimed.
 
-    ``judging``: when it is for somebody else's lease to have run out, ``now`` unless another time is given. A job that
-    has lost its worker more than once rests before it is taken again: ``pause`` seconds, twice as long each time.
-    A job that used up its attempts is ended instead: failed with AttemptsExhausted's code, or canceled if that was
-    asked for. One whose token runs as many jobs as it may stays queued.
+    ``judging`` is the time by which leases of other workers have expired, by default ``now``. A job that lost its
+    worker more than once rests before the next claim: ``pause`` seconds, doubled each time.
+
+    A job without attempts left is ended instead: failed with the code of AttemptsExhausted, or canceled if that was
+    requested. A job whose token has reached its running-job limit stays queued.
+
     Raises JobNotFound.
     """
     row = _row(session, job_id, lock=True)
@@ -123,12 +125,12 @@ def claim(
 
 
 def renew(session: Session, job_id: str, lease: Lease, *, now: datetime, lease_seconds: float) -> bool:
-    """Also after the lease ran out, as long as nobody took the job."""
+    """Renew the lease, even an expired one, unless another worker claimed the job."""
     return _set(session, _held(job_id, lease), lease_expires_at=now + timedelta(seconds=lease_seconds))
 
 
 def holds(session: Session, job_id: str, lease: Lease) -> bool:
-    """Whether the lease is still the job's; it stays so until the transaction ends."""
+    """Lock the job and return whether the lease is current; it stays so until the transaction ends."""
     return session.scalar(select(JobRow.id).where(_held(job_id, lease)).with_for_update()) is not None
 
 
@@ -161,16 +163,17 @@ def finish(
     artifact_id: str | None = None,
     now: datetime,
 ) -> bool:
-    """End the job as the worker says, a job that is being canceled too: the work may have been done by then."""
+    """End the job with the worker's result, even if it is being canceled, as the work may already be complete."""
     if not state.is_final:
         raise ValueError(f"{state} ends no job")
     return _end(session, _held(job_id, lease), job_id, state, failure=failure, artifact_id=artifact_id, now=now)
 
 
 def release(session: Session, job_id: str, lease: Lease, *, later: bool = False, now: datetime) -> bool:
-    """Give the job back unfinished, as a worker that shuts down does: the attempt does not count.
+    """Release the job unfinished, as at a worker's shutdown; the attempt does not count.
 
-    It is queued again, or canceled if that was asked for. ``later``: it waits a minute, so that others have their turn.
+    It is queued again, or canceled if that was requested. With ``later``, it waits for a minute, to let others go
+    first.
     """
     if _end(
         session, and_(_held(job_id, lease), JobRow.state == JobState.CANCELING), job_id, JobState.CANCELED, now=now
@@ -191,7 +194,7 @@ def release(session: Session, job_id: str, lease: Lease, *, later: bool = False,
 
 
 def request_cancel(session: Session, job_id: str, *, now: datetime) -> Job:
-    """Cancel a queued job at once, ask the worker of a running one to; asking twice is fine.
+    """Cancel a queued job at once, or ask the worker of a running one to; repeating it has no effect.
 
     Raises JobNotFound and JobAlreadyFinished.
     """
@@ -206,7 +209,7 @@ def request_cancel(session: Session, job_id: str, *, now: datetime) -> Job:
 
 
 def has_rested(row: JobRow, judging: datetime, *, pause: float, max_attempts: int) -> bool:
-    """Whether the job's lease ran out, and so long before ``judging`` that it has rested; see ``claim``."""
+    """Return whether the job's lease expired long enough before ``judging``; see ``claim``."""
     if row.state not in _LEASED or row.lease_expires_at is None:
         return False
     rest = 0.0 if row.attempts >= max_attempts else _rest(row.attempts, pause)
@@ -214,7 +217,7 @@ def has_rested(row: JobRow, judging: datetime, *, pause: float, max_attempts: in
 
 
 def expire_dead(session: Session, *, worker_ids: list[str], now: datetime) -> int:
-    """End the leases of workers known to be gone, so that their jobs need not wait; return how many."""
+    """Expire the leases of workers known to be dead, so that their jobs need not wait; returns the number."""
     theirs = and_(JobRow.worker_id.in_(worker_ids), JobRow.state.in_(_LEASED), JobRow.lease_expires_at > now)
     return statements.changed(session, update(JobRow).where(theirs).values(lease_expires_at=now))
 
@@ -240,7 +243,7 @@ def _held(job_id: str, lease: Lease) -> ColumnElement[bool]:
 
 
 def _rest(attempts: int, pause: float) -> float:
-    """Seconds between the end of a lease and the next attempt."""
+    """Return the seconds between the end of a lease and the next attempt."""
     return 0.0 if attempts < 2 else pause * 2 ** (min(attempts, _LAST_DOUBLING) - 2)
 
 

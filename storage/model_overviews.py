@@ -1,4 +1,4 @@
-"""What lists show beside the models and jobs themselves: names, numbers of jobs, the fastest artifacts and gains."""
+"""Names, job counts, fastest artifacts and gains, which listings show with models and jobs."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from storage.tables import ArtifactRow, JobRow, ModelRow
 
 _USABLE = (ArtifactRow.verified, ArtifactRow.published_median.is_not(None), ArtifactRow.deleted_at.is_(None))
 _MOST_ARTIFACTS = 5000
-"""Of one model, the newest: more are not looked at."""
+"""Only this many of a model's newest artifacts are considered."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOverview:
     jobs: int = 0
     fastest: Artifact | None = None
-    """Of any target, device, precision and shapes, verified."""
+    """The fastest verified one, of any target, device, precision and shapes."""
 
 
 def of_models(
     session: Session, digests: Sequence[ModelDigest], *, owner: str | None = None
 ) -> dict[ModelDigest, ModelOverview]:
-    """Of each digest; ``owner`` counts their jobs alone."""
+    """Return an overview by digest; ``owner`` limits the job counts to an owner."""
     counted = select(JobRow.model_digest, func.count()).where(JobRow.model_digest.in_(digests))
     if owner is not None:
         counted = counted.where(JobRow.owner == owner)
@@ -45,9 +45,9 @@ def of_models(
 
 
 def fastest(session: Session, digest: ModelDigest, *, most: int = 100) -> list[Artifact]:
-    """The model's fastest verified artifact of each target, device, precision, input shapes and toolchain.
+    """Return a model's fastest verified artifact of each target, device, precision, input shapes and toolchain.
 
-    The fastest first, of equals the oldest; at most ``most``.
+    The fastest come first, of equal ones the oldest; at most ``most``.
     """
     newest = (
         select(ArtifactRow.id)
@@ -76,7 +76,7 @@ def fastest(session: Session, digest: ModelDigest, *, most: int = 100) -> list[A
 
 
 def _by_ids(session: Session, ids: Any) -> list[Artifact]:
-    """``ids``: a sequence or a query of them."""
+    """Query by ids, which may be a sequence or a subquery."""
     return [artifacts.from_row(row) for row in session.scalars(select(ArtifactRow).where(ArtifactRow.id.in_(ids)))]
 
 
@@ -88,24 +88,24 @@ class ModelName:
 
 @dataclass(frozen=True, kw_only=True)
 class Gain:
-    """What a published artifact claims."""
+    """Speedups of a published artifact."""
 
     published: str
-    """The variant."""
+    """The published variant."""
     median: float | None
-    """Seconds of one run; None where nothing was run."""
+    """Median seconds of one run; None if it was never run."""
     over_untuned: float
     over_reference: float | None
 
 
 def model_names(session: Session, digests: Collection[ModelDigest]) -> dict[ModelDigest, ModelName]:
-    """By digest; unknown ones are left out."""
+    """Return names by digest; unknown digests are omitted."""
     query = select(ModelRow.digest, ModelRow.id, ModelRow.name).where(ModelRow.digest.in_(set(digests)))
     return {digest: ModelName(id=model_id, name=name) for digest, model_id, name in session.execute(query)}
 
 
 def gains(session: Session, artifact_ids: Collection[str]) -> dict[str, Gain]:
-    """By artifact id. Of a report, which has every sample of a benchmark, the database hands out four numbers."""
+    """Return gains by artifact id. The database extracts four numbers from each report, which contains all samples."""
     report = ArtifactRow.report
     query = select(
         ArtifactRow.id,

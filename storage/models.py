@@ -1,4 +1,4 @@
-"""Uploaded networks."""
+"""Uploaded models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from storage.tables import ModelOwnerRow, ModelRow
 def add(
     session: Session, *, digest: str, name: str, size_bytes: int, facts: ModelFacts, now: datetime
 ) -> tuple[Model, bool]:
-    """The model with these bytes, and whether it is new; a known one keeps the name it has, unless it was deleted."""
+    """Add a model and return it, and whether it is new; an existing one keeps its name, unless it was deleted."""
     statements.lock_digest(session, digest)
     row = {
         "digest": digest,
@@ -33,7 +33,7 @@ def add(
 
 
 def get(session: Session, id_or_digest: str) -> Model:
-    """A deleted one too. Raises ModelNotFound."""
+    """Return a model, also a deleted one. Raises ModelNotFound."""
     wanted = or_(ModelRow.id == id_or_digest, ModelRow.digest == id_or_digest)
     row = session.scalar(select(ModelRow).where(wanted), execution_options={"populate_existing": True})
     if row is None:
@@ -49,7 +49,8 @@ def page(
     limit: int,
     page_token: str | None = None,
 ) -> tuple[list[Model], str | None]:
-    """Newest first, without deleted ones; ``name`` is part of one. Raises InvalidPageToken."""
+    """Return a page of models whose names contain ``name``, newest first, without deleted ones. Raises
+    InvalidPageToken."""
     query = select(ModelRow).where(ModelRow.deleted_at.is_(None))
     if name:
         query = query.where(ModelRow.name.icontains(name, autoescape=True))
@@ -59,12 +60,13 @@ def page(
 
 
 def owned_by(owner: str) -> Select[str]:
-    """Digests."""
+    """Query the digests of the owner's models."""
     return select(ModelOwnerRow.model_digest).where(ModelOwnerRow.owner == owner)
 
 
 def _free_id(session: Session, digest: str) -> str:
-    """Twelve digits are few enough that someone could make two models share them; the second gets all sixty-four."""
+    """Return an unused id. Twelve hex digits can be made to collide on purpose; a second model then gets all
+    sixty-four."""
     short = ids.model(digest)
     taken = session.scalar(select(ModelRow.digest).where(ModelRow.id == short, ModelRow.digest != digest))
     return f"m-{digest}" if taken else short

@@ -1,7 +1,7 @@
-"""Whose a model is, and what one may see because of it.
+"""Ownership of models, and what it lets a caller see.
 
-A job belongs to whoever made it, a model to everyone who uploaded its bytes, an artifact to whoever owns its model.
-What is somebody else's does not exist, except for admins.
+A job belongs to its creator, a model to everyone who uploaded its bytes, an artifact to the owners of its model.
+Objects of other owners do not exist for a caller, except for admins.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from storage.tables import JobRow, ModelOwnerRow
 
 
 def visible(principal: Principal) -> str | None:
-    """The one owner whose things the principal sees; None for everyone's."""
+    """Return the owner whose objects the principal sees; None for all owners."""
     return None if principal.sees_all else principal.owner
 
 
 def whose(principal: Principal, owner: str | None) -> str | None:
-    """Whose things to list where ``owner`` was asked for; None for everyone's. Raises MissingScope."""
+    """Return the owner to list objects of, given the requested ``owner``; None for all owners. Raises MissingScope."""
     if owner is not None and owner != principal.owner and not principal.sees_all:
         raise errors.MissingScope(
             f"only {owner!r} and admins can see these objects", details={"needed": Scope.ADMIN.value}
@@ -36,7 +36,7 @@ def whose(principal: Principal, owner: str | None) -> str | None:
 
 
 def add_model(session: Session, digest: str, owner: str, *, now: datetime) -> bool:
-    """Whether the model was not the owner's before."""
+    """Make the owner an owner of the model; returns whether it was not one before."""
     row = {"model_digest": digest, "owner": owner, "created_at": now}
     return bool(statements.add_missing(session, ModelOwnerRow, [row], key=["model_digest", "owner"]))
 
@@ -46,7 +46,7 @@ def owns_model(session: Session, digest: str, owner: str) -> bool:
 
 
 def model(session: Session, id_or_digest: str, principal: Principal) -> Model:
-    """Raises ModelNotFound, and ModelDeleted to whoever knows of it."""
+    """Return a model. Raises ModelNotFound, and ModelDeleted for callers who had access to it."""
     found = models.get(session, id_or_digest)
     if found.deleted_at is not None and _knows(session, JobRow.model_digest == found.digest, principal):
         raise errors.ModelDeleted(f"model {found.id} was deleted on {found.deleted_at:%Y-%m-%d}")
@@ -56,7 +56,7 @@ def model(session: Session, id_or_digest: str, principal: Principal) -> Model:
 
 
 def job(session: Session, job_id: str, principal: Principal) -> Job:
-    """Raises JobNotFound."""
+    """Return a job. Raises JobNotFound."""
     found = jobs.get(session, job_id)
     if not principal.sees_all and found.owner != principal.owner:
         raise errors.JobNotFound(f"there is no job {job_id[:80]!r}")
@@ -64,7 +64,7 @@ def job(session: Session, job_id: str, principal: Principal) -> Job:
 
 
 def artifact(session: Session, id_or_digest: str, principal: Principal) -> Artifact:
-    """Raises ArtifactNotFound, and ArtifactDeleted to whoever knows of it."""
+    """Return an artifact. Raises ArtifactNotFound, and ArtifactDeleted for callers who had access to it."""
     found = artifacts.get(session, id_or_digest)
     if found.deleted_at is not None and (
         owns_model(session, found.model_digest, principal.owner)
@@ -77,12 +77,12 @@ def artifact(session: Session, id_or_digest: str, principal: Principal) -> Artif
 
 
 def _knows(session: Session, of: ColumnElement[bool], principal: Principal) -> bool:
-    """Whether one of these jobs is the principal's, who then knows of what it was for and what it made."""
+    """Return whether one of the jobs belongs to the principal, who therefore had access to its model and artifact."""
     return principal.sees_all or bool(session.scalar(select(JobRow.id).where(of, JobRow.owner == principal.owner)))
 
 
 def jobs_of(session: Session, job_ids: Collection[str], principal: Principal) -> frozenset[str]:
-    """Those of the ids that name jobs which the principal may see."""
+    """Return those of the ids that name jobs which the principal may see."""
     if principal.sees_all:
         return frozenset(job_ids)
     wanted = statements.each_of(session, sorted(job_ids))

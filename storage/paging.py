@@ -1,4 +1,4 @@
-"""Keyset pages, newest first: stable while rows are added, and as fast on the last page as on the first."""
+"""Keyset pagination, newest first: stable while rows are added, and equally fast on all pages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def page(
     limit: int,
     page_token: str | None,
 ) -> tuple[list[Value], str | None]:
-    """At most ``limit`` values and the token of the next page, None on the last. Raises InvalidPageToken."""
+    """Return at most ``limit`` values and the token of the next page, None on the last. Raises InvalidPageToken."""
     position: Any = tuple_(row.created_at, row.id)
     if page_token is not None:
         query = query.where(position < tuple_(*parse(page_token)))
@@ -43,7 +43,7 @@ def token_of(at: datetime, identifier: str) -> str:
 
 
 def parse(token: str) -> tuple[datetime, str]:
-    """What ``token_of`` was given. Raises InvalidPageToken."""
+    """Parse a token made by ``token_of``. Raises InvalidPageToken."""
     try:
         text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode()
         at, identifier = text.split(" ")

@@ -1,8 +1,8 @@
-"""The jobs that wait for a worker, in the order in which workers claim them.
+"""The queue: jobs that wait for a worker, in the order in which workers claim them.
 
-The most urgent priority goes first. Within one priority the owners take turns: first the owner with the fewest jobs at
-work, then the one whose latest job began longest ago, then the one whose job has waited longest. The jobs of one owner
-go in the order in which they were created, so a service with a single owner is a plain FIFO queue for each priority.
+Priorities come first. Within a priority, owners take turns: first the owner with the fewest running jobs, then the one
+whose latest job started longest ago, then the one whose job has waited longest. Jobs of one owner run in the order of
+creation, so with a single owner each priority is a FIFO queue.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from storage.tables import JobRow, digest_of
 
 _LOCK = digest_of("the order of claims")
 _FIRST_PAGE, _PAGE = 20, 500
-"""Jobs read at once: mostly the first one is claimed, and where none of them can be, thousands may wait behind."""
+"""Jobs read at once: usually the first one is claimed, but thousands may be unclaimable."""
 
 _Position = tuple[datetime, str]
-"""When a job was created, and its id."""
+"""Creation time and id of a job."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """When a job may be claimed: the times and settings of the worker that looks."""
+    """Conditions for claims: times and settings of the claiming worker."""
 
     now: datetime
     judging: datetime
-    """The time by which other workers' leases have run out."""
+    """The time by which leases of other workers have expired."""
     pause: float = 0.0
-    """Seconds that a job rests which has lost its worker twice, see ``jobs.claim``."""
+    """Seconds that a job rests after losing its worker twice; see ``jobs.claim``."""
     max_attempts: int
     created_before: datetime | None = None
     """None for jobs of any age."""
 
 
 def lock(session: Session) -> None:
-    """Let one claim at a time decide whose turn it is: the lock is held until the transaction ends."""
+    """Serialize claims, whose turns depend on each other, until the transaction ends."""
     statements.lock_digest(session, _LOCK)
 
 
 def in_order(session: Session, rules: Rules) -> Iterator[str]:
-    """Yield the ids of jobs that may be claimed now: queued ones, and those whose lease ran out and that have rested.
+    """Yield the ids of claimable jobs: queued ones, and those whose lease expired and that have rested.
 
-    Jobs of a token that runs as many jobs as it may are left out, as are jobs given back for later.
-    Rows are read as far as the iteration goes, and the session must stay open for as long.
+    Jobs of a token at its running-job limit are omitted, as are jobs released for later. Rows are read lazily, so the
+    session must stay open during the iteration.
     """
     abandoned = _abandoned(session, rules)
     may_run = _may_run(session, rules)
@@ -67,7 +67,7 @@ def in_order(session: Session, rules: Rules) -> Iterator[str]:
 
 
 def _priorities(session: Session, others: Collection[int]) -> Iterator[int]:
-    """Those of queued jobs and some others, the most urgent first."""
+    """Return the priorities of queued jobs and possibly others, most urgent first."""
     priority: int | None = -1
     while priority is not None:
         behind = select(func.min(JobRow.priority)).where(JobRow.state == JobState.QUEUED, JobRow.priority > priority)
@@ -78,9 +78,9 @@ def _priorities(session: Session, others: Collection[int]) -> Iterator[int]:
 
 
 def _owners(session: Session, priority: int) -> dict[str, datetime]:
-    """The owners of queued jobs of a priority, each with the time when its oldest one was created.
+    """Return the owners of queued jobs of a priority, with the creation time of the oldest job of each.
 
-    Takes one step in an index for each owner, however many jobs wait.
+    Takes one index lookup per owner, however many jobs wait.
     """
     queued = and_(JobRow.state == JobState.QUEUED, JobRow.priority == priority)
     found = select(func.min(JobRow.owner).label("owner")).where(queued).cte("owners", recursive=True)
@@ -92,10 +92,10 @@ def _owners(session: Session, priority: int) -> dict[str, datetime]:
 
 
 def _abandoned(session: Session, rules: Rules) -> dict[int, dict[str, list[_Position]]]:
-    """By priority and owner, the jobs whose worker is gone; at most one for each worker that ever was, so few."""
+    """Return jobs of dead workers by priority and owner; there is at most one for each worker."""
     query = select(JobRow).where(JobRow.state.in_(quotas.RUNNING), JobRow.lease_expires_at <= rules.judging)
     found: dict[int, dict[str, list[_Position]]] = {}
-    # Sorted here: a database might rather read all jobs in that order.
+    # Sorted here, as the database might otherwise read all jobs in this order.
     for row in sorted(session.scalars(query), key=lambda row: (row.created_at, row.id)):
         if jobs.has_rested(row, rules.judging, pause=rules.pause, max_attempts=rules.max_attempts):
             found.setdefault(row.priority, {}).setdefault(row.owner, []).append((row.created_at, row.id))
@@ -113,13 +113,13 @@ def _may_run(session: Session, rules: Rules) -> ColumnElement[bool]:
 
 
 def _turns(session: Session, oldest: dict[str, datetime], rules: Rules) -> list[str]:
-    """The owners, given with the creation time of their oldest job, in the order of their turns."""
+    """Return the owners, given with the creation time of their oldest job, in the order of their turns."""
     if len(oldest) <= 1:
         return list(oldest)
     at_work = select(JobRow.owner).where(JobRow.state.in_(quotas.RUNNING), JobRow.lease_expires_at > rules.judging)
-    # Counted here, as jobs are sorted above.
+    # Counted here, for the same reason.
     running = Counter(session.scalars(at_work))
-    # For each owner the end of an index, however many jobs the owner had.
+    # One index lookup per owner, however many jobs it has.
     owner = statements.each_of(session, list(oldest))
     began = select(func.max(JobRow.started_at)).where(JobRow.owner == owner).scalar_subquery()
     served = {name: at.timestamp() if at else 0.0 for name, at in session.execute(select(owner, began))}

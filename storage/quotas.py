@@ -1,6 +1,6 @@
-"""How much of the service one token uses, and whether it may use more.
+"""Usage of quotas, and their checks.
 
-What locks the token does so until its transaction ends: two requests at the same time cannot both take the last place.
+Functions that lock the token do so until the transaction ends, so that concurrent requests cannot exceed the quota.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ RUNNING = (JobState.RUNNING, JobState.CANCELING)
 
 
 def jobs_of(session: Session, token_id: str | None, *states: JobState) -> int:
-    """How many of the token's jobs are in one of these states."""
+    """Count the token's jobs in these states."""
     counted = select(func.count()).where(JobRow.token_id == token_id, JobRow.state.in_(states))
     return session.scalar(counted) or 0
 
 
 def check_queued(session: Session, token_id: str) -> None:
-    """Whether the token, which is locked, may have one more job in the queue. Raises QuotaExceeded."""
+    """Check that the locked token may have another queued job. Raises QuotaExceeded."""
     most = _locked(session, token_id).queued_jobs
     if most is not None and jobs_of(session, token_id, JobState.QUEUED) >= most:
         raise errors.QuotaExceeded(
@@ -36,15 +36,15 @@ def check_queued(session: Session, token_id: str) -> None:
 
 
 def lock(session: Session, principal: Principal) -> None:
-    """Whoever else stores with a token of the owner, whose bytes count together, waits until the transaction ends."""
-    # In one order, or two that lock several would wait for each other.
+    """Lock all tokens of the owner, whose stored bytes count together, until the transaction ends."""
+    # In a fixed order, to avoid deadlocks.
     session.scalars(
         select(TokenRow.id).where(TokenRow.owner == principal.owner).order_by(TokenRow.id).with_for_update()
     ).all()
 
 
 def check_stored(session: Session, principal: Principal, more_bytes: int) -> None:
-    """Whether the principal's owner may store so much more; nothing is locked. Raises QuotaExceeded."""
+    """Check that the principal's owner may store ``more`` bytes, without a lock. Raises QuotaExceeded."""
     most = principal.quota.stored_bytes
     if most is None:
         return
@@ -62,20 +62,20 @@ def exceeded_bytes(most: int, stored: int) -> errors.QuotaExceeded:
 
 
 def sizes_of_models(session: Session, owner: str) -> Sequence[int]:
-    """In bytes, of the models that the owner uploaded."""
+    """Query the sizes in bytes of the models that the owner uploaded."""
     sizes = select(ModelRow.size_bytes).distinct().join(ModelOwnerRow, ModelOwnerRow.model_digest == ModelRow.digest)
     return session.scalars(sizes.where(ModelOwnerRow.owner == owner)).all()
 
 
 def has_room(session: Session, token_id: str) -> bool:
-    """Whether one more job of the token, which is locked, may run."""
+    """Return whether the locked token may have another running job."""
     most = _locked(session, token_id).running_jobs
     return most is None or jobs_of(session, token_id, *RUNNING) < most
 
 
 def rooms(session: Session) -> Mapping[str, int]:
-    """How many more jobs may run, of each token that has jobs in the queue and a limit."""
-    # One look at an index for each token, not at every job that waits.
+    """Return how many more jobs may run for each token with queued jobs and a limit."""
+    # One index lookup per token instead of one per queued job.
     has_queued = select(JobRow.id).where(JobRow.token_id == TokenRow.id, JobRow.state == JobState.QUEUED).exists()
     found = session.execute(select(TokenRow.id, TokenRow.quota).where(has_queued))
     limits = {token_id: codec.load(Quota, quota).running_jobs for token_id, quota in found}
@@ -87,7 +87,7 @@ def rooms(session: Session) -> Mapping[str, int]:
 
 
 def held(session: Session, job_ids: Collection[str]) -> frozenset[str]:
-    """Those of the jobs that wait in the queue because their token runs as many as it may."""
+    """Return those of the jobs that wait because their token has reached its running-job limit."""
     full = [token_id for token_id, room in rooms(session).items() if not room]
     if not full:
         return frozenset()
@@ -96,7 +96,7 @@ def held(session: Session, job_ids: Collection[str]) -> frozenset[str]:
 
 
 def stored_bytes(session: Session, owner: str) -> int:
-    """Of the models that the owner uploaded and the artifacts that the owner's jobs published, but for deleted ones."""
+    """Return the bytes of the models that the owner uploaded and of artifacts of its jobs, without deleted ones."""
     uploaded = select(func.coalesce(func.sum(ModelRow.size_bytes), 0)).join(
         ModelOwnerRow, ModelOwnerRow.model_digest == ModelRow.digest
     )

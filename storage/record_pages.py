@@ -1,8 +1,7 @@
-"""Records by filters, in the order in which they were stored, and what is on record for each workload, counted.
+"""Queries of records by filters, and counts per workload.
 
-Pages hold some records at a time. One index holds what is counted, in the order in which it is grouped, so that nothing
-is sorted and no record is read: some 0.8 s for a million records on one core. Whoever shows it often keeps the answer
-for a while.
+Pages read a few records at a time. The counts are read from a covering index in its order, without sorting or reading
+records: about 0.8 s per million records on one core. Frequent callers should cache the result.
 """
 
 from __future__ import annotations
@@ -30,14 +29,15 @@ _IDS_AT_ONCE = 500
 
 @dataclass(frozen=True, kw_only=True)
 class RecordFilter:
-    """What is given must match.
+    """Filters of records; all that are set must match.
 
-    Indexes answer ``workload_key``, ``job_id``, and ``tuner`` with all three identities; the rest reads every record.
+    Indexes support ``workload_key``, ``job_id``, and ``tuner`` with all three identities; other combinations scan all
+    records.
     """
 
     workload_key: str | None = None
     target: str | None = None
-    """A target's identity, or its text alone for any thread count."""
+    """The identity of a target, or its text for any thread count."""
     device_key: str | None = None
     toolchain: str | None = None
     tuner: str | None = None
@@ -48,7 +48,8 @@ class RecordFilter:
 def page(
     session: Session, wanted: RecordFilter, *, limit: int, page_token: str | None = None
 ) -> tuple[list[Record], str | None]:
-    """At most ``limit``, oldest first, and the token of the next page, None on the last. Raises InvalidPageToken."""
+    """Return at most ``limit`` records, oldest first, and the token of the next page, None on the last. Raises
+    InvalidPageToken."""
     rows = session.scalars(_after(wanted, _parse(page_token)).limit(limit + 1)).all()
     token = f"r{rows[limit - 1].id}" if len(rows) > limit else None
     return [records.from_row(row) for row in rows[:limit]], token
@@ -57,7 +58,7 @@ def page(
 def history(
     session: Session, key: RecordKey, *, limit: int, page_token: str | None = None
 ) -> tuple[list[Record], str | None]:
-    """Everybody's trials for a key, failed ones too, as ``page`` tells them."""
+    """Yield the trials of a key of all owners, including failed ones, in the order of ``page``."""
     wanted = RecordFilter(
         workload_key=key.workload_key, target=key.target, device_key=key.device_key, toolchain=key.toolchain
     )
@@ -65,9 +66,9 @@ def history(
 
 
 def stream(database: Database, wanted: RecordFilter) -> Iterator[list[Record]]:
-    """All of them, some at a time, each some read in a transaction of its own: a slow reader holds up nobody.
+    """Yield all records in batches, each read in its own transaction, so that a slow reader blocks nobody.
 
-    What is stored meanwhile may be among them.
+    Records stored in the meantime may be included.
     """
     after = 0
     while True:
@@ -113,7 +114,7 @@ def _parse(token: str | None) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskFacts:
-    """What tuning tasks tell of a workload whose key is for machines only."""
+    """Descriptions of a workload from tuning tasks, as its key is not readable."""
 
     name: str
     description: str
@@ -122,7 +123,7 @@ class TaskFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlaceKey:
-    """Where, and by which tuner, records were made."""
+    """Tuner, target, device and toolchain of records."""
 
     tuner: str
     target: str
@@ -134,13 +135,13 @@ class PlaceKey:
 class WorkloadSummary:
     workload_key: str
     facts: TaskFacts | None
-    """None of records whose tuning task no job here had: of imported ones."""
+    """None without a tuning task, as for imported records."""
     place: PlaceKey
-    """With the tuner of the workload's first record anywhere: a tuner's keys are no other's."""
+    """With the tuner of the workload's first record at any place, as keys differ between tuners."""
     trials: int
     failures: int
     best_latency: float | None
-    """Seconds; None when every trial failed."""
+    """Seconds; None if every trial failed."""
 
     @property
     def title(self) -> str:
@@ -148,7 +149,7 @@ class WorkloadSummary:
 
     @property
     def gflops(self) -> float | None:
-        """Of the best record; None where there is none, or its work is not known."""
+        """GFLOPS of the best record; None without one, or if the FLOPs are unknown."""
         return self.facts.flop / self.best_latency / 1e9 if self.facts and self.best_latency else None
 
 
@@ -161,7 +162,7 @@ class PlaceSummary:
 
 
 def read(session: Session) -> list[WorkloadSummary]:
-    """One for each workload at each place, the most trials first."""
+    """Return a summary of each workload at each place, most trials first."""
     identity = (RecordRow.workload_digest, RecordRow.target, RecordRow.device_key, RecordRow.toolchain)
     counts = (func.count(), func.count(RecordRow.latency), func.min(RecordRow.latency), func.min(RecordRow.id))
     groups = session.execute(select(*identity, *counts).group_by(*identity).order_by(*identity)).all()
@@ -182,7 +183,7 @@ def read(session: Session) -> list[WorkloadSummary]:
 
 
 def by_place(summaries: Iterable[WorkloadSummary]) -> list[PlaceSummary]:
-    """The most trials first."""
+    """Return a summary of each place, most trials first."""
     workloads: Counter[PlaceKey] = Counter()
     trials: defaultdict[PlaceKey, list[int]] = defaultdict(lambda: [0, 0])
     for summary in summaries:
@@ -197,7 +198,7 @@ def by_place(summaries: Iterable[WorkloadSummary]) -> list[PlaceSummary]:
 
 
 def _facts(session: Session) -> dict[str, TaskFacts]:
-    """By workload digest."""
+    """Return facts by workload digest."""
     query = select(
         TuningTaskRow.workload_digest,
         func.min(TuningTaskRow.name),
@@ -211,7 +212,7 @@ def _facts(session: Session) -> dict[str, TaskFacts]:
 
 
 def _first_of_each(groups: Sequence[tuple[str, int]]) -> list[int]:
-    """Of workload digests and record ids, the first record of each workload."""
+    """Return the first record of each workload, given pairs of workload digest and record id."""
     first: dict[str, int] = {}
     for digest, record_id in groups:
         first[digest] = min(record_id, first.get(digest, record_id))
@@ -219,7 +220,7 @@ def _first_of_each(groups: Sequence[tuple[str, int]]) -> list[int]:
 
 
 def _names(session: Session, record_ids: Sequence[int]) -> dict[str, tuple[str, str]]:
-    """Workload key and tuner of each record, by workload digest."""
+    """Return workload key and tuner of each record, by workload digest."""
     found: dict[str, tuple[str, str]] = {}
     for start in range(0, len(record_ids), _IDS_AT_ONCE):
         some = record_ids[start : start + _IDS_AT_ONCE]

@@ -1,4 +1,4 @@
-"""Outcomes of trials, whoever's job measured them, and how fast trials went."""
+"""Results of trials of all jobs, and statistics of trial rates."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ _KEYS_AT_ONCE = 500
 _WORKLOADS_TO_LEARN_FROM = 64
 _SLOWER_THAN_ANY = 1e300
 SECONDS_A_TRIAL = 0.5
-"""To be taken where a device has no trials yet: AutoTVM's candidates of small networks, built and measured by workers
-that live on, took 0.2 to 0.4 s on two cores; larger ones and other tuners take longer."""
+"""Assumed for a device without trials: AutoTVM's candidates of small networks took 0.2 to 0.4 s on two cores
+with warm workers; larger ones and other tuners take longer."""
 _JOBS = 5
 _LOOKED_AT = 4 * _JOBS
-"""Jobs of other tuners on the same toolchain are among the latest."""
+"""The latest jobs include those of other tuners on the same toolchain."""
 _LEAST_TRIALS = 32
-"""Of fewer the start of the engine and of its helpers is too large a part: it says nothing of what the next costs."""
+"""With fewer trials, the start of the engine dominates, and the rate does not predict the next job."""
 
 
 def add(session: Session, records: Iterable[Record]) -> int:
-    """Store those whose job has not measured the same schedule yet; return how many they were."""
+    """Store the records whose schedule the job has not measured yet; returns their number."""
     key = ("job_id", "workload_digest", "schedule_digest")
     return statements.add_missing(session, RecordRow, [_values(record) for record in records], key=key)
 
 
 def add_unknown(session: Session, records: Sequence[Record]) -> int:
-    """Store those whose schedule nobody has measured for their key yet; return how many they were."""
+    """Store the records whose schedule is new for its key; returns their number."""
     by_place: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
     for record in records:
         by_place[record.key.target, record.key.device_key, record.key.toolchain].append(record)
@@ -59,7 +59,7 @@ def add_unknown(session: Session, records: Sequence[Record]) -> int:
 
 
 def of_job(session: Session, job_id: str, workload_key: str | None = None) -> list[Record]:
-    """In the order of storage."""
+    """Return the job's records in the order in which they were stored."""
     query = select(RecordRow).where(RecordRow.job_id == job_id).order_by(RecordRow.id)
     if workload_key is not None:
         query = query.where(RecordRow.workload_digest == workload_digest(workload_key))
@@ -67,13 +67,13 @@ def of_job(session: Session, job_id: str, workload_key: str | None = None) -> li
 
 
 def of_key(session: Session, key: RecordKey) -> list[Record]:
-    """Everybody's trials for this key, failed ones too, in the order in which they were stored."""
+    """Return all trials of a key, including failed ones, in the order in which they were stored."""
     matching = _matching([workload_digest(key.workload_key)], **key.place)
     return [from_row(row) for row in session.scalars(select(RecordRow).where(*matching).order_by(RecordRow.id))]
 
 
 def best(session: Session, key: RecordKey) -> Record | None:
-    """The fastest by mean latency, whichever tuner found it."""
+    """Return the fastest record by mean latency, of any tuner."""
     found = best_of_many(session, [key.workload_key], **key.place)
     return found.get(key.workload_key)
 
@@ -85,7 +85,7 @@ def best_of_many(
     tuner: str | None = None,
     **place: Unpack[RecordPlace],
 ) -> dict[str, Record]:
-    """The fastest valid record of each workload that has one; of equals the oldest."""
+    """Return the fastest valid record of each workload that has one; of equal ones, the oldest."""
     found = top_of_many(session, workload_keys, tuner=tuner, top=1, **place)
     return {workload_key: records[0] for workload_key, records in found.items()}
 
@@ -98,7 +98,8 @@ def top_of_many(
     top: int,
     **place: Unpack[RecordPlace],
 ) -> dict[str, list[Record]]:
-    """The ``top`` fastest valid records of each workload that has any, fastest first; of equals the oldest."""
+    """Return the ``top`` fastest valid records of each workload that has any, fastest first; of equal ones,
+    the oldest."""
     found: dict[str, list[Record]] = {}
     for digests, _ in _digests(workload_keys):
         for row in _fastest(session, digests, tuner, top, **place):
@@ -107,7 +108,7 @@ def top_of_many(
 
 
 def count(session: Session, key: RecordKey) -> int:
-    """Trials ever measured for this key, failed ones too."""
+    """Count all trials of a key, including failed ones."""
     query = select(func.count()).where(*_matching([workload_digest(key.workload_key)], **key.place))
     return session.scalar(query) or 0
 
@@ -119,7 +120,7 @@ def counts_of_many(
     excluding_job: str | None = None,
     **place: Unpack[RecordPlace],
 ) -> dict[str, int]:
-    """Trials ever measured for each workload, failed ones too; those without any are left out."""
+    """Count all trials of each workload, including failed ones; workloads without trials are omitted."""
     found: Counter[str] = Counter()
     for digests, key_of in _digests(workload_keys):
         matching = _matching(digests, **place)
@@ -127,18 +128,18 @@ def counts_of_many(
         for digest, number in session.execute(query):
             found[key_of[digest]] += number
         if excluding_job is not None:
-            # An index tells the job's own, and another all: none tells those of all jobs but one.
+            # One index has the job's own records and another all records; none has those of all other jobs.
             for digest, number in session.execute(query.where(RecordRow.job_id == excluding_job)):
                 found[key_of[digest]] -= number
     return dict(+found)
 
 
 def passed_over(session: Session, workload_keys: Sequence[str], **place: Unpack[RecordPlace]) -> dict[str, int]:
-    """How many records of these workloads are never applied, by what sets them apart.
+    """Count the records of these workloads that cannot be applied, by the first difference.
 
-    ``toolchain``, else ``device``, else ``target``: the first that differs. Kinds without any are left out.
+    The kinds are ``toolchain``, ``device`` and ``target``, in this order; kinds without records are omitted.
     """
-    # In the order of an index, workload first, the database counts as it reads and sorts nothing.
+    # In index order, workload first, the database counts while reading, without sorting.
     identity = (RecordRow.workload_digest, RecordRow.target, RecordRow.device_key, RecordRow.toolchain)
     found: Counter[str] = Counter()
     for digests, _ in _digests(workload_keys):
@@ -162,9 +163,9 @@ def transfer_candidates(
     limit: int,
     **place: Unpack[RecordPlace],
 ) -> list[Record]:
-    """The fastest records of other workloads of tuning tasks with this name, which a cost model can learn from.
+    """Return the fastest records of other workloads with this task name, to train a cost model on.
 
-    At most ``limit``, shared evenly by up to 64 workloads.
+    At most ``limit``, distributed evenly over up to 64 workloads.
     """
     other = select(TuningTaskRow.workload_digest).where(
         TuningTaskRow.name == name, TuningTaskRow.workload_digest != workload_digest(excluding_workload)
@@ -182,16 +183,16 @@ def count_of_job(session: Session, job_id: str) -> int:
 
 
 def failures_of_job(session: Session, job_id: str) -> dict[TrialError, int]:
-    """The histogram of what went wrong."""
+    """Return the number of failed trials by kind."""
     query = select(RecordRow.error, func.count()).where(RecordRow.job_id == job_id, RecordRow.error.is_not(None))
     found = session.execute(query.group_by(RecordRow.error))
     return {TrialError(error): count for error, count in found if error}
 
 
 def set_aside(session: Session, job_id: str, *placements: Placement) -> int:
-    """Keep what the job measured under other placements without counting it as the job's; return how many records.
+    """Detach the job's records of other placements from the job, but keep them; returns their number.
 
-    A job that another machine goes on with measures the same schedules again, there.
+    A job that continues on another machine measures the same schedules again there.
     """
     here = or_(
         *(
@@ -217,9 +218,9 @@ def invalidate(
     message: str,
     rewrite: Callable[[str], str],
 ) -> int:
-    """Make everybody's valid records of one schedule failures, so that nobody is given it again; return how many.
+    """Convert all valid records of a schedule to failures, so that it is not used again; returns their number.
 
-    ``rewrite`` makes the native line of a failure from that of a success: histories and exports hold lines alone.
+    ``rewrite`` converts the native line, as histories and exports consist of lines.
     """
     matching = _matching([workload_digest(key.workload_key)], **key.place)
     valid = select(RecordRow).where(
@@ -243,7 +244,7 @@ def _at(row: type[RecordRow], **place: Unpack[RecordPlace]) -> list[ColumnElemen
 
 
 def _digests(workload_keys: Sequence[str]) -> Iterator[tuple[list[WorkloadDigest], dict[WorkloadDigest, str]]]:
-    """The keys' digests, as many as one statement takes, and the key of each."""
+    """Yield digests of the keys, as many as fit into a statement, with the key of each."""
     keys = list(dict.fromkeys(workload_keys))
     for start in range(0, len(keys), _KEYS_AT_ONCE):
         key_of = {workload_digest(key): key for key in keys[start : start + _KEYS_AT_ONCE]}
@@ -257,7 +258,7 @@ def _fastest(
     top: int,
     **place: Unpack[RecordPlace],
 ) -> Iterator[Row[Any]]:
-    """The ``top`` fastest valid rows of each workload, fastest first; of equals the oldest."""
+    """Return the ``top`` fastest valid rows of each workload, fastest first; of equal ones, the oldest."""
     query = _fastest_and_equals(session, digests, tuner, top, **place)
     for _, rows in groupby(session.execute(query), key=lambda row: row.workload_digest):
         yield from islice(rows, top)
@@ -270,15 +271,15 @@ def _fastest_and_equals(
     top: int,
     **place: Unpack[RecordPlace],
 ) -> Select[Any]:
-    """Of each workload the ``top`` fastest valid rows, and those as fast as the last of them.
+    """Return the ``top`` fastest valid rows of each workload, and those as fast as the last of them.
 
-    Of a workload's records, however many it has, the index is read from the fastest to that one.
+    Reads the index from the fastest row to that one, however many rows there are.
     """
     digest = statements.each_of(session, digests)
     ranked = aliased(RecordRow)
     slowest = select(ranked.latency).where(*_valid(ranked, digest, tuner, **place))
     slowest = slowest.order_by(ranked.latency).limit(1).offset(top - 1).correlate(digest.table)
-    # Where there are fewer, all of them.
+    # All of them if there are fewer.
     bound = func.coalesce(slowest.scalar_subquery(), _SLOWER_THAN_ANY)
     valid = _valid(RecordRow, digest, tuner, **place)
     return (
@@ -317,10 +318,10 @@ def from_row(row: RecordRow | Row[Any]) -> Record:
 
 
 def seconds_a_trial(session: Session, *, device_key: str, toolchain: str, tuner: str) -> float | None:
-    """What a trial of this tuner took on this device, from the latest jobs there; None when too few are stored.
+    """Return the median seconds per trial of this tuner on this device over the latest jobs; None if too few are
+    stored.
 
-    All of a search's tuning time counts, over all its attempts: starting engines and choosing candidates is part of
-    what a trial costs. The median job counts.
+    The time includes all attempts, starting engines and choosing candidates, which are part of the cost of a trial.
     """
     latest = (
         select(StageRow.outcome)
@@ -340,7 +341,8 @@ def seconds_a_trial(session: Session, *, device_key: str, toolchain: str, tuner:
 
 
 def _pace(result: TuneResult | None, tuner: str) -> float | None:
-    """Of all strategies with that tuner; None if other workers helped, as their seconds are not counted."""
+    """Return the seconds per trial over all strategies with the tuner; None if other workers helped, whose
+    time is not counted."""
     if result is None or result.helpers:
         return None
     searched = [strategy for strategy in result.strategies if strategy.tuner == tuner]

@@ -1,4 +1,4 @@
-"""Where the service keeps its state."""
+"""Settings of the service's storage."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class StorageSettings(Settings):
 
     @property
     def blobs(self) -> Path:
-        """The folder of the local blob store."""
+        """Folder of the local blob store."""
         return self.home / "blobs"
 
     @property
     def blob_cache(self) -> Path:
-        """The folder for copies of what an S3 store holds."""
+        """Folder of the cache of an S3 blob store."""
         return self.home / "blob-cache"

@@ -1,4 +1,4 @@
-"""Rounds of a job's trials that other workers may take.
+"""Rounds of a job's trials that other workers may claim.
 
 ::
 
@@ -6,8 +6,8 @@
       │                └─give_back, expire, abandon──▶ lost
       └─withdraw──▶ withdrawn
 
-Of one workload no two are open or claimed at once, which an index holds. A claimant's writes name its claim and the
-attempt under which the round was offered: once the round, or the job, is somebody else's, they change nothing.
+An index ensures that at most one round per workload is open or claimed. A claimant's writes name its claim and the
+attempt under which the round was offered; they have no effect once the round or the job belongs to another worker.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from storage.tables import JobRow, SharedRoundRow, workload_digest
 
 _LEASED = (JobState.RUNNING, JobState.CANCELING)
 _TRIED_AT_ONCE = 8
-"""Open rounds that a claim tries in turn when others are quicker."""
+"""Open rounds that a claim tries in turn if others are faster."""
 
 
 def open_round(session: Session, job_id: str, attempt: int, offer: Offer, *, now: datetime) -> SharedRound:
-    """Offer trials; the caller holds the job's lease. Raises IntegrityError when the workload is at work already."""
+    """Offer trials; the caller must hold the job's lease. Raises IntegrityError if the workload already has a round."""
     row = SharedRoundRow(
         job_id=job_id,
         attempt=attempt,
@@ -55,7 +55,8 @@ def claim(
     now: datetime,
     lease_seconds: float,
 ) -> SharedRound | None:
-    """Take an open round that the worker can measure: one that it knows first, one that another knows last."""
+    """Claim an open round that the worker can measure; one that it searched last is preferred, one of another
+    worker comes last."""
     known = case((SharedRoundRow.known_to == worker_id, 0), (SharedRoundRow.known_to.is_(None), 1), else_=2)
     query = (
         select(SharedRoundRow.id)
@@ -90,22 +91,24 @@ def of_ids(session: Session, round_ids: Collection[int]) -> list[SharedRound]:
 
 
 def renew(session: Session, claimed: SharedRound, *, now: datetime, lease_seconds: float) -> bool:
-    """Also after the claim ran out, as long as nobody took the round back."""
+    """Renew the claim, even an expired one, unless the round was taken back."""
     return holds(session, claimed) and _set(
         session, _held(claimed), lease_expires_at=now + timedelta(seconds=lease_seconds)
     )
 
 
 def holds(session: Session, claimed: SharedRound) -> bool:
-    """Whether the round is still its claimant's and the job its leader's; the first stays so until the transaction
-    ends, and whoever takes the job over abandons its rounds before anything else."""
+    """Return whether the claimant still has the round and the leader the job.
+
+    The former stays true until the transaction ends, and a new leader of the job first abandons its rounds.
+    """
     query = select(SharedRoundRow.id).join(JobRow, JobRow.id == SharedRoundRow.job_id)
     query = query.where(_held(claimed), *_led(), JobRow.state.in_(_LEASED))
     return session.scalar(query.with_for_update(of=SharedRoundRow)) is not None
 
 
 def is_wanted(session: Session, claimed: SharedRound) -> bool:
-    """Whether anybody still waits for the round: not once its job is to be canceled."""
+    """Return whether the round is still needed: not once its job is being canceled."""
     query = select(SharedRoundRow.id).join(JobRow, JobRow.id == SharedRoundRow.job_id)
     return session.scalar(query.where(_held(claimed), *_led(), JobRow.state == JobState.RUNNING)) is not None
 
@@ -119,7 +122,7 @@ def finish(
     default_latency: float | None = None,
     failure: Failure | None = None,
 ) -> bool:
-    """Say what the round came to; its trials are the records."""
+    """Finish the round with its result; its trials are in the records."""
     return holds(session, claimed) and _set(
         session,
         _held(claimed),
@@ -132,12 +135,12 @@ def finish(
 
 
 def give_back(session: Session, claimed: SharedRound, *, seconds: float) -> bool:
-    """Leave the round unfinished; what was stored of it stays."""
+    """Return the round unfinished; its stored trials are kept."""
     return _set(session, _held(claimed), state=RoundState.LOST, seconds=seconds)
 
 
 def withdraw(session: Session, round_ids: Collection[int]) -> list[int]:
-    """Take back those that nobody claimed; returns them."""
+    """Withdraw rounds that were not claimed, and return them."""
     return [
         each
         for each in round_ids
@@ -150,7 +153,7 @@ def withdraw(session: Session, round_ids: Collection[int]) -> list[int]:
 
 
 def expire(session: Session, round_ids: Collection[int], *, now: datetime) -> int:
-    """Take back those whose claimants fell silent; returns how many."""
+    """Take back the rounds of claimants without a heartbeat; returns the number."""
     silent = and_(
         SharedRoundRow.id.in_(round_ids),
         SharedRoundRow.state == RoundState.CLAIMED,
@@ -160,9 +163,9 @@ def expire(session: Session, round_ids: Collection[int], *, now: datetime) -> in
 
 
 def abandon(session: Session, job_id: str, *, but: Collection[int] = ()) -> int:
-    """Take back the job's rounds, whoever has them, ``but`` some; returns how many were at work.
+    """Take back all rounds of the job, except ``but``; returns how many were claimed.
 
-    From then on their claimants store nothing: what is counted afterwards stays what it is.
+    Claimants cannot store trials afterwards, so later counts do not change.
     """
     at_work = and_(
         SharedRoundRow.job_id == job_id, SharedRoundRow.state.in_(AT_WORK), SharedRoundRow.id.not_in(list(but))
@@ -171,8 +174,8 @@ def abandon(session: Session, job_id: str, *, but: Collection[int] = ()) -> int:
 
 
 def offering(session: Session, *, lock_place: str) -> list[str]:
-    """Ids of the jobs with rounds that workers elsewhere may claim, the oldest job first."""
-    # As the partial index has it: a database cannot know that of parameters.
+    """Return the ids of jobs with claimable rounds for other workers, oldest job first."""
+    # A literal, as in the partial index, which a parameter would not match.
     query = select(SharedRoundRow.job_id).where(
         text("state IN ('open', 'claimed')"),
         SharedRoundRow.state == RoundState.OPEN,
@@ -182,7 +185,7 @@ def offering(session: Session, *, lock_place: str) -> list[str]:
 
 
 def tuners(session: Session, job_id: str, *, lock_place: str, device_key: str) -> list[str]:
-    """Those with rounds that a worker of that place and device could claim."""
+    """Return the tuners of rounds that a worker of this place and device can claim."""
     query = select(SharedRoundRow.tuner).where(
         SharedRoundRow.job_id == job_id,
         SharedRoundRow.state == RoundState.OPEN,
@@ -193,12 +196,12 @@ def tuners(session: Session, job_id: str, *, lock_place: str, device_key: str) -
 
 
 def is_led(session: Session, job_id: str) -> bool:
-    """Whether somebody works on the job who may offer rounds."""
+    """Return whether the job has a worker that may offer rounds."""
     return session.scalar(select(JobRow.id).where(JobRow.id == job_id, JobRow.state == JobState.RUNNING)) is not None
 
 
 def counts(session: Session, job_id: str) -> dict[str, int]:
-    """Rounds that ended with their claimant, by worker id."""
+    """Return the numbers of ended rounds by worker id."""
     query = (
         select(SharedRoundRow.worker_id, func.count())
         .where(SharedRoundRow.job_id == job_id, SharedRoundRow.state == RoundState.DONE)
@@ -208,12 +211,12 @@ def counts(session: Session, job_id: str) -> dict[str, int]:
 
 
 def forget(session: Session, job_id: str) -> int:
-    """Remove the job's rounds, once its search has ended."""
+    """Remove the job's rounds after its search."""
     return statements.changed(session, delete(SharedRoundRow).where(SharedRoundRow.job_id == job_id))
 
 
 def _led() -> Sequence[ColumnElement[bool]]:
-    """The job is still under the lease that the round was offered under."""
+    """Condition: the job still has the lease under which the round was offered."""
     return (JobRow.claims == SharedRoundRow.attempt, JobRow.worker_id.is_not(None))
 
 

@@ -32,7 +32,8 @@ class FinishedStage:
 
 
 def result(session: Session, job_id: str, kind: type[R]) -> R | None:
-    """None if the stage has not finished, or if another release stored its result in a form that cannot be read."""
+    """Return the result of a stage; None if it has not finished, or was stored in an unreadable form by
+    another release."""
     row = session.get(StageRow, (job_id, kind.stage), populate_existing=True)
     return codec.try_load(kind, row.outcome) if row else None
 
@@ -40,7 +41,7 @@ def result(session: Session, job_id: str, kind: type[R]) -> R | None:
 def save(
     session: Session, job_id: str, lease: Lease, result: StageResult, *, started_at: datetime, finished_at: datetime
 ) -> bool:
-    """Store or replace a stage's result; False, and nothing written, when the lease is lost."""
+    """Store or replace a stage's result; returns False without writing if the lease is lost."""
     if not jobs.holds(session, job_id, lease):
         return False
     row = {
@@ -56,7 +57,7 @@ def save(
 
 
 def timeline(session: Session, job_id: str) -> list[FinishedStage]:
-    """In the order in which the stages finished."""
+    """Return the finished stages in order of completion."""
     query = select(StageRow).where(StageRow.job_id == job_id).order_by(StageRow.finished_at)
     return [_finished(row) for row in session.scalars(query, execution_options={"populate_existing": True})]
 

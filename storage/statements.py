@@ -1,4 +1,4 @@
-"""What SQL does in one statement, spelled for either dialect."""
+"""Single-statement operations with different SQL for SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from sqlalchemy.orm import Session
 from storage.tables import Base
 
 _ROWS_AT_ONCE = 500
-"""Both dialects cap the values of one statement, SQLite lower: 32766."""
+"""Both limit the number of values in a statement, SQLite to 32766."""
 
 
 def changed(session: Session, statement: Update | Delete) -> int:
-    """Run it and return how many rows it changed; compare-and-set wins with 1."""
+    """Execute a statement and return the number of changed rows; compare-and-set succeeds with 1."""
     result = session.execute(statement, execution_options={"synchronize_session": False})
     return cast("CursorResult[Any]", result).rowcount
 
 
 def add_missing(session: Session, table: type[Base], rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]) -> int:
-    """Insert the rows whose ``key`` is not taken; return how many those were."""
+    """Insert the rows whose ``key`` does not exist; returns their number."""
     insert = _insert(session, cast("Table", table.__table__)).on_conflict_do_nothing(index_elements=key)
     options = {"preserve_rowcount": True}
     if len(rows) == 1:
-        # The row as parameters: the statement is compiled once, not for each trial.
+        # Rows as parameters, so that the statement is compiled only once.
         found = [session.execute(insert, dict(rows[0]), execution_options=options)]
     else:
         parts = (rows[start : start + _ROWS_AT_ONCE] for start in range(0, len(rows), _ROWS_AT_ONCE))
@@ -38,14 +38,14 @@ def add_missing(session: Session, table: type[Base], rows: Sequence[Mapping[str,
 
 
 def put(session: Session, table: type[Base], row: Mapping[str, Any], *, key: Sequence[str]) -> None:
-    """Insert the row, or overwrite the one that has its ``key``."""
+    """Insert a row, or overwrite the one with its ``key``."""
     statement = _insert(session, table).values(**row)
     rest = {name: statement.excluded[name] for name in row if name not in key}
     session.execute(statement.on_conflict_do_update(index_elements=key, set_=rest))
 
 
 def each_of(session: Session, texts: Sequence[str]) -> Any:
-    """A column of the texts to join with; one parameter, so that the statement is compiled once for any number."""
+    """Return a table of the texts to join with; as one parameter, so that the statement is compiled only once."""
     given = literal(json.dumps(list(texts)), String)
     if session.get_bind().dialect.name == "sqlite":
         elements = func.json_each(given)
@@ -55,7 +55,7 @@ def each_of(session: Session, texts: Sequence[str]) -> Any:
 
 
 def each_pair_of(session: Session, numbers: Mapping[str, int]) -> tuple[Any, Any]:
-    """The same of names and a number for each, as two columns of one table."""
+    """Return a table of names and numbers to join with, as ``each_of``."""
     given = literal(json.dumps(dict(numbers)), String)
     if session.get_bind().dialect.name == "sqlite":
         pairs = func.json_each(given).table_valued("key", "value", name="each_pair_of")
@@ -65,14 +65,14 @@ def each_pair_of(session: Session, numbers: Mapping[str, int]) -> tuple[Any, Any
 
 
 def lock_digest(session: Session, digest: str) -> None:
-    """Until the transaction ends, nobody else locks this one; SQLite lets in one transaction at a time anyway."""
+    """Take a transaction-level advisory lock; SQLite has only one writing transaction anyway."""
     if session.get_bind().dialect.name == "postgresql":
-        # Signed, as PostgreSQL's numbers are.
+        # Signed, as PostgreSQL's integers are.
         session.execute(select(func.pg_advisory_xact_lock(int(digest[:16], 16) - 2**63)))
 
 
 def now(session: Session, wall: Callable[[], datetime] = lambda: datetime.now(UTC)) -> datetime:
-    """What time it is at the database; SQLite has no host but this one, whose clock is ``wall``."""
+    """Return the database's time; for SQLite, which has no server, that of ``wall``."""
     if session.get_bind().dialect.name == "sqlite":
         return wall()
     return cast("datetime", session.scalar(select(func.clock_timestamp()))).astimezone(UTC)

@@ -1,4 +1,4 @@
-"""The tables. A class here is a ``…Row``; the word without it names the domain's value."""
+"""The tables. Classes are named ``…Row``; the name without it is the domain's value."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class ModelRow(Base):
     facts: Mapped[dict[str, Any]]
     created_at: Mapped[datetime]
     deleted_at: Mapped[datetime | None]
-    """Since then nobody owns it and its bytes may go; the row stays for the jobs that it had."""
+    """Set at deletion: the model has no owners, and its bytes may be removed; the row is kept for its jobs."""
 
 
 class ModelOwnerRow(Base):
-    """Everyone who uploaded these bytes: whoever has them may see what was made of them."""
+    """Owners of a model: everyone who uploaded its bytes, and may therefore see its artifacts."""
 
     __tablename__ = "model_owners"
 
@@ -72,13 +72,13 @@ class JobRow(Base):
     failure: Mapped[dict[str, Any] | None]
     placement: Mapped[dict[str, Any] | None]
     target: Mapped[str | None] = mapped_column(Text)
-    """The placement's identities, once known: what the job's records are looked up by."""
+    """Identities of the placement, once known, to look up the job's records."""
     device_key: Mapped[str | None] = mapped_column(Text)
     toolchain: Mapped[str | None] = mapped_column(Text)
     claims: Mapped[int] = mapped_column(default=0)
-    """Every claim; the number in the lease. Never goes down, or an old lease would fit again."""
+    """Number of claims, used in the lease. It never decreases, or an old lease could become valid again."""
     attempts: Mapped[int] = mapped_column(default=0)
-    """Claims that count against the cap: those that were given back are taken off."""
+    """Claims that count against the limit; those that were released are subtracted."""
     worker_id: Mapped[str | None] = mapped_column(Text)
     lease_expires_at: Mapped[datetime | None]
     trials_done: Mapped[int] = mapped_column(default=0)
@@ -87,13 +87,13 @@ class JobRow(Base):
     created_at: Mapped[datetime]
     trace_parent: Mapped[str | None] = mapped_column(String(64))
     waits_until: Mapped[datetime | None]
-    """Of a job that was given back for later: nobody claims it before then."""
+    """Earliest time of the next claim, for a job released for later."""
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
 
 
 class JobLabelRow(Base):
-    """A job's labels once more, to be searched."""
+    """Labels of a job in a searchable form."""
 
     __tablename__ = "job_labels"
     __table_args__ = (Index(None, "name", "value"),)
@@ -104,15 +104,15 @@ class JobLabelRow(Base):
 
 
 class JobLogRow(Base):
-    """The end of what the job's engines printed."""
+    """End of the output of a job's engines."""
 
     __tablename__ = "job_logs"
 
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
     attempt: Mapped[int]
-    """The number in the lease of who wrote it last."""
+    """Attempt number of the lease of the last writer."""
     start: Mapped[int] = mapped_column(BigInteger)
-    """How much of the log there was before ``content``, in bytes."""
+    """Bytes of the log before ``content``."""
     size: Mapped[int] = mapped_column(BigInteger)
     content: Mapped[bytes] = mapped_column(LargeBinary)
 
@@ -145,11 +145,11 @@ class TuningTaskRow(Base):
     trials_planned: Mapped[int]
     effort_trials: Mapped[float | None]
     effort_seconds: Mapped[float | None]
-    """Both null until the job's search has ended; infinite when the search space did."""
+    """Both null until the job's search has ended; infinite if the search space was exhausted."""
 
 
 class WorkloadRow(Base):
-    """A workload in its tuner's native form, where its key alone does not rebuild it."""
+    """A workload in its tuner's native form, if its key is not enough to rebuild it."""
 
     __tablename__ = "workloads"
 
@@ -160,18 +160,19 @@ class WorkloadRow(Base):
 
 
 class ExtractionRow(Base):
-    """Tuning tasks that an engine found in a model: what a plan needs, without asking an engine again."""
+    """Tuning tasks that an engine extracted from a model, so that a plan needs no engine."""
 
     __tablename__ = "extractions"
 
     key_digest: Mapped[str] = mapped_column(DIGEST, primary_key=True)
-    """Of everything that decides them: model, shapes, target, threads, toolchain, tuner, precision, options."""
+    """Digest of everything that determines them: model, shapes, target, threads, toolchain, tuner, precision,
+    options."""
     tasks: Mapped[list[Any]]
     created_at: Mapped[datetime]
 
 
 class RecordRow(Base):
-    """Outlives the job that measured it, and may come from another service: no foreign key."""
+    """Without foreign keys, as it outlives its job, and may be imported."""
 
     __tablename__ = "records"
     __table_args__ = (
@@ -194,7 +195,7 @@ class RecordRow(Base):
     schedule_digest: Mapped[ScheduleDigest] = mapped_column(DIGEST)
     schedule: Mapped[str] = mapped_column(Text)
     latency: Mapped[float | None]
-    """Mean of ``latencies``, which ranks; null when the trial failed."""
+    """Mean of ``latencies``, used for ranking; null for a failed trial."""
     latencies: Mapped[list[Any]]
     error: Mapped[str | None] = mapped_column(String(32))
     error_message: Mapped[str | None] = mapped_column(Text)
@@ -202,7 +203,7 @@ class RecordRow(Base):
     worker_id: Mapped[str] = mapped_column(Text)
     finished_at: Mapped[datetime]
     calibration: Mapped[float | None]
-    """Seconds of the calibration kernel with the batch that the trial was measured in."""
+    """Seconds of the calibration kernel that was timed with the trial's batch."""
 
 
 class EventRow(Base):
@@ -235,10 +236,10 @@ class ArtifactRow(Base):
     """False if it was built for a machine on which it could not be run."""
     report: Mapped[dict[str, Any]]
     published_median: Mapped[float | None]
-    """Seconds, of the variant that was published; null where nothing could be timed."""
+    """Seconds of the published variant; null if it was not timed."""
     created_at: Mapped[datetime]
     deleted_at: Mapped[datetime | None]
-    """Since then its bytes may go; the row stays, with the report of its job."""
+    """Set at deletion: its bytes may be removed; the row is kept with the job's report."""
 
 
 class WorkerRow(Base):
@@ -253,20 +254,20 @@ class WorkerRow(Base):
     toolchains: Mapped[list[Any]]
     current_job: Mapped[str | None] = mapped_column(String(40))
     release: Mapped[str] = mapped_column(String(64), server_default="")
-    """Of the application; empty of workers older than this column."""
+    """Release of the worker; empty for workers older than this column."""
     lock_place: Mapped[str] = mapped_column(String(64), server_default="")
-    """Workers with the same one measure in turns."""
+    """Workers with the same place take turns at measuring."""
     foreign_cpus: Mapped[list[Any]] = mapped_column(server_default="[]")
     trackers: Mapped[list[Any] | None]
-    """Null where it may use any."""
+    """Null if any tracker is allowed."""
     clock_ahead: Mapped[float | None]
-    """Seconds by which its host's clock was before the database's when it was last seen."""
+    """Seconds by which the host's clock was ahead of the database's at the last heartbeat."""
     started_at: Mapped[datetime]
     last_seen_at: Mapped[datetime] = mapped_column(index=True)
 
 
 class SharedRoundRow(Base):
-    """Trials of one workload that a job at work offers to other workers; see ``storage.shared_rounds``."""
+    """Trials of one workload that a running job offers to other workers; see ``storage.shared_rounds``."""
 
     __tablename__ = "shared_rounds"
     __table_args__ = (
@@ -285,7 +286,7 @@ class SharedRoundRow(Base):
     id: Mapped[int] = mapped_column(SerialNumber, primary_key=True)
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"))
     attempt: Mapped[int]
-    """Of the lease under which it was offered: an older one's rounds are nobody's."""
+    """Attempt of the lease under which the round was offered; rounds of older attempts are void."""
     state: Mapped[str] = mapped_column(String(16))
     workload_digest: Mapped[WorkloadDigest] = mapped_column(DIGEST)
     workload_key: Mapped[str] = mapped_column(Text)
@@ -294,26 +295,26 @@ class SharedRoundRow(Base):
     device_key: Mapped[str] = mapped_column(Text)
     toolchain: Mapped[str] = mapped_column(Text)
     request: Mapped[dict[str, Any]]
-    """What an engine is asked, but for paths, which are the claimant's own."""
+    """Parameters of the engine request, except paths, which differ between workers."""
     trials: Mapped[int]
     first_trial: Mapped[int]
     seconds_limit: Mapped[float | None]
     lock_place: Mapped[str] = mapped_column(String(64))
-    """Of who offers it: those that measure in turns with it gain nothing by helping."""
+    """Place of the offering worker: workers that take turns with it would gain nothing by helping."""
     known_to: Mapped[str | None] = mapped_column(Text)
-    """The worker that searched the workload last, and need not begin anew."""
+    """Worker that searched the workload last, and can continue without a new start."""
     worker_id: Mapped[str | None] = mapped_column(Text)
     lease_expires_at: Mapped[datetime | None]
     opened_at: Mapped[datetime]
     seconds: Mapped[float | None]
-    """What it took, without waiting for the device."""
+    """Duration, without waiting for the device."""
     exhausted: Mapped[bool | None]
     default_latency: Mapped[float | None]
     failure: Mapped[dict[str, Any] | None]
 
 
 class QuarantinedDeviceRow(Base):
-    """A device behind an RPC tracker that failed a job: not used until a time, and shown to whoever keeps it."""
+    """A device behind an RPC tracker that failed a job, not used until a time."""
 
     __tablename__ = "quarantined_devices"
 
@@ -326,17 +327,17 @@ class QuarantinedDeviceRow(Base):
 
 
 class PeriodicTaskRow(Base):
-    """Work that one of all workers does from time to time."""
+    """A task that one of all workers runs periodically."""
 
     __tablename__ = "periodic_tasks"
 
     name: Mapped[str] = mapped_column(String(40), primary_key=True)
     begun_at: Mapped[datetime]
-    """By whoever took it last."""
+    """Start of the last run."""
 
 
 class IdentityRow(Base):
-    """Who this database is, to stores of blobs; one row, number 1."""
+    """Identity of this database for blob stores; one row, number 1."""
 
     __tablename__ = "identity"
 
@@ -351,7 +352,7 @@ class IdempotencyKeyRow(Base):
     key_digest: Mapped[str] = mapped_column(DIGEST, primary_key=True)
     fingerprint: Mapped[str] = mapped_column(Text)
     answer: Mapped[str] = mapped_column(Text)
-    """Id of what the first request made."""
+    """Id of what the first request created."""
     created_at: Mapped[datetime] = mapped_column(index=True)
 
 
@@ -360,7 +361,7 @@ class TokenRow(Base):
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     secret_digest: Mapped[SecretDigest] = mapped_column(DIGEST, unique=True)
-    """sha256 of the token's text, which is random and long: nobody finds it from this."""
+    """sha256 of the token's text, which is random and too long to guess."""
     name: Mapped[str] = mapped_column(String(200))
     owner: Mapped[str] = mapped_column(String(100), index=True)
     scopes: Mapped[list[Any]]
@@ -372,7 +373,7 @@ class TokenRow(Base):
 
 
 class BrowserSessionRow(Base):
-    """A one-time login link until somebody follows it, then that browser's session."""
+    """A one-time login link, and after its use the browser session."""
 
     __tablename__ = "browser_sessions"
 
@@ -393,7 +394,7 @@ class WebhookRow(Base):
 
 
 class WebhookDeliveryRow(Base):
-    """Written in the transaction that ends the job, so that no end goes untold."""
+    """Written in the transaction that ends the job, so that no notification is lost."""
 
     __tablename__ = "webhook_deliveries"
 

@@ -1,4 +1,4 @@
-"""Tokens: whom a secret text stands for. The text itself is told once and never stored."""
+"""Access tokens. Their texts are returned once and never stored."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from storage import codec, paging, statements
 from storage.tables import TokenRow, digest_of
 
 PREFIX = "tsk_"
-"""So that people, and programs that look for leaked secrets, know a token when they see one."""
+"""Prefix by which people and secret scanners recognize tokens."""
 _SECRET_BYTES = 32
 _USE_SECONDS = 60
 _BY_SECRET = select(TokenRow.__table__).where(TokenRow.__table__.c.secret_digest == bindparam("digest"))
-"""Made once: every request asks it."""
+"""Compiled once, as every request uses it."""
 
 
 def create(
@@ -33,7 +33,7 @@ def create(
     expires_at: datetime | None = None,
     now: datetime,
 ) -> tuple[Token, str]:
-    """The token and its text, which nobody can find out again."""
+    """Create a token; returns it and its text, which cannot be recovered."""
     text = PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
     row = TokenRow(
         id=ids.token(now),
@@ -51,13 +51,13 @@ def create(
 
 
 def find(session: Session, text: str) -> Token | None:
-    """The token of this text, also one that is expired or revoked."""
+    """Return the token of this text, also an expired or revoked one."""
     row = session.connection().execute(_BY_SECRET, {"digest": digest_of(text)}).first()
     return _token(row) if row else None
 
 
 def get(session: Session, token_id: str) -> Token:
-    """Raises TokenNotFound."""
+    """Return a token. Raises TokenNotFound."""
     row = session.get(TokenRow, token_id, populate_existing=True)
     if row is None:
         raise errors.TokenNotFound(f"there is no token {token_id[:80]!r}")
@@ -67,7 +67,7 @@ def get(session: Session, token_id: str) -> Token:
 def page(
     session: Session, *, owner: str | None = None, limit: int, page_token: str | None = None
 ) -> tuple[list[Token], str | None]:
-    """Newest first, with those that are expired or revoked. Raises InvalidPageToken."""
+    """Return a page of tokens, newest first, including expired and revoked ones. Raises InvalidPageToken."""
     query = select(TokenRow)
     if owner is not None:
         query = query.where(TokenRow.owner == owner)
@@ -75,19 +75,19 @@ def page(
 
 
 def revoke(session: Session, token_id: str, *, now: datetime) -> Token:
-    """For good; revoking twice is fine. Raises TokenNotFound."""
+    """Revoke a token permanently; revoking it again has no effect. Raises TokenNotFound."""
     unrevoked = update(TokenRow).where(TokenRow.id == token_id, TokenRow.revoked_at.is_(None))
     statements.changed(session, unrevoked.values(revoked_at=now))
     return get(session, token_id)
 
 
 def is_use_known(token: Token, now: datetime) -> bool:
-    """Whether its last use is so recent that another one need not be written down."""
+    """Return whether the last use was stored recently enough."""
     return token.last_used_at is not None and now - token.last_used_at < timedelta(seconds=_USE_SECONDS)
 
 
 def used(session: Session, token_id: str, *, now: datetime) -> None:
-    """Written at most once a minute, however many requests come at the same time."""
+    """Store the time of use, at most once a minute, also with concurrent requests."""
     stale = now - timedelta(seconds=_USE_SECONDS)
     unwritten = or_(TokenRow.last_used_at.is_(None), TokenRow.last_used_at <= stale)
     statements.changed(session, update(TokenRow).where(TokenRow.id == token_id, unwritten).values(last_used_at=now))

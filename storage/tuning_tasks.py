@@ -1,7 +1,6 @@
-"""A job's plan, how far it is with each task, and what is known of workloads already.
+"""Plans of jobs, the progress of their tuning tasks, and coverage by earlier searches.
 
-Progress is read from the records, so the two cannot disagree; coverage is the same for a plan and for the job that
-follows.
+Progress is derived from the records, so the two always agree. Coverage is computed alike for a plan and for the job.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from storage.tables import JobRow, RecordRow, TuningTaskRow, workload_digest
 
 _KEYS_AT_ONCE = 500
 ANOTHER_OWNERS = "of another owner"
-"""In place of a job's id."""
+"""In place of the id of another owner's job."""
 
 
 def save_plan(session: Session, job_id: str, tasks: Sequence[TuningTask]) -> None:
-    """Replace the plan; ``trials_done``, ``best_latency`` and ``failures`` of the given tasks are not kept."""
+    """Replace the plan; ``trials_done``, ``best_latency`` and ``failures`` of the tasks are not stored."""
     statements.changed(session, delete(TuningTaskRow).where(TuningTaskRow.job_id == job_id))
     session.add_all(_row(job_id, task) for task in tasks)
     session.flush()
 
 
 def of_job(session: Session, job_id: str) -> list[TuningTask]:
-    """In extraction order."""
+    """Return the job's tasks in extraction order."""
     query = select(TuningTaskRow).where(TuningTaskRow.job_id == job_id).order_by(TuningTaskRow.position)
     rows = session.scalars(query).all()
     done, failures = _trials(session, job_id)
@@ -53,7 +52,7 @@ def of_job(session: Session, job_id: str) -> list[TuningTask]:
 
 
 def set_effort(session: Session, job_id: str, efforts: Mapping[str, Effort]) -> None:
-    """Say what a job's search, now ended, came to spend, by workload key."""
+    """Store what the job's completed search spent, by workload key."""
     for workload_key, effort in efforts.items():
         own = and_(TuningTaskRow.job_id == job_id, TuningTaskRow.workload_digest == workload_digest(workload_key))
         spent = {"effort_trials": effort.trials, "effort_seconds": effort.seconds}
@@ -67,9 +66,9 @@ def efforts(
     excluding_job: str | None = None,
     **place: Unpack[RecordPlace],
 ) -> dict[str, Effort]:
-    """The most trials and the most seconds that any ended search spent on each workload with that placement.
+    """Return the most trials and the most seconds that a completed search spent on each workload at this placement.
 
-    The identities are those of ``RecordKey``. Workloads that no search ended for are left out.
+    The identities are those of ``RecordKey``. Workloads without a completed search are omitted.
     """
     found: dict[str, Effort] = {}
     for digests in _digests(workload_keys):
@@ -102,11 +101,10 @@ def tuned_elsewhere(
     now: datetime,
     **place: Unpack[RecordPlace],
 ) -> dict[str, str]:
-    """The workloads that a job created before this one is searching now, and which job that is: its id, which nobody
-    is told of somebody else's.
+    """Return the workloads that an earlier job is searching now, with its id, which is hidden for other owners' jobs.
 
-    Of several jobs the one created first owns a workload, so no two ever wait for each other. A job owns what it
-    planned trials for while it runs under a live lease and its search has not ended: a dead one owns nothing.
+    Of several jobs the one created first owns a workload, so jobs never wait for each other in a cycle. A job owns the
+    workloads that it planned trials for, while it has a live lease and its search has not ended.
     """
     created = select(JobRow.created_at).where(JobRow.id == job_id).scalar_subquery()
     own = session.scalar(select(JobRow.owner).where(JobRow.id == job_id))
@@ -147,7 +145,7 @@ def _trials(session: Session, job_id: str) -> tuple[dict[str, int], dict[str, di
 
 
 def _best(session: Session, job_id: str) -> dict[str, float]:
-    """Anyone's best latency by workload digest, within the identities of the job's placement."""
+    """Return the best latency of any job by workload digest, at the job's placement."""
     same = and_(
         RecordRow.workload_digest == TuningTaskRow.workload_digest,
         RecordRow.target == JobRow.target,
@@ -197,7 +195,8 @@ def coverage(
     excluding_job: str | None = None,
     **place: Unpack[RecordPlace],
 ) -> dict[str, Coverage]:
-    """Of every key; identities as in ``RecordKey``. Trials of the excluded job count against its own plan."""
+    """Return the coverage of every key; identities as in ``RecordKey``. Trials of ``excluding`` count towards
+    its own plan."""
     best = records.best_of_many(session, workload_keys, **place)
     counts = records.counts_of_many(session, workload_keys, **place, excluding_job=excluding_job)
     known = efforts(session, workload_keys, **place, excluding_job=excluding_job)
@@ -212,10 +211,10 @@ def coverage(
 
 
 def bests_of_job(session: Session, job_id: str) -> dict[str, float]:
-    """Seconds by workload key, of tasks that have a valid record: the job's own, or one from before its last.
+    """Return the best seconds by workload key, from the job's own records and older ones.
 
-    A job that measured nothing has the best there is now. Of each workload an index is read from the fastest record on,
-    down to the first that is old enough.
+    A job that measured nothing gets the current best. For each workload, an index is read from the fastest record to
+    the first that is old enough.
     """
     last = session.scalar(select(func.max(RecordRow.id)).where(RecordRow.job_id == job_id))
     best = select(RecordRow.latency).where(

@@ -1,14 +1,14 @@
-"""Servers to be told of a job's end, the messages to them, and what became of each.
+"""Webhooks of jobs, their messages, and the deliveries.
 
 ::
 
     job ends ──▶ due ──claim──▶ under way ──note──▶ delivered, due again later, or given up
                   ▲                 │                      │
-                  ├── its time is over: nobody noted it    │
+                  ├── claim expired ┘                      │
                   └──────────────── resend ────────────────┘
 
-A claim is a compare-and-set that counts the attempt and says when the message is due again should nobody note what came
-of it: a worker that dies in between makes a second message of the same id, never none.
+A claim is a compare-and-set that counts the attempt and sets when the message is due again if no result is noted: a
+worker that dies in between causes a second message with the same id, never none.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def of_job(session: Session, job_id: str) -> Webhook | None:
 
 
 def enqueue(session: Session, job_id: str, *, now: datetime) -> None:
-    """The message of a job's end, where somebody is to be told; in the transaction that ends the job."""
+    """Create the message of a job's end, if it has a webhook, in the transaction that ends the job."""
     if session.get(WebhookRow, job_id) is None:
         return
     session.add(WebhookDeliveryRow(id=ids.delivery(now), job_id=job_id, created_at=now, next_attempt_at=now))
@@ -45,12 +45,13 @@ def enqueue(session: Session, job_id: str, *, now: datetime) -> None:
 
 
 def deliveries(session: Session, job_id: str) -> list[Delivery]:
-    """The job's messages, oldest first."""
+    """Return the job's messages, oldest first."""
     return _found(session, WebhookDeliveryRow.job_id == job_id)
 
 
 def due(session: Session, *, now: datetime, limit: int) -> list[Delivery]:
-    """Longest due first, of each owner a share: nobody's thousands hide what others are to be told."""
+    """Return due messages, longest due first, with a share for each owner, so that one owner's backlog delays
+    no others."""
     row = WebhookDeliveryRow
     rank = func.row_number().over(partition_by=JobRow.owner, order_by=(row.next_attempt_at, row.id))
     ranked = select(row.id, rank.label("rank")).join(JobRow, JobRow.id == row.job_id).where(row.next_attempt_at <= now)
@@ -59,9 +60,9 @@ def due(session: Session, *, now: datetime, limit: int) -> list[Delivery]:
 
 
 def claim(session: Session, delivery: Delivery, *, now: datetime, seconds: float) -> Delivery | None:
-    """Begin the next attempt of a message found due; None when somebody else has.
+    """Claim the next attempt of a due message; None if another worker did.
 
-    It is due again after ``seconds``, unless ``note_delivered`` or ``note_failed`` comes before.
+    It is due again after ``seconds``, unless ``note_delivered`` or ``note_failed`` is called before.
     """
     unchanged = and_(WebhookDeliveryRow.attempts == delivery.attempts, WebhookDeliveryRow.next_attempt_at <= now)
     values = {"attempts": delivery.attempts + 1, "next_attempt_at": now + timedelta(seconds=seconds)}
@@ -71,7 +72,7 @@ def claim(session: Session, delivery: Delivery, *, now: datetime, seconds: float
 
 
 def note_delivered(session: Session, claimed: Delivery, *, status: int, now: datetime) -> None:
-    """Also when its time was over and it is being sent again: it has arrived."""
+    """Note the delivery, even if the claim has expired and the message is being sent again."""
     values = {"delivered_at": now, "next_attempt_at": None, "last_status": status, "last_error": None}
     _set(session, claimed, WebhookDeliveryRow.delivered_at.is_(None), **values)
 
@@ -79,7 +80,8 @@ def note_delivered(session: Session, claimed: Delivery, *, status: int, now: dat
 def note_failed(
     session: Session, claimed: Delivery, *, status: int | None, error: str, next_attempt_at: datetime | None
 ) -> bool:
-    """``next_attempt_at`` None gives up. False, and nothing noted, when a later attempt has begun or was asked for."""
+    """Note a failed attempt; ``next_attempt_at`` None gives up. Returns False without writing if a later
+    attempt has started."""
     ours = and_(
         WebhookDeliveryRow.attempts == claimed.attempts,
         WebhookDeliveryRow.next_attempt_at == claimed.next_attempt_at,
@@ -89,7 +91,7 @@ def note_failed(
 
 
 def resend(session: Session, job_id: str, *, now: datetime) -> list[Delivery]:
-    """Make the job's messages due at once, whatever became of them. Raises Conflict and JobNotFinished."""
+    """Make the job's messages due at once, whatever their state. Raises Conflict and JobNotFinished."""
     if session.get(WebhookRow, job_id) is None:
         raise errors.Conflict(
             f"job {job_id[:80]} was created without a webhook", hint="Set a webhook with a url when you create a job."

@@ -1,4 +1,4 @@
-"""The fleet: who was last seen when."""
+"""Workers and their heartbeats, and devices in quarantine."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from storage.tables import QuarantinedDeviceRow, WorkerRow
 
 
 def beat(session: Session, worker: Worker) -> None:
-    """Say that the worker lives, and what it is doing."""
+    """Store a heartbeat with the worker's current state."""
     statements.put(session, WorkerRow, codec.to_row(worker), key=["id"])
 
 
 def known(session: Session, *, seen_since: datetime | None = None) -> list[Worker]:
-    """Longest-serving first."""
+    """Return all known workers, longest-running first."""
     query = select(WorkerRow).order_by(WorkerRow.started_at, WorkerRow.id)
     if seen_since is not None:
         query = query.where(WorkerRow.last_seen_at >= seen_since)
@@ -26,22 +26,22 @@ def known(session: Session, *, seen_since: datetime | None = None) -> list[Worke
 
 
 def release_of(session: Session, worker_id: str) -> str | None:
-    """None where the worker is not known."""
+    """Return the worker's release; None for an unknown worker."""
     return session.scalar(select(WorkerRow.release).where(WorkerRow.id == worker_id))
 
 
 def living(session: Session, *, within_seconds: float) -> list[Worker]:
-    """Those that gave a sign of life so lately, longest-serving first."""
+    """Return the workers with a heartbeat within these seconds, longest-running first."""
     return known(session, seen_since=living_since(session, within_seconds))
 
 
 def living_since(session: Session, seconds: float) -> datetime:
-    """Who was seen then or later lives: by the database's clock, which workers tell the time of their signs by."""
+    """Return the earliest heartbeat of a live worker, by the database's clock, which workers use for heartbeats."""
     return statements.now(session) - timedelta(seconds=seconds)
 
 
 def page(session: Session, *, limit: int, page_token: str | None = None) -> tuple[list[Worker], str | None]:
-    """Longest-serving first. Raises InvalidPageToken."""
+    """Return a page of workers, longest-running first. Raises InvalidPageToken."""
     query = select(WorkerRow)
     if page_token is not None:
         query = query.where(tuple_(WorkerRow.started_at, WorkerRow.id) > tuple_(*paging.parse(page_token)))
@@ -55,7 +55,7 @@ def forget(session: Session, worker_ids: list[str]) -> int:
 
 
 def forget_gone(session: Session, *, seen_before: datetime) -> list[str]:
-    """Remove those not seen since, and return their ids."""
+    """Remove the workers without a heartbeat since a time, and return their ids."""
     gone = list(session.scalars(select(WorkerRow.id).where(WorkerRow.last_seen_at < seen_before)))
     still = delete(WorkerRow).where(WorkerRow.id.in_(gone), WorkerRow.last_seen_at < seen_before)
     statements.changed(session, still)
@@ -71,7 +71,8 @@ _LONGEST_REASON = 2000
 
 
 def quarantine(session: Session, device_id: str, *, job_id: str, reason: str, now: datetime, seconds: float) -> None:
-    """From ``now`` on, for ``seconds``; one in quarantine already starts anew. Id: ``tracker/key/host:port``."""
+    """Quarantine a device from ``now`` for ``seconds``; for one in quarantine, the time restarts. Id:
+    ``tracker/key/host:port``."""
     row = {
         "id": device_id[:_LONGEST_ID],
         "job_id": job_id,
@@ -83,7 +84,7 @@ def quarantine(session: Session, device_id: str, *, job_id: str, reason: str, no
 
 
 def quarantined(session: Session, now: datetime) -> list[QuarantinedDevice]:
-    """Those not to be used at ``now``, by id."""
+    """Return the devices in quarantine at ``now``, by id."""
     query = select(QuarantinedDeviceRow).where(QuarantinedDeviceRow.until > now).order_by(QuarantinedDeviceRow.id)
     return [
         codec.from_row(QuarantinedDevice, row)

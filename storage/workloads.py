@@ -1,7 +1,7 @@
-"""Workloads in native form, where their keys alone do not rebuild them, and the tuning tasks that engines extracted.
+"""Workloads in native form, if their keys are not enough to rebuild them, and extracted tuning tasks.
 
-Keys of Ansor's and MetaSchedule's workloads are hashes. Extracted tasks are kept by the digest of what decides them,
-``domain.tuning_tasks.key_of``; a task's ``definition`` is the name of a file that is gone, its text is in here.
+Keys of Ansor's and MetaSchedule's workloads are hashes. Extracted tasks are stored by the digest of everything that
+determines them, ``domain.tuning_tasks.key_of``. A stored ``definition`` is the text itself instead of a file name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _KEYS_AT_ONCE = 500
 
 
 def put_many(session: Session, by_key: Mapping[str, str], *, tuner: str) -> int:
-    """Store definitions that an engine wrote, by workload key, in place of others; return how many were news."""
+    """Store an engine's definitions by workload key, replacing others; returns the number of new ones."""
     known = definitions(session, list(by_key))
     news = {key: definition for key, definition in by_key.items() if known.get(key) != definition}
     for key, definition in news.items():
@@ -29,13 +29,13 @@ def put_many(session: Session, by_key: Mapping[str, str], *, tuner: str) -> int:
 
 
 def add_missing(session: Session, by_key: Mapping[str, str], *, tuner: str) -> int:
-    """Store definitions that somebody brought along, where there is none; return how many were new."""
+    """Store imported definitions that do not exist yet; returns their number."""
     rows = [_row(key, definition, tuner) for key, definition in by_key.items()]
     return statements.add_missing(session, WorkloadRow, rows, key=["workload_digest"])
 
 
 def definitions(session: Session, workload_keys: Sequence[str]) -> dict[str, str]:
-    """By workload key, of those that have one."""
+    """Return the definitions that exist, by workload key."""
     found: dict[str, str] = {}
     for start in range(0, len(workload_keys), _KEYS_AT_ONCE):
         digests = [workload_digest(key) for key in workload_keys[start : start + _KEYS_AT_ONCE]]
@@ -50,7 +50,8 @@ def _row(workload_key: str, definition: str, tuner: str) -> dict[str, str]:
 
 
 def extracted(session: Session, key: str) -> list[ExtractedTask] | None:
-    """In extraction order; None when nobody has extracted them yet. A model without any task has an empty list."""
+    """Return extracted tasks in extraction order; None if not extracted yet, and an empty list for a model
+    without tasks."""
     row = session.get(ExtractionRow, key)
     return None if row is None else [codec.load(ExtractedTask, task) for task in row.tasks]
 

@@ -1,5 +1,5 @@
-"""The schema's history. Run by ``storage.database.migrate``, in one transaction, from any folder.
+"""Migrations of the schema, run by ``storage.database.migrate`` in one transaction.
 
-A new revision: change ``storage/tables.py``, run ``python -m storage.migrations "What changes"``, read what it wrote,
+To add a revision, change ``storage/tables.py``, run ``python -m storage.migrations "What changes"``, check the result,
 and save a database of it with ``python -m tests.support.storage.saving``.
 """

@@ -1,4 +1,4 @@
-"""Run by Alembic; the connection, already in a transaction, comes from ``storage.migrations.running``."""
+"""Alembic's environment; the connection, in a transaction, comes from ``storage.migrations.running``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from storage.tables import Base
 
 
 def render_item(kind: str, item: Any, _context: AutogenContext) -> str | Literal[False]:
-    """Types spelled without the application's names: a revision must outlive them."""
+    """Render column types without names of the application, which a revision must not depend on."""
     if kind == "type" and isinstance(item, UtcDateTime):
         return "sa.DateTime(timezone=True)"
     if kind == "type" and item is SerialNumber:

@@ -1,4 +1,4 @@
-"""Alembic, called as a library: no alembic.ini, no working directory, no logging set up behind the caller's back."""
+"""Alembic as a library, without alembic.ini, working directory or logging configuration."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ HERE = Path(__file__).resolve().parent
 
 
 def newest() -> str:
-    """The revision that this release works with."""
+    """Return the newest revision, which this release needs."""
     head = ScriptDirectory(str(HERE)).get_current_head()
     assert head is not None  # noqa: S101 - there is a first revision
     return head
 
 
 def current(connection: Connection) -> str | None:
-    """The revision of the database; None when there is nothing in it yet."""
+    """Return the revision of the database; None if it is empty."""
     return MigrationContext.configure(connection).get_current_revision()
 
 
 def check(revision: str | None) -> None:
-    """Raises ConfigurationError for a revision that cannot be upgraded: from before the first release, or a newer one.
+    """Raise ConfigurationError for a revision that cannot be upgraded: one of before the first release, or a newer one.
 
-    Revisions are numbered; None is an empty database.
+    Revisions are numbers; None is an empty database.
     """
     scripts = ScriptDirectory(str(HERE))
     known = sorted(script.revision for script in scripts.walk_revisions())
@@ -49,7 +49,7 @@ def check(revision: str | None) -> None:
 
 
 def upgrade(connection: Connection, revision: str = "head") -> None:
-    """``connection`` is in a transaction, which stays open. Raises ConfigurationError where ``check`` does."""
+    """Upgrade the schema in the open transaction of ``connection``. Raises ConfigurationError as ``check``."""
     check(current(connection))
     command.upgrade(_configuration(connection), revision)
 

@@ -1,4 +1,4 @@
-"""The compiled bundle with its evidence."""
+"""Artifacts: compiled bundles with their evidence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from domain.digests import ArtifactDigest, ModelDigest
 
 ONNX_RUNTIME = "ONNX Runtime"
 PLAIN_BUILD = "the module's own unscheduled build"
-"""Names of references. ONNX Runtime runs no IRModules."""
+"""Names of references. ONNX Runtime does not run IRModules."""
 
 
 class Variant(StrEnum):
@@ -38,7 +38,7 @@ class Timing:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputError:
-    """How far one output is from the reference's, worst over all seeded inputs."""
+    """Error of one output compared with the reference, the maximum over all seeded inputs."""
 
     output: str
     dtype: str
@@ -49,13 +49,13 @@ class OutputError:
     rtol: float
     passed: bool
     top1: float | None = None
-    """Share of rows whose largest element is at the reference's place; None where that says nothing."""
+    """Share of rows whose largest element is at the same place as in the reference; None if not meaningful."""
     not_finite: int = 0
     """Elements that are NaN or infinite where the reference is finite."""
     least_top1: float | None = None
-    """The share of ``top1`` that was asked for; None where any will do."""
+    """The required share of ``top1``; None without a requirement."""
     not_compared: bool = False
-    """The reference has no finite number there, on any input: whatever agrees with that proves nothing."""
+    """Whether the reference has no finite number there on any input, so that agreement proves nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,18 +64,18 @@ class Verification:
     seeds: tuple[int, ...]
     outputs: tuple[OutputError, ...]
     precision: str = "f32"
-    """Precision of the build, which decides the tolerances."""
+    """Precision of the build, which determines the tolerances."""
     inputs: dict[str, str] = field(default_factory=dict)
     """Kind of values that each input was given: ``image``, ``ids``, ``mask``, ``bytes``, ``uniform``…"""
 
     @property
     def passed(self) -> bool:
-        """Every output agrees, and at least one of them was compared."""
+        """Whether every output agrees, and at least one was compared."""
         return self.proves and all(output.passed for output in self.outputs)
 
     @property
     def proves(self) -> bool:
-        """Whether anything was compared at all."""
+        """Whether any output was compared."""
         return any(not output.not_compared for output in self.outputs)
 
 
@@ -108,34 +108,34 @@ class Contender:
     """Median seconds per run in the benchmark, as in ``timings``; None of a build that was not in it."""
     verified: bool = False
     verdict: str = ""
-    """Why it was rejected, or that it won."""
+    """Why it was rejected, or that it was published."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """What a benchmark was measured under."""
+    """Conditions of a benchmark."""
 
     device: str
     threads: int
     governor: str | None = None
-    """The kernel's frequency governor; None where it does not tell."""
+    """The kernel's frequency governor; None if unknown."""
     megahertz: tuple[float, float] | None = None
-    """Lowest and highest clock of the cores seen."""
+    """Lowest and highest clock of the cores."""
     load: float | None = None
-    """Runnable programs beside ours, mean over the benchmark."""
+    """Runnable programs other than ours, mean over the benchmark."""
     drift: float | None = None
-    """Largest change of the calibration kernel's time, 0.03 is 3 %."""
+    """Largest change of the calibration kernel's time; 0.03 is 3 %."""
     attempts: int = 1
     """Number of benchmarks run until one was quiet enough."""
     noisy: bool = False
-    """Even the quietest attempt was: the comparison round by round holds, the milliseconds are rough."""
+    """Whether even the quietest attempt was noisy: the ratios are reliable, the absolute times are not."""
     reasons: tuple[str, ...] = ()
     """What was noisy."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The comparison a job ends with."""
+    """The final comparison of a job."""
 
     timings: dict[Variant, Timing]
     verifications: dict[Variant, Verification]
@@ -143,20 +143,20 @@ class Report:
     speedup_over_untuned: float
     """Ratio of medians; 1.0 when untuned itself is published."""
     speedup_over_reference: float | None
-    """None where the reference cannot run: on a device behind RPC, a GPU, or nowhere at all."""
+    """None if the reference cannot run there: on a device behind RPC, on a GPU, or if nothing runs."""
     summary: str
-    """One line that says plainly what was gained, or that nothing was."""
+    """One sentence with the speedup, or that there is none."""
     engines: dict[Variant, str] = field(default_factory=dict)
     """Toolchain identity of each compiled variant."""
     choice: tuple[str, ...] = ()
-    """Why this engine and this tuner: one sentence for each that was considered."""
+    """Why this engine and tuner: a sentence for each one considered."""
     failed_tasks: tuple[FailedTask, ...] = ()
     compared_with: str = ONNX_RUNTIME
-    """What the reference is."""
+    """Name of the reference."""
     precision: str = "f32"
-    """Of the published variant."""
+    """Precision of the published variant."""
     portfolio: tuple[Contender, ...] = ()
-    """Every build that raced: those of the benchmark, the fastest first, then the others as they came in."""
+    """All candidate builds: those of the benchmark, fastest first, then the others in order of completion."""
     conditions: Conditions | None = None
 
 
@@ -164,7 +164,7 @@ class Report:
 class Artifact:
     id: str
     digest: ArtifactDigest
-    """sha256 of the bundle's bytes, hex; also its strong ETag."""
+    """sha256 of the bundle's bytes in hex; also its strong ETag."""
     size_bytes: int
     job_id: str
     model_digest: ModelDigest
@@ -178,4 +178,4 @@ class Artifact:
     verified: bool = True
     created_at: datetime
     deleted_at: datetime | None = None
-    """Since then its bytes are not to be had any more."""
+    """Set at deletion; its bytes are unavailable since then."""

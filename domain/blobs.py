@@ -1,4 +1,4 @@
-"""The port behind which models' and artifacts' bytes are kept."""
+"""The port of the storage of models and artifacts."""
 
 from __future__ import annotations
 
@@ -20,30 +20,31 @@ class Blob:
 
 
 class BlobStore(Protocol):
-    """Content-addressed bytes.
+    """A store of content-addressed bytes.
 
-    A blob is either wholly there or not at all, whatever ended the process that put it. Every method that takes a
-    digest, except ``exists`` and ``delete``, raises BlobNotFound, and every one BlobStoreUnavailable.
+    A blob exists completely or not at all, even if the process that put it was killed. All methods with a digest,
+    except ``exists`` and ``delete``, raise BlobNotFound; all methods raise BlobStoreUnavailable.
     """
 
     def put(self, chunks: Iterable[bytes], *, limit: int | None = None) -> Blob:
-        """Keep the bytes, never holding them all in memory; bytes already there are kept once, and count as put now.
+        """Store the bytes, streaming them; bytes already stored are kept once, and their time is renewed.
 
-        ``limit`` is the largest size accepted, in bytes. Raises BlobTooLarge as soon as it is passed, and whatever
-        ``chunks`` raises; nothing is left behind then.
+        ``limit`` is the maximum size in bytes. Raises BlobTooLarge as soon as it is exceeded, and errors of ``chunks``;
+        nothing is stored then.
         """
         ...
 
     def open(self, digest: BlobDigest) -> BinaryIO:
-        """The bytes from the start; the reader closes and may seek.
+        """Open a blob for reading from its start; the caller closes it and may seek.
 
-        Bytes that come from elsewhere are fetched as they are read, and reading raises BlobStoreUnavailable and, at
-        the end of bytes that were read in order, BlobDamaged.
+        Remote bytes are fetched while reading, which raises BlobStoreUnavailable, and BlobDamaged at the end of a
+        sequential read.
         """
         ...
 
     def local(self, digest: BlobDigest) -> AbstractContextManager[Path]:
-        """A local file with these bytes, to be read only; it lasts as long as the context. May raise BlobDamaged."""
+        """Return a local file with the bytes, which is read-only and exists until the context ends. May raise
+        BlobDamaged."""
         ...
 
     def size(self, digest: BlobDigest) -> int: ...
@@ -51,29 +52,30 @@ class BlobStore(Protocol):
     def exists(self, digest: BlobDigest) -> bool: ...
 
     def delete(self, digest: BlobDigest, *, put_before: datetime | None = None) -> bool:
-        """Whether there was something to delete; with ``put_before``, only what was last put before then."""
+        """Delete a blob and return whether it existed; with ``put_before``, only if it was last put before
+        that time."""
         ...
 
     def stored(self, *, put_before: datetime) -> Iterator[Blob]:
-        """Every blob that was last put before then, in no order."""
+        """Yield the blobs that were last put before that time, in any order."""
         ...
 
     def sweep(self, *, older_than: float) -> int:
-        """Remove what puts left behind that were killed, when it is ``older_than`` seconds; return how many."""
+        """Remove leftovers of interrupted puts, ``older_than`` seconds old; returns their number."""
         ...
 
     def check(self) -> None:
-        """Raises BlobStoreUnavailable when nothing could be put now."""
+        """Raise BlobStoreUnavailable if nothing could be put now."""
         ...
 
     def owner(self) -> str | None:
-        """The identity of the database whose bytes these are; None while no database has claimed the store."""
+        """Return the identity of the owning database; None for an unclaimed store."""
         ...
 
     def claim(self, identity: str) -> None:
-        """Let the store be this database's, unless it is somebody's; of several that claim it at once one gets it."""
+        """Claim an unclaimed store for this database; of concurrent claims, one succeeds."""
         ...
 
     def hand_over(self, identity: str) -> None:
-        """Let the store be this database's, whosever it was."""
+        """Transfer the store to this database, whoever owns it."""
         ...

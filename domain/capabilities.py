@@ -1,4 +1,4 @@
-"""What a job needs of a worker, and what a worker lacks for it."""
+"""Requirements of a job, and which of them a worker lacks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CUDA_ENGINE = "relax"
 
 
 def checked_trackers(text: str) -> str:
-    """Itself. Raises ValueError where it is not ``HOST:PORT`` with commas between."""
+    """Return ``text``. Raises ValueError unless it is a comma-separated list of ``HOST:PORT``."""
     for tracker in trackers_of(text) or ():
         host, _, port = tracker.rpartition(":")
         if not host or not port.isdigit():
@@ -22,7 +22,7 @@ def checked_trackers(text: str) -> str:
 
 
 def trackers_of(text: str) -> tuple[str, ...] | None:
-    """What the setting names; None where it is empty, which stands for any tracker."""
+    """Return the trackers of the setting; None if it is empty, which allows any tracker."""
     return tuple(name for part in text.split(",") if (name := part.strip())) or None
 
 
@@ -31,7 +31,7 @@ def measures_on_gpu(request: JobRequest) -> bool:
 
 
 def engines_for(request: JobRequest) -> tuple[str, ...]:
-    """Names of the engines any of which serves the request, the preferred one first."""
+    """Return the engines that can serve the request, preferred one first."""
     tuners = [tuner for tuner in request.tuner.considered if tuner in request.precision.tuners]
     names = dict.fromkeys(tuner.engine for tuner in tuners)
     if kind_of(request.target) == "cuda":
@@ -40,7 +40,7 @@ def engines_for(request: JobRequest) -> tuple[str, ...]:
 
 
 def lacking(request: JobRequest, worker: Worker) -> str | None:
-    """Which of its needs the worker does not meet, as ``missing`` names them in its details; None when it serves it."""
+    """Return the requirement that the worker does not meet, as in the details of ``missing``; None if it meets all."""
     return next((name for name, meets in _NEEDS.items() if not meets(request, worker)), None)
 
 
@@ -49,7 +49,7 @@ def serving(request: JobRequest, workers: Sequence[Worker]) -> list[Worker]:
 
 
 def missing(request: JobRequest, workers: Sequence[Worker]) -> errors.NoWorker | None:
-    """What the job needs and none of the workers has; None when one serves it."""
+    """Return what the job needs and no worker has; None if one can run it."""
     if not workers:
         return _no_worker("worker", "a worker; no worker is alive")
     left = list(workers)
@@ -66,7 +66,7 @@ def _no_worker(name: str, needed: str) -> errors.NoWorker:
 
 
 def _has_device(request: JobRequest, worker: Worker) -> bool:
-    """A worker that has a GPU measures on nothing else, so that it is free for those who need one."""
+    """A worker with a GPU measures only on that, to be available for jobs that need one."""
     return bool(worker.host.gpus_for(request.target)) if measures_on_gpu(request) else not worker.accelerators
 
 
@@ -89,7 +89,7 @@ def _reaches_tracker(request: JobRequest, worker: Worker) -> bool:
 
 
 def _runs_on_cpu(request: JobRequest) -> bool:
-    """Whether its code runs on the worker's own CPU."""
+    """Return whether the code runs on the worker's own CPU."""
     return request.runner is RunnerKind.LOCAL and kind_of(request.target) == "llvm"
 
 

@@ -1,7 +1,7 @@
-"""Where messages to callers' own servers may go: public addresses, and what an admin has allowed beside them.
+"""Allowed destinations of webhooks: public addresses, and those that an admin has allowed.
 
-Whoever may submit a job may make the service call an address. Left alone, that reaches whatever the service's machine
-reaches: its own ports, its neighbours, a cloud's metadata.
+Everyone who may submit jobs can make the service call an address. Without restrictions, that could be anything that its
+machine can reach: local ports, neighbours, or a cloud's metadata service.
 """
 
 from __future__ import annotations
@@ -19,40 +19,41 @@ ALLOWED_HOSTS = (
     "Comma-separated hosts that webhooks may call although their addresses are not public: HOST, HOST:PORT or a "
     "network such as 10.1.0.0/16. For the API and the workers alike."
 )
-"""What the setting of that name means."""
+"""Description of the setting."""
 
 Address = IPv4Address | IPv6Address
 _PORTS = {"http": 80, "https": 443}
 _READABLE = re.compile(r"[A-Za-z0-9._~:/?\[\]@!$&'()*+,;=%-]+")
-"""What RFC 3986 lets a URL have, less the fragment: parsers disagree about everything else."""
+"""Characters of a URL by RFC 3986, without the fragment; URL parsers disagree about others."""
 _NAME = re.compile(r"(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NAT64 = IPv6Network("64:ff9b::/96")
 _CLOSED = tuple(
     ip_network(text)
     for text in (
-        "168.63.129.16/32",  # Azure's hosts answer their machines here
+        "168.63.129.16/32",  # Azure's service for its virtual machines
         "192.0.0.0/24",  # IETF protocols; Oracle's metadata
         "192.88.99.0/24",  # 6to4 relays
-        "2002::/16",  # 6to4: any IPv4 address in disguise
+        "2002::/16",  # 6to4, which can embed any IPv4 address
         "3fff::/20",  # documentation
-        "fec0::/10",  # site-local, as it was once
+        "fec0::/10",  # deprecated site-local addresses
     )
 )
-"""Not public, though Python's ipaddress may say so."""
+"""Not public, although Python's ipaddress may regard some of them as global."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Destination:
     scheme: str
     host: str
-    """Lower-case, without brackets and final dot."""
+    """In lower case, without brackets and trailing dot."""
     port: int
     path: str
-    """With the query."""
+    """Including the query."""
 
     @property
     def literal(self) -> Address | None:
-        """The address that the host is in itself, also in the forms that resolvers take: ``127.1``, ``0x7f000001``."""
+        """Return the address if the host is a literal one, also in forms that resolvers accept: ``127.1``,
+        ``0x7f000001``."""
         try:
             return ip_address(self.host)
         except ValueError:
@@ -65,14 +66,14 @@ class Destination:
 
 @dataclass(frozen=True, kw_only=True)
 class AllowedHosts:
-    """Hosts and networks that may be called though they are not public; a port of None is any."""
+    """Hosts and networks that may be called although they are not public; a port of None means any port."""
 
     names: frozenset[tuple[str, int | None]] = frozenset()
     networks: frozenset[tuple[IPv4Network | IPv6Network, int | None]] = frozenset()
 
     @staticmethod
     def parse(text: str) -> AllowedHosts:
-        """Of ``HOST``, ``HOST:PORT`` and ``ADDRESS/BITS`` with commas between. Raises ConfigurationError."""
+        """Parse ``HOST``, ``HOST:PORT`` and ``ADDRESS/BITS``, separated by commas. Raises ConfigurationError."""
         names, networks = set(), set()
         for entry in filter(None, (part.strip() for part in text.split(","))):
             host, port = _host_and_port(entry)
@@ -92,13 +93,13 @@ class AllowedHosts:
 
 
 def checked_hosts(text: str) -> str:
-    """Itself. Raises ConfigurationError."""
+    """Return ``text`` if it is valid. Raises ConfigurationError."""
     AllowedHosts.parse(text)
     return text
 
 
 def parse(url: str) -> Destination:
-    """Raises InvalidWebhook for what is no http or https URL, or carries credentials or a fragment."""
+    """Parse an http or https URL. Raises InvalidWebhook, also for credentials or a fragment."""
     if not _READABLE.fullmatch(url):
         raise _refusal("has characters that a URL must percent-encode, or a fragment")
     try:
@@ -117,7 +118,7 @@ def parse(url: str) -> Destination:
 
 
 def check_host(destination: Destination, allowed: AllowedHosts) -> None:
-    """What can be told without asking a name server. Raises InvalidWebhook."""
+    """Check the host without name resolution. Raises InvalidWebhook."""
     if allowed.has_name(destination):
         return
     if destination.host == "localhost" or destination.host.endswith(".localhost"):
@@ -127,7 +128,7 @@ def check_host(destination: Destination, allowed: AllowedHosts) -> None:
 
 
 def check_addresses(destination: Destination, addresses: Iterable[Address], allowed: AllowedHosts) -> None:
-    """Every one that the host resolves to: which of them answers is up to the network. Raises InvalidWebhook."""
+    """Check all addresses that the host resolves to, as any of them may be used. Raises InvalidWebhook."""
     if allowed.has_name(destination):
         return
     for address in addresses:
@@ -136,7 +137,7 @@ def check_addresses(destination: Destination, addresses: Iterable[Address], allo
 
 
 def is_public(address: Address) -> bool:
-    """Whether it is a single machine's on the internet."""
+    """Return whether it is the address of a single machine on the internet."""
     if isinstance(address, IPv6Address) and address in _NAT64:
         return is_public(IPv4Address(int(address) & 0xFFFF_FFFF))
     if any(address in network for network in _CLOSED):
@@ -154,7 +155,7 @@ def _is_host(host: str, *, bracketed: bool) -> bool:
 
 
 def _host_and_port(entry: str) -> tuple[str, int | None]:
-    """Raises ConfigurationError."""
+    """Split host and port. Raises ConfigurationError."""
     match = re.fullmatch(r"(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:]+)):(?P<port>[0-9]{1,5})", entry)
     if match is None:
         return entry.lower().strip("[]").removesuffix("."), None
@@ -171,5 +172,5 @@ def _not_allowable(entry: str) -> errors.ConfigurationError:
 
 
 def _refusal(what: str) -> errors.InvalidWebhook:
-    # Without the URL: it may hold a secret of the caller's.
+    # Without the URL, which may contain a secret.
     return errors.InvalidWebhook(f"the webhook's URL {what}")

@@ -1,20 +1,20 @@
-"""Digests, sha256 in hex, by what they are digests of: one in place of another is a type error."""
+"""Digests, sha256 in hex, as distinct types: mixing them up is a type error."""
 
 from __future__ import annotations
 
 from typing import NewType
 
 FileDigest = NewType("FileDigest", str)
-"""Of a file's bytes, such as the prepared model that an engine reads."""
+"""Digest of a file, such as the prepared model that an engine reads."""
 BlobDigest = NewType("BlobDigest", FileDigest)
-"""Of bytes in the blob store, which finds them by it."""
+"""Digest and key of a blob."""
 ModelDigest = NewType("ModelDigest", BlobDigest)
-"""Of an uploaded model's bytes."""
+"""Digest of an uploaded model."""
 ArtifactDigest = NewType("ArtifactDigest", BlobDigest)
-"""Of a published bundle's bytes."""
+"""Digest of a published bundle."""
 WorkloadDigest = NewType("WorkloadDigest", str)
-"""Of a tuning task's workload key."""
+"""Digest of a workload key."""
 ScheduleDigest = NewType("ScheduleDigest", str)
-"""Of a schedule in native form."""
+"""Digest of a schedule in native form."""
 SecretDigest = NewType("SecretDigest", str)
-"""Of a token or login code, which is never stored itself."""
+"""Digest of a token or login code, which is not stored itself."""

@@ -1,7 +1,7 @@
-"""The message by which workers are told that there is something to do, as both ends must have it.
+"""The message that wakes workers, for both API and workers.
 
-A message is a doorbell: it names no job. The worker that hears it claims in the database what is to be done next, and
-idle workers look there every few seconds even if they hear nothing, so a bell that is lost costs seconds.
+The message names no job. A worker that receives it claims the next job in the database. Idle workers also poll every
+few seconds, so a lost message costs seconds.
 """
 
 from __future__ import annotations
@@ -9,23 +9,24 @@ from __future__ import annotations
 from typing import Any
 
 BELL = "tunesmith.look"
-"""Name of the Celery task, which takes no arguments."""
+"""Name of the Celery task, which has no arguments."""
 
 QUEUE = "tunesmith"
-"""Name of the one queue, which every worker reads."""
+"""Name of the only queue, which every worker reads."""
 
 VISIBILITY_SECONDS = 12 * 3600.0
 """Redelivery delay for unacknowledged messages."""
 _ANSWER_SECONDS = 5
-"""A broker that takes longer is away: one that is frozen, or behind a cut cable, closes no connection."""
+"""Timeout of the broker: a frozen or disconnected one does not close connections."""
 _MOST_UNHEARD = 16
-"""Bells in the queue. Idle workers take theirs at once, so those that lie there are for workers that become idle."""
+"""Maximum number of queued messages. Idle workers take theirs at once, so queued ones are for workers that
+become idle."""
 
 
 def ring(app: Any, *, times: int = 1) -> None:
-    """Wake so many idle workers by the Celery application, unless enough bells lie unheard already.
+    """Wake idle workers through the Celery application, unless enough messages are queued.
 
-    So the queue never grows, even if no worker reads it. Raises what the broker's client does.
+    So the queue is bounded even if no worker reads it. Raises errors of the broker's client.
     """
     with app.producer_or_acquire() as producer:
         unheard = producer.channel.queue_declare(QUEUE).message_count
@@ -34,13 +35,13 @@ def ring(app: Any, *, times: int = 1) -> None:
 
 
 def transport_options(visibility_seconds: float = VISIBILITY_SECONDS) -> dict[str, Any]:
-    """Options of kombu's Redis transport, the same for both ends: how long to wait for a broker."""
+    """Return options of kombu's Redis transport: timeouts, alike for API and workers."""
     return {
         "visibility_timeout": visibility_seconds,
         "socket_connect_timeout": _ANSWER_SECONDS,
         "socket_timeout": _ANSWER_SECONDS,
         "socket_keepalive": True,
         "health_check_interval": 2 * _ANSWER_SECONDS,
-        # A bell that was not sent is not missed for long: workers look by themselves.
+        # A lost message is harmless, as workers poll.
         "retry_on_timeout": False,
     }

@@ -92,15 +92,15 @@ from typing import Any, ClassVar
 
 
 class TunesmithError(Exception):
-    """``details`` holds JSON-able facts for machines, such as the operators or the near matches."""
+    """Base of all errors; ``details`` contains JSON data for programs, such as operators or near matches."""
 
     code: ClassVar[str] = "internal_error"
     status: ClassVar[int] = 500
     """The HTTP status. Errors of engines and jobs mostly appear in a job's failure, which has none."""
     default_hint: ClassVar[str | None] = None
-    """What to do, where the error is raised without a hint that fits the case better."""
+    """Hint of errors that are raised without a more specific one."""
     retry_after: ClassVar[int | None] = None
-    """Seconds after which asking again makes sense, where that can be guessed."""
+    """Seconds after which a retry is sensible, if known."""
 
     def __init__(self, message: str, *, hint: str | None = None, details: dict[str, Any] | None = None) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Names of things: short enough to type, unique, and telling what they name."""
+"""Ids of objects: short, unique, with a prefix for the kind of object."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import secrets
 from datetime import datetime
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
-"""Crockford's base32: its order is ASCII's, and no letter reads like a digit."""
+"""Crockford's base32: sorted like ASCII, without letters that look like digits."""
 _TIME_DIGITS = 10
 _RANDOM_BITS = 50
 _DIGEST_DIGITS = 12
@@ -37,7 +37,7 @@ def database(now: datetime) -> str:
 
 
 def _of_time(letter: str, now: datetime) -> str:
-    """A new id; ids of later milliseconds sort later."""
+    """Return a new id; ids sort by their millisecond."""
     milliseconds = int(now.timestamp() * 1000)
     return f"{letter}-{_base32(milliseconds, _TIME_DIGITS)}{_base32(secrets.randbits(_RANDOM_BITS), _RANDOM_BITS // 5)}"
 

@@ -1,4 +1,4 @@
-"""One tuning request and its whole life."""
+"""Jobs: requests, states, options and events."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ class Stage(StrEnum):
 
 
 class Tuner(StrEnum):
-    AUTO = "auto"  # the service picks
+    AUTO = "auto"  # selected by the service
     AUTOTVM = "autotvm"
     ANSOR = "ansor"
     METASCHEDULE = "metaschedule"
 
     @property
     def engine(self) -> str:
-        """Name of the engine that has this tuner. Raises KeyError for ``auto``."""
+        """Name of the tuner's engine. Raises KeyError for ``auto``."""
         return _ENGINE_OF[self]
 
     @property
     def considered(self) -> tuple[Tuner, ...]:
-        """Itself, or what ``auto`` chooses from, in the order in which it prefers them where nothing else tells."""
+        """Return the tuner itself, or for ``auto`` the candidates in order of preference."""
         return tuple(_ENGINE_OF) if self is Tuner.AUTO else (self,)
 
 
@@ -66,7 +66,7 @@ _ENGINE_OF = {Tuner.AUTOTVM: "relay", Tuner.ANSOR: "relay", Tuner.METASCHEDULE: 
 class RunnerKind(StrEnum):
     LOCAL = "local"
     RPC = "rpc"  # devices behind a TVM RPC tracker
-    NONE = "none"  # builds with the records there are; nothing runs, so nothing is proven on the target
+    NONE = "none"  # builds with existing records; nothing runs, so nothing is verified on the target
 
 
 class Precision(StrEnum):
@@ -76,29 +76,30 @@ class Precision(StrEnum):
     BF16 = "bf16"  # operands of products; sums are float32
     FP16 = "fp16"
     INT8 = "int8"  # weights and activations, with scales found on seeded inputs
-    AUTO = "auto"  # the fastest of those that pass the accuracy gate; f32 always does
+    AUTO = "auto"  # the fastest that passes the accuracy gate; f32 always passes
 
     @property
     def tuners(self) -> tuple[Tuner, ...]:
-        """Those that have schedules for it, the preferred one first."""
+        """Tuners with schedules for this precision, preferred one first."""
         return _TUNERS_OF.get(self, Tuner.AUTO.considered)
 
 
 _TUNERS_OF = {Precision.BF16: (Tuner.AUTOTVM,), Precision.INT8: (Tuner.AUTOTVM,)}
-"""Whose templates use the processor's instructions for a precision; of others every tuner compiles."""
+"""Tuners whose templates use the processor's instructions for a precision; for other precisions all tuners are
+suitable."""
 
 
 class BundleFormat(StrEnum):
     """What a bundle contains in addition to, or instead of, a shared library."""
 
     SHARED = "shared"  # mod.so
-    OBJECT = "object"  # mod.tar: object files, to be linked elsewhere
-    SYSTEM_LIB = "system-lib"  # a static library whose functions register themselves, for places without dlopen
+    OBJECT = "object"  # mod.tar: object files for linking
+    SYSTEM_LIB = "system-lib"  # a static library with self-registering functions, for systems without dlopen
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """What tuning may cost; the first limit reached ends it with the best found so far."""
+    """Limits of tuning; the first one reached ends it with the best found so far."""
 
     trials: int | None = None
     seconds: float | None = None
@@ -121,60 +122,59 @@ class MeasureOptions:
     repeat: int = 3
     min_repeat_ms: int = 10
     timeout: float = 10.0
-    """Seconds that building, and again measuring, one trial may take."""
+    """Time limit in seconds for building a trial, and again for measuring it."""
     enable_cpu_cache_flush: bool = False
     n_parallel: int | None = None
-    """Builders at once; None means one per core."""
+    """Number of parallel builders; None means one per core."""
     cooldown_interval: float = 0.0
-    """Seconds to wait after measuring one trial, for a device that slows down as it gets hot."""
+    """Seconds to wait after each trial, for devices that throttle."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TunerOptions:
-    """Options of TVM's tuners that matter, and some of ours; None keeps what suits the target."""
+    """Options of TVM's tuners, and some of ours; None means a default for the target."""
 
     search: str = "xgb"
     """AutoTVM's tuner: ``xgb`` (XGBTuner), ``ga`` (GATuner), ``random`` or ``gridsearch``."""
 
     early_stopping: int | None = None
-    """Trials of one tuning task without a better one before it is left."""
+    """Stop a tuning task after this many trials without improvement."""
     n_trial: int | None = None
-    """Most trials for one tuning task."""
+    """Maximum number of trials per tuning task."""
     loss_type: str = "rank-binary"
-    """``reg``, ``rank`` or ``rank-binary``, as TVM's XGBoostCostModel has them."""
+    """``reg``, ``rank`` or ``rank-binary``, as in TVM's XGBoostCostModel."""
     feature_type: str = "knob"
     keep_layout: bool = True
-    """Search only memory layouts that neighbouring operators can agree on; else those, then any."""
+    """Search only memory layouts that neighbouring operators can share; if False, search these first, then any."""
     transfer: bool = True
-    """Teach the cost model with stored records of other workloads of the same kind before the first trial."""
+    """Train the cost model on stored records of similar workloads before the first trial."""
     rewrite: bool = True
-    """Tune a rewritten network: channels padded to vectors, grouped and transposed convolutions as plain ones,
-    Winograd, quick exponentials. What is published is compared with the network as it was."""
+    """Tune an equivalent rewritten network: channels padded to vectors, grouped and transposed convolutions as
+    plain ones, Winograd, fast exponentials. The published build is verified against the original network."""
     layout: str | None = None
-    """``NCHW`` or ``NHWC``: how Ansor and MetaSchedule see convolutions; None is what suits the target."""
+    """``NCHW`` or ``NHWC``: layout of convolutions for Ansor and MetaSchedule; None depends on the target."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AccuracyGate:
-    """How far results may be from the f32 reference's; None leaves a limit at the precision's own default."""
+    """Maximum deviation from the f32 reference; None means the precision's default."""
 
     max_rel: float | None = None
-    """Largest error of any element, as a share of its output's largest magnitude."""
+    """Maximum error of any element, as a share of the output's largest magnitude."""
     top1: float | None = None
-    """Least share of rows, 0 to 1, whose largest element stays at the same place; of outputs that look like a
-    classifier's."""
+    """Minimum share of rows, 0 to 1, with an unchanged top-1 class; for outputs that look like a classifier's."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RpcOptions:
-    """Where devices are found; names and meaning as in ``tvm.autotvm.RPCRunner``."""
+    """Devices behind a TVM RPC tracker; names and meaning as in ``tvm.autotvm.RPCRunner``."""
 
     tracker: str
     """``HOST:PORT``"""
     key: str
-    """The devices' key: one kind of board."""
+    """Key of the devices: one kind of board."""
     session_timeout: float = 60.0
-    """Seconds a session may last before the device takes itself back."""
+    """Time limit of a session in seconds, after which the device ends it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,16 +183,16 @@ class JobRequest:
     budget: Budget
     target: str = NATIVE
     threads: int | None = None
-    """Threads the tuned model will run with; None means every core of the device."""
+    """Threads of the tuned model; None means all cores of the device."""
     tuner: Tuner = Tuner.AUTO
     runner: RunnerKind = RunnerKind.LOCAL
     rpc: RpcOptions | None = None
-    """Given exactly when the runner is ``rpc``."""
+    """Set if and only if the runner is ``rpc``."""
     device: str | None = None
-    """With runner ``none``, the key of the device whose records to build with."""
+    """With runner ``none``, the key of the device whose records to use."""
     precision: Precision = Precision.F32
     accuracy: AccuracyGate = AccuracyGate()
-    """What a narrower precision must keep to be published."""
+    """Requirements of a build of reduced precision."""
     bundle_format: BundleFormat = BundleFormat.SHARED
     input_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     measure: MeasureOptions = field(default_factory=MeasureOptions)
@@ -201,12 +201,12 @@ class JobRequest:
     """0 (first) to 9 (last), one of ``PRIORITIES``."""
     labels: dict[str, str] = field(default_factory=dict)
     group: str | None = None
-    """Jobs that belong together, such as one model for several targets."""
+    """Name of a group of related jobs, such as one model for several targets."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """Why a job failed, in machine-readable words."""
+    """Reason of a job's failure."""
 
     code: str
     message: str
@@ -216,7 +216,7 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """What a worker resolved a request to: where the job compiles for, measures and with which tools."""
+    """A request as resolved by a worker: target, device and toolchain."""
 
     target: Target
     device: Device
@@ -227,7 +227,7 @@ class Placement:
 class Lease:
     worker_id: str
     attempt: int
-    """Counts claims. Every write of a worker carries its attempt, so one that lost its lease writes nothing."""
+    """Number of claims. Every write of a worker carries its attempt, so one that lost its lease writes nothing."""
     expires_at: datetime
 
 
@@ -248,18 +248,18 @@ class Job:
     artifact_id: str | None
     created_at: datetime
     started_at: datetime | None
-    """First claim; queue time ends here."""
+    """First claim, at which queue time ends."""
     finished_at: datetime | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """An owner's: another owner's group of the same name is another one."""
+    """Group of one owner; groups of other owners with the same name are different."""
 
     name: str
     owner: str
     counts: Mapping[JobState, int]
-    """Of the states that any of its jobs is in."""
+    """Number of jobs by state, without zeros."""
     newest_job: str
     newest_at: datetime
 
@@ -268,9 +268,9 @@ class EventKind(StrEnum):
     STATE = "state"  # {state, failure?}
     STAGE = "stage"  # {stage, status: started|finished, seconds?}
     PROGRESS = "progress"
-    """{trials_done, trials_planned, seconds, estimate, basis, tasks}; at most two a second.
+    """{trials_done, trials_planned, seconds, estimate, basis, tasks}; at most two per second.
 
-    ``estimate``: seconds of one run of the network with the best schedules so far. ``tasks``: those that changed, as
+    ``estimate``: seconds of one run of the network with the best schedules so far. ``tasks``: the changed ones, as
     {position, name, description, trials_done, trials_planned, best_latency, best_gflops}.
     """
     NOTE = "note"  # {message}
@@ -279,7 +279,7 @@ class EventKind(StrEnum):
 @dataclass(frozen=True, kw_only=True)
 class JobEvent:
     id: int
-    """Grows within a job; what ``Last-Event-ID`` names."""
+    """Increases within a job; used in ``Last-Event-ID``."""
     job_id: str
     kind: EventKind
     data: dict[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The uploaded network, or operator."""
+"""Uploaded models, and operators."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class ModelFormat(StrEnum):
 
     @property
     def suffix(self) -> str:
-        """Of its files, by which engines tell formats apart."""
+        """File suffix, by which engines recognize the format."""
         return _SUFFIXES[self]
 
     @property
     def reader(self) -> str:
-        """Name of the engine that reads uploads of it."""
+        """Name of the engine that reads uploads of this format."""
         return "relax" if self is ModelFormat.IRMODULE else "onnx"
 
     @classmethod
     def of(cls, path: PurePath) -> ModelFormat:
-        """By the suffix of a file; what has none of ours is ONNX."""
+        """Return the format by the file's suffix; ONNX for unknown ones."""
         return next((each for each in cls if path.suffix == each.suffix), cls.ONNX)
 
 
@@ -37,13 +37,13 @@ _SUFFIXES = {ModelFormat.ONNX: ".onnx", ModelFormat.IRMODULE: ".json"}
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
-    """What reading the file tells, before any engine has tried to import it."""
+    """Properties of the file, known before an engine imports it."""
 
     inputs: tuple[TensorSpec, ...]
-    """Only what a caller feeds: initializers are left out."""
+    """Inputs without initializers."""
     outputs: tuple[TensorSpec, ...]
     opset: int
-    """Of ONNX, as ``ir_version``; other formats have 0."""
+    """ONNX's opset and IR version; 0 for other formats."""
     ir_version: int
     operators: dict[str, int]
     """Operator name (``domain::Name`` outside the default domain) to count; of an IRModule its functions."""
@@ -62,7 +62,7 @@ class Model:
     facts: ModelFacts
     created_at: datetime
     deleted_at: datetime | None = None
-    """Since then its bytes are not to be had any more."""
+    """Set at deletion; its bytes are unavailable since then."""
 
 
 Dimension = int | str | None

@@ -1,4 +1,4 @@
-"""From what a request says to what a host compiles for and measures on: one answer for the API and for workers."""
+"""Resolution of a request on a host, to target and device, for the API and for workers."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _ELSEWHERE = "Measure on a matching device with runner 'rpc', or build without m
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """What a worker's host compiles for and measures on."""
+    """Targets and devices of a worker's host."""
 
     native: str
-    """Target text of its own CPU."""
+    """Target text of its CPU."""
     cpu: Device
-    """With as many threads as it has cores for."""
+    """With one thread per core."""
     accelerators: tuple[Device, ...] = ()
     foreign_cpus: tuple[str, ...] = ()
-    """Names for ``-mcpu`` that LLVM compiles for and whose code this CPU does not run."""
+    """Names for ``-mcpu`` that LLVM can compile for but this CPU cannot run."""
 
     @property
     def machine(self) -> str:
@@ -29,34 +29,35 @@ class Host:
         return self.cpu.key.partition("/")[0]
 
     def gpus_for(self, text: str) -> list[Device]:
-        """Those that run what is compiled for a cuda target: keys end in the compute capability, where it is known."""
+        """Return GPUs that can run code of a cuda target; their keys end in the compute capability, if it is known."""
         wanted = (option_of(text, "-arch") or "").rstrip("a")
         return [gpu for gpu in self.accelerators if gpu.key.endswith((f"/{wanted}", "/unknown"))]
 
     def is_machine(self, text: str) -> bool:
-        """Whether it is of the machine that the target's triple names, if it names one."""
+        """Return whether the host is of the machine in the target's triple, if it has one."""
         triple = option_of(text, "-mtriple")
         return triple is None or machine_of(triple) == machine_of(self.machine)
 
     def runs_cpu(self, text: str) -> bool:
-        """Whether its CPU has the instructions of the one that the target names, if it names one."""
+        """Return whether the CPU has the instructions of the target's CPU, if it names one."""
         return option_of(text, "-mcpu") not in self.foreign_cpus
 
 
 def resolve(request: JobRequest, host: Host) -> tuple[Target, Device]:
-    """Raises UnknownTarget, UnsupportedTarget for what the host cannot run, InvalidOption."""
+    """Resolve a request. Raises UnknownTarget, UnsupportedTarget for targets that the host cannot run, and
+    InvalidOption."""
     device = _device(request, check_text(request.target), host)
     return Target(text=text_for(request, host), threads=device.threads), device
 
 
 def text_for(request: JobRequest, host: Host) -> str:
-    """What ``native`` stands for on the host, or the target that the request names. Raises UnknownTarget."""
+    """Return the requested target, or what ``native`` means on the host. Raises UnknownTarget."""
     text = check_text(request.target)
     return host.native if text == NATIVE else text
 
 
 def check_tracker(request: JobRequest) -> None:
-    """Raises InvalidOption and UnsupportedTarget for a request with runner 'rpc' that leaves out what that needs."""
+    """Check a request with runner 'rpc' for missing options. Raises InvalidOption and UnsupportedTarget."""
     if request.rpc is None:
         raise errors.InvalidOption(
             "runner 'rpc' needs the address of a tracker and a device key",

@@ -1,4 +1,4 @@
-"""The port behind which engines run."""
+"""The port of engines."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ OnEvent = Callable[[str, dict[str, Any]], None]
 
 
 class Canceled(Exception):
-    """The caller's own ``canceled`` said stop; the engine is gone. No error: whoever asked knows why."""
+    """The request was stopped by its ``canceled`` callback, and the engine ended."""
 
 
 class Engine(Protocol):
-    """A running engine, answering one request at a time. Not for use by several threads at once.
+    """A running engine, which serves one request at a time. Not thread-safe.
 
-    A failed request (EngineRequestFailed) leaves the engine usable. After any other failure, and after Canceled, it is
-    dead: ``alive`` is False and every further request raises EngineCrashed.
+    A failed request (EngineRequestFailed) leaves the engine usable. After any other error, and after Canceled, it has
+    ended: ``alive`` is False, and further requests raise EngineCrashed.
     """
 
     @property
     def hello(self) -> dict[str, Any]:
-        """What the engine announced: ``engine``, ``toolchain``, ``methods``, …"""
+        """The engine's first message: ``engine``, ``toolchain``, ``methods``, …"""
         ...
 
     @property
@@ -30,7 +30,7 @@ class Engine(Protocol):
 
     @property
     def pid(self) -> int | None:
-        """Of the process, for those who look at the host; None where there is none."""
+        """Process id, for monitoring; None without a process."""
         ...
 
     def request(
@@ -42,13 +42,13 @@ class Engine(Protocol):
         on_event: OnEvent | None = None,
         canceled: Callable[[], bool] | None = None,
     ) -> dict[str, Any]:
-        """The result's data. ``timeout`` is in seconds, None for no limit; ``canceled`` is asked about twice a second.
+        """Send a request and return the result. ``timeout`` is in seconds; ``canceled`` is polled twice a second.
 
-        Raises EngineRequestFailed with the engine's own code, EngineTimeout, EngineSilent, EngineCrashed,
-        EngineGarbled, Canceled, and whatever ``on_event`` raises (the engine is then dead as well).
+        Raises EngineRequestFailed with the engine's code, EngineTimeout, EngineSilent, EngineCrashed, EngineGarbled,
+        Canceled, and errors of ``on_event``, after which the engine has ended, too.
         """
         ...
 
     def close(self) -> None:
-        """End the engine and everything it started; harmless when it already ended."""
+        """End the engine and all of its processes; has no effect on one that has ended."""
         ...

@@ -1,4 +1,4 @@
-"""The stored outcome of one trial."""
+"""Records: the stored results of trials."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from domain.digests import ScheduleDigest
 
 class TrialError(StrEnum):
     INVALID_SCHEDULE = "invalid_schedule"  # the schedule cannot be instantiated or fails the verifier
-    BUILD_ERROR = "build_error"  # the compiler refused it
+    BUILD_ERROR = "build_error"  # the compiler rejected it
     BUILD_TIMEOUT = "build_timeout"
     RUN_ERROR = "run_error"  # the built function raised or killed its process
     RUN_TIMEOUT = "run_timeout"
-    WRONG_RESULT = "wrong_result"  # it runs, but computes something else than the same operator untuned
+    WRONG_RESULT = "wrong_result"  # its results differ from those of the untuned operator
     WRONG_DEVICE = "wrong_device"
     DEVICE_LOST = "device_lost"
     UNKNOWN = "unknown"
@@ -32,7 +32,7 @@ class RecordPlace(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordKey:
-    """Lookups never cross any of these."""
+    """The identities of records; lookups match all of them."""
 
     workload_key: str
     target: str
@@ -53,9 +53,9 @@ class Record:
     schedule: str
     """The tuner's native line, as TVM wrote it."""
     schedule_digest: ScheduleDigest
-    """sha256 of the schedule alone, without its measurement: the same candidate has the same digest."""
+    """sha256 of the schedule without its measurement: equal for equal candidates."""
     latencies: tuple[float, ...]
-    """Seconds, one per repeat; empty when the trial failed."""
+    """Seconds, one per repeat; empty for a failed trial."""
     error: TrialError | None
     error_message: str | None = None
     trial_number: int
@@ -63,8 +63,8 @@ class Record:
     worker_id: str
     finished_at: datetime
     calibration: float | None = None
-    """Seconds that a kernel, always the same, took on the device just before; None where it was not run. What differs
-    in it drifted in between."""
+    """Seconds of a constant calibration kernel on the device just before the trial; None if not measured.
+    Differences mean drift."""
 
     @property
     def latency(self) -> float | None:

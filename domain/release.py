@@ -1,4 +1,4 @@
-"""Which release this is: told by the API and written into every bundle's manifest."""
+"""The release, reported by the API and written into every bundle's manifest."""
 
 from __future__ import annotations
 

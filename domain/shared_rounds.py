@@ -14,11 +14,11 @@ class RoundState(StrEnum):
     OPEN = "open"
     CLAIMED = "claimed"
     DONE = "done"
-    """Its claimant said what it came to."""
+    """Finished by its claimant."""
     LOST = "lost"
-    """Its claimant fell silent, gave it back, or the job went to another worker. Its stored trials count."""
+    """Its claimant stopped sending heartbeats or returned it, or the job changed its worker. Stored trials count."""
     WITHDRAWN = "withdrawn"
-    """Nobody had claimed it."""
+    """Not claimed by anybody."""
 
 
 AT_WORK = (RoundState.OPEN, RoundState.CLAIMED)
@@ -26,7 +26,7 @@ AT_WORK = (RoundState.OPEN, RoundState.CLAIMED)
 
 @dataclass(frozen=True, kw_only=True)
 class Offer:
-    """What somebody needs to know to spend the trials; no path, as those differ from host to host."""
+    """The information needed to run the trials, without paths, which differ between hosts."""
 
     workload_key: str
     tuner: str
@@ -35,15 +35,15 @@ class Offer:
     toolchain: str
     """As in ``RecordKey``."""
     request: dict[str, Any]
-    """The parameters of an engine's ``tune`` that every claimant has in common."""
+    """Parameters of the engine's ``tune`` request that all claimants share."""
     trials: int
     first_trial: int
     """Trials that the job has already spent on this workload."""
     seconds_limit: float | None
     lock_place: str
-    """Where who offers it measures in turns with others, see ``domain.workers.Worker``; empty where nobody does."""
+    """Place where the offering worker takes turns at measuring, see ``domain.workers.Worker``; empty without one."""
     known_to: str | None = None
-    """The worker that searched the workload last, and need not begin anew."""
+    """Worker that searched the workload last, and can continue without a new start."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,27 +51,27 @@ class SharedRound:
     id: int
     job_id: str
     attempt: int
-    """Of the job's lease under which it was offered; under another one it is nobody's."""
+    """Attempt of the job's lease under which it was offered; with another one it is void."""
     state: RoundState
     opened_at: datetime
     offer: Offer
     worker_id: str | None
     """Its claimant."""
     lease_expires_at: datetime | None
-    """Of the claim."""
+    """Expiry of the claim."""
     seconds: float | None
-    """What it took, without waiting for the device."""
+    """Duration, without waiting for the device."""
     exhausted: bool | None
     default_latency: float | None
     failure: Failure | None
 
     def seconds_left(self, now: datetime, *, waited: float = 0.0) -> float | None:
-        """What is left of the tuning time that the round was offered with, but for what its claimant ``waited``."""
+        """Return the rest of the round's tuning time, without the time that its claimant ``waited``."""
         limit = self.offer.seconds_limit
         spent = max(0.0, (now - self.opened_at).total_seconds() - waited)
         return None if limit is None else max(0.0, limit - spent)
 
     def is_silent(self, now: datetime) -> bool:
-        """Whether its claimant let the claim run out."""
+        """Return whether the claim has expired."""
         expires = self.lease_expires_at
         return self.state is RoundState.CLAIMED and expires is not None and expires <= now

@@ -1,4 +1,4 @@
-"""What to compile for, what measures, and with which tools."""
+"""Targets, devices and toolchains."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from domain import errors
 
 NATIVE = "native"
-"""The worker's own CPU, with the ``-mcpu`` that its LLVM detects."""
+"""The worker's own CPU, with the ``-mcpu`` that LLVM detects."""
 
 KINDS = ("llvm", "cuda")
 GPU_ARCHITECTURES = tuple(
@@ -40,7 +40,7 @@ GPU_ARCHITECTURES = tuple(
         121,
     )
 )
-"""Compute capabilities that CUDA compilers know (CUDA C++ Programming Guide, section 20.1)."""
+"""Compute capabilities known to CUDA compilers (CUDA C++ Programming Guide, section 20.1)."""
 MACHINES = (
     "x86_64", "i686", "aarch64", "arm64", "arm", "armv7", "armv7a", "armv7l", "armv8l",
     "riscv32", "riscv64", "powerpc64le", "s390x", "loongarch64", "wasm32",
@@ -58,7 +58,7 @@ _FEATURE = re.compile(r"[+-][A-Za-z0-9][A-Za-z0-9_.+-]*")
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A concrete TVM target and the number of threads that a run may use."""
+    """A concrete TVM target and the number of threads of a run."""
 
     text: str
     """TVM's own spelling, without a thread count: ``llvm -mcpu=znver3``."""
@@ -83,7 +83,7 @@ class Toolchain:
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """A machine that measures. ``key`` is the CPU model, its vector features and the thread count."""
+    """A device for measurements. ``key`` consists of the CPU model, its vector features and the thread count."""
 
     key: str
     name: str
@@ -91,53 +91,53 @@ class Device:
 
     @classmethod
     def behind_tracker(cls, tracker: str, key: str, threads: int) -> Device:
-        """One kind of board: all devices of a key count as the same, whichever tracker they are found through."""
+        """Return the device of one kind of board: all devices of a key count as equal, with any tracker."""
         return cls(key=f"rpc/{key}/t{threads}", name=f"{key} behind {tracker}", threads=threads)
 
     @classmethod
     def none(cls, threads: int) -> Device:
-        """What a build that nobody runs is for."""
+        """Return the device of builds that are not run."""
         return cls(key=f"none/t{threads}", name="nothing was run on", threads=threads)
 
     @classmethod
     def recorded(cls, key: str, threads: int) -> Device:
-        """The device whose records a build that nobody runs uses; a key that names a thread count decides it."""
+        """Return the device whose records a build without runs uses; a thread count in the key takes precedence."""
         match = _KEY_THREADS.search(key)
         known = int(match[0].removeprefix("/t")) if match else threads
         return cls(key=key, name=f"nothing was run; records of {key}", threads=known)
 
     def with_threads(self, threads: int) -> Device:
-        """The same machine, measuring with another number of threads."""
+        """Return the same machine with another number of threads."""
         return replace(self, key=_KEY_THREADS.sub(f"/t{threads}", self.key), threads=threads)
 
 
 def kind_of(text: str) -> str:
-    """``llvm`` or ``cuda``; ``native`` is an ``llvm``."""
+    """Return ``llvm`` or ``cuda``; ``native`` is ``llvm``."""
     kind = text.split(maxsplit=1)[0] if text.strip() else ""
     return "llvm" if kind == NATIVE else kind
 
 
 def split_threads(text: str) -> tuple[str, str]:
-    """A target's identity, or only its text, as the text and `` -num-cores=N``, which is empty where it names none."""
+    """Split a target's identity into its text and `` -num-cores=N``, which is empty if missing."""
     match = _THREADS.fullmatch(text.strip())
     return (match["text"], f" {match['threads']}") if match else (text, "")
 
 
 def option_of(text: str, name: str) -> str | None:
-    """The value that a target gives an option, such as ``-mcpu``."""
+    """Return the value of an option, such as ``-mcpu``."""
     return next((option.partition("=")[2] for option in text.split() if option.startswith(f"{name}=")), None)
 
 
 def machine_of(triple: str) -> str:
-    """The machine that a triple, or ``platform.machine()``, names, in one spelling."""
+    """Return the machine of a triple or of ``platform.machine()``, in one spelling."""
     machine = triple.partition("-")[0].lower()
     return _SAME_MACHINE.get(machine, machine)
 
 
 def check_text(text: str) -> str:
-    """Return ``text`` in one spelling, with its options in one order, if it can be a target at all.
+    """Return ``text`` in canonical form, with sorted options.
 
-    Which CPUs there are only an engine knows, by LLVM. Raises UnknownTarget, with near matches in its details.
+    Only engines know all CPUs, by LLVM. Raises UnknownTarget, with near matches in its details.
     """
     if text.strip() == NATIVE:
         return NATIVE
@@ -153,7 +153,7 @@ def check_text(text: str) -> str:
 
 
 def _option(kind: str, option: str) -> tuple[str, str]:
-    """Name and value of a valid option."""
+    """Return name and value of a valid option."""
     name, equals, value = option.partition("=")
     if name == "-num-cores":
         raise errors.UnknownTarget("-num-cores is not allowed in a target", hint="Set threads instead (--threads).")
@@ -207,7 +207,7 @@ _OPTIONS: dict[str, dict[str, Callable[[str], None]]] = {
     },
     "cuda": {"-arch": _check_arch},
 }
-"""Options of TVM's targets that decide which code is made, in the order of our spelling."""
+"""Options of TVM's targets that affect code generation, in canonical order."""
 
 
 def _unknown(message: str, given: str, known: list[str]) -> errors.UnknownTarget:

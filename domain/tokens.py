@@ -1,4 +1,4 @@
-"""Who calls, what they may do and how much of the service they may use."""
+"""Callers, their permissions and quotas."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from enum import StrEnum
 
 
 class Scope(StrEnum):
-    READ = "read"  # look at one's own models, jobs and artifacts, and at the fleet
+    READ = "read"  # read one's own models, jobs and artifacts, and the fleet
     SUBMIT = "submit"  # upload models, create, cancel and retry jobs, import records
-    ADMIN = "admin"  # what everyone owns; tokens; devices
+    ADMIN = "admin"  # access objects of all owners; manage tokens and devices
 
 
 LOCAL_OWNER = "local"
-"""Owner of whatever is made with the service's own token, or was made before there were owners."""
+"""Owner of everything created with the service's own token, or before owners existed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quota:
-    """Most that one token may have at a time; None is no limit."""
+    """Limits of one token; None means no limit."""
 
     running_jobs: int | None = None
-    """More wait in the queue."""
+    """More jobs stay in the queue."""
     queued_jobs: int | None = None
-    """More are refused."""
+    """More jobs are rejected."""
     stored_bytes: int | None = None
-    """Of models that its owner uploaded, and their artifacts."""
+    """Bytes of models that the owner uploaded, and their artifacts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,15 +44,15 @@ class Token:
 
 @dataclass(frozen=True, kw_only=True)
 class Principal:
-    """Who makes a request."""
+    """The caller of a request."""
 
     owner: str
     scopes: frozenset[Scope]
     token_id: str | None = None
-    """None for the service's own token, and where the service lets everyone in."""
+    """None for the service's own token, and without authentication."""
     quota: Quota = Quota()
     expires_at: datetime | None = None
-    """When the token expires that it stands for."""
+    """Expiry of the caller's token."""
 
     @property
     def sees_all(self) -> bool:

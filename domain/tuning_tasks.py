@@ -1,4 +1,4 @@
-"""One operator or subgraph that TVM extracted from a model."""
+"""Tuning tasks: operators and subgraphs that TVM extracts from a model."""
 
 from __future__ import annotations
 
@@ -13,74 +13,74 @@ from domain.release import VERSION
 from domain.targets import Target, Toolchain
 
 ENDLESS = 1 << 40
-"""The space of a search that composes schedules freely: Ansor's and MetaSchedule's."""
+"""Size of unlimited search spaces: those of Ansor and MetaSchedule."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExtractedTask:
-    """As an engine reports it; position is its index in the engine's extraction order."""
+    """A task as an engine extracts it; ``position`` is its index in extraction order."""
 
     position: int
     name: str
     """TVM's task name: ``conv2d_NCHWc.x86``."""
     workload_key: str
     description: str
-    """For people: ``conv2d 1×3×224×224 ∗ 64×3×7×7 /2``."""
+    """Readable description: ``conv2d 1×3×224×224 ∗ 64×3×7×7 /2``."""
     weight: int
-    """How often one run of the model executes it."""
+    """Number of executions in one run of the model."""
     flop: float
     """Floating-point operations of one run."""
     space_size: int
     """Number of schedules in the search space, or ``ENDLESS``."""
     definition: str | None = None
-    """Name of the file, beside the extraction, with the workload in its tuner's native form, where the key alone does
-    not rebuild it; the text of such files is kept in the ``workloads`` table."""
+    """Name of the file with the workload in native form, if the key is not enough to rebuild it; its text is
+    stored in the ``workloads`` table."""
     alternatives: int | None = None
-    """Tasks with the same number are ways to compute the same operators, of which a build uses the fastest; None of
-    what has no other way."""
+    """Tasks with the same number are alternatives for the same operators, of which a build uses the fastest;
+    None without alternatives."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How hard a task was searched: a later job that would not search it harder needs no trials for it."""
+    """Effort of a search: a later job that would not spend more needs no trials for the task."""
 
     trials: float
-    """The task's share in the job's budget of trials, or what it was given, whichever is more; infinite when its search
-    space has nothing left."""
+    """The task's share of the trial budget, or the trials spent, whichever is larger; infinite for an
+    exhausted search space."""
     seconds: float
-    """Likewise, of the seconds."""
+    """Likewise for seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """What is known of a task's key already, of others' searches."""
+    """Results of earlier searches for a task's key."""
 
     trials: int
-    """On record."""
+    """Number of stored trials."""
     best_latency: float | None
     """Seconds."""
     effort: Effort | None = None
-    """The most that any search of it spent that has ended; None when none has."""
+    """Largest effort of any completed search; None without one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TuningTask:
-    """A job's share in an extracted task."""
+    """An extracted task of a job, with its plan and progress."""
 
     job_id: str
     extracted: ExtractedTask
     trials_planned: int
     trials_done: int = 0
     best_latency: float | None = None
-    """Seconds; the best record that this job may use, whoever measured it."""
+    """Seconds; the best record that this job may use, of any job."""
     failures: dict[str, int] = field(default_factory=dict)
     """``TrialError`` to count."""
     effort: Effort | None = None
-    """What the search came to spend on the task; None until the job's search has ended."""
+    """What the completed search spent on the task; None before that."""
 
 
 _DECIDING_OPTIONS = ("keep_layout", "layout")
-"""The fields of ``TunerOptions`` that change what a task is or how large its space is; the rest steer the search."""
+"""Fields of ``TunerOptions`` that change a task or its search space; others only guide the search."""
 
 
 def key_of(
@@ -95,11 +95,13 @@ def key_of(
     options: TunerOptions,
     plugins: Sequence[str] = (),
 ) -> str:
-    """sha256, hex. ``tuner`` is one that an engine has, never ``auto``; ``plugins`` are the engine's own words of them.
+    """Return the key of extracted tasks, a sha256 in hex. ``tuner`` is never ``auto``; ``plugins`` are the engine's
+    descriptions.
 
-    ``model_digest`` is that of the very file that an engine is given; or of the uploaded model, for what is to be found
-    before anybody has prepared and rewritten it. ``rewrite`` is the build's parameter of that name.
-    A new release of ours may extract differently: it finds nothing that another one stored.
+    ``model_digest`` is the digest of the engine's input file, or of the uploaded model for lookups before the model is
+    prepared and rewritten. ``rewrite`` is the parameter of the build.
+
+    A new release may extract differently, so keys include the release.
     """
     deciding = {
         "release": VERSION,

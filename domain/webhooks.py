@@ -1,4 +1,4 @@
-"""Messages to a caller's own server when a job has ended, and what became of them."""
+"""Webhook messages of ended jobs, and their deliveries."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from datetime import datetime
 class Webhook:
     url: str
     secret: str = field(repr=False)
-    """Key of the signature, as the Standard Webhooks specification has it: ``whsec_`` and base64."""
+    """Key of the signature according to the Standard Webhooks specification: ``whsec_`` and base64."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Delivery:
-    """One message for one job; every attempt is counted, the last one told."""
+    """The message of one job, with the number of attempts and the result of the last one."""
 
     id: str
     job_id: str
@@ -23,7 +23,7 @@ class Delivery:
     attempts: int
     created_at: datetime
     next_attempt_at: datetime | None
-    """None once it was delivered or given up."""
+    """None after delivery or giving up."""
     delivered_at: datetime | None
     last_status: int | None
     """HTTP status of the last response."""

@@ -1,4 +1,4 @@
-"""A Celery worker process on a host."""
+"""Workers: Celery worker processes."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from domain.targets import Device, Target, Toolchain
 @dataclass(frozen=True, kw_only=True)
 class Worker:
     id: str
-    """``host:pid:start``, new with every process."""
+    """``host:pid:start``, different for every process."""
     hostname: str
     pid: int
     device: Device
     native_target: Target
     accelerators: tuple[Device, ...] = ()
-    """GPUs of the host; a worker that has one takes CUDA jobs only."""
+    """GPUs of the host; a worker with GPUs runs only CUDA jobs."""
     toolchains: tuple[Toolchain, ...]
     foreign_cpus: tuple[str, ...] = ()
-    """Names for ``-mcpu`` that its LLVM compiles for and whose code its own CPU does not run."""
+    """Names for ``-mcpu`` that its LLVM can compile for but its CPU cannot run."""
     trackers: tuple[str, ...] | None = None
-    """``HOST:PORT`` of the RPC trackers that it may use; None for any."""
+    """``HOST:PORT`` of allowed RPC trackers; None for any."""
     current_job: str | None
-    """What it works on, or helps with."""
+    """The job that it runs or helps with."""
     release: str = ""
-    """Of the application; empty of one that does not tell."""
+    """Release of the application; empty if unknown."""
     lock_place: str = ""
-    """Workers with the same one measure in turns; empty where nobody knows."""
+    """Workers with the same place take turns at measuring; empty if unknown."""
     clock_ahead: float | None = None
-    """Seconds by which its host's clock is before the database's; None where that was not looked at."""
+    """Seconds by which the host's clock is ahead of the database's; None if not measured."""
     started_at: datetime
     last_seen_at: datetime
 
@@ -48,19 +48,19 @@ class Worker:
 
 @dataclass(frozen=True, kw_only=True)
 class QuarantinedDevice:
-    """Not measured on before ``until``."""
+    """A device that is not used before ``until``."""
 
     id: str
     """``tracker/key/host:port``"""
     job_id: str
-    """The last job that it failed."""
+    """The last job that failed because of it."""
     reason: str
     since: datetime
     until: datetime
 
 
 CLOCK_SECONDS = 5.0
-"""By how much a host's clock may differ from the database's before somebody is told."""
+"""Difference between a host's clock and the database's above which there is a warning."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class FleetWarning:
 
 
 def fleet_warnings(living: Sequence[Worker], *, version: str) -> list[FleetWarning]:
-    """``version``: of the release that asks."""
+    """Return warnings about the fleet; ``version`` is the caller's release."""
     return [*_releases(living, version), *_clocks(living)]
 
 

@@ -1,1 +1,1 @@
-"""What every process of the service sets up before it works: settings, logs, traces, signatures."""
+"""Setup of all processes of the service: settings, logs, traces, signatures."""

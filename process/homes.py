@@ -1,4 +1,4 @@
-"""The home folder is its owner's alone: it holds tokens, secrets of webhooks, models and what engines logged."""
+"""Permissions of the home folder, which contains tokens, webhook secrets, models and engine logs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _PRIVATE = 0o077
 
 
 def keep_new_files_private() -> None:
-    """Of this process and all that it starts, whatever the umask was: databases, sockets, logs, work in progress."""
+    """Set the umask of this process and its children, for databases, sockets, logs and temporary files."""
     os.umask(_PRIVATE)
 
 
 def prepare(home: Path) -> str | None:
-    """Make the folder, or close one of ours to everybody else; what is wrong when that cannot be done, for people.
+    """Create the folder, or restrict its permissions; returns a message if that fails.
 
-    Raises ConfigurationError where there is none and none can be made.
+    Raises ConfigurationError if it cannot be created.
     """
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ def prepare(home: Path) -> str | None:
             f"the home folder {home} cannot be used: {error.strerror or error}",
             hint=NEEDED,
         ) from error
-    # A sticky folder, such as /tmp, is everybody's, also when root runs the service there.
+    # A sticky folder, such as /tmp, is shared, even if root runs the service there.
     if status.st_uid == os.geteuid() and status.st_mode & _OTHERS and not status.st_mode & stat.S_ISVTX:
         with contextlib.suppress(OSError):
             home.chmod(stat.S_IMODE(status.st_mode) & ~_OTHERS)
@@ -43,9 +43,9 @@ def prepare(home: Path) -> str | None:
 
 
 def wrong_with(home: Path) -> str | None:
-    """Who else can reach what is in the folder, in one sentence; None where nobody can."""
+    """Return a sentence on who else can access the folder; None if nobody can."""
     status = home.stat()
-    # Somebody else's folder may be ours by its group alone, as volumes of Kubernetes are.
+    # A folder of another owner may be accessible through its group only, as volumes of Kubernetes are.
     others = _OTHERS if status.st_uid == os.geteuid() else stat.S_IRWXO
     if not status.st_mode & others:
         return None
@@ -54,7 +54,7 @@ def wrong_with(home: Path) -> str | None:
 
 @contextmanager
 def making(folder: Path) -> Iterator[Path]:
-    """To make the folder, and what is in it. Raises ConfigurationError where the system forbids that."""
+    """Convert errors of creating the folder and its content to ConfigurationError."""
     try:
         yield folder
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Log lines that say which request, job, worker and engine they are about: as text, or as one JSON object a line.
+"""Logging with the ids of request, job, worker and engine, as text or as one JSON object per line.
 
-Who works on something binds its ids to the running context; every line that is logged there carries them. A thread
-starts with an empty context: one that works for a job is given its starter's with ``inherited``.
+Ids are bound to the current context, and every line logged there includes them. A thread starts with an empty context;
+use ``inherited`` for one that works for a job.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import Any, ParamSpec, TextIO, TypeVar
 
 FIELDS = ("request_id", "job_id", "attempt", "stage", "worker_id", "engine", "engine_pid")
-"""What may be bound, in the order in which it is told."""
+"""Names of ids, in the order of output."""
 
 
 class LogFormat(StrEnum):
@@ -42,7 +42,7 @@ _of_process: dict[str, str | int] = {}
 _bound: contextvars.ContextVar[Ids] = contextvars.ContextVar("log_ids", default={})  # noqa: B039 - never changed
 _OWN = ("api", "domain", "storage", "tuner", "worker")
 _TALKATIVE = ("alembic",)
-"""Libraries whose lines of level info tell nobody anything."""
+"""Libraries whose info messages are not useful."""
 _SECRETS = re.compile(
     r"(?P<bearer>(?i:bearer|basic)\s+)[\w.~+/=-]{8,}"
     r"|(?P<token>\btsk_)[\w-]{8,}"
@@ -54,9 +54,9 @@ _R = TypeVar("_R")
 
 
 def set_up(form: LogFormat, level: LogLevel, *, stream: TextIO | None = None, **ids: str | int | None) -> None:
-    """Make every logger of this process write to ``stream``, by default standard error, and nowhere else.
+    """Make every logger of this process write to ``stream``, by default standard error.
 
-    ``ids`` are the process's own: every line carries them.
+    ``ids`` are those of the process; every line includes them.
     """
     _of_process.clear()
     _of_process.update(_checked(ids))
@@ -68,7 +68,7 @@ def set_up(form: LogFormat, level: LogLevel, *, stream: TextIO | None = None, **
         root.removeHandler(old)
     root.addHandler(handler)
     chosen = logging.getLevelNamesMapping()[level.value.upper()]
-    # Libraries that are debugged write headers and what they sign.
+    # At level debug, libraries write headers and signed content.
     root.setLevel(max(chosen, logging.INFO))
     for name in _OWN:
         logging.getLogger(name).setLevel(chosen)
@@ -78,13 +78,13 @@ def set_up(form: LogFormat, level: LogLevel, *, stream: TextIO | None = None, **
 
 
 def bind(**ids: str | int | None) -> None:
-    """From here on, to the end of the context: of a request, or a thread."""
+    """Bind ids until the end of the context, of a request or a thread."""
     _bound.set(_with(ids))
 
 
 @contextmanager
 def bound(**ids: str | int | None) -> Iterator[None]:
-    """While the block runs."""
+    """Bind ids during the block."""
     before = _bound.set(_with(ids))
     try:
         yield
@@ -93,7 +93,7 @@ def bound(**ids: str | int | None) -> Iterator[None]:
 
 
 def ids() -> Ids:
-    """What is bound here."""
+    """Return the bound ids."""
     return _bound.get()
 
 
@@ -103,7 +103,7 @@ def request_id() -> str | None:
 
 
 def inherited(action: Callable[_P, _R]) -> Callable[_P, _R]:
-    """For a thread's target: what is bound here is bound there."""
+    """Wrap a thread's target so that it has the ids bound here."""
     context = contextvars.copy_context()
 
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -113,7 +113,7 @@ def inherited(action: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def without_secrets(text: str) -> str:
-    """Nothing of ours logs a secret; a library's message may hold the URL or header that it was given."""
+    """Remove secrets: messages of libraries may contain URLs or headers."""
     return _SECRETS.sub(lambda found: f"{found[found.lastgroup or 0]}[redacted]", text)
 
 
@@ -136,7 +136,7 @@ class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         told = " ".join(f"{name}={value}" for name, value in getattr(record, "ids", {}).items())
         message = without_secrets(record.getMessage())
-        # One line for one event: what a caller sent cannot look like another line.
+        # One line per event, so that input of callers cannot forge log lines.
         message = message.replace("\r", "\\r").replace("\n", "\n  ")
         line = f"{_time(record)} {record.levelname} {record.name}: {message}" + (f" [{told}]" if told else "")
         trace = _trace(record)
@@ -144,7 +144,7 @@ class TextLines(logging.Formatter):
 
 
 def _add_ids(record: logging.LogRecord) -> bool:
-    """A handler's filter rather than a logger's: those of libraries have none."""
+    """A filter of handlers, as loggers of libraries have none."""
     found = {**_of_process, **_bound.get()}
     record.ids = {name: found[name] for name in FIELDS if name in found}
     return True

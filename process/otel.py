@@ -1,8 +1,7 @@
-"""The tracer over OpenTelemetry, and the only code that imports it: nothing else does, and nothing imports this until a
-setting asks for traces.
+"""Tracing with OpenTelemetry, the only module that imports it; imported only if tracing is enabled.
 
-OpenTelemetry's own variables (``OTEL_EXPORTER_OTLP_ENDPOINT``, ``OTEL_TRACES_SAMPLER`` and so on) say where spans go
-and which are kept.
+OpenTelemetry's variables (``OTEL_EXPORTER_OTLP_ENDPOINT``, ``OTEL_TRACES_SAMPLER`` and so on) configure export and
+sampling.
 """
 
 from __future__ import annotations
@@ -26,10 +25,11 @@ _HEADER = "traceparent"
 
 
 class OpenTelemetryTracer:
-    """A ``process.tracing.Tracer``."""
+    """Implementation of ``process.tracing.Tracer``."""
 
     def __init__(self, service: str, exporter: SpanExporter | None = None) -> None:
-        """``service``: what this process is, unless OTEL_SERVICE_NAME says so. ``exporter``: OTLP over HTTP if none."""
+        """``service`` is the name of this process, unless OTEL_SERVICE_NAME is set; ``exporter`` defaults to
+        OTLP over HTTP."""
         named = {"service.name": os.environ.get("OTEL_SERVICE_NAME", service), "service.version": release.VERSION}
         resource = Resource.create(named)
         self._provider = TracerProvider(resource=resource)

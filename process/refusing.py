@@ -1,4 +1,4 @@
-"""How a process says that it cannot start."""
+"""Errors at the start of a process."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ NETWORK_STATUS = 4
 
 
 def refuse(error: errors.TunesmithError) -> int:
-    """Tells people what is wrong, and returns the status to exit with: 4 where trying again later may help."""
+    """Print the error and return the exit status: 4 if a retry may help."""
     sys.stderr.write(f"error[{error.code}]: {error.message}\n" + (f"hint: {error.hint}\n" if error.hint else ""))
     return NETWORK_STATUS if isinstance(error, errors.Unavailable) else CONFIGURATION_STATUS

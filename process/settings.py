@@ -1,4 +1,4 @@
-"""What the settings of every package are made from: variables of the environment, or files that these name."""
+"""Base of all settings: environment variables, or files that they name."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ PREFIX = "TUNESMITH_"
 
 
 class Settings(BaseSettings):
-    """A field ``token`` is ``TUNESMITH_TOKEN``, or stands in the file that ``TUNESMITH_TOKEN_FILE`` names."""
+    """Base of settings. A field ``token`` is ``TUNESMITH_TOKEN``, or the content of the file
+    ``TUNESMITH_TOKEN_FILE``."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, validate_default=True)
 
     def __init__(self, **values: Any) -> None:
-        """Raises ConfigurationError, which names the variables and never their values."""
+        """Raises ConfigurationError, which names variables but never their values."""
         try:
             super().__init__(**values)
         except ValidationError as error:
@@ -40,12 +41,12 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the signature is pydantic's
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        # Files first: an empty variable beside a file counts as not set.
+        # Files first: an empty variable next to a file counts as not set.
         return init_settings, _Files(settings_cls), env_settings
 
 
 def variable(field: str) -> str:
-    """The environment's name of a field."""
+    """Return the environment variable of a field."""
     return f"{PREFIX}{field}".upper()
 
 
@@ -67,9 +68,9 @@ _MOST_BYTES = 64 * 1024
 
 
 def value_of(variable: str, environment: Mapping[str, str] = os.environ) -> str | None:
-    """What stands in the file that ``VARIABLE_FILE`` names, without the end of its line; None where that is not set.
+    """Return the content of the file in ``VARIABLE_FILE`` without trailing newline; None if that is not set.
 
-    Raises ConfigurationError for a file that cannot be read or holds nothing, and where both are set.
+    Raises ConfigurationError for an unreadable or empty file, and if both variables are set.
     """
     name = variable + SUFFIX
     path = environment.get(name)
@@ -85,7 +86,7 @@ def value_of(variable: str, environment: Mapping[str, str] = os.environ) -> str 
 
 
 def given(variable: str, environment: Mapping[str, str] = os.environ) -> str | None:
-    """The variable itself, or what stands in its file; None where neither is set. Raises ConfigurationError."""
+    """Return the variable, or the content of its file; None if neither is set. Raises ConfigurationError."""
     return value_of(variable, environment) or environment.get(variable) or None
 
 

@@ -1,4 +1,4 @@
-"""Signatures of messages to callers' servers, as the Standard Webhooks specification has them.
+"""Webhook signatures according to the Standard Webhooks specification.
 
 https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
 """
@@ -22,7 +22,7 @@ def make_secret() -> str:
 
 
 def check_secret(text: str) -> None:
-    """Raises InvalidWebhook."""
+    """Check the form of a secret. Raises InvalidWebhook."""
     try:
         fits = text.startswith(_PREFIX) and _LEAST_BYTES <= len(_key(text)) <= _MOST_BYTES
     except (binascii.Error, ValueError):
@@ -35,7 +35,7 @@ def check_secret(text: str) -> None:
 
 
 def headers(secret: str, *, message_id: str, seconds: int, body: bytes) -> dict[str, str]:
-    """``seconds``: time of sending, since 1970."""
+    """Return the headers of a signed message; ``seconds`` is the time of sending since 1970."""
     signed = f"{message_id}.{seconds}.".encode() + body
     signature = base64.b64encode(hmac.digest(_key(secret), signed, hashlib.sha256)).decode()
     return {

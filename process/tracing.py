@@ -1,4 +1,4 @@
-"""Spans: how long what took, and what caused it. Nothing is recorded, or imported, until somebody installs a tracer."""
+"""Tracing: spans of work with their causes. Nothing is recorded, or imported, until a tracer is installed."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Value = str | int | float | bool
 
 class Span(Protocol):
     def set(self, **attributes: Value) -> None:
-        """Facts that were not known when it began."""
+        """Set attributes that were not known at the start."""
         ...
 
     def rename(self, name: str) -> None: ...
 
     def fail(self, why: str) -> None:
-        """What it is about went wrong, though no exception says so."""
+        """Mark the span as failed without an exception."""
         ...
 
 
@@ -28,24 +28,25 @@ class Tracer(Protocol):
     def span(
         self, name: str, *, parent: str | None, is_request: bool, attributes: Mapping[str, Value]
     ) -> AbstractContextManager[Span]:
-        """While the block runs; an exception that leaves it is noted. ``parent``: a ``traceparent``, else what runs."""
+        """Trace the block, including an exception that leaves it. ``parent`` is a ``traceparent``; default:
+        the current span."""
         ...
 
     def traceparent(self) -> str | None:
-        """The running span as W3C Trace Context has it."""
+        """Return the current span as W3C Trace Context."""
         ...
 
     def close(self) -> None:
-        """Send what is still to be sent."""
+        """Send pending spans."""
         ...
 
 
 _tracers: list[Tracer] = []
-"""One or none."""
+"""At most one."""
 
 
 def install(tracer: Tracer | None) -> None:
-    """For this process, from now on; None for no tracer."""
+    """Install a tracer for this process; None removes it."""
     _tracers[:] = [tracer] if tracer else []
 
 
@@ -53,7 +54,7 @@ SETTING = "Export spans of requests, stages and engines to an OpenTelemetry coll
 
 
 def set_up(service: str, *, wanted: bool) -> None:
-    """``service``: what this process is. Raises ConfigurationError where OpenTelemetry is not installed."""
+    """Set up tracing for the process ``service``. Raises ConfigurationError if OpenTelemetry is not installed."""
     if not wanted:
         return
     try:
@@ -74,7 +75,7 @@ def is_on() -> bool:
 def span(
     name: str, attributes: Mapping[str, Value] | None = None, *, parent: str | None = None, is_request: bool = False
 ) -> Iterator[Span]:
-    """``is_request``: whether it answers somebody else's request."""
+    """Trace the block; ``is_request`` marks the handling of an incoming request."""
     if not _tracers:
         yield _NOTHING
         return
@@ -83,7 +84,7 @@ def span(
 
 
 def traceparent() -> str | None:
-    """What another process needs in order to go on with this trace; None where nothing is traced."""
+    """Return the ``traceparent`` for another process; None without tracing."""
     return _tracers[0].traceparent() if _tracers else None
 
 

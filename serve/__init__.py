@@ -1,1 +1,1 @@
-"""Starts a whole service on one machine, and examines one. Above ``api`` and ``worker``."""
+"""Start and diagnosis of a whole service on one machine; above ``api`` and ``worker``."""

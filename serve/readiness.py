@@ -19,13 +19,13 @@ from worker import identity
 
 API_SECONDS = 90.0
 WORKER_SECONDS = 60.0
-"""After the API's, beside what engines may take: the first worker on a machine starts each, to hear what it is."""
+"""Time limit after the API's start: the first worker on a machine starts every engine once."""
 _READY_LOOK_SECONDS = 0.1
 _ANSWER_SECONDS = 5.0
 
 
 class Readiness:
-    """Asks in a thread of its own: the main thread has children to watch."""
+    """Waits in a thread, as the main thread watches child processes."""
 
     def __init__(
         self,
@@ -37,10 +37,7 @@ class Readiness:
         api_seconds: float = API_SECONDS,
         worker_seconds: float = WORKER_SECONDS,
     ) -> None:
-        """``pids``: of the workers as they are now, None of one that is about to be started again.
-
-        ``database`` is closed when it is over.
-        """
+        """``pids`` are those of the workers, None for one about to be restarted. ``database`` is closed at the end."""
         self._url = url
         self._database = database
         self._pids = pids
@@ -52,16 +49,16 @@ class Readiness:
         threading.Thread(target=self._find_out, name="readiness", daemon=True).start()
 
     def is_over(self) -> bool:
-        """Whether it is ready, or is not going to be."""
+        """Return whether the wait has ended, with or without success."""
         return self._over.is_set()
 
     def check(self) -> None:
-        """Once it is over. Raises ConfigurationError when the time was up first."""
+        """Raise ConfigurationError if the wait ended by timeout; call it after ``is_over``."""
         if self._failure is not None:
             raise self._failure
 
     def close(self) -> None:
-        """Stop asking, without waiting for an answer that is under way."""
+        """Stop waiting, without waiting for a pending response."""
         self._closing.set()
 
     def _find_out(self) -> None:
@@ -96,7 +93,7 @@ class Readiness:
         return True
 
     def _answers(self) -> bool:
-        # No proxy: it would be asked for an address of this machine.
+        # No proxy: the address is on this machine.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with (
             contextlib.suppress(OSError, http.client.HTTPException),

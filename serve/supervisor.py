@@ -1,7 +1,8 @@
-"""``tunesmith serve``: the whole service on one machine, from one home folder, until a signal ends it.
+"""``tunesmith serve``: the whole service on one machine, from one home folder, until a signal.
 
-Starts the broker, migrates the database, starts the API and a worker, starts again what dies, and leaves nothing
-behind. The API listens on a socket that the supervisor holds, so clients wait out its restart instead of failing.
+Starts the broker, migrates the database, starts the API and a worker, restarts processes that exit, and ends all of
+them at the end. The API listens on a socket that the supervisor holds, so clients wait during its restart instead of
+failing.
 """
 
 from __future__ import annotations
@@ -47,16 +48,16 @@ _LONGEST_PAUSE = 30.0
 _HEALTHY_SECONDS = 30.0
 _TAIL_BYTES = 64 * 1024
 _TOLD = re.compile(r"error\[(\w+)\]: (.*)")
-"""As ``process.refusing`` says it."""
+"""Format of ``process.refusing``."""
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _BROKER_SECONDS = 30.0
 _STOP_SECONDS = 6.5
 _BROKER_STOP_SECONDS = 2.0
 _LOOK_SECONDS = 0.1
 _LOOK_THROUGH_SECONDS = 2.0
-"""At a start, which a large database must not put off: of that only a part is looked at."""
+"""Time limit of the check at startup; a large database is only checked partially."""
 _REFUSALS = 5
-"""Of one part in a row: nothing is going to be otherwise the next time."""
+"""Consecutive refusals of one process after which another attempt is pointless."""
 _SECONDS = 5.0
 
 
@@ -74,10 +75,10 @@ class Child:
     _next_start: float = field(default=0.0, init=False)
     _log_start: int = field(default=0, init=False)
     refusals: int = field(default=0, init=False)
-    """Times in a row that it ended as who is set up wrongly does, and was not long at work before."""
+    """Consecutive exits with a configuration error soon after the start."""
 
     def start(self) -> None:
-        """Only from the main thread: the child ends with the thread that started it."""
+        """Start the child; only from the main thread, as the child ends with the thread that started it."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         parent = os.getpid()
 
@@ -89,7 +90,7 @@ class Child:
 
         with self.log.open("ab") as log:
             self._log_start = log.seek(0, os.SEEK_END)
-            # A session of its own: Ctrl-C in the terminal reaches the supervisor, which ends children in order.
+            # In a session of its own: Ctrl-C in the terminal reaches only the supervisor, which ends children in order.
             self.process = subprocess.Popen(
                 self.command,
                 env=dict(self.environment),
@@ -104,7 +105,7 @@ class Child:
         self._started = time.monotonic()
 
     def watch(self) -> str | None:
-        """Start the child again, after a pause that grows with every death; returns news for people."""
+        """Restart an exited child after a pause that grows with every exit; returns a message."""
         if self.process is None:
             return self._start_again() if time.monotonic() >= self._next_start else None
         status = self.process.poll()
@@ -118,7 +119,7 @@ class Child:
         return f"the {self.name} ended ({_told(status)}); {self._put_off()} (log: {self.log})"
 
     def refusal(self) -> errors.ConfigurationError:
-        """Why it would not start the last time, as it said itself."""
+        """Return the child's own message on why it did not start."""
         with contextlib.suppress(OSError), self.log.open("rb") as log:
             log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
             told = [found for line in log if (found := _TOLD.fullmatch(line.decode(errors="replace").strip()))]
@@ -135,7 +136,7 @@ class Child:
         try:
             self.start()
         except OSError as error:
-            # The host has no process, memory, descriptor or room to spare now: no reason to end the others as well.
+            # The host lacks processes, memory, descriptors or disk space; this is no reason to end the other children.
             return f"cannot start the {self.name} ({error}); {self._put_off()}"
         return None
 
@@ -151,7 +152,7 @@ class Child:
                 self.process.send_signal(signal.SIGTERM)
 
     def end(self, *, by: float) -> None:
-        """Wait until ``by`` (monotonic seconds), then kill it and what it left in its group."""
+        """Wait until ``by`` (monotonic seconds), then kill the child and its process group."""
         if self.process is None:
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -173,9 +174,10 @@ def _told(status: int) -> str:
 
 
 def main(host: str, port: int, home: Path, *, api_settings: Callable[[], object] | None = None) -> int:
-    """Returns the exit status. ``port`` 0 picks a free one; the address stands in ``<home>/server.json``.
+    """Run the service and return the exit status. ``port`` 0 selects a free one; ``<home>/server.json`` has the
+    address.
 
-    ``api_settings`` reads the API's, whose class this package may not import.
+    ``api_settings`` reads the API's settings, whose class this package may not import.
     """
     home = home.expanduser().absolute()
     homes.keep_new_files_private()
@@ -192,7 +194,7 @@ def main(host: str, port: int, home: Path, *, api_settings: Callable[[], object]
 
 
 def _read_settings(home: Path, api_settings: Callable[[], object] | None) -> StorageSettings:
-    """All that the parts will read: what is wrong there, they would refuse again and again."""
+    """Read all settings of the children, which would otherwise fail again and again."""
     WorkerSettings(home=home)
     TunerSettings()
     if api_settings:
@@ -242,7 +244,7 @@ class _Service:
         return 0
 
     def _make_workers(self, command: list[str]) -> list[Child]:
-        """One, or two where there is a GPU: who measures on that takes nothing else."""
+        """Create one worker, or two on a host with a GPU, as the GPU's worker runs nothing else."""
         if "TUNESMITH_TAKES" in os.environ or not hardware.accelerators():
             return [self._child("worker", command)]
         return [
@@ -270,7 +272,7 @@ class _Service:
         integrity.quick_check(database.url, seconds=_LOOK_THROUGH_SECONDS)
         for child in self._children:
             self._first_start(child)
-        # Before it is ready: the socket listens, so whoever comes early waits.
+        # Written before the API is ready: the socket already listens, so early clients wait.
         _write_private(
             self._address, json.dumps({"url": self.url, "token": self._token, "pid": os.getpid()}, indent=2) + "\n"
         )
@@ -329,7 +331,7 @@ class _Service:
             child.ask_to_end()
         for child in self._children:
             child.end(by=deadline)
-        # Last, so that the others can still tell it that they leave.
+        # Last, so that the others can still unregister.
         if self._broker is not None:
             self._broker.ask_to_end()
             self._broker.end(by=time.monotonic() + _BROKER_STOP_SECONDS)
@@ -338,7 +340,7 @@ class _Service:
 
 
 class _Interrupted(Exception):
-    """A signal came before the service was ready."""
+    """A signal arrived before the service was ready."""
 
 
 @contextlib.contextmanager
@@ -364,7 +366,7 @@ def _known(home: Path) -> str:
 
 @contextlib.contextmanager
 def _listen(host: str, port: int) -> Iterator[socket.socket]:
-    """Raises ConfigurationError when the address cannot be had."""
+    """Open the listening socket. Raises ConfigurationError if the address is unavailable."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((host, port), family=family, backlog=256)
@@ -384,10 +386,10 @@ def _url(listener: socket.socket) -> str:
 
 
 def _token(home: Path) -> str:
-    """Made once for a home folder, so that clients elsewhere keep theirs over restarts."""
+    """Return the token of the home folder, created once, so that it stays valid over restarts."""
     path = home / "token"
     if not path.exists() or not path.read_text().strip():
-        # Empty: what a full disk, or lost power, left of one.
+        # Empty after a full disk or a power failure.
         _write_private(path, secrets.token_urlsafe(32) + "\n")
     path.chmod(0o600)
     return path.read_text().strip()
@@ -419,7 +421,7 @@ def _signals(stop: threading.Event) -> Iterator[None]:
         stop.set()
 
     numbers = [signal.SIGINT, signal.SIGTERM]
-    # Ignored for us by nohup: the service is to outlive its terminal.
+    # nohup ignores SIGHUP, as the service must outlive its terminal.
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
     before = {number: signal.signal(number, handle) for number in numbers}
@@ -431,14 +433,14 @@ def _signals(stop: threading.Event) -> Iterator[None]:
 
 
 def _say(text: str, stream: TextIO = sys.stderr) -> None:
-    # A terminal that is gone takes no news; the service goes on.
+    # The terminal may be gone; the service continues.
     with contextlib.suppress(OSError):
         stream.write(text + "\n")
         stream.flush()
 
 
 def lines(url: str, token: str) -> list[str]:
-    """For people. The link is the service's own token's, and works once."""
+    """Return messages for the user. The login link is that of the service's own token, and works once."""
     told = []
     link = _asked(f"{url}/v1/login-links", token, method="POST").get("url")
     if link:
@@ -449,9 +451,9 @@ def lines(url: str, token: str) -> list[str]:
 
 
 def _asked(url: str, token: str | None, *, method: str = "GET") -> dict[str, str]:
-    """Empty when it was refused or nothing answers: the service runs all the same."""
+    """Return the response; empty if the request failed, as the service runs anyway."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    # No proxy: it would be asked for an address of this machine.
+    # No proxy: the address is on this machine.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         request = urllib.request.Request(url, headers=headers, method=method)  # noqa: S310 - our own address

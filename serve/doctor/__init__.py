@@ -1,1 +1,1 @@
-"""``tunesmith doctor``: each thing that the service needs, tried out and told of."""
+"""``tunesmith doctor``: checks of everything that the service needs."""

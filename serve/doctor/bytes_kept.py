@@ -1,4 +1,4 @@
-"""The blob store: a probe is put, read and deleted."""
+"""Check of the blob store: put, read and delete a probe."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def check(store: BlobStore, *, where: str) -> list[Finding]:
 
 
 def owner(database: Database, store: BlobStore, *, where: str) -> list[Finding]:
-    """Nothing of a database that does not answer or has no tables yet: its own check tells of that."""
+    """Skip a database that does not respond or has no tables; its own check reports that."""
     try:
         ownership.check(database, store)
     except SQLAlchemyError:

@@ -1,4 +1,4 @@
-"""All checks, one after the other, with the settings that the API and the workers have."""
+"""All checks, with the settings of the API and the workers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHECKS = (
 
 
 def examine(names: Sequence[str], *, api_fields: list[str]) -> Iterator[Finding]:
-    """Yields as it finds; nothing that is wrong with the service raises."""
+    """Yield findings as they arise; problems of the service are findings, not exceptions."""
     try:
         settings = variables.read()
     except errors.ConfigurationError as error:
@@ -41,7 +41,7 @@ def examine(names: Sequence[str], *, api_fields: list[str]) -> Iterator[Finding]
 
 
 def own_worker() -> Finding:
-    """The worker of this host alone: what a container's health check asks."""
+    """Check only this host's worker, as a container's health check does."""
     try:
         settings = variables.read()
         database = _database(settings)

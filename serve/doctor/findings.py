@@ -1,4 +1,4 @@
-"""What a check found."""
+"""Results of checks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from domain import errors
 class State(enum.StrEnum):
     OK = "ok"
     WARN = "warn"
-    """It works, and will not for long, or not as well as it could."""
+    """Works, but not for long, or not as well as it could."""
     FAIL = "fail"
-    """The service cannot do its work like this."""
+    """The service cannot work."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class Finding:
     check: str
     state: State
     code: str
-    """Stable, for programs; ``ok`` where nothing is wrong."""
+    """Stable code for programs; ``ok`` without a problem."""
     message: str
     hint: str | None = None
 

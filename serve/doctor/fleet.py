@@ -1,4 +1,4 @@
-"""The workers: who gave a sign of life, and whether this host's does."""
+"""Check of the workers' heartbeats."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def judged(known: Sequence[Worker], *, now: datetime, alive_seconds: float) -> l
 
 
 def own(database: Database, *, alive_seconds: float) -> Finding:
-    """Whether the worker beside this process lives, on this host and in this container."""
+    """Check the heartbeat of the worker on this host, in this container."""
     try:
         known, now = _known(database)
     except SQLAlchemyError as error:
@@ -60,7 +60,7 @@ def own(database: Database, *, alive_seconds: float) -> Finding:
 
 
 def _known(database: Database) -> tuple[list[Worker] | None, datetime]:
-    """Those in the list, None where there is no such list, and the time by which they gave signs of life."""
+    """Return the known workers, None without a table, and the earliest heartbeat of a live worker."""
     with database.reading() as session:
         now = statements.now(session)
         if running.current(session.connection()) != running.newest():

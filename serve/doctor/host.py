@@ -1,4 +1,4 @@
-"""This host: home folder, compiler, how engines are kept from the rest, and the engines, each started."""
+"""Checks of this host: home folder, compiler, sandbox, and engines, which are started."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from worker.engines import COMPILERS
 HOME, COMPILER, SANDBOX, ENGINES = "home", "compiler", "sandbox", "engines"
 _GIB = 1024**3
 _TIGHT_BYTES = 5 * _GIB
-"""An engine environment takes about 600 MB, a large model and its builds as much again."""
+"""An engine environment needs about 600 MB, a large model and its builds the same again."""
 _FULL_BYTES = _GIB // 2
 _COMPILE_SECONDS = 60
 _SANDBOX_HINT = "docs/explanation/threat-model.md describes the fallbacks, and what a container must allow."
@@ -55,7 +55,7 @@ def space(folder: Path, free: int) -> Finding:
 
 
 def compiler() -> list[Finding]:
-    """TVM links tuned modules with one; what is said to be one is made to do so."""
+    """Check the compiler, with which TVM links tuned modules, by using it."""
     name = next((name for name in (os.environ.get("CC"), "cc", "gcc") if name and shutil.which(name)), None)
     if name is None:
         hint = "Install one (Debian: apt install gcc). An API without a worker needs none."
@@ -91,7 +91,7 @@ def engines(home: Path, *, hello_seconds: float) -> list[Finding]:
 
 
 def judged(found: Sequence[EngineHealth]) -> list[Finding]:
-    """One of TVM's engines may be missing: then its tuners are not to be had here."""
+    """Classify a broken engine: one of TVM's may be missing, without its tuners."""
     usable = {health.name for health in found if not health.problems}
     return [_finding(health, one_of_two=bool(usable & set(COMPILERS))) for health in found]
 

@@ -1,4 +1,4 @@
-"""The broker: it answers, keeps what it is given, and throws nothing away."""
+"""Check of the broker: it responds, persists messages and evicts none."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check(url: str) -> list[Finding]:
 
 
 def connect(url: str) -> redis.Redis:
-    """A client for a URL as Celery takes it. Raises ValueError."""
+    """Create a client for a URL in Celery's form. Raises ValueError."""
     options: dict[str, Any] = {"socket_timeout": _SECONDS, "socket_connect_timeout": _SECONDS}
     parts = urlsplit(url)
     if parts.scheme != "redis+socket":
@@ -58,7 +58,7 @@ def _checked(client: redis.Redis) -> Iterator[Finding]:
 
 
 def of_info(info: Mapping[str, Any]) -> Iterator[Finding]:
-    """What the server's ``INFO`` tells of settings that lose messages."""
+    """Check the server's ``INFO`` for settings that lose messages."""
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         message = f"maxmemory-policy is {policy}: when memory is short, messages are lost"

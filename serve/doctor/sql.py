@@ -1,4 +1,4 @@
-"""The database: it answers, takes writes, has the schema of this release, and tells the same time."""
+"""Check of the database: it responds, is writable, has the schema of this release, and its clock agrees."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from storage.migrations import running
 CHECK, CLOCK = "database", "clock"
 _WORTH_TELLING_SECONDS = 2.0
 _WRONG_SECONDS = 240.0
-"""Receivers of webhooks refuse signatures that are five minutes old, and S3 those of fifteen."""
+"""Webhook receivers reject signatures older than five minutes, S3 those older than fifteen."""
 _LOOK_SECONDS = 10.0
-"""For the pages of a SQLite database, of which a large one is looked at in part."""
+"""Time limit for checking the pages of a SQLite database; a large one is checked partially."""
 _WRITE_HINT = "Its user must own the tables, and the server must not be a read-only standby."
 
 
@@ -57,7 +57,7 @@ def _checked(database: Database) -> Iterator[Finding]:
 
 
 def schema(found: str | None) -> Finding:
-    """Raises ConfigurationError where this release cannot work with the revision."""
+    """Check the revision. Raises ConfigurationError if this release cannot use it."""
     newest = running.newest()
     if found == newest:
         return findings.ok(CHECK, f"its schema has the newest revision, {found}")
@@ -69,7 +69,7 @@ def schema(found: str | None) -> Finding:
 
 
 def clock(ahead: float) -> Finding:
-    """``ahead``: by how many seconds this host's clock is before the server's."""
+    """Check the clock; ``ahead`` is this host's time minus the server's, in seconds."""
     told = f"this host's clock is {abs(ahead):.1f} s {'ahead of' if ahead > 0 else 'behind'} the database server's"
     hint = "Synchronize both with NTP: a wrong time makes signatures for S3 and webhooks invalid."
     if abs(ahead) > _WRONG_SECONDS:

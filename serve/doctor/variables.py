@@ -1,4 +1,4 @@
-"""The settings themselves: that they can be read, and that each variable is one."""
+"""Check of the settings: they can be read, and every variable is known."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OF_OTHERS = frozenset(
     f"{PREFIX}{name}"
     for name in ("URL", "TOKEN", "WEBHOOK_SECRET", "APP_PYTHON", "CHROMIUM", "ENGINE_PLUGINS", "ENGINE_NOTE")
 )
-"""Variables that the client, the scripts and the tests read."""
+"""Variables of the client, the scripts and the tests."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +31,13 @@ class AllSettings:
 
 
 def read() -> AllSettings:
-    """Raises ConfigurationError."""
+    """Read all settings. Raises ConfigurationError."""
     return AllSettings(storage=StorageSettings(), worker=WorkerSettings(), tuner=TunerSettings())
 
 
 def check(api_fields: list[str], environment: Mapping[str, str] = os.environ) -> list[Finding]:
-    """``api_fields``: names of the API's settings, whose class only the API may import."""
+    """Check for unknown variables; ``api_fields`` are the names of the API's settings, which only the API may
+    import."""
     kinds: list[type[Settings]] = [StorageSettings, WorkerSettings, TunerSettings]
     fields = {name for kind in kinds for name in kind.model_fields} | set(api_fields)
     known = {variable(name) for name in fields} | _OF_OTHERS

@@ -86,7 +86,7 @@ class SkippedBuild:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refusal:
+class ImportFailure:
     """Why an engine cannot import the model."""
 
     code: str
@@ -120,7 +120,7 @@ class ImportResult(StageResult):
     """Whether constants were folded."""
     engines: tuple[str, ...]
     """Engines that import the model, the preferred one first."""
-    refused: dict[str, Refusal] = field(default_factory=dict)
+    refused: dict[str, ImportFailure] = field(default_factory=dict)
     """By engine."""
     precisions: tuple[Precision, ...]
     """Precisions to build in, the default one first."""

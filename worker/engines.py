@@ -31,8 +31,8 @@ COMPILERS = ("relay", "relax")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
-    """The surroundings of an engine process."""
+class EngineOptions:
+    """How an engine process is started."""
 
     log: Path
     """File for its output."""
@@ -45,7 +45,7 @@ class Surroundings:
 
 
 class EngineSource(Protocol):
-    def start(self, name: str, given: Surroundings) -> Engine:
+    def start(self, name: str, given: EngineOptions) -> Engine:
         """Start an engine. Raises EngineNotInstalled, EngineStartFailed, Canceled."""
         ...
 
@@ -64,7 +64,7 @@ class InstalledEngines:
     home: Path
     settings: TunerSettings
 
-    def start(self, name: str, given: Surroundings) -> Engine:
+    def start(self, name: str, given: EngineOptions) -> Engine:
         shown = () if given.folder is None else (str(given.folder.absolute()),)
         spec = catalogue.get(name)
         return EngineSession.start(
@@ -116,7 +116,7 @@ class EnginePool:
         known = self._engines.get((name, role))
         if known is not None and known.alive:
             return known
-        given = Surroundings(
+        given = EngineOptions(
             log=self._log,
             folder=self._folder,
             canceled=self._canceled,
@@ -127,7 +127,7 @@ class EnginePool:
             self._folder.mkdir(parents=True, exist_ok=True)
             fresh = self._source.start(name, given)
         observing.engine_started(name, fresh.pid)
-        started = Heard(name, fresh, self._hear)
+        started = ObservedEngine(name, fresh, self._hear)
         self._engines[name, role] = started
         return started
 
@@ -149,7 +149,7 @@ class EnginePool:
         self._engines.clear()
 
 
-class Heard:
+class ObservedEngine:
     """An engine whose events also go to a listener."""
 
     def __init__(self, name: str, engine: Engine, listener: OnEvent) -> None:
@@ -209,7 +209,7 @@ def ask_hello(name: str, home: Path, engines: EngineSource) -> dict[str, Any] | 
         if cached.is_file():
             hello: dict[str, Any] = json.loads(cached.read_text())
             return hello
-        engine = engines.start(name, Surroundings(log=home / "logs" / "engines.log"))
+        engine = engines.start(name, EngineOptions(log=home / "logs" / "engines.log"))
         hello = engine.hello
         engine.close()
         _keep(cached, hello)

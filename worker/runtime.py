@@ -44,7 +44,7 @@ _FIRST, _MOST = 2, 200
 
 
 @dataclass
-class Lookout:
+class QueueScanner:
     """Search the queue for jobs that this worker can run, and remember those that it cannot."""
 
     _for_others: set[str] = field(default_factory=set)
@@ -90,7 +90,7 @@ class Runtime:
     """This worker as the fleet sees it; until it is known, the worker accepts any job."""
     revision: str | None = None
     """The database's revision when this process first read it."""
-    lookout: Lookout = field(default_factory=Lookout)
+    scanner: QueueScanner = field(default_factory=QueueScanner)
     rests: dict[str, float] = field(default_factory=dict)
     """By job, the monotonic time before which this worker does not try to help again."""
     id: str = field(default_factory=identity.own_id)
@@ -147,7 +147,7 @@ class Runtime:
         if self.is_outdated(session):
             _log.error("no jobs claimed: the database was migrated to another release")
             return None
-        return self.lookout.first_able(session, queue.in_order(session, rules), self.announced)
+        return self.scanner.first_able(session, queue.in_order(session, rules), self.announced)
 
     def _rules(self, created_before: datetime | None = None) -> queue.Rules:
         return queue.Rules(

@@ -28,7 +28,7 @@ _CLEARLY = 0.8
 def run(context: JobContext) -> BaselineResult:
     """Raises EngineError, VerificationFailed, and UnsupportedTarget if this CPU cannot run code for the target."""
     plain = references.make(context) if context.measures else []
-    made = _references(context) if context.measures else _Made()
+    made = _references(context) if context.measures else _ReferenceRun()
     builds = _Builds(context, made)
     right = builds.make()
     seconds = _time(context, right, made)
@@ -53,7 +53,7 @@ def run(context: JobContext) -> BaselineResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Made:
+class _ReferenceRun:
     """Seeded inputs and the reference's outputs, as files relative to the work folder."""
 
     inputs: list[str] = field(default_factory=list)
@@ -62,7 +62,7 @@ class _Made:
     """Kind of values, by input."""
 
 
-def _references(context: JobContext) -> _Made:
+def _references(context: JobContext) -> _ReferenceRun:
     seeded = verification.seed_inputs(
         context.engines.get(ONNX),
         context.inputs,
@@ -71,13 +71,15 @@ def _references(context: JobContext) -> _Made:
         seeds=verification.seeds_for(context.request.precision),
     )
     expected = references.run(context, seeded.paths)
-    return _Made(inputs=_relative(context, seeded.paths), expected=_relative(context, expected), kinds=seeded.kinds)
+    return _ReferenceRun(
+        inputs=_relative(context, seeded.paths), expected=_relative(context, expected), kinds=seeded.kinds
+    )
 
 
 class _Builds:
     """Untuned builds of every engine that imports the model; wrong ones are noted and left out."""
 
-    def __init__(self, context: JobContext, made: _Made) -> None:
+    def __init__(self, context: JobContext, made: _ReferenceRun) -> None:
         self._context = context
         self._made = made
         self.files: list[str] = []
@@ -105,7 +107,7 @@ class _Builds:
             built = builds.untuned(context, name, builds.untuned_folder(name))
             found = self._verify(name) if context.measures else None
         except errors.TunesmithError as error:
-            recovery.forgive(context, error)
+            recovery.tolerate(context, error)
             if self._alone:
                 raise
             self._error = self._error or error
@@ -152,7 +154,7 @@ def _cannot_run(context: JobContext, error: errors.EngineCrashed) -> errors.Tune
     )
 
 
-def _time(context: JobContext, names: Sequence[str], made: _Made) -> dict[str, float]:
+def _time(context: JobContext, names: Sequence[str], made: _ReferenceRun) -> dict[str, float]:
     """Seconds per run of each engine's untuned build and of the reference: a rough estimate, not evidence."""
     if not context.measures:
         return {}

@@ -27,7 +27,7 @@ _NO_RECORD = "no tuning task has a valid record; only the untuned build exists"
 
 def run(context: JobContext) -> CompileResult:
     planned = _plan(context)
-    made = _Maker(context).make(planned)
+    made = _Builder(context).make(planned)
     if not made.builds and not any(each.tuner for each in planned):
         context.note(_NO_RECORD)
     return CompileResult(files=tuple(made.files), builds=tuple(made.builds), skipped=tuple(made.skipped))
@@ -115,22 +115,22 @@ def _without_records(context: JobContext) -> list[Build]:
 
 
 @dataclass(kw_only=True)
-class _Made:
+class _MadeBuilds:
     builds: list[Build] = field(default_factory=list)
     skipped: list[SkippedBuild] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
 
 
-class _Maker:
+class _Builder:
     """Makes builds while the budget allows; a build that fails is left out."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
-        self._made = _Made()
+        self._made = _MadeBuilds()
         self._spent = 0.0
         self._longest = 0.0
 
-    def make(self, planned: Sequence[Build]) -> _Made:
+    def make(self, planned: Sequence[Build]) -> _MadeBuilds:
         near: dict[str, bool] = {}
         for precision in {build.precision for build in planned}:
             alike = [build for build in planned if build.precision == precision]
@@ -166,7 +166,7 @@ class _Maker:
         try:
             compiled = builds.tuned(context, build, lines)
         except errors.TunesmithError as error:
-            recovery.forgive(context, error, f"the tuned build failed ({build.name})")
+            recovery.tolerate(context, error, f"the tuned build failed ({build.name})")
             self._skip(build, f"failed to build: {error.message[:300].rstrip('.')}")
             return False
         took = time.monotonic() - started
@@ -191,7 +191,7 @@ class _Maker:
                 for build in (one, other)
             ]
         except errors.TunesmithError as error:
-            recovery.forgive(context, error, f"cannot determine the records of {other.name}")
+            recovery.tolerate(context, error, f"cannot determine the records of {other.name}")
             return False
         return sorted(chosen[0]) != sorted(chosen[1])
 

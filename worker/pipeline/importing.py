@@ -13,7 +13,7 @@ from typing import Any
 from domain import errors
 from domain.jobs import Precision
 from domain.models import TensorSpec
-from domain.stage_results import ImportResult, Refusal
+from domain.stage_results import ImportFailure, ImportResult
 from tuner.host.inspection import Rewritten
 from tuner.results import verification
 from tuner.search import precisions
@@ -35,14 +35,14 @@ _SAID = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Refused:
+class _FailedImport:
     engine: str
     error: errors.TunesmithError
 
     @property
-    def facts(self) -> Refusal:
+    def facts(self) -> ImportFailure:
         operators = self.error.details.get("operators", {})
-        return Refusal(code=self.error.code, message=self.error.message[:1000], operators=operators)
+        return ImportFailure(code=self.error.code, message=self.error.message[:1000], operators=operators)
 
 
 def run(context: JobContext) -> ImportResult:
@@ -86,20 +86,20 @@ def _lanes(answers: Mapping[str, Mapping[str, Any]]) -> int | None:
     return told[-1] if told else None
 
 
-def _check(context: JobContext) -> tuple[list[_Refused], dict[str, dict[str, Any]]]:
+def _check(context: JobContext) -> tuple[list[_FailedImport], dict[str, dict[str, Any]]]:
     """Return the engines that do not import the model, and the answers of those that do.
 
     Raises the preferred engine's error if none imports it.
     """
-    refusals: list[_Refused] = []
+    refusals: list[_FailedImport] = []
     answers: dict[str, dict[str, Any]] = {}
     params = {"model": str(context.prepared), "target": context.target.text, "threads": context.threads}
     for name in context.toolchains:
         try:
             answers[name] = context.ask(context.compiler(name), "check", params, timeout=CHECK_SECONDS)
         except errors.TunesmithError as error:
-            recovery.forgive(context, error)
-            refusals.append(_Refused(engine=name, error=error))
+            recovery.tolerate(context, error)
+            refusals.append(_FailedImport(engine=name, error=error))
     if len(refusals) < len(context.toolchains):
         for refusal in refusals:
             context.note(f"the {refusal.engine} engine cannot import the model: {_short(refusal.error)}")
@@ -139,7 +139,7 @@ def _quantize(
         for name in engines:
             context.ask(context.compiler(name), "check", params, timeout=CHECK_SECONDS)
     except errors.TunesmithError as error:
-        recovery.forgive(context, error)
+        recovery.tolerate(context, error)
         if context.request.precision is Precision.INT8:
             raise
         said = f"int8 was not considered: {error.message[:300].rstrip('.')}."
@@ -198,7 +198,7 @@ def _rewrite(context: JobContext, engines: Sequence[str], lanes: int | None) -> 
     try:
         answer = context.ask(context.engines.get(ONNX), "rewrite", params, timeout=_REWRITE_SECONDS)
     except errors.TunesmithError as error:
-        recovery.forgive(context, error, "cannot rewrite the model for tuning")
+        recovery.tolerate(context, error, "cannot rewrite the model for tuning")
         return _Rewriting()
     made = Rewritten.of(answer, partial)
     for name, reason in made.undone.items():
@@ -221,7 +221,7 @@ def _imports(context: JobContext, engine: str) -> bool:
     try:
         context.ask(context.compiler(engine), "check", {"model": str(context.rewritten)}, timeout=CHECK_SECONDS)
     except errors.TunesmithError as error:
-        recovery.forgive(
+        recovery.tolerate(
             context, error, f"the {engine} engine cannot import the rewritten model and tunes the original"
         )
         return False

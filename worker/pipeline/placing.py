@@ -20,14 +20,14 @@ Hello = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class Resolved:
     target: Target
     device: Device
     engines: tuple[str, ...]
     """Names of the engines that compile for the target."""
 
 
-def resolve(request: JobRequest, hellos: Mapping[str, Hello]) -> Place:
+def resolve(request: JobRequest, hellos: Mapping[str, Hello]) -> Resolved:
     """``hellos`` by engine, the preferred one first. Raises UnknownTarget, UnsupportedTarget, InvalidOption."""
     host = _host(request, list(hellos.values()))
     text = placing.text_for(request, host)
@@ -38,7 +38,7 @@ def resolve(request: JobRequest, hellos: Mapping[str, Hello]) -> Place:
             raise refusal
     # After the check of the engines: a target that none supports needs no device.
     target, device = placing.resolve(request, host)
-    return Place(target=target, device=device, engines=engines)
+    return Resolved(target=target, device=device, engines=engines)
 
 
 def toolchain(hello: Hello) -> Toolchain:
@@ -118,8 +118,8 @@ def usable(context: JobContext) -> list[Tuner]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Started:
-    place: Place
+class StartedEngines:
+    place: Resolved
     toolchains: dict[str, Toolchain]
     """Toolchains of the engines that compile for the target, by name, the preferred one first."""
     candidates: tuple[Tuner, ...]
@@ -140,7 +140,7 @@ class Started:
         ]
 
 
-def start(request: JobRequest, pool: EnginePool) -> Started:
+def start(request: JobRequest, pool: EnginePool) -> StartedEngines:
     """Raises EngineError when no engine starts, UnknownTarget, UnsupportedTarget, InvalidOption."""
     hellos: dict[str, dict[str, Any]] = {}
     unavailable = []
@@ -157,7 +157,7 @@ def start(request: JobRequest, pool: EnginePool) -> Started:
     usable = {name: hellos[name] for name in place.engines}
     found = tuners(request.tuner, usable)
     names = dict.fromkeys(tuner.engine for tuner in found)
-    return Started(
+    return StartedEngines(
         place=place,
         toolchains={name: toolchain(usable[name]) for name in names},
         candidates=found,

@@ -63,7 +63,7 @@ def _extract(context: JobContext) -> tuple[JobContext, list[ExtractedTask], list
         try:
             extracted = reuse.tasks_of(led)
         except errors.TunesmithError as error:
-            recovery.forgive(context, error)
+            recovery.tolerate(context, error)
             if len(tuners) == 1:
                 raise
             failure = failure or error
@@ -193,7 +193,7 @@ def _most_records(context: JobContext) -> _Selection:
         try:
             keys = [task.workload_key for task in reuse.tasks_of(led)]
         except errors.TunesmithError as error:
-            recovery.forgive(context, error)
+            recovery.tolerate(context, error)
             continue
         with context.database.reading() as session:
             found[tuner] = len(records.best_of_many(session, keys, **reuse.record_identity(led)))

@@ -32,7 +32,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-class Trouble(Enum):
+class ErrorKind(Enum):
     """Kinds of errors."""
 
     DATABASE_AWAY = auto()
@@ -88,18 +88,18 @@ class Rule:
     """How the attempt ends when the retries are used up."""
 
 
-POLICY: Mapping[Trouble, Rule] = {
-    Trouble.DATABASE_AWAY: Rule(retry=Retry.DATABASE, ending=Ending.RAISE),
-    Trouble.LEASE_OVERDUE: Rule(retry=Retry.DATABASE, ending=Ending.LEAVE),
-    Trouble.LEASE_LOST: Rule(ending=Ending.LEAVE),
-    Trouble.SHUTDOWN: Rule(ending=Ending.RELEASE),
-    Trouble.CANCELED: Rule(ending=Ending.CANCEL),
-    Trouble.BLOB_STORE_AWAY: Rule(retry=Retry.BLOB_STORE, ending=Ending.RELEASE_LATER),
-    Trouble.DISK_FULL: Rule(ending=Ending.RELEASE_LATER),
-    Trouble.ENGINE_LOST: Rule(retry=Retry.ENGINE, ending=Ending.FAIL),
-    Trouble.DATABASE_FAULT: Rule(ending=Ending.RAISE),
-    Trouble.JOB: Rule(ending=Ending.FAIL),
-    Trouble.UNEXPECTED: Rule(ending=Ending.FAIL),
+POLICY: Mapping[ErrorKind, Rule] = {
+    ErrorKind.DATABASE_AWAY: Rule(retry=Retry.DATABASE, ending=Ending.RAISE),
+    ErrorKind.LEASE_OVERDUE: Rule(retry=Retry.DATABASE, ending=Ending.LEAVE),
+    ErrorKind.LEASE_LOST: Rule(ending=Ending.LEAVE),
+    ErrorKind.SHUTDOWN: Rule(ending=Ending.RELEASE),
+    ErrorKind.CANCELED: Rule(ending=Ending.CANCEL),
+    ErrorKind.BLOB_STORE_AWAY: Rule(retry=Retry.BLOB_STORE, ending=Ending.RELEASE_LATER),
+    ErrorKind.DISK_FULL: Rule(ending=Ending.RELEASE_LATER),
+    ErrorKind.ENGINE_LOST: Rule(retry=Retry.ENGINE, ending=Ending.FAIL),
+    ErrorKind.DATABASE_FAULT: Rule(ending=Ending.RAISE),
+    ErrorKind.JOB: Rule(ending=Ending.FAIL),
+    ErrorKind.UNEXPECTED: Rule(ending=Ending.FAIL),
 }
 MOST_DATABASE_RETRIES = 10
 """In one attempt: an error that repeats may be no outage."""
@@ -107,27 +107,27 @@ MOST_ENGINE_RETRIES = 1
 """In one stage. Stage ``tune`` has none: it restarts engines itself, up to a limit of its own."""
 
 
-def trouble_of(error: BaseException, heartbeat: Heartbeat) -> Trouble:
-    """Classify an error."""
+def classify(error: BaseException, heartbeat: Heartbeat) -> ErrorKind:
+    """Return the kind by which ``POLICY`` is keyed."""
     match error:
         case LeaseLost():
-            return Trouble.LEASE_OVERDUE if heartbeat.is_overdue else Trouble.LEASE_LOST
+            return ErrorKind.LEASE_OVERDUE if heartbeat.is_overdue else ErrorKind.LEASE_LOST
         case ShuttingDown():
-            return Trouble.SHUTDOWN
+            return ErrorKind.SHUTDOWN
         case CancelAsked():
-            return Trouble.CANCELED
+            return ErrorKind.CANCELED
         case SQLAlchemyError():
-            return Trouble.DATABASE_AWAY if _is_outage(error) else Trouble.DATABASE_FAULT
+            return ErrorKind.DATABASE_AWAY if _is_outage(error) else ErrorKind.DATABASE_FAULT
         case errors.BlobStoreUnavailable():
-            return Trouble.BLOB_STORE_AWAY
+            return ErrorKind.BLOB_STORE_AWAY
         case errors.DiskFull():
-            return Trouble.DISK_FULL
+            return ErrorKind.DISK_FULL
         case errors.TunesmithError():
-            return Trouble.ENGINE_LOST if isinstance(error, _ENGINE_LOST) else Trouble.JOB
-    return Trouble.UNEXPECTED
+            return ErrorKind.ENGINE_LOST if isinstance(error, _ENGINE_LOST) else ErrorKind.JOB
+    return ErrorKind.UNEXPECTED
 
 
-def forgive(context: JobContext, error: errors.TunesmithError, what: str | None = None) -> None:
+def tolerate(context: JobContext, error: errors.TunesmithError, what: str | None = None) -> None:
     """Continue a stage without the part that failed, and note ``what`` failed.
 
     Raises the errors that end the whole attempt: those of the heartbeat's ``check``, and DiskFull.
@@ -152,7 +152,7 @@ class Recovery:
         Without the job's ``context`` and its ``stage``, the step is repeated only after a database outage. Raises what
         the last try raised; but Stopped if the heartbeat asked to stop, and DiskFull if the disk is full.
         """
-        tries = _Tries(stage, context) if stage is not None and context is not None else None
+        tries = _StageRetries(stage, context) if stage is not None and context is not None else None
         before: Callable[[], None] | None = None
         while True:
             try:
@@ -168,7 +168,7 @@ class Recovery:
                     raise error from caught
 
     def ending(self, error: Exception) -> Ending:
-        return POLICY[trouble_of(error, self._heartbeat)].ending
+        return POLICY[classify(error, self._heartbeat)].ending
 
     def _cause(self, error: Exception) -> Exception:
         if isinstance(error, Canceled | errors.EngineError):
@@ -181,9 +181,9 @@ class Recovery:
             return _disk_full()
         return error
 
-    def _retry(self, error: Exception, tries: _Tries | None) -> Callable[[], None] | None:
+    def _retry(self, error: Exception, tries: _StageRetries | None) -> Callable[[], None] | None:
         """What to do before the step is repeated; None if it is not repeated."""
-        retry = POLICY[trouble_of(error, self._heartbeat)].retry
+        retry = POLICY[classify(error, self._heartbeat)].retry
         if retry is Retry.DATABASE and self._database_retries < MOST_DATABASE_RETRIES:
             self._database_retries += 1
             _log.warning(
@@ -201,7 +201,7 @@ class Recovery:
         _log.warning("job %s: the database is back; continuing", self._heartbeat.job_id)
 
 
-class _Tries:
+class _StageRetries:
     """The retries of one stage."""
 
     def __init__(self, stage: Stage, context: JobContext) -> None:

@@ -23,8 +23,8 @@ from tuner.search.racing import Slice
 from worker.pipeline import recovery, reuse
 from worker.pipeline.context import JobContext
 from worker.pipeline.search import leading, strategies
-from worker.pipeline.search.progress import Progress
-from worker.pipeline.search.rounds import Search
+from worker.pipeline.search.progress import SearchProgress
+from worker.pipeline.search.rounds import StrategySearch
 
 _DROPPED = "engines rejected its remaining tasks or crashed on them"
 _EXHAUSTED = "its search space is exhausted"
@@ -45,11 +45,11 @@ _UNKNOWN = f"See the engine log for the first error (tunesmith logs JOB); {_LOOK
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Ended:
+class _RaceResult:
     """The strategy that leads in the end, and its search."""
 
     context: JobContext
-    search: Search
+    search: StrategySearch
     ended_by: str
     broken: bool = False
     """Whether the search failed before its end."""
@@ -67,7 +67,7 @@ class _Candidate:
     seconds: float = 0.0
     estimate: float | None = None
     verdict: str = ""
-    search: Search | None = None
+    search: StrategySearch | None = None
 
     def reckon(self) -> None:
         # Default trials in a narrower precision say nothing about the untuned build, which is not in that precision.
@@ -94,7 +94,7 @@ class _Candidate:
         return f"{spent}; estimated model latency {self.estimate * 1e3:.3g} ms."
 
 
-def _race(context: JobContext, raced: Sequence[Strategy]) -> _Ended:
+def _race(context: JobContext, raced: Sequence[Strategy]) -> _RaceResult:
     """Raises what the leading strategy's search raises, LeaseLost, Canceled."""
     return _TunerSelection(context, raced).run()
 
@@ -110,12 +110,12 @@ class _TunerSelection:
         }
         self._race = racing.Race(list(self._candidates), impression=racing.impression(self._budget))
         self._failure: errors.TunesmithError | None = None
-        self._seconds = Progress(context).seconds_before
+        self._seconds = SearchProgress(context).seconds_before
         self._trials = 0
         """Trials of all strategies; those of a shared workload count once."""
         self._recall()
 
-    def run(self) -> _Ended:
+    def run(self) -> _RaceResult:
         while (chosen := self._race.next_slice(self._left())) is not None:
             self._spend(self._candidates[chosen.strategy], chosen)
         for name, candidate in self._candidates.items():
@@ -144,7 +144,7 @@ class _TunerSelection:
         try:
             ended_by = self._search(candidate, chosen) if self._enter(candidate) else ""
         except errors.TunesmithError as error:
-            recovery.forgive(context, error)
+            recovery.tolerate(context, error)
             self._failure = self._failure or error
             self._race.end(name, f"failed: {error.message[:300].rstrip('.')}")
             ended_by = ""
@@ -211,21 +211,21 @@ class _TunerSelection:
             tuning_tasks.save_plan(session, context.job.id, planned)
         return seconds
 
-    def _resume(self, candidate: _Candidate, *, seconds: float | None, waits_for_others: bool) -> Search:
+    def _resume(self, candidate: _Candidate, *, seconds: float | None, waits_for_others: bool) -> StrategySearch:
         if candidate.search is None:
-            candidate.search = Search(candidate.context, seconds=seconds)
+            candidate.search = StrategySearch(candidate.context, seconds=seconds)
             # The search may have recovered trials from the spool.
             self._count(candidate, candidate.search)
         candidate.search.go_on(spent=self._seconds, seconds=seconds, waits_for_others=waits_for_others)
         return candidate.search
 
-    def _account(self, candidate: _Candidate, search: Search) -> None:
+    def _account(self, candidate: _Candidate, search: StrategySearch) -> None:
         candidate.seconds += search.seconds - self._seconds
         self._seconds = search.seconds
         search.progress.reload()
         self._count(candidate, search)
 
-    def _count(self, candidate: _Candidate, search: Search) -> None:
+    def _count(self, candidate: _Candidate, search: StrategySearch) -> None:
         candidate.trials = sum(task.trials_done for task in search.progress.tasks)
         self._trials = search.progress.trials_done
 
@@ -246,7 +246,7 @@ class _TunerSelection:
             shares.append(seconds / self._limit if self._limit else 1.0)
         return min(1.0, max(shares))
 
-    def _finish(self) -> _Ended:
+    def _finish(self) -> _RaceResult:
         """Spend the rest on the most promising strategy, and wait for tasks that other jobs are searching."""
         found = [candidate for candidate in self._candidates.values() if candidate.extracted]
         if not found and self._failure is None:
@@ -263,7 +263,7 @@ class _TunerSelection:
         self._account(best, search)
         best.reckon()
         best.verdict = best.verdict if failed else ""
-        return _Ended(
+        return _RaceResult(
             context=best.context,
             search=search,
             ended_by=ended_by,
@@ -309,8 +309,8 @@ def run(context: JobContext) -> TuneResult:
     )
 
 
-def _alone(context: JobContext, strategy: Strategy) -> _Ended:
-    search = Search(context, seconds=context.results.plan.budget_seconds)
+def _alone(context: JobContext, strategy: Strategy) -> _RaceResult:
+    search = StrategySearch(context, seconds=context.results.plan.budget_seconds)
     ended_by = search.run()
     search.progress.reload()
     tasks = search.progress.tasks
@@ -323,10 +323,10 @@ def _alone(context: JobContext, strategy: Strategy) -> _Ended:
         search=search,
     )
     candidate.reckon()
-    return _Ended(context=context, search=search, ended_by=ended_by, candidates=[candidate])
+    return _RaceResult(context=context, search=search, ended_by=ended_by, candidates=[candidate])
 
 
-def _choice(ended: _Ended) -> list[str]:
+def _choice(ended: _RaceResult) -> list[str]:
     """One sentence for each strategy."""
     said = []
     for candidate in ended.candidates:
@@ -338,7 +338,7 @@ def _choice(ended: _Ended) -> list[str]:
     return said
 
 
-def _keep_efforts(ended: _Ended) -> None:
+def _keep_efforts(ended: _RaceResult) -> None:
     """Store how far each task was searched, for the next job and for running jobs that wait for this one.
 
     The task's share of the limit that ended the search counts as spent, as the search would not have given the task
@@ -371,13 +371,13 @@ def _keep_efforts(ended: _Ended) -> None:
         tuning_tasks.set_effort(session, context.job.id, efforts)
 
 
-def _searched(search: Search, task: TuningTask, known: Mapping[str, Coverage]) -> Coverage:
+def _searched(search: StrategySearch, task: TuningTask, known: Mapping[str, Coverage]) -> Coverage:
     """Coverage of a task after the search, by this job and by others."""
     before = known[task.extracted.workload_key]
     return replace(before, trials=task.trials_done + before.trials, effort=_spent(search, task, known))
 
 
-def _spent(search: Search, task: TuningTask, known: Mapping[str, Coverage]) -> Effort:
+def _spent(search: StrategySearch, task: TuningTask, known: Mapping[str, Coverage]) -> Effort:
     """Effort spent on a task after the search, by this job and by others."""
     key = task.extracted.workload_key
     trials = task.trials_done + known[key].trials
@@ -387,7 +387,7 @@ def _spent(search: Search, task: TuningTask, known: Mapping[str, Coverage]) -> E
     return Effort(trials=float(trials), seconds=before.seconds + search.seconds_of[key])
 
 
-def _failed_tasks(context: JobContext, search: Search) -> tuple[FailedTask, ...]:
+def _failed_tasks(context: JobContext, search: StrategySearch) -> tuple[FailedTask, ...]:
     """Tasks without a valid trial, each noted. Raises NoValidTrial when there is no valid trial of any task."""
     tried = [task for task in search.progress.tasks if task.trials_done]
     failed = [task for task in tried if task.best_latency is None]

@@ -70,26 +70,26 @@ def _untuned(context: JobContext) -> Verification:
     return context.results.baseline.verifications[builds.engine_name(context, Variant.UNTUNED)]
 
 
-def _checked(context: JobContext, build: Build, untuned: Verification) -> _Checked:
+def _checked(context: JobContext, build: Build, untuned: Verification) -> _VerifiedBuild:
     """Verify a build; if it is wrong and the untuned one is correct, rebuild it without the faulty records.
 
     A build that cannot be repaired is returned as it is.
     """
     found = _verify(context, build)
     if found.passed or not untuned.passed:
-        return _Checked(build=build, verification=found)
+        return _VerifiedBuild(build=build, verification=found)
     # The process has the files of the wrong build open.
     context.engines.close(build.engine, role=build.folder)
     try:
         again = rebuild(context, build, found)
         return (
-            _Checked(build=again, verification=_verify(context, again))
+            _VerifiedBuild(build=again, verification=_verify(context, again))
             if again
-            else _Checked(build=build, verification=found)
+            else _VerifiedBuild(build=build, verification=found)
         )
     except errors.EngineError as error:
-        recovery.forgive(context, error, "the second tuned build failed; only the untuned build is left")
-        return _Checked(build=build, verification=found)
+        recovery.tolerate(context, error, "the second tuned build failed; only the untuned build is left")
+        return _VerifiedBuild(build=build, verification=found)
     finally:
         _close_compilers(context)
 
@@ -141,7 +141,7 @@ def _verify(context: JobContext, build: Build) -> Verification:
         return compare(context, engine, Variant.TUNED, bundle, inputs, expected, kinds=kinds, precision=build.precision)
     except (errors.EngineError, errors.InvalidRequest) as error:
         # If the job is to stop, its engine may be gone, which says nothing about the build.
-        recovery.forgive(context, error)
+        recovery.tolerate(context, error)
         if not reference.alive:
             raise
         context.note(f"the tuned build does not run ({build.name}): {error.message[:500]}")
@@ -150,19 +150,19 @@ def _verify(context: JobContext, build: Build) -> Verification:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Checked:
+class _VerifiedBuild:
     build: Build
     verification: Verification
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Decided:
-    chosen: _Checked | None
+class _Choice:
+    chosen: _VerifiedBuild | None
     portfolio: list[Contender]
     """The fastest first; contenders without a time last."""
 
 
-def _decide(context: JobContext, checked: Sequence[_Checked]) -> _Decided:
+def _decide(context: JobContext, checked: Sequence[_VerifiedBuild]) -> _Choice:
     """Raises EngineError, LeaseLost, Canceled."""
     right = {each.build.name: each for each in checked if each.verification.passed}
     medians, crashed = _race(context, right) if len(right) > 1 else ({}, {})
@@ -172,7 +172,7 @@ def _decide(context: JobContext, checked: Sequence[_Checked]) -> _Decided:
         chosen = checked[0]
     _close_others(context, checked, chosen)
     told = [_contender(context, each, chosen, medians, crashed) for each in checked]
-    return _Decided(
+    return _Choice(
         chosen=chosen, portfolio=ordered([_untuned_contender(context, medians), *told, *_skipped_contenders(context)])
     )
 
@@ -183,7 +183,7 @@ def _unmeasured(context: JobContext, made: Sequence[Build]) -> tuple[Contender, 
     return (*built, *_skipped_contenders(context))
 
 
-def _race(context: JobContext, right: Mapping[str, _Checked]) -> tuple[dict[str, float], dict[str, str]]:
+def _race(context: JobContext, right: Mapping[str, _VerifiedBuild]) -> tuple[dict[str, float], dict[str, str]]:
     """Median seconds per run of each build, of untuned and of the reference; and crashed builds, with reasons."""
     crashed: dict[str, str] = {}
     while len(right) - len(crashed) > 1:
@@ -197,7 +197,7 @@ def _race(context: JobContext, right: Mapping[str, _Checked]) -> tuple[dict[str,
                 )
             return {name: measured.median for name, measured in times.items()}, crashed
         except errors.EngineError as error:
-            recovery.forgive(context, error)
+            recovery.tolerate(context, error)
             dead = [each.name for each in timed if each.name in names and not each.engine.alive]
             if not dead:
                 raise
@@ -218,7 +218,7 @@ def _timed(context: JobContext, made: Sequence[Build]) -> list[Timed[str]]:
     return timed
 
 
-def _close_others(context: JobContext, checked: Sequence[_Checked], chosen: _Checked | None) -> None:
+def _close_others(context: JobContext, checked: Sequence[_VerifiedBuild], chosen: _VerifiedBuild | None) -> None:
     for each in checked:
         if each is not chosen:
             context.engines.close(each.build.engine, role=each.build.folder)
@@ -226,8 +226,8 @@ def _close_others(context: JobContext, checked: Sequence[_Checked], chosen: _Che
 
 def _contender(
     context: JobContext,
-    each: _Checked,
-    chosen: _Checked | None,
+    each: _VerifiedBuild,
+    chosen: _VerifiedBuild | None,
     medians: Mapping[str, float],
     crashed: Mapping[str, str],
 ) -> Contender:
@@ -299,7 +299,7 @@ _NAMED = 3
 
 
 @dataclass(kw_only=True)
-class _Blamed:
+class _FaultyRecords:
     wrong: dict[tuple[str, str], float] = field(default_factory=dict)
     """Error relative to the operator's largest output, by workload key and schedule digest."""
     failed: set[tuple[str, str]] = field(default_factory=set)
@@ -321,7 +321,7 @@ def rebuild(context: JobContext, build: Build, found: Verification) -> Build | N
     try:
         blamed, kept = _audit(context, build, candidates)
     except errors.EngineError as error:
-        recovery.forgive(context, error, "the tuned build gives wrong results, and its records could not be checked")
+        recovery.tolerate(context, error, "the tuned build gives wrong results, and its records could not be checked")
         return None
     if not blamed.wrong and not blamed.failed:
         refusal = _refusal(context, build, found)
@@ -346,9 +346,9 @@ def _refusal(context: JobContext, build: Build, found: Verification) -> str | No
     return f"{build.name}: {said}"
 
 
-def _audit(context: JobContext, build: Build, candidates: Sequence[Record]) -> tuple[_Blamed, list[Record]]:
+def _audit(context: JobContext, build: Build, candidates: Sequence[Record]) -> tuple[_FaultyRecords, list[Record]]:
     """Return the faulty records, and those that are left. Raises EngineError."""
-    blamed = _Blamed()
+    blamed = _FaultyRecords()
     kept = suspects = list(candidates)
     for _ in range(_AUDITS):
         found = _ask(context, build, suspects, blamed)
@@ -361,7 +361,7 @@ def _audit(context: JobContext, build: Build, candidates: Sequence[Record]) -> t
     return blamed, [record for record in kept if record not in suspects]
 
 
-def _ask(context: JobContext, build: Build, suspects: Sequence[Record], blamed: _Blamed) -> set[str]:
+def _ask(context: JobContext, build: Build, suspects: Sequence[Record], blamed: _FaultyRecords) -> set[str]:
     """Audit the records that the engine would choose; add the faulty ones and return their workloads."""
     path = context.folder / "suspects.jsonl"
     builds.write(path, [record.schedule for record in suspects])
@@ -375,7 +375,7 @@ def _ask(context: JobContext, build: Build, suspects: Sequence[Record], blamed: 
     return {workload for workload, _ in (*wrong, *failed)}
 
 
-def _invalidate(context: JobContext, candidates: Sequence[Record], blamed: _Blamed) -> None:
+def _invalidate(context: JobContext, candidates: Sequence[Record], blamed: _FaultyRecords) -> None:
     """Invalidate wrong records in the store; records that could not be run alone are only left out of this build."""
     invalidated = {_identity(record): record for record in candidates if _identity(record) in blamed.wrong}
     with context.database.transaction() as session:
@@ -392,7 +392,7 @@ def _invalidate(context: JobContext, candidates: Sequence[Record], blamed: _Blam
     context.note(_told(invalidated, blamed))
 
 
-def _told(invalidated: dict[tuple[str, str], Record], blamed: _Blamed) -> str:
+def _told(invalidated: dict[tuple[str, str], Record], blamed: _FaultyRecords) -> str:
     parts = []
     if invalidated:
         names = [record.key.workload_key[:100] for record in invalidated.values()]

@@ -10,7 +10,7 @@ import pytest
 from tuner.host import environments
 from tuner.host.session import EngineSession
 from tuner.host.settings import TunerSettings
-from worker.engines import InstalledEngines, Surroundings
+from worker.engines import EngineOptions, InstalledEngines
 
 Hidden = Callable[[], tuple[str, ...]]
 
@@ -22,7 +22,7 @@ def hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hidden:
         monkeypatch.setattr(environments, "interpreter", lambda *_: Path("python"))
         monkeypatch.setattr(EngineSession, "start", lambda *_, limits, **__: asked.append(limits.hidden))
         InstalledEngines(home=tmp_path / "home", settings=TunerSettings()).start(
-            "relay", Surroundings(log=tmp_path / "log")
+            "relay", EngineOptions(log=tmp_path / "log")
         )
         return asked[0]
 

@@ -16,7 +16,7 @@ from tuner.host.extraction import InstalledPlanner
 from tuner.host.inspection import Inspector
 from tuner.host.settings import TunerSettings
 from tuner.sandbox import limits, probing
-from worker.engines import InstalledEngines, Surroundings
+from worker.engines import EngineOptions, InstalledEngines
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures(_engines.__name__)]
 
@@ -47,7 +47,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def of_job(home: Path) -> Iterator[Engine]:
     engines = InstalledEngines(home=home, settings=TunerSettings())
-    engine = engines.start("onnx", Surroundings(log=home / "logs" / "jobs" / "mine.log", folder=home / "work" / "mine"))
+    engine = engines.start(
+        "onnx", EngineOptions(log=home / "logs" / "jobs" / "mine.log", folder=home / "work" / "mine")
+    )
     yield engine
     engine.close()
 
@@ -73,7 +75,7 @@ def test_a_link_in_place_of_the_jobs_folder_leads_nowhere(home: Path) -> None:
     mine.rename(home / "work" / "moved")
     mine.symlink_to(home, target_is_directory=True)
     engines = InstalledEngines(home=home, settings=TunerSettings())
-    engine = engines.start("onnx", Surroundings(log=home / "logs" / "jobs" / "mine.log", folder=mine))
+    engine = engines.start("onnx", EngineOptions(log=home / "logs" / "jobs" / "mine.log", folder=mine))
     try:
         for other in ("work/theirs/prepared", "blobs/ab/given", "logs/jobs/theirs", "work/mine/blobs/ab/given"):
             assert not _reads(engine, home / f"{other}.onnx"), other
@@ -95,7 +97,7 @@ def test_what_either_side_writes_later_the_other_reads(of_job: Engine, home: Pat
 
 def test_an_engine_of_no_job(home: Path) -> None:
     engine = InstalledEngines(home=home, settings=TunerSettings()).start(
-        "onnx", Surroundings(log=home / "logs" / "engines.log")
+        "onnx", EngineOptions(log=home / "logs" / "engines.log")
     )
     try:
         assert not _reads(engine, home / "work" / "mine" / "prepared.onnx")

@@ -19,7 +19,7 @@ from tests.support import models
 from tests.support.worker.fixtures import Bench
 from tuner.host.settings import TunerSettings
 from tuner.native import autotvm
-from worker.engines import Heard, InstalledEngines, Surroundings
+from worker.engines import EngineOptions, InstalledEngines, ObservedEngine
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures(_engines.__name__)]
 
@@ -31,12 +31,12 @@ class Engines(InstalledEngines):
 
     hear: Callable[[], None]
 
-    def start(self, name: str, given: Surroundings) -> Engine:
+    def start(self, name: str, given: EngineOptions) -> Engine:
         def listen(kind: str, _: dict[str, Any]) -> None:
             if kind == "trial":
                 self.hear()
 
-        return Heard(name, super().start(name, given), listen)
+        return ObservedEngine(name, super().start(name, given), listen)
 
 
 def _leaving_work_out(other: Record) -> Record:

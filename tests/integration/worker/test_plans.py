@@ -22,7 +22,7 @@ from tests.support.worker.scripted import HELLO
 from tuner.host import hardware
 from tuner.host.inspection import Prepared, Rewritten
 from worker import clock
-from worker.engines import Surroundings
+from worker.engines import EngineOptions
 from worker.pipeline import placing
 
 
@@ -38,12 +38,12 @@ class BenchPlanner:
 
     def rewrite(self, prepared: Path, lanes: int, out: Path) -> Rewritten:
         params = {"path": str(prepared), "lanes": lanes, "out_path": str(out)}
-        engine = self.bench.script.start("onnx", Surroundings(log=self.bench.home / "log"))
+        engine = self.bench.script.start("onnx", EngineOptions(log=self.bench.home / "log"))
         return Rewritten.of(engine.request("rewrite", params, timeout=None), out)
 
     def start(self, name: str, canceled: Callable[[], bool]) -> Engine:
         return self.bench.script.start(
-            name, Surroundings(log=self.bench.home / "logs" / "plans.log", canceled=canceled)
+            name, EngineOptions(log=self.bench.home / "logs" / "plans.log", canceled=canceled)
         )
 
 

@@ -1,4 +1,4 @@
-"""What a worker does about each kind of trouble: the table, and jobs and rounds that live through it."""
+"""Recovery from each kind of error: the policy table, and jobs and rounds that survive errors."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from domain.models import TensorSpec
 from domain.ports import Canceled, Engine, OnEvent
 from storage.tables import digest_of
 from tuner.host.inspection import Prepared
-from worker.engines import Surroundings
+from worker.engines import EngineOptions
 
 HELLO: dict[str, Any] = {
     "toolchain": {"engine": "relay", "tvm": "0.19.0", "llvm": "22"},
@@ -88,7 +88,7 @@ class Script:
     requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     started: list[str] = field(default_factory=list)
 
-    def start(self, name: str, given: Surroundings) -> Engine:
+    def start(self, name: str, given: EngineOptions) -> Engine:
         if name not in self.hellos:
             raise errors.EngineNotInstalled(f"the {name} engine is not installed")
         self.started.append(name)

@@ -21,7 +21,7 @@ _LEAST_PAUSE = 0.5
 """Seconds between two events; the next one reports everything in between."""
 
 
-class Progress:
+class SearchProgress:
     """The job's tuning tasks as in the database, updated with every trial."""
 
     def __init__(self, context: JobContext) -> None:

@@ -29,7 +29,7 @@ from worker.pipeline import reuse
 from worker.pipeline.context import JobContext
 from worker.pipeline.search import spool
 from worker.pipeline.search.leading import Sharing
-from worker.pipeline.search.progress import Progress
+from worker.pipeline.search.progress import SearchProgress
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def round_timeout(context: JobContext, trials: int) -> float:
     return seconds + (_QUEUE_SECONDS if context.runner else 0.0)
 
 
-class Search:
+class StrategySearch:
     """The search of one strategy, which continues from the job's stored plan and trials.
 
     ``seconds`` is the limit for all attempts together. With ``waits_for_others`` it waits for tasks that other jobs
@@ -63,7 +63,7 @@ class Search:
     def __init__(self, context: JobContext, *, seconds: float | None, waits_for_others: bool = True) -> None:
         self._context = context
         self._waits_for_others = waits_for_others
-        self.progress = Progress(context)
+        self.progress = SearchProgress(context)
         self.progress.recover(seconds=0.0)
         self._limit = seconds
         self._allocator = Allocator(self.progress.tasks)

@@ -34,7 +34,7 @@ from tuner.host.session import EngineSession
 from tuner.host.settings import TunerSettings
 from tuner.search import operators
 from worker import clock
-from worker.engines import Heard, InstalledEngines, Surroundings
+from worker.engines import EngineOptions, InstalledEngines, ObservedEngine
 from worker.settings import WorkerSettings
 
 QUICK = {"number": 1, "repeat": 1, "min_repeat_ms": 1}
@@ -95,10 +95,10 @@ class Service:
         assert job["state"] == JobState.SUCCEEDED, (job["failure"], self.notes(job["id"]))
         return job
 
-    def start(self, name: str, given: Surroundings) -> Engine:
+    def start(self, name: str, given: EngineOptions) -> Engine:
         session = self.engines.start(name, given)
         assert isinstance(session, EngineSession)
-        return Heard(name, session, lambda kind, data: self.hear(session, kind, data))
+        return ObservedEngine(name, session, lambda kind, data: self.hear(session, kind, data))
 
     def prepare(self, *given: Any, **named: Any) -> Any:
         return self.engines.prepare(*given, **named)

@@ -14,6 +14,6 @@ def show(report: dict[str, Any]) -> None:
 
 
 def note(line: str) -> None:
-    """Tell whoever waits how far a benchmark is."""
+    """Report a benchmark's progress on standard error."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()

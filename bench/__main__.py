@@ -1,4 +1,4 @@
-"""``./run bench NAME``: each benchmark is a module of this package with a ``main()`` that prints JSON."""
+"""Entry point of ``./run bench NAME``; each benchmark is a module of this package whose ``main()`` prints JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BENCHMARKS = {
     "hostile": "malicious and damaged files: uploaded, read, run; how each ended, and the state of the service after",
 }
 _FORMER = {"coverage": "zoo"}
-"""Names that scripts may still use."""
+"""Old names that scripts may still use."""
 
 
 def main() -> int:

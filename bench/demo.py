@@ -1,7 +1,7 @@
-"""Tune a real model end to end through the public command line, and show what was gained.
+"""Tune a real model end to end through the public command line, and show the gain.
 
-``./run bench demo`` does the same and prints the finished job as JSON, and the rest on standard error.
-``./run demo`` starts a service on a free port unless one already serves this home folder, and stops what it started.
+``./run bench demo`` does the same but prints the finished job as JSON and everything else on standard error. ``./run
+demo`` starts a service on a free port unless one already serves this home folder, and stops what it started.
 """
 
 from __future__ import annotations

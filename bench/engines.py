@@ -1,4 +1,4 @@
-"""Engines of the usual home folder, as benchmarks ask them."""
+"""Engines from the usual home folder, for benchmarks."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ BUILD_SECONDS = 1800.0
 
 
 def start(name: str, home: Path, folder: Path) -> EngineSession:
-    """Its log is ``NAME.log`` in the folder. Raises EngineError."""
+    """Start an engine; its log is ``NAME.log`` in the folder. Raises EngineError."""
     spec = catalogue.get(name)
     return EngineSession.start(spec, environments.interpreter(spec, home), log_path=folder / f"{name}.log", home=home)
 
 
 def inspector(home: Path) -> Inspector:
-    """Prepares models as jobs do. Raises EngineNotInstalled."""
+    """Return an inspector that prepares models as jobs do. Raises EngineNotInstalled."""
     spec = catalogue.get("onnx")
     return Inspector(spec=spec, python=environments.interpreter(spec, home), home=home, seconds=PREPARE_SECONDS)
 
 
 def build_untuned(engine: EngineSession, model: Path, folder: Path, *, threads: int) -> Path:
-    """Compile a prepared model for this machine without records; returns ``folder``. Raises EngineError."""
+    """Compile a prepared model for this machine without records; return ``folder``. Raises EngineError."""
     params = {
         "model": str(model), "target": f"llvm -mcpu={engine.hello['mcpu']}", "threads": threads, "precision": "f32",
         "rewrite": False, "tuner": None, "options": {}, "format": "shared", "records": None, "out_dir": str(folder),

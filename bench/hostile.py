@@ -1,10 +1,10 @@
-"""How the service bears files that mean no good: ``./run bench hostile --inputs 1000 --json``.
+"""Robustness against malicious files: ``./run bench hostile --inputs 1000 --json``.
 
-Every file of ``tests/support/hostile/corpus.py`` and any number of spoiled models
-(``tests/support/hostile/mutations.py``) are uploaded to a service on a home folder of its own; each is read by a
-process of its own, as always. Of those that are taken, some are given to a job with one trial. Further spoiled models
-are read and run by one engine under the same limits, which is some fifty times faster. Everything must end in a typed
-answer, and the service must be as it was.
+Uploads every file of ``tests/support/hostile/corpus.py`` and any number of mutated models
+(``tests/support/hostile/mutations.py``) to a service with its own home folder, which reads each in a separate process
+as always. Some of the accepted models get a job with one trial. Further mutated models are read and run by one engine
+under the same limits, which is about fifty times faster. Everything must end in a typed answer, and the service must be
+unaffected.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _UPLOADERS = 2
 _TYPED = (422, 400, 413)
 _JOB_SECONDS = 600.0
 _DYNAMIC = 8
-"""Size that dimensions get that a model leaves open."""
+"""Size used for dynamic dimensions."""
 _READING = 1_000_000_000
-"""Seeds from here on, so that no file is tried twice."""
+"""First seed for direct readings, so that no file is tried twice."""
 
 
 @dataclass
 class Outcomes:
-    """How many ended in which way; ``untyped`` should stay empty."""
+    """Counts of outcomes; ``untyped`` should stay empty."""
 
     counted: Counter[str] = field(default_factory=Counter)
     untyped: list[str] = field(default_factory=list)
@@ -132,7 +132,7 @@ def _service(home: Path, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _upload_harmless(client: httpx.Client) -> None:
-    """The same service as ever: raises unless it takes a good model."""
+    """Upload a valid model; raises unless the service accepts it."""
     client.put("/v1/models", params={"name": "good"}, content=mutations.models.small_network()).raise_for_status()
 
 
@@ -167,7 +167,7 @@ def _upload(client: httpx.Client, name: str, content: bytes) -> tuple[str, int, 
 
 
 def _run_jobs(client: httpx.Client, taken: list[dict[str, Any]], most: int) -> Outcomes:
-    """Spread over all that were taken, so that corpus and mutations both have theirs."""
+    """Run jobs for models spread over all accepted ones, so that both corpus and mutations are covered."""
     found = Outcomes()
     step = max(1, len(taken) // most) if most else 1
     for number, model in enumerate(taken[::step][:most], 1):
@@ -201,7 +201,7 @@ def _size(size: Any) -> int:
 
 
 def _memory(home: Path) -> dict[str, int]:
-    """Resident MiB of the service's processes, by what they are."""
+    """Return the resident MiB of the service's processes, by kind."""
     found: Counter[str] = Counter()
     for process in _processes(home):
         words = process.cmdline()

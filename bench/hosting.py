@@ -1,4 +1,4 @@
-"""A service to demonstrate or measure with."""
+"""A running service for demos and benchmarks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CLI = [sys.executable, "-m", "tunesmith"]
 
 @contextlib.contextmanager
 def running(home: Path, *, keep: bool = False, say: Callable[[str], None] = lambda _: None) -> Iterator[None]:
-    """A service for this home folder: the one that runs already, or one of our own that ends with the block."""
+    """Provide a service for this home folder: the one already running, or a new one that is stopped at the end."""
     if _serving(home):
         say("service  already running; using it")
         yield
@@ -53,7 +53,7 @@ def _wait_until_ready(home: Path, server: subprocess.Popen[bytes], log: Path) ->
 
 
 def _serving(home: Path) -> bool:
-    """Whether a service for this home folder can take work, asked the way any user would ask."""
+    """Return whether a service for this home folder has a live worker, asked through the command line."""
     if not (home / "server.json").exists():
         return False
     answer = subprocess.run([*_CLI, "workers", "--json"], check=False, capture_output=True)

@@ -1,7 +1,7 @@
-"""How fast tuned models are beside untuned ones, ONNX Runtime and OpenVINO: ``./run bench latency --json``.
+"""Latency of tuned models compared to untuned ones, ONNX Runtime and OpenVINO: ``./run bench latency --json``.
 
-Each model is tuned by a job of the service, on a home folder of its own; then everything is timed in turns, in one run
-a model. Prints JSON: milliseconds, what was verified, and geometric means of the ratios.
+Each model is tuned by a job of a service with its own home folder; then all builds are timed alternately, in one run
+per model. Prints JSON: milliseconds, verification results, and geometric means of the ratios.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OPENVINO = EngineSpec(
 _UNTUNED = ("relay", "relax")
 _BENCHMARK_SECONDS = 90.0
 _SHOWN = ("published", "summary", "speedup_over_untuned", "precision", "portfolio", "conditions")
-"""What is kept of a job's report."""
+"""Fields kept from a job's report."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -73,7 +73,7 @@ def _tune(paths: dict[str, Path], options: argparse.Namespace, home: Path, folde
     if not wanted:
         return
     for spec in catalogue.ENGINES.values():
-        # The jobs get a home folder without records, and the engines of the usual one.
+        # The jobs use a home folder without records, but the engines of the usual one.
         os.environ[environments.variable(spec)] = str(environments.interpreter(spec, home))
     os.environ["TUNESMITH_HOME"] = str(folder)
     with hosting.running(folder, say=note):
@@ -86,7 +86,7 @@ def _tune(paths: dict[str, Path], options: argparse.Namespace, home: Path, folde
 
 
 def summary(models: Sequence[dict[str, Any]]) -> dict[str, float | None]:
-    """Geometric means of ratios, over 1 where the tuned model is faster; None where nothing can be compared."""
+    """Return geometric means of ratios, over 1 where the tuned model is faster; None if nothing can be compared."""
     pairs = {
         "geomean_vs_untuned": ("untuned_ms", "tuned_ms"),
         "geomean_vs_ort": ("ort_ms", "tuned_ms"),
@@ -148,7 +148,7 @@ Bundles = Mapping[str, tuple[Path | None, dict[str, Any]]]
 
 
 def measure(model: Model, bundles: Bundles, pythons: Pythons, folder: Path, *, threads: int) -> dict[str, Any]:
-    """A row of the table; what cannot be had is left out, and ``problems`` says why."""
+    """Return a row of the table; unavailable values are left out and explained in ``problems``."""
     with ExitStack() as stack:
         return _Measurement(model, bundles, pythons, folder / "timed", threads, stack).row()
 
@@ -247,7 +247,7 @@ class _Measurement:
             self._problems.append(f"{name}: {error.message[:200]}")
 
     def _add(self, name: str, engine_name: str, bundle: Path, precision: str) -> None:
-        """Verify a build, and have it timed if it is right."""
+        """Verify a build, and add it to those timed if its results are right."""
         engine = self._engine(engine_name, name)
         found = verification.verify(
             self._reference, engine, variant=Variant.TUNED, bundle=bundle, inputs=self._inputs,
@@ -292,7 +292,7 @@ def _tune_one(
     seconds: float,
     threads: int,
 ) -> dict[str, Any]:
-    """Returns what the job says of itself; its bundle lies unpacked beside."""
+    """Tune a model and return facts about the job; its bundle is unpacked beside them."""
     with Client() as client:
         model = client.upload(path, name=name)
         job = client.tune(
@@ -314,7 +314,7 @@ def _tune_one(
 
 
 def bundles(folder: Path, name: str) -> dict[str, tuple[Path | None, dict[str, Any]]]:
-    """By precision, the unpacked bundle (None of a job that failed) and what the job said."""
+    """Return by precision the unpacked bundle (None for a failed job) and the facts about the job."""
     found = {}
     for facts in sorted((folder / name).glob("job-*.json")):
         precision = facts.stem.removeprefix("job-")

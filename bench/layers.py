@@ -1,6 +1,6 @@
-"""Where the time goes: each operator of a compiled model and of ONNX Runtime, the slowest first.
+"""Time per operator of a compiled model and of ONNX Runtime, slowest first.
 
-``./run bench layers --model NAME`` builds the model untuned; ``--bundle FOLDER`` looks into an unpacked bundle instead.
+``./run bench layers --model NAME`` builds the model untuned; ``--bundle FOLDER`` profiles an unpacked bundle instead.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KINDS = (
     ("reorder", "layout"), ("transpose", "layout"), ("pool", "pooling"), ("softmax", "softmax"),
     ("concat", "concatenation"),
 )  # fmt: skip
-"""By the first of these that an operator's name has in it; the rest is ``other``."""
+"""The first entry whose text occurs in an operator's name determines its kind; the rest is ``other``."""
 Layer = dict[str, Any]
 
 
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def summary(layers: Sequence[Layer], top: int) -> dict[str, Any]:
-    """Milliseconds in all, by kind of operator, and of the slowest ``top`` layers."""
+    """Return milliseconds in total, by kind of operator, and of the slowest ``top`` layers."""
     by_kind: dict[str, float] = defaultdict(float)
     for layer in layers:
         by_kind[_kind(layer)] += layer["seconds"] * 1e3

@@ -1,7 +1,7 @@
-"""``python -m bench.openvino --event-fd N``: OpenVINO as an engine that can only run and time, to compare with.
+"""OpenVINO as an engine that only runs and times, for comparison: ``python -m bench.openvino --event-fd N``.
 
-``time`` and ``run`` take what the onnx engine's do, and ``precision``: ``f32``, or ``default`` for what OpenVINO
-chooses itself on this CPU.
+``time`` and ``run`` accept the parameters of the onnx engine's, and ``precision``: ``f32``, or ``default`` for
+OpenVINO's own choice on this CPU.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _run(params: Json, _: serving.Emitter) -> Json:
 
 def _time(params: Json, _: serving.Emitter) -> Json:
     request, inputs = _arguments(params)
-    # The data stay where they are, as in the other engines: only the network is timed.
+    # Data are not copied, as in the other engines: only the network is timed.
     request.infer(inputs, share_inputs=True, share_outputs=True)
     samples = []
     for _ in range(params["repeat"]):

@@ -1,9 +1,9 @@
-"""How much faster a job is tuned by many workers: ``./run bench scale --json``.
+"""Speedup of a job with the number of workers: ``./run bench scale --json``.
 
-Real worker processes, a real broker and database; what is simulated is the engines, whose trials take a fixed time of
-sleep, so that a small machine can play many hosts. Each worker has a home and a lock folder of its own, as if it were
-alone on its host. Fleets of each size take turns, forth and back, so that what else happens on the machine meets all.
-The database is SQLite in a temporary file, or PostgreSQL (in a schema of its own, dropped afterwards) with ``--url
+Uses real worker processes, a real broker and a real database. Only the engines are simulated: their trials sleep for a
+fixed time, so that a small machine can play many hosts. Each worker has its own home and lock folder, as if it were
+alone on its host. Fleets of each size are measured in alternating order, so that other activity on the machine affects
+all. The database is SQLite in a temporary file, or PostgreSQL (in a schema of its own, dropped afterwards) with ``--url
 postgresql+psycopg://…`` or TUNESMITH_TEST_DATABASE_URL.
 """
 
@@ -75,9 +75,9 @@ class Turn:
     trials: int
     duplicates: int
     rounds: list[int]
-    """Of the worker that led, then of those that helped."""
+    """Rounds of the leading worker, then of each helper."""
     by_worker: list[int]
-    """Trials."""
+    """Trials by worker."""
 
 
 class _Bench:
@@ -117,7 +117,7 @@ class _Bench:
 
 
 def queue(database: Database, blobs: LocalBlobStore, *, trials: int) -> str:
-    """A job for a model that nobody has seen; its id."""
+    """Queue a job for a new model; return its id."""
     blob = blobs.put([f"a simulated model {time.time_ns()}".encode()])
     request = JobRequest(
         model_digest=blob.digest,
@@ -198,7 +198,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def engine(folder: Path, *, seconds: float) -> tuple[Path, Path]:
-    """A program to start in place of an engine's Python, and the file in which it notes every trial."""
+    """Return a program to start instead of an engine's Python, and the file in which it logs every trial."""
     log, program = folder / "measured", folder / "engine"
     log.touch()
     command = [sys.executable, "-m", "bench.scale_engine", str(seconds), str(log)]
@@ -208,7 +208,7 @@ def engine(folder: Path, *, seconds: float) -> tuple[Path, Path]:
 
 
 def environment(program: Path, *, database_url: str, broker_url: str, blobs: Path, **others: str) -> dict[str, str]:
-    """What workers are started with, besides what is each one's own; nothing of the caller's service."""
+    """Return the environment common to all workers, without the caller's TUNESMITH variables."""
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith("TUNESMITH_")},
         **{f"TUNESMITH_ENGINE_{name}_PYTHON": str(program) for name in ("RELAY", "ONNX")},
@@ -223,7 +223,7 @@ def environment(program: Path, *, database_url: str, broker_url: str, blobs: Pat
 
 @contextlib.contextmanager
 def messages(folder: Path) -> Iterator[str]:
-    """A broker of our own; its URL."""
+    """Run a private broker; yields its URL."""
     with _process(broker.command(folder), folder / "broker.log", os.environ):
         url = broker.url(folder)
         client = redis.Redis(unix_socket_path=str(broker.socket_path(folder)))
@@ -234,7 +234,7 @@ def messages(folder: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def running(folder: Path, size: int, environment: Mapping[str, str], database: Database) -> Iterator[list[str]]:
-    """So many workers, once all of them are known to the service; their ids, and their end with the block."""
+    """Run ``size`` workers; yields their ids once all are registered, and stops them at the end."""
     with contextlib.ExitStack() as stack:
         for number in range(size):
             home = folder / f"host{number}"
@@ -275,7 +275,7 @@ def _answers(client: redis.Redis) -> bool:
 
 @contextlib.contextmanager
 def _own_schema(url: str) -> Iterator[str]:
-    """The URL of an empty schema in that database, which goes with the block."""
+    """Create an empty schema in that database; yields its URL and drops the schema at the end."""
     server, name = create_engine(url), f"bench_{secrets.token_hex(6)}"
     with server.begin() as connection:
         connection.execute(CreateSchema(name))

@@ -1,7 +1,7 @@
-"""An engine that measures nothing: ``python -m bench.scale_engine SECONDS LOG -m tuner.engines.NAME --event-fd N``.
+"""Simulated engine: ``python -m bench.scale_engine SECONDS LOG -m tuner.engines.NAME --event-fd N``.
 
-The scripted engine of the tests as a process. A trial takes ``SECONDS`` of sleep; every trial is a line in ``LOG``, and
-so is the beginning of each round. Whatever else a job asks for is answered at once.
+Runs the scripted engine of the tests as a process. A trial sleeps for ``SECONDS``; every trial and every start of a
+round adds a line to ``LOG``. All other requests are answered at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tuner.engines.protocol.messages import Json
 
 TASKS = 24
 ROUND = "round"
-"""The line of the log that begins each."""
+"""Log line at the start of each round."""
 _SPACE = 100_000
 
 
@@ -28,7 +28,7 @@ class LoggingEngine(ScriptedEngine):
         self._log = log
 
     def _extract(self, params: Json) -> Json:
-        """Tasks whose workloads are those of this model alone: nothing on record covers them."""
+        """Return tasks whose workloads are unique to this model, so that no records cover them."""
         model = hashlib.sha256(Path(params["model"]).read_bytes()).hexdigest()[:16]
         self._script.tasks = [f"conv2d {number} of {model}" for number in range(TASKS)]
         return super()._extract(params)

@@ -1,12 +1,12 @@
-"""How the service bears a crowd: ``./run bench service --json``.
+"""Behaviour of the service under load: ``./run bench service --json``.
 
-A service on a home folder of its own tunes a convolution with MetaSchedule: one task, whose trials cost about the same
-from first to last. In turns it is left alone and has a crowd: watchers of the job's events and a steady rate of status
-requests, from a process of their own on the same machine. The turns are compared in pairs, so that what changes in the
-course of a search cancels out. Then one turn with a larger crowd. Keep the machine free of other work.
+A service with its own home folder tunes a convolution with MetaSchedule: one task, whose trials cost about the same
+from first to last. It is measured alternately alone and with a crowd: watchers of the job's events and a steady rate of
+status requests, from a separate process on the same machine. The turns are compared in pairs, so that changes in the
+course of a search cancel out. A final turn has a larger crowd. Keep the machine free of other work.
 
-The bar: the crowd costs the search at most 15 % of its trials a second; the larger one meets no errors, and its
-statuses take less than a second at the 99th percentile.
+The bar: the crowd costs the search at most 15 % of its trials per second; the larger crowd sees no errors, and its
+status requests take less than a second at the 99th percentile.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from tunesmith.client import Client
 from tunesmith.jobs import Job
 
 _TOKENS = 10
-"""As many callers: one alone would meet its own rate limit."""
+"""Number of callers: a single one would reach its rate limit."""
 _SETTLE_SECONDS = 2.0
 _SHAPES = {"x": [1, 64, 56, 56], "w": [64, 64, 3, 3]}
 _WARM_TRIALS = 100
-"""After which a search is no longer random, and its candidates are much alike."""
+"""Trials after which a search is no longer random and its candidates are much alike."""
 _MIB = 1024 * 1024
 _MOST_SLOWER = 15.0
 """Percent."""
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     options = _options(arguments)
     home = Path(os.environ["TUNESMITH_HOME"])
     for spec in catalogue.ENGINES.values():
-        # The job gets a home folder without records, and the engines of the usual one.
+        # The job uses a home folder without records, but the engines of the usual one.
         os.environ[environments.variable(spec)] = str(environments.interpreter(spec, home))
     with tempfile.TemporaryDirectory(prefix="tunesmith-service-") as scratch:
         os.environ["TUNESMITH_HOME"] = scratch
@@ -95,7 +95,7 @@ def _measure(client: Client, home: Path, options: argparse.Namespace) -> dict[st
 
 @dataclass
 class SearchProgress:
-    """What the job's own events tell, each trial with the time at which it was stored."""
+    """Progress according to the job's events, each trial with the time at which it was stored."""
 
     last_id: int = 0
     at: list[float] = field(default_factory=list)
@@ -111,8 +111,8 @@ class SearchProgress:
         self.ended = True
 
     def rate(self, start: float, end: float) -> float:
-        """Trials a second, as the slope of a line through what was stored when: trials come in batches, and a count of
-        those in a turn depends on whether one more batch just made it."""
+        """Return trials per second between two times, as the slope of a regression line: trials arrive in batches, so a
+        plain count would depend on whether one more batch just made it."""
         inside = [(at, done) for at, done in zip(self.at, self.done, strict=True) if start <= at < end]
         return statistics.linear_regression(*zip(*inside, strict=True)).slope if len(inside) > 2 else 0.0
 
@@ -122,7 +122,7 @@ class Turn:
     start: float
     end: float
     rate: float
-    """Trials a second."""
+    """Trials per second."""
     api_mib: float
     api_cpu_seconds: float
     seen: service_load.Seen | None
@@ -145,14 +145,14 @@ def _api(home: Path) -> psutil.Process:
 
 @contextlib.contextmanager
 def _tuning(client: Client, options: argparse.Namespace) -> Iterator[tuple[Job, SearchProgress]]:
-    """A job that searches all the while; canceled at the end."""
+    """Run a job that searches throughout; it is canceled at the end."""
     model = client.operator("conv2d", _SHAPES, attributes={"padding": 1})
-    # One layout, and no end: a task is given up after 512 trials otherwise.
+    # One layout and no trial limit: a task would otherwise stop after 512 trials.
     held = {"layout": "NHWC", "n_trial": 10**6}
     seconds = 20 * options.seconds + 600
     job = client.tune(model, tuner="metaschedule", tuner_options=held, seconds=seconds, trials=10**6)
     progress = SearchProgress()
-    # A client is for one thread.
+    # A client must not be shared between threads.
     with Client() as other:
         follower = threading.Thread(target=progress.follow, args=[other.job(job.id)], daemon=True)
         follower.start()
@@ -170,7 +170,7 @@ def _tuning(client: Client, options: argparse.Namespace) -> Iterator[tuple[Job, 
 def _turns(
     api: psutil.Process, progress: SearchProgress, orders: service_load.Orders, options: argparse.Namespace
 ) -> list[Turn]:
-    """Left alone, watched, watched, left alone, and so on: a steady drift cancels out as well."""
+    """Measure alone, watched, watched, alone, and so on, so that a steady drift cancels out as well."""
     turns: list[Turn] = []
     pairs = max(1, round(options.seconds / (2 * options.turn)))
     for number in range(2 * pairs):
@@ -193,7 +193,7 @@ def _turn(
         end, spent = time.time(), sum(api.cpu_times()[:2]) - busy
         memory = api.memory_info().rss / _MIB
         seen = _ask(crowd) if crowd else None
-    # Events of the turn's last moments are on their way.
+    # Events of the turn's last moments are still on their way.
     time.sleep(_SETTLE_SECONDS)
     return Turn(start, end, progress.rate(start, end), memory, spent, seen)
 
@@ -241,7 +241,7 @@ def _percentiles(values: Sequence[float]) -> dict[str, float]:
 
 
 def _slower(turns: Sequence[Turn]) -> dict[str, Any]:
-    """By how much the crowd slows the search: of each pair of turns the ratio, of those the geometric mean."""
+    """Return the slowdown of the search by the crowd: the geometric mean of the ratios of all pairs of turns."""
     ratios = []
     for pair in zip(turns[::2], turns[1::2], strict=False):
         alone, watched = sorted(pair, key=lambda turn: turn.seen is not None)

@@ -1,7 +1,7 @@
-"""The crowd of ``./run bench service``: watchers of a job's events, and a steady stream of status requests.
+"""Load generator of ``./run bench service``: watchers of a job's events, and a steady stream of status requests.
 
-``python -m bench.service_load`` is a process of its own, so that its work is nobody else's: it reads what to do as one
-line of JSON, says ``ready`` once everyone is connected, and prints what it saw when its standard input ends.
+``python -m bench.service_load`` is a separate process, so that its CPU time can be told apart. It reads its orders as
+one line of JSON, prints ``ready`` once all watchers are connected, and prints its results when its standard input ends.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Orders:
     url: str
     job: str
     after: int
-    """The event after which to watch."""
+    """Id of the event after which to watch."""
     tokens: Sequence[str]
     watchers: int
     rate: float
-    """Status requests a second, of all together."""
+    """Status requests per second, in total."""
 
     def request(self, path: str, number: int) -> bytes:
         token, host = self.tokens[number % len(self.tokens)], urlsplit(self.url).netloc
@@ -45,7 +45,7 @@ class Seen:
     events: int = 0
     errors: Counter[str] = field(default_factory=Counter)
     latency_ms: list[float] = field(default_factory=list)
-    """Of status requests, from the moment at which one was due to the end of its answer."""
+    """Latency of status requests, from the time at which one was due to the end of its answer."""
     cpu_seconds: float = 0.0
 
 
@@ -61,7 +61,7 @@ async def watch(orders: Orders, seen: Seen, number: int, connected: asyncio.Sema
 
 
 async def count(reader: asyncio.StreamReader, seen: Seen) -> None:
-    """Events until the stream ends; one that comes twice or late is an error."""
+    """Count events until the stream ends; a repeated or out-of-order event is an error."""
     last_id = 0
     async for line in reader:
         if line.startswith(b"id: "):
@@ -72,7 +72,7 @@ async def count(reader: asyncio.StreamReader, seen: Seen) -> None:
 
 
 async def ask(orders: Orders, seen: Seen, due: asyncio.Queue[tuple[float, bytes]]) -> None:
-    """One request after the other, on one connection."""
+    """Send requests one after the other on one connection."""
     reader, writer = await orders.connect()
     while True:
         at, request = await due.get()
@@ -86,7 +86,7 @@ async def ask(orders: Orders, seen: Seen, due: asyncio.Queue[tuple[float, bytes]
 
 
 async def poll(orders: Orders, due: asyncio.Queue[tuple[float, bytes]]) -> None:
-    """Open loop: a request is due when it is due, however long others take."""
+    """Open loop: requests become due at a fixed rate, however long others take."""
     started = time.perf_counter()
     for number in range(sys.maxsize):
         at = started + number / orders.rate
@@ -99,7 +99,7 @@ async def main() -> None:
     due: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
     connecting = asyncio.Semaphore(_CONNECTING_AT_ONCE)
     tasks = [asyncio.create_task(watch(orders, seen, number, connecting)) for number in range(orders.watchers)]
-    # The semaphore is fair: whoever comes last gets it when all others are connected, or nearly so.
+    # The semaphore is fair, so all of it is acquired only when all others are connected, or nearly so.
     await asyncio.sleep(0)
     for _ in range(_CONNECTING_AT_ONCE):
         await connecting.acquire()

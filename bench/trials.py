@@ -1,7 +1,7 @@
-"""How fast trials are: stock TVM and the engine, task by task in turn, on the same tasks, and what each found.
+"""Trial throughput of stock TVM and the engine, alternating task by task on the same tasks, and what each found.
 
-Prints JSON. Each side's seconds are those of whole searches, its start-up included; its processor time includes all of
-its processes. The best schedules of both sides are built once more by one program and timed there, in turn.
+Prints JSON. Each side's seconds are those of whole searches including start-up; its CPU time includes all of its
+processes. The best schedules of both sides are finally built by one program and timed there, alternately.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from tuner.search.planning import ROUND_TRIALS
 Json = dict[str, Any]
 ENGINES = {"autotvm": "relay", "ansor": "relay", "metaschedule": "relax"}
 _OPTIONS: Json = {"keep_layout": False, "rewrite": False}
-"""The search space of stock TVM: any layout (AutoTVM's choice alone), and TVM's own templates."""
+"""The search space of stock TVM: any layout (an option of AutoTVM only), and TVM's own templates."""
 _TIMED = 30
-"""Times that each side's best is timed."""
+"""Number of timings of each side's best schedule."""
 _TRIAL_SECONDS = 60.0
 
 
@@ -116,7 +116,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What both sides tune, and for what."""
+    """What both sides tune, and for which target."""
 
     tuner: str
     engine: EngineSpec
@@ -151,7 +151,7 @@ class Setting:
 
 
 def extract(setting: Setting, count: int, trials: int) -> list[Json]:
-    """The heaviest tasks, each of another kind of work than just a repeat; all with more candidates than trials."""
+    """Return the heaviest tasks that have at least twice as many candidates as trials."""
     with setting.start("extract") as engine:
         params = {**setting.build, "out_dir": str(setting.definitions)}
         found = engine.request("extract", params, timeout=engines.BUILD_SECONDS)["tasks"]
@@ -165,7 +165,7 @@ def extract(setting: Setting, count: int, trials: int) -> list[Json]:
 
 
 class _Side:
-    """Tunes tasks, and counts what that takes."""
+    """Tunes tasks and counts the cost."""
 
     name: str
 
@@ -228,7 +228,7 @@ class Ours(_Side):
         self.calibrations: list[float] = []
 
     def tune(self, task: Json, trials: int) -> None:
-        """In rounds, as the pipeline does."""
+        """Tune in rounds, as the pipeline does."""
         key, started = task["workload_key"], time.perf_counter()
         if self._engine is None:
             self._engine = self._setting.start("engine")
@@ -275,7 +275,7 @@ class Ours(_Side):
 
     @property
     def breakdown(self) -> Json:
-        """Seconds and shares of the wall time; ``idle`` is what no step was at work in."""
+        """Seconds and shares of the wall time; ``idle`` is the time not accounted for by any step."""
         seconds = {**self._spent, "idle": max(0.0, self._seconds - sum(self._spent.values()))}
         return {name: {"seconds": spent, "share": spent / self._seconds} for name, spent in seconds.items()}
 
@@ -283,7 +283,7 @@ class Ours(_Side):
 def compare(
     setting: Setting, tasks: Sequence[Json], stock: Stock, ours: Ours, repeat: int
 ) -> list[tuple[float, float]]:
-    """Seconds per run of each task's best of both sides, built and timed by one program."""
+    """Return the seconds per run of each task's best schedule of both sides, built and timed by one program."""
     process = _stock(setting)
     seconds = []
     for task in tasks:
@@ -321,7 +321,7 @@ def _ask(process: subprocess.Popen[str], request: Json) -> Json:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    # Closes its pipes, and waits for it.
+    # Closes the pipes and waits.
     process.communicate(timeout=60)
 
 

@@ -1,4 +1,4 @@
-"""``python -m bench.weights IN OUT``: seeded weights for a network that was published without; runs where onnx is."""
+"""Seeded weights for networks published without any: ``python -m bench.weights IN OUT``; requires onnx."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def fill(model: onnx.ModelProto) -> onnx.ModelProto:
     """Replace each ``ConstantOfShape`` of a constant shape with float32 values that keep activations in range.
 
     Matrices and kernels are normal with He et al.'s variance (ICCV 2015), 2 / fan-in; vectors, which may be variances
-    or scales, are uniform in [0.5, 1.5). The shapes that were their inputs are removed, as they have no other use.
+    or scales, are uniform in [0.5, 1.5). The shape inputs are removed, as they have no other use.
     """
     generator = np.random.default_rng(_SEED)
     shapes = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
@@ -32,16 +32,16 @@ def fill(model: onnx.ModelProto) -> onnx.ModelProto:
             kept.remove(entry)
     weights = {tensor.name for tensor in model.graph.initializer}
     for entry in [entry for entry in model.graph.input if entry.name in weights]:
-        # As files of IR version 3 had to.
+        # IR version 3 required weights to be listed as inputs.
         model.graph.input.remove(entry)
     model.ir_version = max(model.ir_version, 4)
     return model
 
 
 def calm(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Scale the classifier's weights so that what the last softmax sees has a standard deviation of one.
+    """Scale the classifier's weights so that the input of the last softmax has a standard deviation of one.
 
-    Deep networks with such weights end in huge numbers; a softmax of those is 0 or 1 whatever an engine computes.
+    Deep networks with such weights end in huge numbers, whose softmax is 0 or 1 whatever an engine computes.
     """
     softmax = next((node for node in reversed(model.graph.node) if node.op_type == "Softmax"), None)
     if softmax is None:
@@ -71,7 +71,7 @@ def _run(model: onnx.ModelProto, tensor: str) -> np.ndarray:
 
 
 def _last_weights(model: onnx.ModelProto, tensor: str, weights: dict[str, onnx.TensorProto]) -> list[str]:
-    """Weights and bias of the node nearest before ``tensor`` that multiplies by any."""
+    """Return weights and bias of the last node before ``tensor`` that multiplies by weights."""
     producers = {name: node for node in model.graph.node for name in node.output}
     node = producers[tensor]
     while not any(len(weights[name].dims) > 1 for name in node.input if name in weights):

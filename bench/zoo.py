@@ -1,9 +1,9 @@
-"""Real models that ship inside packages, and what works with them: ``./run bench zoo [--write]``.
+"""Real models from public packages and which engines support them: ``./run bench zoo [--write]``.
 
-The models are fetched by pinned hash and kept under the home folder. Every cell of the table is found out by asking
-the engine, as a job would: import, untuned build, comparison with ONNX Runtime on seeded inputs, then a few trials on
-the heaviest tuning tasks, a build with their records, and the comparison again. Prints JSON; ``--write`` makes
-``docs/reference/coverage.md`` of it. It says what works, not how fast it becomes.
+The models are fetched by pinned hash and kept under the home folder. Every cell of the table is determined by running
+the engine as a job would: import, untuned build, comparison with ONNX Runtime on seeded inputs, then a few trials on
+the heaviest tuning tasks, a build with their records, and the comparison again. Prints JSON; ``--write`` updates
+``docs/reference/coverage.md``. It shows what works, not how fast it becomes.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ class ZooModel:
     """Path inside the unpacked packages."""
     sha256: str
     input_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """The shapes to tune for, where the model itself leaves dimensions open."""
+    """Shapes to tune for, if the model itself leaves dimensions open."""
     packages: str = "zoo"
-    """``requirements/NAME.txt`` pins the packages that carry it."""
+    """Name of the file ``requirements/NAME.txt`` that pins the packages with the model."""
     weightless: bool = False
-    """The file has the architecture alone: its weights are made here, the same ones each time."""
+    """Whether the file has the architecture only; its weights are generated here, always the same."""
 
     @property
     def shape_options(self) -> list[str]:
-        """As the command line takes them: ``x:1,3,48,192``."""
+        """Shapes as command-line options: ``x:1,3,48,192``."""
         return [f"{name}:{','.join(map(str, shape))}" for name, shape in self.input_shapes.items()]
 
 
@@ -144,8 +144,8 @@ MODELS = {
 def fetch(model: ZooModel, home: Path) -> Path:
     """Return the path of the model's ``.onnx`` file, fetching its package on first use.
 
-    Raises ``subprocess.CalledProcessError`` when the package index cannot serve it, and ``ValueError`` when the file
-    is not the one that was pinned.
+    Raises ``subprocess.CalledProcessError`` if the package index cannot serve it, and ``ValueError`` if the file does
+    not match the pinned hash.
     """
     requirements = _REQUIREMENTS / f"{model.packages}.txt"
     unpacked = home / "models" / hashlib.sha256(requirements.read_bytes()).hexdigest()[:12]
@@ -162,7 +162,7 @@ def _is_pinned(path: Path, model: ZooModel) -> bool:
 
 
 def _unpack(folder: Path, requirements: Path) -> None:
-    # What an earlier, interrupted fetch left is no start to build on.
+    # Do not build on the remains of an interrupted fetch.
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     command = [uv.find_uv_bin(), "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
@@ -249,7 +249,7 @@ class Prepared:
 
 
 def _prepare(model: ZooModel, home: Path, folder: Path) -> Prepared | str:
-    """The model as engines take it, with the reference's outputs; or why the reference itself cannot have it."""
+    """Return the prepared model with the reference's outputs, or the reason why the reference cannot run it."""
     folder.mkdir(parents=True)
     try:
         prepared = engines.inspector(home).prepare(fetch(model, home), model.input_shapes, folder / "prepared.onnx")
@@ -264,7 +264,7 @@ def _prepare(model: ZooModel, home: Path, folder: Path) -> Prepared | str:
 
 
 def _find_out(model: Prepared, tuner: str, *, trials: int, tasks: int) -> dict[str, Any]:
-    """How far the model gets, and what stopped it."""
+    """Return how far the model gets, and what stopped it."""
     cell: dict[str, Any] = {"imports": False, "verified": False, "tuned": False, "reason": None}
     try:
         with (
@@ -286,7 +286,7 @@ def _find_out(model: Prepared, tuner: str, *, trials: int, tasks: int) -> dict[s
 
 
 class _Wrong(Exception):
-    """The build computes something else."""
+    """The build computes a different result."""
 
 
 class _Attempt:
@@ -303,7 +303,7 @@ class _Attempt:
         self._engine.request("check", {"model": str(self._model.path)}, timeout=engines.BUILD_SECONDS)
 
     def verify(self, variant: Variant, records: Path | None) -> float:
-        """Build and compare; returns the largest relative error over all outputs and inputs."""
+        """Build and compare; return the largest relative error over all outputs and inputs."""
         out = self._folder / variant
         build = {**self._build, "tuner": self._build["tuner"] if records else None, "format": "shared"}
         params = {**build, "records": str(records) if records else None, "out_dir": str(out)}
@@ -357,7 +357,7 @@ class _Attempt:
 
 
 def why_none_worked(trials: Sequence[dict[str, Any]]) -> str:
-    """``every trial failed: 6 invalid_schedule, 2 run_timeout; the first: …`` of failed ``trial`` events."""
+    """Summarize failed ``trial`` events: ``every trial failed: 6 invalid_schedule, 2 run_timeout; the first: …``."""
     if not trials:
         return "no trial was made"
     kinds = Counter(trial["error"] for trial in trials)

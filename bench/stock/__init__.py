@@ -1,1 +1,1 @@
-"""What people write by hand with TVM, run with an engine environment's interpreter: the benchmarks' other side."""
+"""Plain TVM programs as users write them, run by an engine environment's interpreter: the baseline of benchmarks."""

@@ -1,4 +1,4 @@
-"""Lines of JSON in and out for the stock side of a benchmark, whose TVM prints its progress on standard output."""
+"""JSON-lines interface for the stock side of a benchmark, whose TVM prints its progress on standard output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Json = dict[str, Any]
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
     best: str | None
-    """The tuner's native line of the fastest trial."""
+    """Native line of the fastest trial."""
     trials: int
     valid: int
 
@@ -24,12 +24,12 @@ class Side(Protocol):
     def tune(self, task: Json, trials: int) -> Tuned: ...
 
     def load(self, task: Json, line: str) -> Callable[[], float]:
-        """Build a native line; what is returned measures it once, in seconds per run."""
+        """Build a native line; the returned function measures it once, in seconds per run."""
         ...
 
 
 def serve(make: Callable[[str, int, str], Side]) -> None:
-    """Answer requests until standard input ends; ``make`` takes the target, the threads, and a folder."""
+    """Answer requests until standard input ends; ``make`` accepts the target, the thread count and a folder."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     side = make(sys.argv[1], int(sys.argv[2]), sys.argv[3])
@@ -48,6 +48,6 @@ def _answer(side: Side, request: Json) -> Json:
 
 
 def _alternately(runs: Sequence[Callable[[], float]], repeat: int) -> list[float]:
-    """The least of each, which other programs on the machine disturb the least."""
+    """Return the minimum of each, which is least disturbed by other programs on the machine."""
     seconds = [[run() for run in runs] for _ in range(repeat)]
     return [min(each) for each in zip(*seconds, strict=True)]

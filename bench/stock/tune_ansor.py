@@ -1,4 +1,4 @@
-"""Ansor as TVM's tutorials use it: TaskScheduler, LocalBuilder and LocalRunner with their defaults."""
+"""Ansor as in TVM's tutorials: TaskScheduler, LocalBuilder and LocalRunner with their defaults."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Side:
     def tune(self, task: Json, trials: int) -> Tuned:
         known = self._task(task)
         log = self._folder / f"stock-{task['position']}.json"
-        # One cost model for all tasks, as a scheduler of all of them has it.
+        # One cost model for all tasks, as with a scheduler of all of them.
         policy = auto_scheduler.SketchPolicy(known, self._model, verbose=0)
         options = auto_scheduler.TuningOptions(
             num_measure_trials=trials, measure_callbacks=[auto_scheduler.RecordToFile(str(log))], verbose=0

@@ -1,4 +1,4 @@
-"""AutoTVM as TVM's tutorials use it: XGBTuner, LocalBuilder and LocalRunner with their defaults."""
+"""AutoTVM as in TVM's tutorials: XGBTuner, LocalBuilder and LocalRunner with their defaults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.stock import serving
 from bench.stock.serving import Json, Tuned
 
 LOSS = "rank-binary"
-"""The tutorials' ``rank`` is refused by TVM 0.19 on XGBoost 2 and newer."""
+"""TVM 0.19 rejects the tutorials' ``rank`` on XGBoost 2 and newer."""
 
 
 class Side:

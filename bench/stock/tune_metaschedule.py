@@ -44,7 +44,7 @@ class Side:
             task_weights=[1.0],
             work_dir=folder,
             max_trials_global=trials,
-            # One for all tasks, as a scheduler of all of them has it.
+            # One model for all tasks, as with a scheduler of all of them.
             cost_model=self._model,
         )
         lines = (Path(folder) / "database_tuning_record.json").read_text(encoding="utf-8").splitlines()
@@ -75,7 +75,7 @@ def _seconds(line: str) -> float:
 
 
 def _restore_truth(instructions: list[Any]) -> None:
-    """TVM writes truth values as numbers, which replay as another annotation."""
+    """Restore booleans: TVM writes them as numbers, which replay as another annotation."""
     for name, inputs, attributes, _ in instructions:
         if name == "Annotate" and attributes == ["meta_schedule.layout_rewrite_preproc"] and inputs[1] == 1:
             inputs[1] = True

@@ -1,4 +1,4 @@
-"""Ansor: a JSON object a line, as ``tvm.auto_scheduler.RecordToFile`` writes it."""
+"""Ansor records: one JSON object per line, as ``tvm.auto_scheduler.RecordToFile`` writes it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _VERSIONS = ("v0.6",)
 
 
 def read(line: str) -> NativeRecord:
-    """Raises Refused."""
+    """Parse a line. Raises Refused."""
     row = parse(line)
     expect(isinstance(row, dict) and {"i", "r", "v"} <= set(row), "not a line of Ansor")
     expect(row["v"] in _VERSIONS, f"its format is not Ansor's {_VERSIONS[0]}")

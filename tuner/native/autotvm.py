@@ -1,4 +1,4 @@
-"""AutoTVM: a JSON object a line, as ``tvm.autotvm.record.encode`` writes it."""
+"""AutoTVM records: one JSON object per line, as ``tvm.autotvm.record.encode`` writes it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _VERSION = 0.2
 
 
 def read(line: str) -> NativeRecord:
-    """Raises Refused."""
+    """Parse a line. Raises Refused."""
     row = parse(line)
     expect(isinstance(row, dict) and {"input", "config", "result"} <= set(row), "not a line of AutoTVM")
     expect(row.get("version") == _VERSION, f"its format is not AutoTVM's {_VERSION}")
@@ -39,7 +39,7 @@ def read(line: str) -> NativeRecord:
 
 
 def _are_entities(entities: object) -> bool:
-    """``[[knob, kind, value], …]``, or with a fourth element for reordering."""
+    """Return whether ``entities`` are ``[[knob, kind, value], …]``, with a fourth element for reordering."""
     return isinstance(entities, list) and all(
         isinstance(entity, list) and len(entity) in (3, 4) and all(isinstance(part, str) for part in entity[:2])
         for entity in entities

@@ -1,4 +1,4 @@
-"""Lines that people bring along, as records of the machine and tools that they were measured with."""
+"""Import of native record lines as records of the machine and toolchain that measured them."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ _READERS: dict[Tuner, Callable[[str], NativeRecord]] = {
     Tuner.METASCHEDULE: metaschedule.read,
 }
 IMPORTED = "imported:"
-"""Begins what stands for the job in imported records."""
+"""Prefix of the job identifier in imported records."""
 WORKER = "import"
-"""Stands for the worker in imported records."""
+"""Worker identifier in imported records."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where the lines were measured, as the caller says."""
+    """Where the lines were measured, according to the caller."""
 
     tuner: Tuner
     toolchain: Toolchain
     device: Device
     device_is_exact: bool
-    """Whether the caller named the device; else the key of one with each line's own thread count is meant."""
+    """Whether the caller named the device; otherwise its key uses each line's own thread count."""
     target: str | None = None
-    """``Target.text``; None takes every line under its own target."""
+    """``Target.text``; None to keep each line's own target."""
     threads: int | None = None
-    """Of lines that name none; others must agree with it."""
+    """Thread count for lines without one; others must agree with it."""
 
 
 def read(line: str, origin: Origin, *, number: int, now: datetime) -> Record:
-    """The record of one line in the form that is stored; ``number`` counts from 0. Raises Refused.
+    """Return the record to store for one line; ``number`` counts from 0. Raises Refused.
 
-    The record is its candidate's under the line's own identity, or it is refused: what was measured for one target,
-    number of threads or TVM never becomes a record of another.
+    A line is imported under its own identity or rejected: a measurement for one target, thread count or TVM version
+    never becomes a record of another.
     """
     try:
         found = _READERS[origin.tuner](line)
@@ -66,13 +66,13 @@ def read(line: str, origin: Origin, *, number: int, now: datetime) -> Record:
 
 
 def job_of(key: RecordKey) -> str:
-    """What stands for the job in imported records: the same wherever lines of one identity come from."""
+    """Return the job identifier of imported records, which depends only on the lines' identity."""
     identity = "\n".join([key.target, key.device_key, key.toolchain])
     return f"{IMPORTED}{hashlib.sha256(identity.encode()).hexdigest()[:24]}"
 
 
 def lines(file: BinaryIO) -> Iterator[tuple[int, str | Refused]]:
-    """Number, from 1, and text of each line that is not blank; one that cannot be read comes as its refusal."""
+    """Yield number, from 1, and text of each non-blank line; an unreadable one yields a Refused instead of text."""
     number = 0
     while raw := file.readline(LONGEST_LINE_BYTES + 1):
         number += 1
@@ -91,7 +91,7 @@ def lines(file: BinaryIO) -> Iterator[tuple[int, str | Refused]]:
 
 
 def workloads(numbered: Iterable[tuple[int, str | Refused]]) -> Iterator[tuple[int, tuple[str, str] | Refused]]:
-    """Number, and key and definition, of each line of a MetaSchedule workload file."""
+    """Yield the number, and key and definition, of each line of a MetaSchedule workload file."""
     for number, text in numbered:
         try:
             yield number, text if isinstance(text, Refused) else metaschedule.read_workload(text)

@@ -1,4 +1,4 @@
-"""What the three formats share: one JSON text a line, of which strangers may have written any."""
+"""Common parts of the three formats: untrusted JSON, one text per line."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from domain.digests import ScheduleDigest
 from domain.records import TrialError
 
 LONGEST_LINE_BYTES = 4 * 1024 * 1024
-"""As long as a message of an engine may be."""
+"""Same as the maximum length of an engine message."""
 DEEPEST = 64
-"""Levels of brackets; TVM's own lines have about ten."""
+"""Maximum nesting of brackets; TVM's own lines have about ten levels."""
 _LONGEST_KEY = 100_000
 _MOST_COSTS = 10_000
 _FAILED_SECONDS = 1e9
-"""TVM writes 1e9 or 1e10 seconds for a trial that failed."""
+"""TVM writes 1e9 or 1e10 seconds for a failed trial."""
 _ERRORS = {
     1: TrialError.INVALID_SCHEDULE,
     2: TrialError.BUILD_ERROR,
@@ -30,36 +30,36 @@ _ERRORS = {
     7: TrialError.RUN_TIMEOUT,
     8: TrialError.UNKNOWN,
 }
-"""``tvm.autotvm.measure.MeasureErrorNo``, and the same numbers of ``tvm.auto_scheduler``: instantiation, host and
-device compilation, run time, wrong answer, build and run time-out, unknown."""
+"""``tvm.autotvm.measure.MeasureErrorNo`` and the equal numbers of ``tvm.auto_scheduler``: instantiation, host and
+device compilation, run time, wrong answer, build and run timeout, unknown."""
 
 
 class Refused(Exception):
-    """A line that is not taken; the text says why."""
+    """A line was rejected; the text says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NativeRecord:
-    """One line, understood."""
+    """A parsed line."""
 
     workload_key: str
     target: str
-    """``Target.text``"""
+    """``Target.text``."""
     threads: int | None
-    """None where the line does not say."""
+    """None if the line does not contain it."""
     schedule: str
-    """The line itself, in the form that is stored."""
+    """The line itself, as it is stored."""
     schedule_digest: ScheduleDigest
     latencies: tuple[float, ...]
-    """Seconds; empty exactly when there is an error."""
+    """Seconds; empty if and only if there is an error."""
     error: TrialError | None
     finished_at: datetime | None
     tvm: str | None
-    """Version of the TVM that wrote it, where the line says."""
+    """Version of the TVM that wrote the line, if recorded."""
 
 
 def parse(line: str) -> Any:
-    """The line's JSON. Raises Refused."""
+    """Parse the line as JSON. Raises Refused."""
     if len(line) > LONGEST_LINE_BYTES:
         raise Refused(f"longer than {LONGEST_LINE_BYTES} bytes")
     try:
@@ -72,7 +72,7 @@ def parse(line: str) -> Any:
 
 
 def expect(fits: bool, what: str) -> None:
-    """Raises Refused with ``what`` unless it fits."""
+    """Raise Refused with the reason ``what`` unless ``fits``."""
     if not fits:
         raise Refused(what)
 
@@ -92,12 +92,12 @@ def key(value: Any) -> str:
 
 
 def digest(candidate: Any) -> ScheduleDigest:
-    """sha256 of workload and schedule, as every engine computes it."""
+    """Return the sha256 of workload and schedule, as every engine computes it."""
     return ScheduleDigest(hashlib.sha256(json.dumps(candidate, separators=(",", ":")).encode()).hexdigest())
 
 
 def outcome(costs: Any, error_number: Any) -> tuple[tuple[float, ...], TrialError | None]:
-    """Latencies in seconds, or what went wrong. Raises Refused for what is neither."""
+    """Return latencies in seconds, or the error. Raises Refused for invalid values."""
     expect(isinstance(error_number, int) and not isinstance(error_number, bool), "its error number is not a number")
     if error_number != 0:
         expect(error_number in _ERRORS, f"its error number {error_number} is not one of TVM's")
@@ -119,7 +119,7 @@ def latencies(costs: Any) -> tuple[tuple[float, ...], TrialError | None]:
 
 
 def moment(timestamp: Any) -> datetime | None:
-    """Of Unix seconds; None where they are none that a calendar has."""
+    """Convert Unix seconds; None if they are not a valid time."""
     if not isinstance(timestamp, (int, float)) or isinstance(timestamp, bool):
         return None
     try:
@@ -148,13 +148,13 @@ def _refuse_constant(name: str) -> None:
 
 
 _WRONG_ANSWER = 5
-"""Of ``MeasureErrorNo``, alike in AutoTVM and Ansor; MetaSchedule has no kinds of failure."""
+"""Error number in ``MeasureErrorNo``, the same in AutoTVM and Ansor; MetaSchedule has no error kinds."""
 _FAILED_COST = 1e10
-"""What TVM writes as the time of a trial that failed."""
+"""Time that TVM writes for a failed trial, in seconds."""
 
 
 def as_wrong(tuner: str, line: str) -> str:
-    """The line of a trial whose results were wrong; the schedule, and so its digest, stays what it is."""
+    """Return the line of a trial with its results marked wrong; the schedule, and thus its digest, stays the same."""
     row = json.loads(line)
     return json.dumps(_REWRITES[tuner](row), separators=(",", ":"))
 

@@ -1,7 +1,7 @@
-"""MetaSchedule: two files, workloads and records that name them by position, as its ``JSONDatabase`` keeps them.
+"""MetaSchedule records: two files, workloads and records that refer to them by index, as in its ``JSONDatabase``.
 
-A record is stored with its workload's key, the structural hash, in place of the position; the rest of its line stays as
-it was written, digit for digit.
+A record is stored with its workload's key, the structural hash, instead of the index; the rest of its line is kept
+verbatim, digit for digit.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tuner.native.lines import NativeRecord, Refused, digest, expect, is_list, k
 WORKLOADS_FILE = "database_workload.json"
 RECORDS_FILE = "database_tuning_record.json"
 _LOADED = frozenset({"ffi.Module", "ffi.Function", "ffi.OpaquePyObject", "runtime.Module", "ir.EnvFunc"})
-"""Objects that TVM's JSON can hold and that are programs: compiled modules, and functions by their names."""
+"""Objects in TVM's JSON that are programs: compiled modules, and functions by name."""
 
 
 def read_workload(line: str) -> tuple[str, str]:
-    """The key and the definition, which is the line. Raises Refused."""
+    """Return the key and the definition, which is the line itself. Raises Refused."""
     row = parse(line)
     expect(is_list(row, 2) and all(isinstance(part, str) for part in row), "not a workload of MetaSchedule")
     workload_key, module = row
@@ -41,10 +41,10 @@ def read_workload(line: str) -> tuple[str, str]:
 
 
 def _check_objects(content: bytes) -> None:
-    """Of a module: its length in eight bytes, and TVM's JSON, a list of nodes. Raises Refused."""
+    """Check a module: its length in eight bytes, followed by TVM's JSON, a list of nodes. Raises Refused."""
     start = content.find(b"{")
     if start < 0:
-        # Nothing that TVM could load.
+        # TVM could not load it either.
         return
     try:
         graph = json.loads(content[start:])
@@ -56,7 +56,7 @@ def _check_objects(content: bytes) -> None:
 
 
 def with_key(line: str, workload_keys: Sequence[str | None]) -> str:
-    """A line of the records file in the form that is stored. Raises Refused."""
+    """Convert a line of the records file to the stored form. Raises Refused."""
     row = parse(line)
     expect(is_list(row, 2), "not a record of MetaSchedule")
     position = row[0]
@@ -69,7 +69,7 @@ def with_key(line: str, workload_keys: Sequence[str | None]) -> str:
 
 
 def with_positions(lines: Iterable[str], positions: Mapping[str, int]) -> Iterator[str]:
-    """Stored lines as those of a records file; lines of workloads without a position are left out."""
+    """Yield stored lines as lines of a records file; lines of workloads without a position are left out."""
     for line in lines:
         position = positions.get(key_of(line))
         if position is not None:
@@ -77,13 +77,13 @@ def with_positions(lines: Iterable[str], positions: Mapping[str, int]) -> Iterat
 
 
 def key_of(line: str) -> str:
-    """The workload key of a stored line."""
+    """Return the workload key of a stored line."""
     workload_key, _ = json.JSONDecoder().raw_decode(line, line.index("[") + 1)
     return str(workload_key)
 
 
 def read(line: str) -> NativeRecord:
-    """A line in the form that is stored. Raises Refused."""
+    """Parse a stored line. Raises Refused."""
     row = parse(line)
     expect(is_list(row, 2) and is_list(row[1], 4), "not a record of MetaSchedule")
     workload_key, (trace, seconds, target, arguments) = row
@@ -106,7 +106,7 @@ def read(line: str) -> NativeRecord:
 
 
 def _with_truth(trace: list[Any]) -> list[Any]:
-    """``JSONDatabase`` writes 1 for the true of this annotation; the engine, for which they differ, writes true."""
+    """Restore the booleans of an annotation: ``JSONDatabase`` writes true as 1, while the engine distinguishes them."""
     for instruction in trace[0]:
         if instruction[0] == "Annotate" and instruction[2] == ["meta_schedule.layout_rewrite_preproc"]:
             inputs = instruction[1]
@@ -116,7 +116,7 @@ def _with_truth(trace: list[Any]) -> list[Any]:
 
 
 def _body(line: str) -> str:
-    """What follows the first element and its comma, with the closing bracket."""
+    """Return the text after the first element and its comma, including the closing bracket."""
     start = line.index("[") + 1
     while line[start].isspace():
         start += 1
@@ -130,7 +130,7 @@ _MOST_MEMBERS = 16
 
 @contextmanager
 def opened(file: BinaryIO) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """The workload file and the record file of an archive, to be read one after the other. Raises InvalidRequest."""
+    """Yield the workload file and the record file of an archive, to be read in this order. Raises InvalidRequest."""
     try:
         with tarfile.open(fileobj=file, mode="r:") as archive:
             found = _members(archive)
@@ -140,7 +140,7 @@ def opened(file: BinaryIO) -> Iterator[tuple[BinaryIO, BinaryIO]]:
 
 
 def write(file: IO[bytes], workloads: IO[bytes], records: IO[bytes]) -> None:
-    """Both are read from their starts to their ends."""
+    """Write an archive of both files, each read from start to end."""
     with tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for name, content in zip(_FILES, (workloads, records), strict=True):
             member = tarfile.TarInfo(name)

@@ -1,4 +1,4 @@
-"""Targets as TVM writes them, with every option it derived, in our one spelling."""
+"""Targets as TVM writes them, with all derived options, converted to canonical text."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ _DERIVED = frozenset(
         "registers_per_block",
     }
 )
-"""Options that name the machine or follow from the others, and change no CPU's code."""
+"""Options that name the machine or follow from others, and do not affect a CPU's code."""
 _FAMILIES = {"aarch64": "arm_cpu", "arm64": "arm_cpu", "arm": "arm_cpu"}
 _HOST_VENDORS = ("unknown", "conda", "pc")
 _HOST_MACHINE = "x86_64"
 
 
 def read(target: Any) -> tuple[str, int | None]:
-    """The text and the thread count of TVM's text or, since 0.20, mapping; a GPU's threads are its host's.
+    """Return the text and thread count of a target given as text or, since TVM 0.20, as a mapping.
 
-    Raises Refused for what our targets do not tell apart: two targets that make different code never become one.
+    A GPU target's thread count is its host's. Raises Refused for options that our targets cannot express, so that
+    targets with different code are never merged.
     """
     kind, options = _of_text(target) if isinstance(target, str) else _of_mapping(target)
     threads = _threads(options, target)
@@ -45,9 +46,9 @@ def read(target: Any) -> tuple[str, int | None]:
 
 
 def meant_by(spelled: str, wanted: str) -> bool:
-    """Whether a line with target ``spelled`` is one for the target ``wanted``.
+    """Return whether a line with target ``spelled`` belongs to the target ``wanted``.
 
-    TVM writes the triple of its host where a target names neither a triple nor a CPU.
+    TVM adds its host's triple to a target without triple and CPU.
     """
     if spelled == wanted:
         return True
@@ -97,7 +98,7 @@ def _threads(options: dict[str, str], target: Any) -> int | None:
 
 
 def _check_keys(kind: str, keys: str | None, options: Mapping[str, str], spelled: str) -> None:
-    """Keys choose templates and schedules: TVM's own are right, any other make another target."""
+    """Check the keys, which select templates and schedules: only those that TVM derives itself are accepted."""
     family = _FAMILIES.get(options.get("mtriple", "").split("-")[0])
     derived = {"cuda": {"cuda", "gpu"}, "llvm": {"cpu"}}[kind] | {options.get("device"), family}
     if keys is not None and not set(keys.split(",")) <= derived:

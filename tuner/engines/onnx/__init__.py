@@ -1,1 +1,1 @@
-"""Runs ONNX Runtime: reads and prepares models, runs the reference and compares arrays with it."""
+"""Engine for ONNX Runtime: reads and prepares models, runs the reference and compares results with it."""

@@ -1,4 +1,4 @@
-"""``python -m tuner.engines.onnx --event-fd N``: ONNX Runtime as an engine."""
+"""Entry point of the onnx engine, ONNX Runtime: ``python -m tuner.engines.onnx --event-fd N``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays as ``.npz`` files: making seeded inputs, reading, writing."""
+"""Arrays in ``.npz`` files: seeded inputs, reading and writing."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 
 _GRID = 6
-"""Cells of a picture's coarse light and shade, each way."""
+"""Cells per side of the coarse grid that shades an image."""
 _SHAPES = 6
-"""Rectangles of one color in a picture: networks look for edges."""
+"""Rectangles of one color per image: networks look for edges."""
 _LINES = 3
-"""Of something like writing: rows of dark and light strokes."""
+"""Lines of imitated writing per image: rows of dark and light strokes."""
 _GRAIN = 0.02
 _MEAN, _STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
-"""Of ImageNet's pictures, whose training scripts made this the usual normalization; the first of gray ones."""
+"""Normalization commonly used by ImageNet training scripts; gray images use the first channel."""
 _TONES = 5
 _STATE_STD = 0.1
 
 
 def values(kind: Kind, spec: Json, generator: Any, seed: int) -> Any:
-    """An array of the spec's shape and dtype. Raises EngineFailure ``unsupported_dtype``.
+    """Return an array of the spec's shape and dtype. Raises EngineFailure ``unsupported_dtype``.
 
-    ``seed`` also picks the variant: pictures are 0 to 1, normalized, or -1 to 1 in turns; the first mask is full; the
+    ``seed`` also selects the variant: images are 0 to 1, normalized, or -1 to 1 in turn; the first mask is full; the
     first state is zero.
     """
     try:
@@ -56,7 +56,7 @@ def _uniform(generator: Any, shape: tuple[int, ...], dtype: Any, kind: Kind) -> 
         lowest, highest = (limits.min, limits.max) if limits else (0, (kind.limit or 256) - 1)
         return generator.integers(lowest, highest, shape, dtype=dtype, endpoint=True)
     if dtype.kind in "iu":
-        # Integers that say nothing of themselves may be looked up, and the smallest table has two rows.
+        # Unidentified integers may be indices, and the smallest table has two rows.
         return generator.integers(0, 2, shape, dtype=dtype)
     raise _unsupported(dtype.name)
 
@@ -80,7 +80,7 @@ def _byte_image(generator: Any, shape: tuple[int, ...], _: int, __: int | None) 
 
 
 def _pictures(generator: Any, shape: tuple[int, ...]) -> Any:
-    """Light and shade, edges and a little grain, 0 to 1; every picture of the batch another one."""
+    """Return images of shade, edges and a little grain, from 0 to 1, each image of the batch different."""
     axis = _channel_axis(shape)
     height, width = (shape[2], shape[3]) if axis == 1 else (shape[1], shape[2])
     made = np.stack([_picture(generator, shape[axis], height, width) for _ in range(shape[0])])
@@ -103,7 +103,7 @@ def _picture(generator: Any, channels: int, height: int, width: int) -> Any:
 
 
 def _write(picture: Any, generator: Any) -> None:
-    """Strokes one or two pixels wide on a plain ground, in a line across part of the picture."""
+    """Draw strokes one or two pixels wide on a plain background, in a line across part of the image."""
     _, height, width = picture.shape
     tall, wide = max(4, height // 16), max(4, width // 2)
     top, left = generator.integers(0, max(1, height - tall)), generator.integers(0, max(1, width - wide))
@@ -115,7 +115,7 @@ def _write(picture: Any, generator: Any) -> None:
 
 
 def _smooth(generator: Any, height: int, width: int) -> Any:
-    """Normal values on a coarse grid, interpolated linearly between its points."""
+    """Return normal values on a coarse grid, linearly interpolated."""
     grid = generator.standard_normal((_GRID, _GRID))
     return _weights(height) @ grid @ _weights(width).T
 
@@ -130,7 +130,7 @@ def _channel_axis(shape: tuple[int, ...]) -> int:
 
 
 def _signal(generator: Any, shape: tuple[int, ...], _: int, __: int | None) -> Any:
-    """A few tones that swell and fade, and a little noise, within -1 to 1; time is the longest dimension."""
+    """Return a few tones of varying volume with a little noise, from -1 to 1; time is the longest dimension."""
     axis = int(np.argmax(shape))
     time = np.arange(shape[axis]) / shape[axis]
     found = 0.01 * generator.standard_normal(shape[axis])
@@ -151,7 +151,7 @@ def _ids(generator: Any, shape: tuple[int, ...], _: int, limit: int | None) -> A
 
 
 def _types(_: Any, shape: tuple[int, ...], seed: int, limit: int | None) -> Any:
-    """Zeros, then ones from somewhere on."""
+    """Return zeros, followed by ones from some position on."""
     found = np.zeros(shape, dtype=np.int64)
     if (limit or 2) > 1 and shape:
         found[..., shape[-1] - shape[-1] * (seed % 3) // 4 :] = 1
@@ -164,7 +164,7 @@ def _positions(_: Any, shape: tuple[int, ...], __: int, limit: int | None) -> An
 
 
 def _mask(_: Any, shape: tuple[int, ...], seed: int, __: int | None) -> Any:
-    """Ones, and zeros at the end of all but every third."""
+    """Return ones, with zeros at the end except for every third seed."""
     found = np.ones(shape)
     if shape:
         kept = max(1, shape[-1] - shape[-1] * (seed % 3) // 4)
@@ -188,7 +188,8 @@ Arrays = dict[str, Any]
 
 
 def load(path: str) -> Arrays:
-    """Raises EngineFailure ``invalid_inputs`` for what is no plain ``.npz`` file; pickled objects are refused."""
+    """Read an ``.npz`` file. Raises EngineFailure ``invalid_inputs`` if it is not a plain one; pickled objects are
+    rejected."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
@@ -197,7 +198,7 @@ def load(path: str) -> Arrays:
 
 
 def save(path: str, arrays: Mapping[str, Any]) -> None:
-    # Through a handle: given a path, numpy would append ".npz"; and keyword arguments could not be named "file".
+    # numpy would append ".npz" to a path but not to an open file, and keyword arguments could not be named "file".
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
@@ -205,7 +206,8 @@ def save(path: str, arrays: Mapping[str, Any]) -> None:
 
 
 def make(specs: Sequence[Json], seed: int, graph: onnx.GraphProto | None = None) -> Arrays:
-    """Seeded inputs of static ``specs``, suited to what each input takes; a ``graph`` that reads them tells more.
+    """Return seeded inputs for static ``specs``, of the kind that each input expects; a ``graph`` that reads them tells
+    more.
 
     Raises EngineFailure ``unsupported_dtype``.
     """
@@ -213,7 +215,10 @@ def make(specs: Sequence[Json], seed: int, graph: onnx.GraphProto | None = None)
 
 
 def make_files(specs: Sequence[Json], seeds: Sequence[int], out_dir: str, model: str | None = None) -> Json:
-    """``{paths, kinds: {input: kind}}``; ``model`` is a prepared file, which tells the kinds where it is ONNX."""
+    """Write input files and return ``{paths, kinds: {input: kind}}``.
+
+    ``model`` is a prepared file, from which the kinds are inferred if it is ONNX.
+    """
     graph = models.read(model).graph if model and Path(model).suffix == ".onnx" else None
     found = kinds.of_inputs(specs, graph)
     paths = []

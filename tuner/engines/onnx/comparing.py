@@ -1,6 +1,6 @@
-"""Comparing outputs with the reference's, and which of them look like a classifier's.
+"""Comparison of outputs with the reference's, and detection of classifier outputs.
 
-A classifier gives one number for each class, the largest of which is the answer.
+A classifier returns one number for each class; the largest is the answer.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ The relative one is about 4000 units in the last place for float32: correct comp
 within 1e-5, wrong ones off by 1e-1 and more.
 """
 NARROW_TOLERANCES = {"fp16": (1e-3, 2e-2), "bf16": (1e-3, 4e-2), "int8": (1e-3, 1e-1)}
-"""Of floating-point outputs of a network that computes in a narrower type, likewise.
+"""Tolerances for floating-point outputs of networks that compute in a narrower type, in the same form.
 
-Each rounding of a number with 11 significant bits, of fp16, is off by up to 5e-4 of it; roundings of some hundred
-layers add up like a random walk, to about 5e-3 of the largest output. bf16 has 8 bits, but sums are float32: only
-operands are rounded. Of int8 a rounding is 4e-3 of the largest value in the whole tensor. Wrong results were seen off
-by 1e-1 and more; with int8 the place of the largest element says more.
+An fp16 number has 11 significant bits, so a rounding error is up to 5e-4 of it; over about a hundred layers errors add
+up like a random walk, to about 5e-3 of the largest output. bf16 has 8 bits, but sums are float32 and only operands are
+rounded. An int8 rounding error is 4e-3 of the largest value in the whole tensor. Wrong results were seen off by 1e-1
+and more; for int8 the position of the largest element says more.
 """
 CLASSIFIER_TOLERANCE = 2e-1
-"""Relative, of a classifier's outputs in int8: a softmax makes much of little, and its largest element is looked at."""
+"""Relative tolerance for classifier outputs in int8: a softmax amplifies small differences, so the largest element
+decides."""
 LARGEST = 1e308
-"""Stands for an infinite or undefined error, which JSON cannot carry."""
+"""Replaces an infinite or undefined error, which JSON cannot represent."""
 
 
 def compare(
@@ -49,12 +50,13 @@ def compare(
     max_rel: float | None = None,
     classifiers: Collection[str] = (),
 ) -> list[Json]:
-    """One entry for every expected output; a missing or wrong-shaped one fails with the largest error.
+    """Return one entry per expected output; a missing output or one of another shape fails with the largest error.
 
-    ``precision`` is what ``actual`` was computed with, and decides the tolerances; ``max_rel`` replaces the relative
-    one of floating-point outputs. Of the outputs that ``classifiers`` names, ``rows`` counts the vectors over the last
-    axis longer than one and ``agreed`` those whose largest element is at the expected place; of others both are 0.
-    ``elements`` counts the expected ones and ``finite`` those that are numbers: without any, agreement proves nothing.
+    ``precision`` is that of ``actual`` and selects the tolerances; ``max_rel`` overrides the relative one of
+    floating-point outputs. For the outputs named in ``classifiers``, ``rows`` counts the vectors along the last axis
+    longer than one, and ``agreed`` those whose largest element is at the expected position; for others both are 0.
+    ``elements`` counts the expected elements and ``finite`` those that are finite: if there are none, agreement proves
+    nothing.
     """
     return [
         _compare(
@@ -81,7 +83,7 @@ def _tolerances(expected: Any, precision: str, max_rel: float | None, classifies
 def _compare(name: str, expected: Any, actual: Any, tolerances: tuple[float, float], classifies: bool) -> Json:
     atol, rtol = tolerances
     max_abs, scale = _errors(expected, actual)
-    # Beside an output of zeros any rounding is infinitely large.
+    # Relative to an output of zeros, any rounding error would be infinite.
     least = max(scale, atol)
     max_rel = max_abs / least if least > 0 else (0.0 if max_abs == 0 else LARGEST)
     not_finite = _not_finite(expected, actual)
@@ -107,7 +109,7 @@ def _fits(expected: Any, actual: Any) -> bool:
 
 
 def _errors(expected: Any, actual: Any) -> tuple[float, float]:
-    """The largest absolute error and the largest finite magnitude in ``expected``."""
+    """Return the largest absolute error and the largest finite magnitude in ``expected``."""
     if not _fits(expected, actual):
         return LARGEST, 0.0
     if expected.size == 0:
@@ -123,17 +125,18 @@ def _errors(expected: Any, actual: Any) -> tuple[float, float]:
 
 
 def _not_finite(expected: Any, actual: Any) -> int:
-    """Elements that are NaN or infinite where the expected ones are not."""
+    """Return the number of elements that are NaN or infinite where the expected ones are finite."""
     if not _fits(expected, actual) or expected.dtype.kind not in "fc":
         return 0
     return int(np.count_nonzero(np.isfinite(expected) & ~np.isfinite(actual)))
 
 
 def _agreement(expected: Any, actual: Any) -> tuple[int, int]:
-    """Rows over the last axis, and those that agree: of equal largest elements in ``expected`` any place will do."""
+    """Return the number of rows along the last axis and of those that agree; with ties in ``expected`` any position
+    counts."""
     shape = list(expected.shape)
     while len(shape) > 2 and shape[-1] == 1:
-        # What a convolution left of a picture.
+        # Trailing dimensions of one, left by a convolution over an image.
         shape.pop()
     if not shape or expected.size == 0 or shape[-1] < 2:
         return 0, 0
@@ -147,24 +150,24 @@ def _agreement(expected: Any, actual: Any) -> tuple[int, int]:
 def _wide(array: Any) -> Any:
     if array.dtype.kind == "c":
         return array.astype(np.complex128)
-    # Python integers never wrap around, as differences of int64 and uint64 would.
+    # Extended floats avoid the wrap-around of int64 and uint64 differences.
     return array.astype(np.float64) if array.dtype.kind in "fb" else array.astype(np.longdouble)
 
 
 _RANKS = (2, 3)
-"""``[N, C]``, and ``[N, T, C]`` of sequences."""
+"""Ranks of classifier outputs: ``[N, C]``, and ``[N, T, C]`` for sequences."""
 _PROBABILITIES = ("Softmax", "LogSoftmax")
 _LOGITS = ("Gemm", "MatMul")
 _PASSING = ("Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Dropout")
 _POOLING = ("GlobalAveragePool", "AveragePool", "ReduceMean")
-"""What fully convolutional classifiers end with."""
+"""Last operators of fully convolutional classifiers."""
 _MOST_STEPS = 8
 
 
 def classifier_outputs(path: str | None) -> frozenset[str]:
-    """Names of the outputs of the ONNX file at ``path`` that end in a softmax, or in what one is taken of.
+    """Return the names of a model's outputs that end in a softmax or in the logits for one.
 
-    Empty where nothing can be told: without a file, or for an IRModule. Raises EngineFailure ``invalid_model``.
+    Empty if unknown: without a file, or for an IRModule. Raises EngineFailure ``invalid_model``.
     """
     if not path or Path(path).suffix != ".onnx":
         return frozenset()
@@ -185,7 +188,7 @@ def of_graph(graph: onnx.GraphProto) -> frozenset[str]:
 def _has_classes(value: Any) -> bool:
     shape = models.spec(value)["shape"]
     if shape[2:] == [1, 1]:
-        # Of a picture one pixel is left.
+        # A single pixel remains of the image.
         shape = shape[:2]
     return len(shape) in _RANKS and isinstance(shape[-1], int) and shape[-1] >= 2
 
@@ -198,7 +201,7 @@ def _classifies(name: str, makers: dict[str, Any], constants: set[str]) -> bool:
         if node.op_type in _PROBABILITIES or node.op_type in _LOGITS or node.op_type in _POOLING:
             return True
         if node.op_type == "Add":
-            # A bias.
+            # Adds a bias.
             moving = [given for given in node.input if given not in constants]
             if len(moving) != 1:
                 return False

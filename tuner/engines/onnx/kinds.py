@@ -1,4 +1,5 @@
-"""What kind of values each input of a model takes: told by dtype, shape, name, and the operators that read it first."""
+"""Kinds of values that a model's inputs expect, inferred from dtype, shape, name and the first operators that read
+them."""
 
 from __future__ import annotations
 
@@ -18,17 +19,17 @@ KINDS = (IMAGE, BYTE_IMAGE, SIGNAL, STATE, UNIFORM, IDS, TYPES, POSITIONS, MASK,
 
 _COLORS = (1, 3)
 _LEAST_SIDE = 8
-"""Of an image, pixels."""
+"""Minimum side of an image, in pixels."""
 _LEAST_SAMPLES = 1000
-"""Of a signal, such as sound."""
+"""Minimum length of a signal, such as sound."""
 _BYTE_ROWS = (256, 257)
-"""Of a table for bytes; one row more stands for padding."""
+"""Rows of an embedding table for bytes; one extra row represents padding."""
 _FEW_TYPES = 4
 _PASSING = ("Cast", "Identity", "Squeeze", "Unsqueeze", "Reshape", "Flatten", "Transpose")
-"""Operators that leave values as they are."""
+"""Operators that leave values unchanged."""
 _RECURRENT = ("LSTM", "GRU", "RNN")
 _INITIAL = (5, 6)
-"""Where recurrent operators take their first states."""
+"""Input positions of the initial states of recurrent operators."""
 _MASK, _TYPES, _POSITIONS = re.compile("mask"), re.compile("type|segment"), re.compile("position")
 _BYTES = re.compile("byte")
 _STATE = re.compile(r"state|hidden|cell|cache|past|memory|(^|[_.])[hc][_.]?(\d+|in|prev)?$")
@@ -39,11 +40,11 @@ class Kind:
     name: str
     """One of ``KINDS``."""
     limit: int | None = None
-    """Integers stay below it: the rows of the smallest table that they are looked up in."""
+    """Exclusive upper bound of integers: the number of rows of the smallest table they index."""
 
 
 def of_inputs(specs: Sequence[Json], graph: onnx.GraphProto | None = None) -> dict[str, Kind]:
-    """Of every input; without a ``graph`` from the ``specs`` alone."""
+    """Return the kind of every input; without a ``graph`` from the ``specs`` alone."""
     readers = _Readers(graph) if graph is not None else None
     return {spec["name"]: _kind(spec, readers) for spec in specs}
 
@@ -95,12 +96,12 @@ def _is_image(shape: Sequence[int]) -> bool:
 
 
 def _is_line(shape: Sequence[int]) -> bool:
-    """Whether all but the batch and one other dimension are one."""
+    """Return whether all dimensions except the batch and one other are one."""
     return len([size for size in shape[1:] if size > 1]) <= 1
 
 
 class _Readers:
-    """The operators that read a graph's inputs, as they are or passed on unchanged."""
+    """Operators that read a graph's inputs, directly or through operators that leave values unchanged."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         self._nodes = graph.node
@@ -110,14 +111,14 @@ class _Readers:
                 self._constants[node.output[0]] = node.attribute[0].t
 
     def rows(self, name: str) -> int | None:
-        """How many values an index may have; None where nothing looks it up in a table."""
+        """Return the number of valid index values; None if the input does not index a table."""
         return min(self._limits(name), default=None)
 
     def starts_recurrence(self, name: str) -> bool:
         return any(node.op_type in _RECURRENT and place in _INITIAL for node, place in self._reading(name))
 
     def scales_bytes(self, name: str) -> bool:
-        """Whether the model itself brings 0 to 255 into its range."""
+        """Return whether the model itself rescales values from 0 to 255."""
         return any(_scales(node.op_type, self._values(other)) for node, other in self._with_constants(name))
 
     def _limits(self, name: str) -> Iterator[int]:
@@ -139,7 +140,7 @@ class _Readers:
         return None if tensor is None else onnx.numpy_helper.to_array(tensor)
 
     def _reading(self, name: str) -> list[tuple[Any, int]]:
-        """``(node, place of the input)``; the graph's nodes are in order, so one pass follows what is passed on."""
+        """Return ``(node, input position)`` pairs. Nodes are topologically sorted, so one pass is enough."""
         known, found = {name}, []
         for node in self._nodes:
             places = [place for place, given in enumerate(node.input) if given in known]

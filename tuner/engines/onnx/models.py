@@ -1,4 +1,4 @@
-"""Reading an ONNX file, and what its inputs and outputs look like."""
+"""Reading of ONNX files and description of their inputs and outputs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read(path: str) -> onnx.ModelProto:
 
 
 def check(model: onnx.ModelProto) -> None:
-    """Raises EngineFailure ``invalid_model`` for what vetting finds, or with what ``onnx.checker`` says."""
+    """Raise EngineFailure ``invalid_model`` if vetting or ``onnx.checker`` rejects the model."""
     if not model.HasField("graph"):
         raise refuse("not_onnx", "the file contains no graph")
     vetting.check(model)
@@ -45,16 +45,16 @@ def check(model: onnx.ModelProto) -> None:
 
 
 def fed_inputs(model: onnx.ModelProto) -> list[Any]:
-    """The inputs that a caller feeds: models before IR version 4 list their weights as inputs as well."""
+    """Return the inputs that a caller feeds: models before IR version 4 list their weights as inputs as well."""
     weights = {tensor.name for tensor in model.graph.initializer}
     weights.update(tensor.values.name for tensor in model.graph.sparse_initializer)
     return [value for value in model.graph.input if value.name not in weights]
 
 
 def spec(value: Any) -> Json:
-    """``{name, dtype, shape}``; a dynamic dimension is its symbol or None, an unknown rank is ``[None]``.
+    """Return ``{name, dtype, shape}``; a dynamic dimension is its symbol or None, an unknown rank is ``[None]``.
 
-    Raises EngineFailure ``invalid_model`` for a value that is no tensor.
+    Raises EngineFailure ``invalid_model`` for a value that is not a tensor.
     """
     if value.type.WhichOneof("value") != "tensor_type":
         raise refuse("dtype", f"{shown(value.name)} is not a tensor; inputs and outputs must be tensors")
@@ -66,7 +66,7 @@ def spec(value: Any) -> Json:
 
 
 def dtype_name(elem_type: int) -> str:
-    """The numpy name of an ONNX element type; strings are ``object``. Raises EngineFailure ``invalid_model``."""
+    """Return the numpy name of an ONNX element type; strings are ``object``. Raises EngineFailure ``invalid_model``."""
     try:
         return str(onnx.helper.tensor_dtype_to_np_dtype(elem_type).name)
     except KeyError:
@@ -77,12 +77,12 @@ def _dimension(dimension: Any) -> int | str | None:
     if dimension.HasField("dim_value") and dimension.dim_value > 0:
         return int(dimension.dim_value)
     symbol = str(dimension.dim_param)
-    # Paddle writes "?" for every dynamic dimension: that is no name.
+    # Paddle writes "?" for every dynamic dimension, which does not identify one.
     return symbol if any(map(str.isalnum, symbol)) else None
 
 
 def operator_counts(graph: onnx.GraphProto) -> dict[str, int]:
-    """Operators of ``graph`` and its subgraphs; ``domain::Name`` outside the default domain."""
+    """Count the operators of ``graph`` and its subgraphs; ``domain::Name`` outside the default domain."""
     counted = importing.counts(graph, STANDARD_DOMAINS)
     return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
 
@@ -92,7 +92,7 @@ def opset(model: onnx.ModelProto) -> int:
 
 
 def inspect(path: str) -> Json:
-    """What an upload should know about a model before anything tries to run it."""
+    """Return the facts shown for an upload, without running the model."""
     model = read(path)
     vetting.check_memory(model)
     return {
@@ -106,7 +106,8 @@ def inspect(path: str) -> Json:
 
 
 def _parameters(graph: onnx.GraphProto) -> int:
-    """Scalars in initializers and, as Paddle writes its weights, in floating-point ``Constant`` nodes."""
+    """Return the number of scalars in initializers and in floating-point ``Constant`` nodes, where Paddle stores
+    weights."""
     constants = [node.attribute[0].t for node in graph.node if node.op_type == "Constant" and node.attribute]
     weights = [tensor for tensor in constants if tensor.data_type in _FLOATING]
     return sum(math.prod(tensor.dims) for tensor in [*graph.initializer, *weights])

@@ -1,4 +1,4 @@
-"""A model of one operator, so that an operator is tuned, verified and published like any other model."""
+"""Models of a single operator, so that an operator is tuned, verified and published like any other model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NODES = {"matmul": "MatMul", "batch_matmul": "MatMul", "dense": "Gemm", "conv2d
 def make(params: Json) -> Json:
     """Write the model to ``out_path``; the same description always gives the same bytes.
 
-    ``shapes`` has two entries: the first is the input, the second a weight (of ``batch_matmul`` an input, too).
+    ``shapes`` has two entries: the first is the input, the second a weight (for ``batch_matmul`` also an input).
     """
     first, second = params["shapes"]
     kind = helper.np_dtype_to_tensor_dtype(numpy.dtype(params["dtype"]))
@@ -45,7 +45,7 @@ def _value(name: str, kind: int, shape: list[int]) -> onnx.ValueInfoProto:
 
 
 def _weight(name: str, dtype: str, shape: list[int]) -> TensorProto:
-    """Normal values, scaled so that outputs are about as large as inputs."""
+    """Return normal values, scaled so that outputs are about as large as inputs."""
     values = numpy.random.default_rng(_SEED).standard_normal(shape) / math.sqrt(math.prod(shape[1:]))
     return numpy_helper.from_array(values.astype(dtype), name)
 

@@ -1,4 +1,4 @@
-"""From an uploaded model to the file that every engine compiles: static shapes, constants folded."""
+"""Preparation of an uploaded model as the file that every engine compiles: static shapes, constants folded."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Shapes = dict[str, list[int]]
 
 
 def resolve(model: onnx.ModelProto, given: Shapes) -> Shapes:
-    """The static shape of every input, from the model's own dimensions and the given ones.
+    """Return the static shape of every input, from the model's own dimensions and the given ones.
 
-    A symbol that one input's given shape fixes is fixed for the others too. Raises EngineFailure ``shape_mismatch``,
-    or ``shape_required`` with ``details.dimensions [{input, axis, symbol}]`` (axis None: the rank itself is unknown).
+    A symbol bound by one input's given shape is bound in the others too. Raises EngineFailure ``shape_mismatch``, or
+    ``shape_required`` with ``details.dimensions [{input, axis, symbol}]`` (axis None: the rank itself is unknown).
     """
     declared = {value.name: models.spec(value)["shape"] for value in models.fed_inputs(model)}
     ranks = {value.name: value.type.tensor_type.HasField("shape") for value in models.fed_inputs(model)}
@@ -81,17 +81,18 @@ def _shown(shape: list[Any]) -> str:
 
 
 def fix(model: onnx.ModelProto, resolved: Shapes) -> onnx.ModelProto:
-    """A copy of ``model`` with static inputs and without weights listed as inputs, so that they can be folded."""
+    """Return a copy of ``model`` with static inputs, and without weights listed as inputs, so that they can be
+    folded."""
     static = onnx.ModelProto()
     static.CopyFrom(model)
     inputs = models.fed_inputs(static)
     del static.graph.input[:]
     static.graph.input.extend(inputs)
-    # Weights that are no inputs exist since IR version 4.
+    # Weights that are not inputs require IR version 4.
     static.ir_version = max(static.ir_version, 4)
     for value in static.graph.input:
         set_shape(value, resolved[value.name])
-    # Stale sizes of intermediate values would contradict the new ones.
+    # Old sizes of intermediate values would contradict the new ones.
     del static.graph.value_info[:]
     for value in static.graph.output:
         if any(not isinstance(size, int) for size in models.spec(value)["shape"]):
@@ -113,9 +114,9 @@ _CHECK_SEED = 0
 def prepare(path: str, input_shapes: Shapes, out_path: str) -> Json:
     """Write the prepared model to ``out_path``.
 
-    Folding is ONNX Runtime's basic level: constants, and batch normalization into convolutions, all in standard
-    operators. It lifts the number of models that TVM imports and cuts its build time by a third. A folded model that
-    leaves the standard domains, fails the checker or disagrees with the original is dropped for the unfolded one.
+    Folding uses ONNX Runtime's basic level: constants, and batch normalization into convolutions, all in standard
+    operators. TVM imports more models that way and builds them in a third less time. If the folded model leaves the
+    standard domains, fails the checker or disagrees with the original, the unfolded one is used.
     """
     model = models.read(path)
     static = fix(model, resolve(model, input_shapes))
@@ -125,9 +126,9 @@ def prepare(path: str, input_shapes: Shapes, out_path: str) -> Json:
     inputs = arrays.make([models.spec(value) for value in static.graph.input], _CHECK_SEED, static.graph)
     expected = sessions.run(sessions.open_session(static.SerializeToString(), threads=1), inputs)
     for value in static.graph.output:
-        # What a run gives is the truth; shape inference leaves gaps.
+        # An actual run is authoritative; shape inference leaves gaps.
         set_shape(value, list(expected[value.name].shape))
-    # Folding would put a function in place of its calls, and an engine may have something faster for them: a plugin.
+    # Folding would inline functions for which an engine's plugin may have a faster implementation.
     folded = None if static.functions else _folded(static, inputs, expected)
     prepared = folded or static
     Path(out_path).write_bytes(prepared.SerializeToString())
@@ -149,7 +150,7 @@ def _folded(static: onnx.ModelProto, inputs: arrays.Arrays, expected: arrays.Arr
             return None
     if any(node.domain not in models.STANDARD_DOMAINS for node in folded.graph.node):
         return None
-    # The optimizer imports its own operator sets even where it uses none.
+    # The optimizer imports its own operator sets even if it does not use them.
     standard = [entry for entry in folded.opset_import if entry.domain in models.STANDARD_DOMAINS]
     del folded.opset_import[:]
     folded.opset_import.extend(standard)

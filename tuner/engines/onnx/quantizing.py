@@ -1,9 +1,9 @@
-"""Static quantization by ONNX Runtime's own quantizer, into operators that ONNX and TVM know (QDQ).
+"""Static quantization with ONNX Runtime's quantizer, to standard operators that TVM also supports (QDQ).
 
-Pairs of QuantizeLinear and DequantizeLinear go around convolutions and matrix products with constant weights: those
-have int8 instructions. Weights are int8, symmetric, with a scale for each output channel; activations uint8 with a
-zero point, as ``vpdpbusd`` multiplies unsigned by signed bytes. Whatever stands between two quantized operators an
-engine may compute in int8 too, or in float32.
+Pairs of QuantizeLinear and DequantizeLinear surround convolutions and matrix products with constant weights, for which
+there are int8 instructions. Weights are int8, symmetric, with one scale per output channel; activations are uint8 with
+a zero point, since ``vpdpbusd`` multiplies unsigned by signed bytes. An engine may compute the operators between two
+quantized ones in int8 or in float32.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from tuner.engines.protocol.serving import EngineFailure
 
 WORTHWHILE = ("Conv", "Gemm", "MatMul")
 _OPSET = 13
-"""The first whose DequantizeLinear has a scale for each channel."""
+"""First operator set whose DequantizeLinear supports per-channel scales."""
 _HINT = "Use precision f32."
 _OPTIONS = {"WeightSymmetric": True, "ActivationSymmetric": False}
 
 
 def quantize(path: str, inputs: Sequence[str], out_path: str) -> Json:
-    """Write the quantized model to ``out_path``; its inputs and outputs are the model's.
+    """Write the quantized model to ``out_path``; its inputs and outputs are those of the model.
 
-    ``inputs``: ``.npz`` files whose runs tell the range of every activation. ``quantized`` counts the operators that
-    got pairs. Raises EngineFailure ``unsupported_dtype`` for a model that has none or cannot be quantized.
+    ``inputs`` are ``.npz`` files whose runs determine the range of every activation. ``quantized`` in the result counts
+    the operators that got pairs. Raises EngineFailure ``unsupported_dtype`` if there are none or the model cannot be
+    quantized.
     """
     model = _with_scales_for_channels(models.read(path))
     chosen = [node for node in model.graph.node if _is_worthwhile(node, _constants(model.graph))]
@@ -51,7 +52,7 @@ def quantize(path: str, inputs: Sequence[str], out_path: str) -> Json:
 
 
 def _run(source: Path, target: Path, inputs: Sequence[str], names: Sequence[str]) -> None:
-    # It recommends steps for other models, by way of the root logger.
+    # The quantizer logs advice for other models through the root logger.
     logging.getLogger().setLevel(logging.ERROR)
     try:
         quantize_static(
@@ -70,7 +71,7 @@ def _run(source: Path, target: Path, inputs: Sequence[str], names: Sequence[str]
     except EngineFailure:
         raise
     except Exception as error:
-        # It raises whatever a model that it does not expect runs into.
+        # The quantizer raises any exception for a model that it does not expect.
         raise _refused(f"{type(error).__name__}: {str(error)[:1000]}") from error
 
 
@@ -90,7 +91,7 @@ def _with_scales_for_channels(model: onnx.ModelProto) -> onnx.ModelProto:
         converted = onnx.version_converter.convert_version(model, _OPSET)
         models.check(converted)
     except Exception as error:
-        # The converter raises RuntimeError, ValueError, and IndexError.
+        # The converter raises RuntimeError, ValueError and IndexError.
         raise _refused(
             f"opset {models.opset(model)} cannot be converted to opset {_OPSET}: {str(error)[:500]}"
         ) from error
@@ -107,7 +108,7 @@ def _is_worthwhile(node: Any, constants: set[str]) -> bool:
 
 
 def _name_nodes(graph: onnx.GraphProto) -> None:
-    """The quantizer chooses nodes by name, and models need not name theirs."""
+    """Give every node a unique name: the quantizer selects nodes by name, which models need not have."""
     taken: set[str] = set()
     for place, node in enumerate(graph.node):
         if not node.name or node.name in taken:
@@ -116,7 +117,7 @@ def _name_nodes(graph: onnx.GraphProto) -> None:
 
 
 def _keep_standard(model: onnx.ModelProto) -> None:
-    """Leave out operator sets that nothing uses, which importers would ask about."""
+    """Remove unused operator sets, which importers would check."""
     used = {node.domain for node in model.graph.node}
     kept = [entry for entry in model.opset_import if entry.domain in models.STANDARD_DOMAINS or entry.domain in used]
     del model.opset_import[:]

@@ -1,4 +1,4 @@
-"""ONNX Runtime sessions, kept by file and thread count, and their timing."""
+"""ONNX Runtime sessions, cached by file and thread count, and their timing."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ ALL = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
 def open_session(
     model: bytes | str, *, threads: int, level: Any = ALL, optimized: str | None = None, options: Any = None
 ) -> Any:
-    """A CPU session on the model's bytes or path. Raises EngineFailure ``invalid_model``, ``unsupported_operators``.
+    """Open a CPU session on a model's bytes or path.
 
-    ``optimized``: file that the model is written to after optimization at ``level``; ``options``: further
-    ``onnxruntime.SessionOptions``.
+    ``optimized`` is a file to which the model is written after optimization at ``level``; ``options`` are further
+    ``onnxruntime.SessionOptions``. Raises EngineFailure ``invalid_model`` or ``unsupported_operators``.
     """
     options = options or onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -42,13 +42,13 @@ def open_session(
     try:
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:
-        # Each of its error classes derives from Exception directly, and a bad model can raise any of them.
+        # ONNX Runtime's error classes derive directly from Exception, and a bad model can raise any of them.
         _refuse_unknown(str(error), model)
         raise EngineFailure("invalid_model", f"ONNX Runtime cannot load the model: {str(error)[:1500]}") from error
 
 
 def _refuse_unknown(said: str, model: bytes | str) -> None:
-    """Raises EngineFailure ``unsupported_operators`` when that is what ONNX Runtime ``said``."""
+    """Raise EngineFailure ``unsupported_operators`` if that is ONNX Runtime's error message ``said``."""
     found = _UNKNOWN_OPERATOR.search(said)
     if found is None:
         return
@@ -61,11 +61,11 @@ def _refuse_unknown(said: str, model: bytes | str) -> None:
 
 
 cached = importing.by_file(lambda path, threads: open_session(path, threads=threads), kept=8)
-"""``cached(path, threads)``: raises as ``open_session``."""
+"""``cached(path, threads)``; raises as ``open_session`` does."""
 
 
 def run(session: Any, inputs: Arrays) -> Arrays:
-    """All outputs by name. Raises EngineFailure ``invalid_inputs`` or ``run_failed``."""
+    """Run and return all outputs by name. Raises EngineFailure ``invalid_inputs`` or ``run_failed``."""
     check_inputs(session, inputs)
     names = [output.name for output in session.get_outputs()]
     try:
@@ -82,7 +82,7 @@ def check_inputs(session: Any, inputs: Arrays) -> None:
 
 
 def sample(session: Any, inputs: Arrays, *, number: int, repeat: int) -> list[float]:
-    """Seconds per run, one value per repeat, each the mean over ``number`` runs; one run before warms up."""
+    """Return seconds per run, one value per repeat, each the mean of ``number`` runs, after one warm-up run."""
     run(session, inputs)
     samples = []
     for _ in range(repeat):
@@ -97,9 +97,10 @@ _KERNEL = "_kernel_time"
 
 
 def layers(path: str, inputs: str, threads: int, repeat: int) -> list[Json]:
-    """In the order of execution, after ONNX Runtime's own fusions; each one's least seconds over ``repeat`` runs.
+    """Return the operators in execution order after ONNX Runtime's fusions, each with its minimum seconds over
+    ``repeat`` runs.
 
-    Raises EngineFailure ``invalid_model`` and ``invalid_inputs``.
+    Raises EngineFailure ``invalid_model`` or ``invalid_inputs``.
     """
     fed = arrays.load(inputs)
     with tempfile.TemporaryDirectory(prefix="tunesmith-profile-") as folder:

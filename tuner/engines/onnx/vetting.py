@@ -1,6 +1,6 @@
-"""What an uploaded model is asked before ``onnx.checker``, ONNX Runtime or TVM sees it.
+"""Checks of an uploaded model before ``onnx.checker``, ONNX Runtime or TVM reads it.
 
-Every refusal is ``invalid_model`` with ``details.reason``, one of ``REASONS``.
+Every rejection is ``invalid_model`` with ``details.reason``, one of ``REASONS``.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ REASONS = {
     "endless_loop": "an endless loop, or one with too many iterations",
     "memory": "a value larger than the memory limit for reading a model (`TUNESMITH_INSPECT_MEMORY_MB`)",
 }
-"""``details.reason`` of ``invalid_model``: stable."""
+"""Values of ``details.reason`` of ``invalid_model``; stable."""
 _LONGEST_SHOWN = 100
 
 
 def check(model: onnx.ModelProto) -> None:
-    """Raises EngineFailure ``invalid_model`` for what no engine should have to read."""
+    """Raise EngineFailure ``invalid_model`` for models that no engine should read."""
     check_versions(model)
     parts = walk(model)
     for tensor in parts.tensors:
@@ -55,7 +55,7 @@ def refuse(reason: str, message: str) -> EngineFailure:
 
 
 def shown(name: str | bytes) -> str:
-    """A stranger's name in a message: short, and on one line."""
+    """Return a name from the model for use in a message: short and on one line."""
     if isinstance(name, bytes):
         return ascii(name[:_LONGEST_SHOWN])
     return ascii(name if len(name) <= _LONGEST_SHOWN else f"{name[:_LONGEST_SHOWN]}…")
@@ -63,11 +63,11 @@ def shown(name: str | bytes) -> str:
 
 _STANDARD = ("", "ai.onnx")
 _HIGHEST = 1_000
-"""Of a domain that is somebody's own."""
+"""Highest version of a custom domain."""
 
 
 def check_versions(model: onnx.ModelProto) -> None:
-    """Raises EngineFailure ``invalid_model``."""
+    """Check IR and operator set versions. Raises EngineFailure ``invalid_model``: ``ir_version``, ``opset_version``."""
     if not 1 <= model.ir_version <= onnx.IR_VERSION:
         raise refuse(
             "ir_version",
@@ -87,16 +87,17 @@ def check_versions(model: onnx.ModelProto) -> None:
 
 
 _LONGEST = 10_000
-"""Characters; exporters write whole module paths, of some hundreds."""
+"""Maximum characters of a name; exporters write whole module paths of a few hundred."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _MOST_SYMBOLS = 64
-"""Dimensions of one value; NumPy has as many."""
+"""Maximum dimensions of one value, as in NumPy."""
 
 
 def check_names(model: onnx.ModelProto, parts: Parts) -> None:
-    """Raises EngineFailure ``invalid_model``: ``name``, ``duplicate_name``, ``shape``, ``dtype``."""
+    """Check names and types of values. Raises EngineFailure ``invalid_model``: ``name``, ``duplicate_name``, ``shape``,
+    ``dtype``."""
     for name in _names(model, parts):
-        # Protobuf gives what is no UTF-8 as bytes.
+        # Protobuf returns bytes for strings that are not UTF-8.
         if isinstance(name, bytes) or len(name) > _LONGEST or _CONTROL.search(name):
             raise refuse("name", f"the name {shown(name)} is too long, contains control characters or is not UTF-8")
     for graph in parts.graphs:
@@ -145,7 +146,7 @@ def _check_type(value: Any) -> None:
     sizes = [dimension.dim_value for dimension in tensor.shape.dim if dimension.HasField("dim_value")]
     if len(tensor.shape.dim) > _MOST_SYMBOLS:
         raise refuse("shape", f"{shown(value.name)} has {len(tensor.shape.dim)} dimensions")
-    # Some exporters write -1 or 0 for a dimension that is not known.
+    # Some exporters write -1 or 0 for an unknown dimension.
     if any(size < -1 for size in sizes) or math.prod(size for size in sizes if size > 0) > _LARGEST:
         raise refuse("shape", f"{shown(value.name)} has the shape {sizes[:8]}")
 
@@ -157,17 +158,17 @@ _POSITIVE = frozenset(
         *("pooled_shape", "output_height", "output_width"),
     )
 )
-"""Attributes of standard operators of which no operator has a use for zero or less."""
+"""Attributes of standard operators for which zero and negative values are never valid."""
 _MOST = 2**31 - 1
-"""The square of it still fits into 64 bits."""
+"""Its square still fits in 64 bits."""
 
 
 def check_attributes(nodes: Iterable[Any]) -> None:
-    """Raises EngineFailure ``invalid_model``: ``attribute``."""
+    """Check attribute values. Raises EngineFailure ``invalid_model``: ``attribute``."""
     for node in nodes:
         if node.domain in _STANDARD:
             for attribute in node.attribute:
-                # In a function's body it may stand for what the caller gives, and has no value of its own.
+                # In a function's body it may refer to the caller's attribute and has no value of its own.
                 if attribute.name in _POSITIVE and not attribute.ref_attr_name:
                     _check(node, attribute)
 
@@ -184,7 +185,7 @@ def _check(node: Any, attribute: Any) -> None:
 
 _T = onnx.TensorProto
 _LARGEST = 2**40
-"""Elements, far more than a file can hold."""
+"""Maximum elements of a tensor, far more than a file can contain."""
 _BITS = {
     **dict.fromkeys((_T.INT4, _T.UINT4, _T.FLOAT4E2M1), 4),
     **dict.fromkeys((_T.INT8, _T.UINT8, _T.BOOL), 8),
@@ -195,7 +196,7 @@ _BITS = {
     _T.COMPLEX128: 128,
 }
 _FIELDS = {
-    # Where values lie that are not raw, and how many entries each takes.
+    # Field with the values if they are not raw, and its entries per element.
     _T.FLOAT: ("float_data", 1),
     _T.COMPLEX64: ("float_data", 2),
     _T.DOUBLE: ("double_data", 1),
@@ -209,7 +210,8 @@ _ALL_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_
 
 
 def check_tensor(tensor: Any) -> None:
-    """Raises EngineFailure ``invalid_model``: ``external_data``, ``dtype``, ``shape``, ``tensor_size``."""
+    """Check one tensor. Raises EngineFailure ``invalid_model``: ``external_data``, ``dtype``, ``shape``,
+    ``tensor_size``."""
     if tensor.data_location == _T.EXTERNAL or tensor.external_data:
         raise refuse("external_data", "the model has weights in external files; save it as one file")
     if tensor.HasField("segment"):
@@ -231,7 +233,7 @@ def _check_size(tensor: Any, count: int) -> None:
         fits = tensor.data_type != _T.STRING and not given and len(tensor.raw_data) == expected
         held = f"{len(tensor.raw_data)} bytes"
     else:
-        # Two values of four bits share an entry.
+        # Two 4-bit values share an entry.
         expected = -(-count // 2) if _BITS.get(tensor.data_type) == 4 else count * entries
         fits = given in ({where: expected}, {}) and given.get(where, 0) == expected
         held = ", ".join(f"{size} entries of {name}" for name, size in given.items()) or "no values"
@@ -246,23 +248,23 @@ _MOST_TENSORS = 200_000
 _MOST_VALUES = 1_000_000
 _MOST_FUNCTIONS = 10_000
 _MOST_ENDS = 10_000
-"""Inputs and outputs of a model."""
+"""Maximum inputs, and outputs, of a model."""
 _DEEPEST = 16
-"""Graphs within graphs, and functions that call functions; exporters nest two or three."""
+"""Maximum nesting of graphs, and of function calls; exporters nest two or three levels."""
 
 
 @dataclass
 class Parts:
-    """All there is, at whatever depth."""
+    """All parts of a model at any depth."""
 
     graphs: list[Any] = field(default_factory=list)
     nodes: list[Any] = field(default_factory=list)
     tensors: list[Any] = field(default_factory=list)
-    """Weights and constants, also those that make up a sparse one."""
+    """Weights and constants, including those that make up a sparse tensor."""
 
 
 def walk(model: onnx.ModelProto) -> Parts:
-    """Raises EngineFailure ``invalid_model``: ``too_many``, ``nested_too_deep``."""
+    """Collect the parts of a model. Raises EngineFailure ``invalid_model``: ``too_many``, ``nested_too_deep``."""
     if len(model.functions) > _MOST_FUNCTIONS:
         raise refuse("too_many", f"the model defines {len(model.functions)} functions; the limit is {_MOST_FUNCTIONS}")
     if max(len(model.graph.input), len(model.graph.output)) > _MOST_ENDS:
@@ -317,7 +319,8 @@ def _attribute(attribute: Any, parts: Parts, depth: int) -> None:
 
 
 def _check_expanded(model: onnx.ModelProto) -> None:
-    """Ten functions that each call the one before ten times are ten thousand million nodes to whoever expands them."""
+    """Check the size with functions expanded: ten functions that each call the previous one ten times are 10¹⁰
+    nodes."""
     if not model.functions:
         return
     bodies = {(function.domain, function.name): function.node for function in model.functions}
@@ -341,7 +344,7 @@ def _expanded(name: tuple[str, str], bodies: dict[Any, Any], sizes: dict[Any, in
 
 
 _MOST_ROUNDS = 10_000_000
-"""Of a loop, with those of the loops around it; ONNX Runtime does some 100,000 a second."""
+"""Maximum iterations of a loop, times those of its enclosing loops; ONNX Runtime does about 100,000 per second."""
 _SINGLE = 1
 """Elements of a tensor that may be a trip count or a condition."""
 
@@ -349,9 +352,9 @@ Constants = Mapping[str, int]
 
 
 def check_loops(model: onnx.ModelProto) -> None:
-    """Raises EngineFailure ``invalid_model``: ``endless_loop``.
+    """Check loops. Raises EngineFailure ``invalid_model``: ``endless_loop``.
 
-    A loop that may end early counts once: exporters write the largest number there is for "while".
+    A loop that may end early counts as one iteration: exporters write the largest possible trip count for "while".
     """
     _unroll_graph(model.graph, {}, 1)
     for function in model.functions:
@@ -380,7 +383,7 @@ def _unroll_nodes(nodes: Any, outer: Constants, rounds: int) -> None:
 
 
 def _rounds(node: Any, known: Constants) -> int:
-    """That it makes whatever its values are; 1 where they decide."""
+    """Return the iterations that a loop makes whatever its inputs are; 1 if they decide."""
     trips, condition = [*node.input, "", ""][:2]
     body = next((attribute.g for attribute in node.attribute if attribute.name == "body"), None)
     if body is None or (condition and known.get(condition) != 1) or not _goes_on(body, known):
@@ -391,7 +394,7 @@ def _rounds(node: Any, known: Constants) -> int:
 
 
 def _goes_on(body: Any, known: Constants) -> bool:
-    """Whether the body's condition is the one that it was given, or true."""
+    """Return whether the body's condition output is always true, or its unchanged input."""
     if not body.output:
         return False
     name = body.output[0].name
@@ -418,7 +421,7 @@ def _constant(node: Any) -> int | None:
 
 
 def _scalar(tensor: Any) -> int | None:
-    """Of whole numbers and truth values; the tensor's size was checked."""
+    """Return the value of a one-element integer or boolean tensor, whose size was already checked."""
     whole = (onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.BOOL)
     if tensor.data_type not in whole or len(tensor.dims) > 1:
         return None
@@ -427,18 +430,18 @@ def _scalar(tensor: Any) -> int | None:
 
 
 _SMALL = 1024
-"""Elements of a weight that may say a shape: the others' values tell nothing of any."""
+"""Maximum elements of a weight that may specify a shape; the values of larger ones are not needed for inference."""
 _WITHOUT_LIMIT = 2**36
 _OVERFLOWN = 2**40
 _BYTES = 4
-"""Of an element whose type says nothing of its size."""
+"""Bytes per element of types without a known size."""
 
 
 def check_memory(model: onnx.ModelProto) -> None:
-    """Raises EngineFailure ``invalid_model``: ``memory``.
+    """Check memory needs. Raises EngineFailure ``invalid_model``: ``memory``.
 
-    Inputs and outputs are there together, other values come and go: of those the largest counts. What depends on
-    dimensions or values that nobody knows yet counts nothing: the limits of the process are for that.
+    Inputs and outputs exist at the same time, so their sizes are added up; of other values the largest counts. Values
+    of unknown size count as nothing; the limits of the process apply to them.
     """
     allowed = _allowed()
     ends = [*model.graph.input, *model.graph.output]
@@ -457,7 +460,7 @@ def _allowed() -> int:
 
 def _largest(model: onnx.ModelProto) -> int:
     try:
-        # Without data propagation, which can be made to run for minutes and to eat gigabytes itself.
+        # Without data propagation, which can be made to run for minutes and use gigabytes itself.
         inferred = onnx.shape_inference.infer_shapes(_skeleton(model))
     except Exception:  # noqa: BLE001 - whatever it cannot infer, ONNX Runtime judges
         return 0
@@ -472,7 +475,7 @@ def _values(graph: Any) -> Iterator[Any]:
 
 
 def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with its large weights as inputs, and without what it says itself of intermediate values."""
+    """Return the model with large weights as inputs and without its declared types of intermediate values."""
     graph = onnx.GraphProto(name=model.graph.name or "graph", node=model.graph.node, output=model.graph.output)
     named = {value.name for value in model.graph.input}
     graph.input.extend(model.graph.input)
@@ -490,13 +493,13 @@ def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _size(value: Any) -> int:
-    """Bytes; 0 where a dimension is not known."""
+    """Return the size in bytes; 0 if a dimension is unknown."""
     tensor = value.type.tensor_type
     sizes = [dimension.dim_value if dimension.HasField("dim_value") else 0 for dimension in tensor.shape.dim]
     if not tensor.HasField("shape") or -1 in sizes:
         return 0
     if any(size < 0 for size in sizes):
-        # Shape inference adds up some sizes in 32 bits.
+        # Shape inference computes some sizes in 32 bits, which overflow.
         return _OVERFLOWN
     return math.prod(sizes) * _item(tensor.elem_type)
 

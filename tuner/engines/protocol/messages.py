@@ -1,8 +1,8 @@
-"""The messages of the engine protocol and their JSON form.
+"""Messages of the engine protocol and their JSON form.
 
-Version 1. A session opens with ``hello`` from the engine, then the host sends one request at a time; the engine answers
-each with any number of ``progress``, ``log`` or method-specific events and exactly one ``result`` or ``error``.
-``heartbeat`` may come at any time. Golden transcripts: ``tests/unit/tuner/engines/protocol/transcripts``.
+Version 1. The engine opens a session with ``hello``, then the host sends one request at a time; the engine answers each
+with any number of ``progress``, ``log`` or method-specific events and exactly one ``result`` or ``error``.
+``heartbeat`` may be sent at any time. Golden transcripts: ``tests/unit/tuner/engines/protocol/transcripts``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 PROTOCOL_VERSION = 1
 MAX_LINE_BYTES = 4 * 1024 * 1024
-"""A longer line is a protocol error: large data travels as files, named by path."""
+"""Maximum length of a line; a longer one is a protocol error. Large data is passed as files, by path."""
 
 HELLO = "hello"
 HEARTBEAT = "heartbeat"
@@ -24,12 +24,12 @@ Json = dict[str, Any]
 
 
 class MalformedMessage(ValueError):
-    """A line that is not a message of this protocol."""
+    """A line is not a message of this protocol."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One call: ``method`` names a handler of the engine, ``params`` its keyword arguments."""
+    """A call: ``method`` names a handler of the engine, ``params`` are its keyword arguments."""
 
     id: int
     method: str
@@ -38,7 +38,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Something the engine tells. ``request`` is None for ``hello`` and ``heartbeat``."""
+    """A message from the engine. ``request`` is None for ``hello`` and ``heartbeat``."""
 
     kind: str
     request: int | None = None
@@ -54,7 +54,7 @@ def encode_event(event: Event) -> bytes:
 
 
 def decode_request(line: bytes) -> Request:
-    """Raises MalformedMessage when ``line`` is not a request."""
+    """Raises MalformedMessage if ``line`` is not a request."""
     message = _object(line)
     identifier, method, params = message.get("id"), message.get("method"), message.get("params", {})
     if not isinstance(identifier, int) or not isinstance(method, str) or not isinstance(params, dict):
@@ -63,7 +63,7 @@ def decode_request(line: bytes) -> Request:
 
 
 def decode_event(line: bytes) -> Event:
-    """Raises MalformedMessage when ``line`` is not an event."""
+    """Raises MalformedMessage if ``line`` is not an event."""
     message = _object(line)
     kind, request, data = message.get("event"), message.get("id"), message.get("data", {})
     if not isinstance(kind, str) or not isinstance(request, int | None) or not isinstance(data, dict):

@@ -1,8 +1,8 @@
-"""Packages of the operator's own that teach an engine more ONNX operators.
+"""Engine plugins: Python packages of the operator's that add support for more ONNX operators.
 
-The setting ``TUNESMITH_ENGINE_PLUGINS`` names Python packages that are installed in the engine's environment. Each is
-imported when the engine starts, and in each process that builds for it, and its ``register(registry)`` is called. What
-it registers is code of whoever runs the service: nothing that is uploaded is ever run.
+The setting ``TUNESMITH_ENGINE_PLUGINS`` names packages installed in the engine's environment. Each is imported when the
+engine starts, and in each of its build processes, and its ``register(registry)`` is called. Plugins are code of whoever
+runs the service; uploaded code is never run.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ VARIABLE = "TUNESMITH_ENGINE_PLUGINS"
 
 
 class PluginError(Exception):
-    """A plugin cannot be loaded; the message names it and says why. The engine does not start without it."""
+    """A plugin cannot be loaded; the message names it and the cause. The engine does not start without it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plugin:
     name: str
     version: str
-    """``__version__`` of the package; for people."""
+    """``__version__`` of the package, for display."""
     digest: str
-    """sha256 of the package's files: a changed file is another plugin."""
+    """sha256 of the package's files: a changed file makes another plugin."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class Converter:
 
 @dataclass(frozen=True, kw_only=True)
 class Operator:
-    """An operator that the engine's TVM does not have; see the engine for what the functions take and return."""
+    """An operator missing from the engine's TVM; see the engine for the signatures of the functions."""
 
     plugin: str
     name: str
@@ -56,22 +56,24 @@ class Operator:
 
 @dataclass(kw_only=True)
 class Registry:
-    """What plugins register with. ``engine`` is ``relay`` (TVM 0.19) or ``relax`` (TVM 0.27)."""
+    """Registry that plugins register with. ``engine`` is ``relay`` (TVM 0.19) or ``relax`` (TVM 0.27)."""
 
     engine: str
     plugins: list[Plugin] = field(default_factory=list)
     converters: dict[tuple[str, str], Converter] = field(default_factory=dict)
-    """By domain and operator; the domain of ONNX's own operators is empty."""
+    """Converters by domain and operator; the domain of ONNX's own operators is empty."""
     operators: dict[str, Operator] = field(default_factory=dict)
     call: Callable[..., Any] = field(default=lambda *_, **__: None)
-    """``call(name, inputs, attributes)``: an expression that applies a registered operator; set by the engine."""
+    """``call(name, inputs, attributes)``: returns an expression that applies a registered operator; set by the
+    engine."""
     _loading: str = ""
 
     def add_converter(self, operator: str, convert: Callable[..., Any], *, domain: str = "") -> None:
-        """Import nodes of this type with ``convert(inputs, attributes)``, which returns an expression, or several.
+        """Import nodes of this type with ``convert(inputs, attributes)``, which returns one or more expressions.
 
-        ``inputs`` are the engine's expressions, ``attributes`` a mapping of the node's (strings as ``str``).
-        An operator of ONNX itself may be replaced, for every opset. Raises PluginError for one that is taken.
+        ``inputs`` are the engine's expressions, ``attributes`` a mapping of the node's attributes (strings as ``str``).
+        An operator of ONNX itself may be replaced, for every opset. Raises PluginError if the operator already has a
+        converter.
         """
         domain = "" if domain == "ai.onnx" else domain
         taken = self.converters.get((domain, operator))
@@ -85,7 +87,7 @@ class Registry:
         """Add an operator by its tensor expression, for converters to ``call``.
 
         ``name`` is ``namespace.name``; ``compute(attributes, *tensors)`` returns its output as a ``tvm.te.Tensor``.
-        Without a ``schedule`` the engine takes its own for elementwise operators. Raises PluginError.
+        Without a ``schedule`` the engine uses its own for elementwise operators. Raises PluginError.
         """
         if "." not in name.strip("."):
             raise PluginError(f"{self._loading}: an operator name must be namespace.name, not {name!r}")
@@ -95,27 +97,27 @@ class Registry:
 
     @property
     def digest(self) -> str | None:
-        """Of all plugins together; None without any."""
+        """Digest of all plugins together; None without any."""
         if not self.plugins:
             return None
         facts = sorted((plugin.name, plugin.digest) for plugin in self.plugins)
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 
     def version(self, tvm: str) -> str:
-        """A TVM version that tells apart what other plugins built: ``0.19.0+plugins.1f2e3d4c``.
+        """Return the TVM version with a suffix that identifies the plugins: ``0.19.0+plugins.1f2e3d4c``.
 
-        It is part of the toolchain's identity, so no record or artifact crosses versions of a plugin.
+        It is part of the toolchain's identity, so records and artifacts are never shared between versions of a plugin.
         """
         return tvm if self.digest is None else f"{tvm}+plugins.{self.digest[:8]}"
 
     @property
     def described(self) -> list[dict[str, str]]:
-        """For ``hello``."""
+        """Plugins as listed in ``hello``."""
         return [{"name": each.name, "version": each.version, "digest": each.digest} for each in self.plugins]
 
 
 def load(registry: Registry, names: str | None = None) -> None:
-    """Import and register the packages that the setting names (or ``names``, likewise). Raises PluginError."""
+    """Import and register the packages named by the setting, or by ``names`` in the same form. Raises PluginError."""
     text = os.environ.get(VARIABLE, "") if names is None else names
     for name in dict.fromkeys(part.strip() for part in text.split(",") if part.strip()):
         registry._loading = name

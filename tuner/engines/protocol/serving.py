@@ -1,8 +1,8 @@
-"""The engine's side of the protocol: read requests, call handlers, emit events.
+"""Engine side of the protocol: read requests, call handlers, emit events.
 
-An engine program builds a mapping of method name to handler and calls ``serve``. A handler takes the request's params
-and an ``Emitter`` and returns the result's data. It reports an expected failure by raising ``EngineFailure``; anything
-else that escapes becomes an ``error`` event with code ``engine_internal_error`` and the traceback in its details.
+An engine program calls ``serve`` with a mapping of method names to handlers. A handler accepts the request's params and
+an ``Emitter`` and returns the result's data. It reports an expected failure by raising ``EngineFailure``; any other
+exception becomes an ``error`` event with code ``engine_internal_error`` and the traceback in its details.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOOK_SECONDS = 0.5
 
 
 class EngineFailure(Exception):
-    """An expected failure of one request, in machine-readable words.
+    """An expected failure of one request, in machine-readable form.
 
     ``code`` is stable snake_case; ``hint`` says what the caller can do.
     """
@@ -44,12 +44,12 @@ class EngineFailure(Exception):
 
     @property
     def data(self) -> Json:
-        """Of the ``error`` event; what this class is made of."""
+        """Data of the ``error`` event, equal to the constructor's arguments."""
         return {"code": self.code, "message": self.message, "hint": self.hint, "details": self.details}
 
 
 class Emitter:
-    """Writes events of one request; safe to call from any thread."""
+    """Writes the events of one request; safe to call from any thread."""
 
     def __init__(self, stream: BinaryIO, lock: threading.Lock, request: int | None) -> None:
         self._stream = stream
@@ -67,13 +67,13 @@ Handler = Callable[[Json, Emitter], Json]
 
 
 def serve(handlers: Mapping[str, Handler], hello: Callable[[], Json]) -> int:
-    """Serve requests until standard input closes; returns the process's exit status.
+    """Serve requests until standard input closes; return the process's exit status.
 
-    ``hello`` returns the opening event's data: ``engine``, ``toolchain``, ``host`` and whatever the engine announces;
-    ``protocol`` is added here.
+    ``hello`` returns the opening event's data: ``engine``, ``toolchain``, ``host`` and whatever else the engine
+    announces; ``protocol`` is added here.
     """
     event_fd = _arguments().event_fd
-    # Children of the engine (builders, compilers) must not read requests meant for it.
+    # Children of the engine (builders, compilers) must not read its requests.
     requests = os.fdopen(os.dup(0), "rb")
     devnull = os.open(os.devnull, os.O_RDONLY)
     os.dup2(devnull, 0)
@@ -102,7 +102,7 @@ def _answer(request: Request, handlers: Mapping[str, Handler], stream: BinaryIO,
         traceback.print_exc()
         sys.stderr.flush()
         text = traceback.format_exc()[-8000:]
-        # By a code of its own, as it is nobody's mistake.
+        # A full disk has a code of its own, because it is not a defect.
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
         internal = EngineFailure(
             "disk_full" if full else "engine_internal_error",
@@ -137,10 +137,10 @@ def die_with_parent() -> None:
 
 
 def _watch(requests: int) -> None:
-    """Fork a process that ends the whole process group once the host, or the engine, is gone.
+    """Fork a process that kills the whole process group once the host or the engine has ended.
 
-    A signal at the parent's death would reach the engine but none of its builders, and would come already when the
-    host's starting thread ends. The request pipe hangs up when the host closes it or dies in any way.
+    A parent-death signal would reach the engine but none of its builders, and would already fire when the host's
+    starting thread ends. The request pipe hangs up when the host closes it or dies in any way.
     """
     engine = os.getpid()
     if os.getpgrp() != engine or os.fork() != 0:

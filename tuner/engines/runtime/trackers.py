@@ -101,7 +101,7 @@ class Ticket:
 
 
 class Tracker:
-    """Connection parameters of a tracker. Every method raises TrackerSilent."""
+    """Client of one tracker. Every method raises TrackerSilent."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")

@@ -1,1 +1,1 @@
-"""Rewrites models, ONNX into ONNX, into networks of the same function that compilers make more of."""
+"""Rewriting of ONNX models as equivalent models that compilers optimize better."""

@@ -1,4 +1,4 @@
-"""A model through all rewritings, each of which must leave what it computes as it was."""
+"""Application of all rewriting passes to a model, checking after each that its results are unchanged."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tuner.engines.protocol.serving import EngineFailure
 @dataclass(frozen=True, kw_only=True)
 class Pass:
     name: str
-    """What the engine's answer calls it."""
+    """Name in the engine's answer."""
     apply: Callable[[onnx.ModelProto, int], int]
-    """Edits a model in place and returns how many places it changed.
+    """Edits a model in place and returns the number of places changed.
 
-    It is given the 32-bit lanes of the target's vectors. The model has static inputs, all its constants are
-    initializers, and it has no ``value_info``; ``graphs.shapes`` knows the shapes. Inputs and outputs keep
-    their names, types and shapes. It must leave subgraphs, and what it does not know, as they are.
+    The second argument is the number of 32-bit lanes of the target's vectors. The model has static inputs, all its
+    constants are initializers, and it has no ``value_info``; ``graphs.shapes`` returns the shapes. Inputs and outputs
+    keep their names, types and shapes. A pass must leave subgraphs and unknown operators unchanged.
     """
 
 
@@ -36,22 +36,22 @@ PASSES: tuple[Pass, ...] = (
     Pass(name="transposed", apply=transposed.apply),
     Pass(name="aligned", apply=padding.apply),
 )  # fmt: skip
-"""First 1-D convolutions, then groups, then transposed convolutions; channels are padded last."""
+"""In order of application; channels are padded last."""
 
 
 _log = logging.getLogger(__name__)
 _CHECK_SEED = 0
 ROUNDING = 1e-4
-"""Share of an output's largest magnitude by which sums in another order may differ in float32."""
+"""Difference, relative to an output's largest magnitude, that another order of float32 sums may cause."""
 NEAR_NOTHING = 1e-6
-"""Difference that is none: a sigmoid that is almost 0 everywhere multiplies the rounding of what it is given."""
+"""Negligible absolute difference: a sigmoid that is almost 0 everywhere amplifies the rounding errors of its input."""
 
 
 def rewrite(path: str, lanes: int, out_path: str, passes: Sequence[Pass] = PASSES) -> Json:
-    """Write the rewritten model to ``out_path``; with nothing applied no file is written.
+    """Write the rewritten model to ``out_path``; no file is written if no pass changed anything.
 
-    ``undone`` has, for each rewriting that failed, or changed what ONNX Runtime computes on seeded inputs by more than
-    ``ROUNDING``, one sentence. Raises EngineFailure ``invalid_model`` for a file that is none to begin with.
+    ``undone`` has one sentence for each pass that failed or that changed ONNX Runtime's results on seeded inputs by
+    more than ``ROUNDING``. Raises EngineFailure ``invalid_model`` for an invalid file.
     """
     model = models.read(path)
     original = _Original(model.SerializeToString())
@@ -78,7 +78,7 @@ def rewrite(path: str, lanes: int, out_path: str, passes: Sequence[Pass] = PASSE
 
 
 class _Original:
-    """What the model computes on seeded inputs; it is not run before somebody asks."""
+    """Results of the original model on seeded inputs, computed on first use."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -93,7 +93,7 @@ class _Original:
         return sessions.run(sessions.open_session(self._content, threads=1), self._inputs)
 
     def require_same(self, model: onnx.ModelProto) -> None:
-        """Raises EngineFailure for an invalid model, and for one that computes something else."""
+        """Raise EngineFailure if a model is invalid or computes different results."""
         models.check(model)
         actual = sessions.run(sessions.open_session(model.SerializeToString(), threads=1), self._inputs)
         for output in comparing.compare(self._expected, actual):

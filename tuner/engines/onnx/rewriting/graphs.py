@@ -1,4 +1,4 @@
-"""What rewritings need to know of a graph (shapes, constants, uses), and ``Walk``, which goes through it."""
+"""Graph queries for rewriting passes (shapes, constants, uses), and ``Walk``, their common traversal."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tuner.engines.runtime import importing
 
 Shapes = dict[str, tuple[int, ...]]
 _SMALL = 1024
-"""Elements of a constant that may be a shape, axes or the like."""
+"""Maximum elements of a constant that may specify a shape, axes or the like."""
 
 
 def lift_constants(model: onnx.ModelProto) -> None:
-    """Make every ``Constant`` of the main graph an initializer; sparse and string ones stay."""
+    """Convert every ``Constant`` of the main graph to an initializer, except sparse and string ones."""
     graph = model.graph
     importing.use_tensors(graph)
     kept = []
@@ -36,7 +36,7 @@ def lift_constants(model: onnx.ModelProto) -> None:
 
 
 def replace_nodes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None:
-    """Which may be nodes of the graph itself."""
+    """Replace the graph's nodes by ``nodes``, which may contain nodes of the graph itself."""
     copies = []
     for node in nodes:
         copy = onnx.NodeProto()
@@ -47,7 +47,7 @@ def replace_nodes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> No
 
 
 def shapes(model: onnx.ModelProto) -> Shapes:
-    """Static shapes of the main graph's tensors, by name; initializers are among them, unknown ones are not."""
+    """Return the known static shapes of the main graph's tensors, including initializers, by name."""
     inferred = onnx.shape_inference.infer_shapes(_without_weights(model)).graph
     found: Shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
     for value in (*inferred.input, *inferred.value_info, *inferred.output):
@@ -60,7 +60,7 @@ def shapes(model: onnx.ModelProto) -> Shapes:
 
 
 def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with its large constants as inputs: inference asks for their shapes alone, and copies the model."""
+    """Return the model with large constants as inputs: shape inference needs only their shapes and copies the model."""
     light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
     graph = model.graph
     light.graph.CopyFrom(onnx.GraphProto(name=graph.name, node=graph.node, input=graph.input, output=graph.output))
@@ -75,7 +75,7 @@ def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def uses(graph: onnx.GraphProto) -> dict[str, int]:
-    """How often a tensor is read, by nodes, by nodes of subgraphs, and as an output."""
+    """Count how often each tensor is read, by nodes, by nodes of subgraphs, and as an output."""
     return Counter(_read(graph))
 
 
@@ -86,7 +86,7 @@ def _read(graph: onnx.GraphProto) -> Iterable[str]:
 
 
 def read_by(node: onnx.NodeProto) -> Iterable[str]:
-    """Names of tensors that the node or its subgraphs read; of what subgraphs have themselves, too."""
+    """Yield the names of tensors read by the node or its subgraphs, including tensors local to subgraphs."""
     yield from (name for name in node.input if name)
     for subgraph in importing.subgraphs(node.attribute):
         yield from _read(subgraph)
@@ -108,7 +108,7 @@ def attribute(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
 
 
 class Names:
-    """New names that no tensor or node of a graph has."""
+    """Generator of names that are unused in a graph."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         self._taken = set(_read(graph))
@@ -140,16 +140,16 @@ UNARY = (
 )
 BROADCASTING = ("Add", "Clip", "Div", "Max", "Min", "Mul", "PRelu", "Pow", "Sub", "Sum")
 ELEMENTWISE = (*UNARY, *BROADCASTING)
-"""Compute each element of the result from one of each input."""
+"""Operators that compute each element from one element of each input."""
 
 _BOUNDS_OF_SLICES_AS_INPUTS, _BOUNDS_OF_PADS_AS_INPUTS = 10, 11
-"""Operator sets before which they were attributes."""
+"""First operator sets in which bounds are inputs instead of attributes."""
 
 
 class Walk(ABC, Generic[Form]):
-    """Keeps some tensors of a graph in another form, and restores one that is needed as it was.
+    """Traversal that keeps some tensors of a graph in another form, and restores those needed as they were.
 
-    Nodes are visited in order, so that a form reaches from what makes it to what can do nothing with it.
+    Nodes are visited in order, so a form propagates from the node that creates it to those that cannot use it.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -165,24 +165,26 @@ class Walk(ABC, Generic[Form]):
         self._added: list[onnx.TensorProto] = []
         self._restored: set[str] = set()
         read = Counter(name for node in graph.node for name in node.input if name)
-        # Outputs, and what subgraphs capture.
+        # Outputs and tensors captured by subgraphs.
         self._kept = {name for name, count in uses(graph).items() if count > read[name]}
 
     @abstractmethod
     def turned(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> Form | None:
-        """Emit the node for its inputs' forms and return its output's; None leaves it as it is. ``shape`` is its only
-        output's."""
+        """Emit the node for its inputs' forms and return its output's form; None leaves the node unchanged.
+
+        ``shape`` is that of its only output.
+        """
 
     @abstractmethod
     def operand(self, name: str, shape: tuple[int, ...], form: Form) -> str | None:
-        """The operand of an elementwise operator, whose output has this shape, for operands of that form; or None."""
+        """Return the operand of an elementwise operator with this output shape in the given form, or None."""
 
     @abstractmethod
     def restore(self, form: Form, name: str) -> None:
-        """Emit what makes the tensor of that name."""
+        """Emit the nodes that restore the original tensor of that name."""
 
     def run(self) -> int:
-        """Returns ``count``; with none the graph stays untouched."""
+        """Transform the graph and return ``count``; if it is 0 the graph is unchanged."""
         for node in self._graph.node:
             self._visit(node)
         if self.count:
@@ -204,7 +206,7 @@ class Walk(ABC, Generic[Form]):
             self.need(node.output[0])
 
     def elementwise(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> Form | None:
-        """As ``turned``, where all operands can have the form of one."""
+        """Implement ``turned`` for elementwise operators whose operands can all have the form of one."""
         form = next((self.forms[name] for name in node.input if name in self.forms), None)
         if form is None:
             return None
@@ -213,7 +215,7 @@ class Walk(ABC, Generic[Form]):
         return replace(form, name=self.emit_like(node, found)) if len(found) == len(operands) else None
 
     def need(self, name: str) -> None:
-        """Have the tensor of that name as it was."""
+        """Ensure that the original tensor of that name exists."""
         form = self.forms.get(name)
         if form is not None and name not in self._restored:
             self._restored.add(name)
@@ -224,7 +226,8 @@ class Walk(ABC, Generic[Form]):
         return output
 
     def emit_like(self, node: onnx.NodeProto, inputs: Sequence[str], **attributes: Any) -> str:
-        """Emit the node with other inputs, a new output, and some other attributes; returns the output's name."""
+        """Emit a copy of the node with other inputs, a new output and some other attributes; return the output's
+        name."""
         copy = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
         copy.input.extend(inputs)
         copy.output.append(self.names.new(f"{node.output[0]}_turned"))
@@ -237,7 +240,7 @@ class Walk(ABC, Generic[Form]):
         return self.emit("Reshape", [name, self.integers(f"{output}_shape", shape)], output)
 
     def cut(self, name: str, axis: int, end: int) -> str:
-        """What lies before ``end`` along an axis."""
+        """Emit a slice of the elements before ``end`` along an axis; return its name."""
         output = self.names.new(f"{name}_cut")
         if self._opset < _BOUNDS_OF_SLICES_AS_INPUTS:
             return self.emit("Slice", [name], output, starts=[0], ends=[end], axes=[axis])
@@ -247,7 +250,7 @@ class Walk(ABC, Generic[Form]):
         return self.emit("Slice", [name, *bounds], output)
 
     def filled(self, name: str, pads: Sequence[int]) -> str:
-        """With zeros around, as ``Pad`` counts them."""
+        """Emit zero padding with ``pads`` as in ``Pad``; return its name."""
         output = self.names.new(f"{name}_filled")
         if self._opset < _BOUNDS_OF_PADS_AS_INPUTS:
             return self.emit("Pad", [name], output, pads=pads)

@@ -1,8 +1,8 @@
-"""Grouped convolutions whose groups fill vectors.
+"""Padding of grouped convolutions so that their groups fill vectors.
 
-A compiler blocks the channels of one group: of 34, which only 2 and 17 divide, nothing fits a vector. Each group's
-channels are padded with zeros to whole vectors, and stay so through elementwise operators, pools, depthwise
-convolutions and further convolutions with as many groups; where something else reads them, the zeros are cut out.
+A compiler blocks the channels of one group: 34, for example, is divisible only by 2 and 17, which fit no vector. Each
+group's channels are padded with zeros to whole vectors and stay padded through elementwise operators, pools, depthwise
+convolutions and further convolutions with the same number of groups; before other operators the zeros are cut out.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ import onnx
 from tuner.engines.onnx.rewriting import graphs
 
 _WIDEST = 8
-"""Lanes to fill: of 16, half are worth more than what filling them would add."""
+"""Maximum lanes to fill: filling half of 16 is worth more than what filling all of them would add."""
 _MOST_PADDING = 0.25
-"""Share of a group's channels that may be added."""
+"""Maximum share of added channels in a group."""
 _POOLS = ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
 
 
 def apply(model: onnx.ModelProto, lanes: int) -> int:
-    """Returns how many grouped convolutions were padded."""
+    """Pad grouped convolutions and return their number."""
     return _Padding(model, min(lanes, _WIDEST)).run()
 
 
 def padded(channels: int, lanes: int) -> int:
-    """Whole vectors, where few enough zeros fill them; otherwise as many as there are."""
+    """Return the channels rounded up to whole vectors if that adds few enough zeros, else unchanged."""
     whole = -(-channels // lanes) * lanes
     return whole if whole <= (1 + _MOST_PADDING) * channels else channels
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Grouped(graphs.Turned):
-    """A tensor ``[batch, groups * whole, height, width]`` whose groups have ``real`` channels, and zeros or anything
-    else behind them: no result depends on those."""
+    """A tensor ``[batch, groups * whole, height, width]`` whose groups have ``real`` channels followed by arbitrary
+    values, on which no result depends."""
 
     groups: int
     real: int
@@ -104,7 +104,8 @@ class _Padding(graphs.Walk[_Grouped]):
         return replace(form, name=self.emit_like(node, inputs, group=form.groups * form.whole))
 
     def _wanted(self, node: onnx.NodeProto) -> _Grouped | None:
-        """The depthwise convolution's input padded, where only a convolution that wants it so reads the output."""
+        """Return the padded input of a depthwise convolution if its only reader is a convolution that needs padded
+        groups."""
         readers = self._readers.get(node.output[0], [])
         groups = self._groups(readers[0]) if len(readers) == 1 and readers[0].op_type == "Conv" else None
         channels = self.shapes[node.output[0]][1]
@@ -158,7 +159,7 @@ class _Padding(graphs.Walk[_Grouped]):
         return np.pad(split, pads).reshape(*before, form.groups * form.whole, *after)
 
     def _groups(self, node: onnx.NodeProto) -> int | None:
-        """Of a convolution of several groups, of more than one channel each, whose weights are constants."""
+        """Return the groups of a grouped, non-depthwise convolution with constant weights, else None."""
         groups = graphs.attribute(node, "group", 1)
         if (
             groups == 1

@@ -1,9 +1,9 @@
-"""Convolutions along a line, turned so that the line is the innermost axis.
+"""Rotation of convolutions along a line, so that the line is the innermost axis.
 
 TVM tiles a convolution along the width of its output, by a divisor of it. Imported from one-dimensional layers, the
 long axis is the height and the width is 1: one position at a time, and a quarter of the processor's speed. Such a
-convolution becomes one of height 1, together with the elementwise operators and the pool after it. A width without
-good divisors is padded, and what is too much is cut off at the end.
+convolution is converted to height 1, together with the elementwise operators and the pool after it. A width without
+good divisors is padded, and the excess is cut off at the end.
 """
 
 from __future__ import annotations
@@ -15,34 +15,36 @@ import onnx
 from tuner.engines.onnx.rewriting import graphs
 
 _LARGEST_TILE = 31
-"""TVM holds so many vectors of sums in registers."""
+"""Maximum tile: the number of sum vectors that TVM keeps in registers."""
 _MOST_PADDING = 32
 _WORTH = 0.95
-"""Padding must bring the cost below this share: what it adds is copied once more."""
+"""Padding must reduce the cost below this share, because the padding is copied once more."""
 _VIEWS = ("Reshape", "Slice", "Squeeze", "Unsqueeze")
 _POOLS = {"GlobalMaxPool": "MaxPool", "GlobalAveragePool": "AveragePool"}
 
 
 def apply(model: onnx.ModelProto, lanes: int) -> int:  # noqa: ARG001 - every pass is given them
-    """Returns how many convolutions were turned or padded."""
+    """Rotate or pad convolutions along a line and return their number."""
     return _Turning(model).run()
 
 
 def padded_width(width: int) -> int:
-    """The width from ``width`` on that TVM computes in the least time; ``width`` itself where no other pays."""
+    """Return the width, at least ``width``, that TVM computes fastest; ``width`` itself unless another pays off."""
     best = min(range(width, width + _MOST_PADDING + 1), key=_cost)
     return best if _cost(best) < _WORTH * _cost(width) else width
 
 
 def _cost(width: int) -> float:
-    """Measured of 256 to 512 channels: 25 % of the peak with tiles of 1, 70 % with 4, 95 % with 16 and more."""
+    """Return the relative cost: 25 % of peak with tiles of 1, 70 % with 4, 95 % with 16 and more (256 to 512
+    channels)."""
     tile = next(size for size in range(min(width, _LARGEST_TILE), 0, -1) if width % size == 0)
     return width / min(0.95, 0.1 + 0.15 * tile)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Line(graphs.Turned):
-    """A tensor ``[batch, channels, 1, width]``, whose first ``length`` columns are another's elements in order."""
+    """A tensor ``[batch, channels, 1, width]`` whose first ``length`` columns are another tensor's elements in
+    order."""
 
     length: int
     width: int
@@ -125,13 +127,13 @@ class _Turning(graphs.Walk[_Line]):
     def _pool(self, node: onnx.NodeProto, line: _Line) -> _Line:
         if line.length == line.width:
             return _Line(name=self.emit_like(node, [line.name]), length=1, width=1)
-        # One window, and a stride that leaves no room for a second one.
+        # One window, with a stride that leaves no room for a second one.
         window = {"kernel_shape": [1, line.length], "strides": [1, line.width]}
         name = self.emit(_POOLS[node.op_type], [line.name], self.names.new(f"{node.output[0]}_turned"), **window)
         return _Line(name=name, length=1, width=1)
 
     def _columns(self, name: str, shape: tuple[int, ...]) -> str:
-        """The tensor as ``[batch, channels, 1, length]``."""
+        """Return the name of the tensor as ``[batch, channels, 1, length]``."""
         if name in self.forms:
             return self._cut(self.forms[name])
         return name if self.shapes[name] == shape else self.reshaped(name, shape, self.names.new(f"{name}_turned"))
@@ -143,7 +145,7 @@ class _Turning(graphs.Walk[_Line]):
 def _line_axis(
     node: onnx.NodeProto, source: tuple[int, ...], kernel: tuple[int, ...], output: tuple[int, ...]
 ) -> int | None:
-    """The only axis along which the convolution does anything; None for planes and single positions."""
+    """Return the only axis along which the convolution has an effect; None for planes and single positions."""
     if graphs.attribute(node, "auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
         return None
     if len(source) == 3:

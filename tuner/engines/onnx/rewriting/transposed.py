@@ -1,9 +1,9 @@
-"""Transposed convolutions as convolutions, whose results are then put in their places.
+"""Replacement of transposed convolutions by convolutions whose results are then interleaved.
 
-With stride ``s`` every ``s``-th row and column of the output is a convolution of its own of the input: a phase. All
-``s * s`` of them become one convolution with so many times the channels (Shi et al. 2016, "Is the deconvolution layer
-the same as a convolutional layer?", arXiv:1609.07009), and the result goes from depth to space. What follows,
-elementwise or another transposed convolution without overlap, is done before that: there channels are vectors.
+With stride ``s``, every ``s``-th row and column of the output (a phase) is a separate convolution of the input. All ``s
+* s`` phases become one convolution with that many times the channels (Shi et al. 2016, "Is the deconvolution layer the
+same as a convolutional layer?", arXiv:1609.07009), followed by depth to space. Subsequent elementwise operators and
+transposed convolutions without overlap are computed before that, where channels fill vectors.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ import onnx
 from tuner.engines.onnx.rewriting import graphs
 
 _MOST_WORK = 4
-"""Times as many products may be spent, for zeros: TVM's transposed convolution runs at 7 % of the peak."""
+"""Maximum factor by which the number of products may grow, for zeros: TVM's transposed convolution runs at 7 % of
+peak."""
 _MOST_PER_ELEMENT = 64
-"""Products that may be spent, most of them with 0, to spare one element its way from depth to space and back."""
+"""Maximum products, most of them with 0, to save one element a conversion from depth to space and back."""
 
 
 def apply(model: onnx.ModelProto, lanes: int) -> int:  # noqa: ARG001 - every pass is given them
-    """Returns how many transposed convolutions were replaced."""
+    """Replace transposed convolutions and return their number."""
     return _Packing(model).run()
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Packed(graphs.Turned):
-    """A tensor ``[batch, rows * columns * channels, height, width]`` of one that is ``rows`` times as high, and
-    ``columns`` times as wide; phases are the outer part of its channels."""
+    """A tensor ``[batch, rows * columns * channels, height, width]`` that represents one ``rows`` times as high and
+    ``columns`` times as wide; the phases are the outer part of its channels."""
 
     rows: int
     columns: int
@@ -42,20 +43,20 @@ class _Packed(graphs.Turned):
 
 @dataclass(frozen=True, kw_only=True)
 class _Axis:
-    """One axis of a transposed convolution, as a convolution of stride 1 that makes all phases."""
+    """One axis of a transposed convolution, as a stride-1 convolution that computes all phases."""
 
     stride: int
     kernel: int
     before: int
-    """Padding that the transposed convolution cuts off."""
+    """Leading padding that the transposed convolution cuts off."""
     first: int
     """Offset of the first input that contributes to the first phase."""
     size: int
-    """Of the convolution's kernel."""
+    """Size of the convolution's kernel."""
     pads: tuple[int, int]
 
     def taps(self) -> list[tuple[int, int, int]]:
-        """``(phase, place in the new kernel, place in the old one)`` of every weight."""
+        """Return ``(phase, position in the new kernel, position in the old one)`` of every weight."""
         found = []
         for phase in range(self.stride):
             for place in range(self.size):
@@ -66,7 +67,7 @@ class _Axis:
 
 
 def _axis(stride: int, kernel: int, before: int, length: int, output: int) -> _Axis | None:
-    """Output ``y`` is fed by input ``h`` through weight ``k`` where ``y + before == stride * h + k``."""
+    """Convert an axis: output ``y`` depends on input ``h`` by weight ``k`` if ``y + before == stride * h + k``."""
     offsets = [
         (phase + before - old) // stride
         for phase in range(stride)
@@ -170,7 +171,7 @@ def _axes(
 
 
 def _phases(kernel: Any, rows: _Axis, columns: _Axis) -> Any:
-    """``[rows, columns, outs, ins, height, width]`` of ``[ins, outs, height, width]``."""
+    """Convert a kernel ``[ins, outs, height, width]`` to ``[rows, columns, outs, ins, height, width]``."""
     ins, outs = kernel.shape[:2]
     weights = np.zeros((rows.stride, columns.stride, outs, ins, rows.size, columns.size), kernel.dtype)
     for row, above, old_row in rows.taps():
@@ -180,7 +181,7 @@ def _phases(kernel: Any, rows: _Axis, columns: _Axis) -> Any:
 
 
 def _of_each_phase(weights: Any, packed: _Packed) -> Any:
-    """Weights that do the same to the channels of every phase, and nothing across phases; 1 high and wide."""
+    """Return 1×1 weights that do the same to the channels of every phase and nothing across phases."""
     rows, columns, outs, ins = weights.shape[:4]
     split = np.zeros(
         (packed.rows, rows, packed.columns, columns, outs, packed.rows, packed.columns, ins), weights.dtype

@@ -1,6 +1,7 @@
-"""Padding on its way through a network, from the convolutions that make it to whoever cannot read it.
+"""Propagation of padding through a network, from the convolutions that create it to operators that cannot read it.
 
-Of a padded tensor it is known which channels are real, and what the others hold; columns of dense layers are channels.
+For a padded tensor it is known which channels are real and what the others contain; columns of dense layers count as
+channels.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from tuner.engines.onnx.rewriting.aligned import worth
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Channels:
-    """Of one axis of a tensor; real ones stay in their order."""
+    """Channels along one axis of a tensor; real ones keep their order."""
 
     axis: int
     is_real: Any
-    """bool [padded]"""
+    """bool [padded]."""
     fill: Any
-    """float64 [padded]: what a position of padding holds everywhere, whatever the network is fed; 0 at real ones."""
+    """float64 [padded]: value of each padding channel at all positions, for any network input; 0 for real channels."""
     origins: frozenset[str]
-    """Outputs of the convolutions and dense layers whose padding this is."""
+    """Outputs of the convolutions and dense layers that created this padding."""
 
     @classmethod
     def at_end(cls, real: int, whole: int, origin: str, *, axis: int = 1) -> Channels:
@@ -54,12 +55,12 @@ class Channels:
 
     @property
     def count(self) -> int:
-        """Of real channels."""
+        """Number of real channels."""
         return int(self.is_real.sum())
 
     @property
     def positions(self) -> Any:
-        """int64 [count]: of real channels, ascending."""
+        """int64 [count]: positions of the real channels, ascending."""
         return np.flatnonzero(self.is_real)
 
     @property
@@ -71,20 +72,20 @@ class Channels:
         return self.axis == other.axis and np.array_equal(self.is_real, other.is_real)
 
     def along(self, axis: int) -> Channels:
-        """The same of a tensor of another shape."""
+        """Return the same channels along another axis."""
         return replace(self, axis=axis)
 
     def holding(self, fill: Any, *others: Channels) -> Channels:
-        """The same channels of another tensor, made of this one and ``others``."""
+        """Return the same channels for another tensor, computed from this one and ``others``."""
         origins = self.origins.union(*(other.origins for other in others))
         return replace(self, fill=np.where(self.is_real, 0.0, fill), origins=origins)
 
     def repeated(self, times: int) -> Channels:
-        """Each channel ``times`` times, padding holding 0."""
+        """Return each channel repeated ``times`` times, with padding of 0."""
         return replace(self, is_real=np.repeat(self.is_real, times), fill=np.zeros(self.whole * times))
 
     def spread(self, array: Any, axis: int, value: float = 0.0) -> Any:
-        """``array``, whose ``axis`` has the real channels, with ``value`` at the padding."""
+        """Return ``array``, whose ``axis`` has the real channels, with ``value`` inserted at the padding."""
         shape = list(array.shape)
         shape[axis] = self.whole
         result = np.full(shape, value, dtype=array.dtype)
@@ -95,12 +96,12 @@ class Channels:
 
 
 _SLICE_TAKES_INPUTS = 10
-"""The operator set since which ``Slice`` does."""
+"""First operator set in which the bounds of ``Slice`` are inputs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """A model as it was, and what is known of it."""
+    """The original model and facts about it."""
 
     model: onnx.ModelProto
     lanes: int
@@ -122,7 +123,7 @@ class Network:
         return name in self._constants
 
     def is_float(self, name: str) -> bool:
-        """Of a constant."""
+        """Return whether a constant is floating-point."""
         return self._constants[name].data_type in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16)
 
     def array(self, name: str) -> Any:
@@ -132,22 +133,22 @@ class Network:
 @dataclass(frozen=True, kw_only=True)
 class Padded:
     name: str
-    """Of the tensor with padding."""
+    """Name of the tensor with padding."""
     channels: Channels
 
 
 class Flow:
-    """The network's nodes with padding. Nothing of the model is changed before ``commit``.
+    """The network's nodes with padding; the model is unchanged until ``commit``.
 
-    A padded tensor has a name of its own; under the original name it is there without padding, where somebody asks.
+    A padded tensor has a new name; under the original name it exists without padding, if an operator needs it.
     """
 
     def __init__(self, network: Network, origins: Iterable[str]) -> None:
         self.network = network
         self.origins = frozenset(origins)
-        """Outputs of the convolutions and dense layers that are to be padded."""
+        """Outputs of the convolutions and dense layers to pad."""
         self.savings = dict.fromkeys(self.origins, 0.0)
-        """Operations' worth of time, by origin."""
+        """Time saved by each origin, in units of operations."""
         self._leaders = {origin: origin for origin in self.origins}
         self._padded: dict[str, Padded] = {}
         self._plain: set[str] = set()
@@ -159,17 +160,18 @@ class Flow:
         return self._padded.get(name)
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        """Without padding."""
+        """Return the shape without padding."""
         return self.network.shapes.get(name)
 
     def constant(self, stem: str, make: Callable[[], Any]) -> str:
-        """The name of a new constant, which is made when the flow is committed."""
+        """Return the name of a new constant, which is computed on commit."""
         name = self._names.new(stem)
         self._tensors[name] = make
         return name
 
     def spread(self, name: str, *spreads: tuple[Channels | None, int]) -> str:
-        """A constant with zeros at the padding of axes; the constant itself where there is none."""
+        """Return the name of a constant with zeros at the padding of axes, or of the constant itself without
+        padding."""
         wanted = [(channels, axis) for channels, axis in spreads if channels is not None]
         if not name or not wanted:
             return name
@@ -183,7 +185,7 @@ class Flow:
         return self.constant(f"{name}_padded", make)
 
     def emit(self, node: onnx.NodeProto, inputs: list[str], channels: Channels | None, **attributes: Any) -> None:
-        """``node`` with other ``inputs`` and ``attributes``; its first output has these ``channels``."""
+        """Emit ``node`` with other ``inputs`` and ``attributes``; its first output has these ``channels``."""
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
         copy.input[:] = inputs
@@ -197,13 +199,13 @@ class Flow:
         self._nodes.append(copy)
 
     def keep(self, node: onnx.NodeProto) -> None:
-        """The node as it was, on tensors without padding."""
+        """Emit the node unchanged, on tensors without padding."""
         for name in graphs.read_by(node):
             self.remove_padding(name)
         self._nodes.append(node)
 
     def remove_padding(self, name: str) -> None:
-        """Make sure that the tensor is there as it was."""
+        """Ensure that the tensor exists without padding."""
         padded = self._padded.get(name)
         if padded is None or name in self._plain:
             return
@@ -225,13 +227,13 @@ class Flow:
         return helper.make_node("Slice", [padded.name, *inputs], [name])
 
     def save(self, channels: Channels | None, operations: float) -> None:
-        """Count time saved by padding (lost, if negative), in equal shares for all that made it."""
+        """Add time saved by padding (negative if lost), in equal shares for all its origins."""
         if channels is not None:
             for origin in channels.origins:
                 self.savings[origin] += operations / len(channels.origins)
 
     def join(self, *channels: Channels) -> None:
-        """Of paddings that are of use only together."""
+        """Group paddings that are useful only together."""
         origins = [origin for each in channels for origin in each.origins]
         for origin in origins[1:]:
             self._leaders[self._leader(origin)] = self._leader(origins[0])
@@ -242,14 +244,14 @@ class Flow:
         return origin
 
     def losing(self) -> frozenset[str]:
-        """Origins of paddings that cost more than they save."""
+        """Return the origins of paddings that cost more than they save."""
         sums: dict[str, float] = {}
         for origin, saved in self.savings.items():
             sums[self._leader(origin)] = sums.get(self._leader(origin), 0.0) + saved
         return frozenset(origin for origin in self.origins if sums[self._leader(origin)] <= 0)
 
     def commit(self) -> None:
-        """Write the padded network into the model."""
+        """Write the padded network to the model."""
         graph = self.network.model.graph
         tensors = [numpy_helper.from_array(make(), name) for name, make in self._tensors.items()]
         graphs.replace_nodes(graph, self._nodes)

@@ -1,9 +1,9 @@
-"""The rewriting: pads the channels that are worth it, over as much of the network as the padding flows through.
+"""Rewriting pass that pads channels where it pays off, across as much of the network as the padding can propagate.
 
-Each operator makes padding, reads it, lets it through, or drops it. Convolutions and dense layers (``Gemm`` and
-``MatMul`` with constant weights [inputs, outputs], whose outputs TVM packs by their largest divisor that is at most two
-vectors: 6625 by 25, 240 by 30) make and read it. It goes through operators that compute each element by itself, that
-treat each channel (axis 1) by itself, or put channels side by side.
+Each operator creates padding, reads it, propagates it, or removes it. Convolutions and dense layers create and read it;
+dense layers are ``Gemm`` and ``MatMul`` with constant weights [inputs, outputs], whose outputs TVM packs by their
+largest divisor of at most two vectors (6625 by 25, 240 by 30). Padding propagates through operators that compute each
+element separately, that treat each channel (axis 1) separately, or that concatenate channels.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tuner.engines.onnx.rewriting.aligned.flow import Channels, Flow, Network, P
 
 
 def convolution_origin(network: Network, node: onnx.NodeProto) -> str | None:
-    """The node's output, if it is a convolution whose outputs may be padded."""
+    """Return the node's output if it is a convolution whose outputs may be padded, else None."""
     if not _is_plain(network, node):
         return None
     axis = 1 if node.op_type == "ConvTranspose" else 0
@@ -33,7 +33,7 @@ def convolution_origin(network: Network, node: onnx.NodeProto) -> str | None:
 
 
 def _is_plain(network: Network, node: onnx.NodeProto) -> bool:
-    """Neither grouped nor with computed weights, and of known shapes."""
+    """Return whether a convolution is ungrouped, with constant weights and known shapes."""
     return _is_known(network, node) and graphs.attribute(node, "group", 1) == 1
 
 
@@ -91,14 +91,14 @@ def _convolve_depthwise(flow: Flow, node: onnx.NodeProto) -> bool:
 
 
 def _operations(flow: Flow, node: onnx.NodeProto) -> float:
-    """Multiplications and additions. A transposed convolution's weights are used once for each input."""
+    """Return the multiplications and additions. A transposed convolution uses its weights once for each input."""
     weight = flow.network.shapes[node.input[1]]
     positions = flow.network.shapes[node.input[0] if node.op_type == "ConvTranspose" else node.output[0]]
     return 2.0 * math.prod(weight) * positions[0] * math.prod(positions[2:])
 
 
 def product_origin(network: Network, node: onnx.NodeProto) -> str | None:
-    """The node's output, if it is a dense layer whose outputs may be padded."""
+    """Return the node's output if it is a dense layer whose outputs may be padded, else None."""
     if not _is_dense(network, node):
         return None
     whole = worth.padded_columns(_sizes(network, node)[1], network.lanes)
@@ -117,7 +117,7 @@ def _is_dense(network: Network, node: onnx.NodeProto) -> bool:
 
 
 def _sizes(network: Network, node: onnx.NodeProto) -> tuple[int, int]:
-    """Numbers of inputs and outputs."""
+    """Return the numbers of inputs and outputs."""
     rows, columns = network.shapes[node.input[1]]
     return (columns, rows) if graphs.attribute(node, "transB", 0) else (rows, columns)
 
@@ -155,11 +155,11 @@ OPERATORS = frozenset({
     "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Tanh", "ThresholdedRelu",
 })  # fmt: skip
 _NEUTRAL = {"Mul": 1.0, "Div": 1.0, "Pow": 1.0}
-"""What constants get at the padding; of other operators 0."""
+"""Value of constants at the padding; 0 for other operators."""
 _LARGEST = 1e6
-"""That padding may hold: far from infinite, which zero weights would make a NaN of."""
+"""Maximum magnitude in padding: far from infinity, which times a zero weight would be NaN."""
 _OPERATIONS = 8.0
-"""Time of an element, in those of convolutions."""
+"""Time per element, in operations of convolutions."""
 
 
 def compute(flow: Flow, node: onnx.NodeProto) -> bool:
@@ -186,14 +186,14 @@ def compute(flow: Flow, node: onnx.NodeProto) -> bool:
 
 
 class _Operand:
-    """What an operand holds, as far as its padding goes; ``values`` is None for what a run computes."""
+    """Values of an operand as far as its padding is concerned; ``values`` is None if they are computed at run time."""
 
     def __init__(self, values: Any) -> None:
         self.values = values
 
     @classmethod
     def of(cls, flow: Flow, name: str, rank: int, channels: Channels) -> _Operand | None:
-        """None: it cannot be combined with these channels."""
+        """Return the operand, or None if it cannot be combined with these channels."""
         padded, shape = flow.padded(name), flow.shape(name)
         if padded is not None:
             sizes = [1] * rank
@@ -210,7 +210,7 @@ class _Operand:
 
 
 def _channel_axis(shape: tuple[int, ...] | None, rank: int, channels: Channels) -> int | None:
-    """Where a tensor that is broadcast to ``rank`` has the channels."""
+    """Return the channel axis of a tensor that is broadcast to ``rank``, or None."""
     axis = channels.axis - (rank - len(shape)) if shape is not None else -1
     return axis if axis >= 0 else None
 
@@ -233,7 +233,7 @@ def _input(flow: Flow, node: onnx.NodeProto, name: str, rank: int, channels: Cha
 
 
 def _fill(flow: Flow, node: onnx.NodeProto, operands: list[_Operand], channels: Channels) -> Any | None:
-    """What the output holds at the padding, [padded]; None when that depends on what the network is fed."""
+    """Return the output's values at the padding, [padded]; None if they depend on the network's inputs."""
     rank = len(flow.shape(node.output[0]) or ())
     given: dict[str, Any] = {}
     for name, operand in zip(node.input, operands, strict=True):
@@ -252,14 +252,15 @@ def _fill(flow: Flow, node: onnx.NodeProto, operands: list[_Operand], channels: 
 
 
 def _product(flow: Flow, node: onnx.NodeProto, channels: Channels) -> Any | None:
-    """Of padding with what a run computes: zero stays zero."""
+    """Return the fill of padding combined with run-time values: a product with zero is zero, anything else unknown
+    (None)."""
     known = [each.channels for each in map(flow.padded, node.input) if each is not None]
     is_zero = node.op_type == "Mul" and any(not each.fill.any() for each in known)
     return np.zeros(channels.whole) if is_zero else None
 
 
 def _evaluate(flow: Flow, node: onnx.NodeProto, given: dict[str, Any]) -> Any:
-    """The node's output for float32 operands, by ONNX's own reference implementation."""
+    """Compute the node's output for float32 operands with ONNX's reference implementation."""
     arrays = {name: values.astype(np.float32) if values.dtype.kind == "f" else values for name, values in given.items()}
     inputs = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(values.dtype), values.shape)
@@ -280,11 +281,11 @@ def _padded(flow: Flow, name: str) -> Padded | None:
 
 
 def pool(flow: Flow, node: onnx.NodeProto) -> bool:
-    """Pooling of windows, or of everything: it keeps what is the same everywhere."""
+    """Propagate padding through pooling, windowed or global, which preserves constant channels."""
     padded = _padded(flow, node.input[0])
     if padded is None or len(node.output) > 1:
         return False
-    # Zeros around the image count among what is averaged.
+    # The average includes the zeros around the image.
     averages_zeros = node.op_type == "AveragePool" and graphs.attribute(node, "count_include_pad", 0)
     if averages_zeros and padded.channels.fill.any():
         return False
@@ -293,7 +294,7 @@ def pool(flow: Flow, node: onnx.NodeProto) -> bool:
 
 
 def reduce(flow: Flow, node: onnx.NodeProto) -> bool:
-    """``ReduceMean`` and the like over anything but images and channels."""
+    """Propagate padding through ``ReduceMean`` and the like, over axes other than batch and channels."""
     padded, shape = _padded(flow, node.input[0]), flow.shape(node.input[0])
     if padded is None or shape is None or any(not _is_constant_or_none(flow, name) for name in node.input[1:]):
         return False
@@ -311,13 +312,14 @@ def _is_constant_or_none(flow: Flow, name: str) -> bool:
 
 
 def normalize(flow: Flow, node: onnx.NodeProto) -> bool:
-    """``BatchNormalization`` and ``InstanceNormalization``, whose constants are [channels]."""
+    """Propagate padding through ``BatchNormalization`` and ``InstanceNormalization``, whose constants are
+    [channels]."""
     padded = _padded(flow, node.input[0])
     if padded is None or len(node.output) > 1 or graphs.attribute(node, "training_mode", 0):
         return False
     if not all(flow.network.is_constant(name) for name in node.input[1:]):
         return False
-    # Scaled by zero to a bias of zero; a variance of zero is kept from division by epsilon.
+    # Padding becomes 0 (scale 0, bias 0); epsilon prevents a division by its variance of 0.
     channels = padded.channels.holding(np.zeros(padded.channels.whole))
     constants = [flow.spread(name, (channels, 0)) for name in node.input[1:]]
     flow.emit(node, [padded.name, *constants], channels)
@@ -325,7 +327,7 @@ def normalize(flow: Flow, node: onnx.NodeProto) -> bool:
 
 
 def resize(flow: Flow, node: onnx.NodeProto) -> bool:
-    """``Resize`` and ``Upsample``; what is the same everywhere is interpolated to itself."""
+    """Propagate padding through ``Resize`` and ``Upsample``, which interpolate constant channels to themselves."""
     padded, shape, out = _padded(flow, node.input[0]), flow.shape(node.input[0]), flow.shape(node.output[0])
     outside = graphs.attribute(node, "coordinate_transformation_mode", b"") == b"tf_crop_and_resize"
     if padded is None or shape is None or out is None or outside or shape[:2] != out[:2]:
@@ -340,7 +342,7 @@ def resize(flow: Flow, node: onnx.NodeProto) -> bool:
 
 
 def _replaced(flow: Flow, sizes: str, channels: Channels) -> str:
-    """A constant shape with the padded number of channels."""
+    """Return a constant shape with the padded number of channels."""
 
     def make() -> Any:
         array = flow.network.array(sizes).copy()
@@ -351,7 +353,7 @@ def _replaced(flow: Flow, sizes: str, channels: Channels) -> str:
 
 
 def surround(flow: Flow, node: onnx.NodeProto) -> bool:
-    """``Pad`` of images."""
+    """Propagate padding through ``Pad`` of images."""
     padded, shape, out = _padded(flow, node.input[0]), flow.shape(node.input[0]), flow.shape(node.output[0])
     if padded is None or shape is None or out is None or shape[:2] != out[:2]:
         return False
@@ -390,7 +392,7 @@ def concatenate(flow: Flow, node: onnx.NodeProto) -> bool:
 
 
 def cut(flow: Flow, node: onnx.NodeProto) -> bool:
-    """``Slice`` of images."""
+    """Propagate padding through ``Slice`` of images."""
     padded, shape, out = _padded(flow, node.input[0]), flow.shape(node.input[0]), flow.shape(node.output[0])
     if padded is None or shape is None or out is None:
         return False
@@ -406,7 +408,8 @@ def cut(flow: Flow, node: onnx.NodeProto) -> bool:
 
 
 def reshape(flow: Flow, node: onnx.NodeProto) -> bool:
-    """``Reshape``, ``Flatten``, ``Squeeze`` and ``Unsqueeze`` that leave the channels on an axis of their own."""
+    """Propagate padding through ``Reshape``, ``Flatten``, ``Squeeze`` and ``Unsqueeze`` that keep channels on one
+    axis."""
     padded, shape, out = flow.padded(node.input[0]), flow.shape(node.input[0]), flow.shape(node.output[0])
     if padded is None or shape is None or out is None:
         return False
@@ -426,7 +429,7 @@ def reshape(flow: Flow, node: onnx.NodeProto) -> bool:
 
 
 def _axis_after(shape: tuple[int, ...], out: tuple[int, ...], axis: int) -> int | None:
-    """Where an axis is after a change of shape: as many elements come before it, and as many after it."""
+    """Return an axis's position after a reshape, with as many elements before and after it, or None."""
     if 0 in shape:
         return None
     place = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
@@ -435,7 +438,7 @@ def _axis_after(shape: tuple[int, ...], out: tuple[int, ...], axis: int) -> int 
 
 
 Handler = Callable[[Flow, onnx.NodeProto], bool]
-"""Emits the node with padding, or returns False and has done nothing."""
+"""Emits the node with padding, or returns False without side effects."""
 
 HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(OPERATORS, compute),
@@ -453,7 +456,7 @@ HANDLERS: dict[str, Handler] = {
 
 
 def apply(model: onnx.ModelProto, lanes: int) -> int:
-    """Returns how many convolutions and dense layers have padded outputs."""
+    """Pad the outputs of convolutions and dense layers and return their number."""
     network = Network(model=model, lanes=lanes)
     nodes = [node for node in model.graph.node if node.domain in models.STANDARD_DOMAINS]
     found = (convolution_origin(network, node) or product_origin(network, node) for node in nodes)
@@ -464,7 +467,7 @@ def apply(model: onnx.ModelProto, lanes: int) -> int:
         if not losing:
             flow.commit()
             return len(origins)
-        # What is left may lose by it: a sum of two tensors is padded only where both are.
+        # The remaining ones may lose by it: a sum of two tensors is padded only if both are.
         origins -= losing
     return 0
 

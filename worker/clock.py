@@ -55,19 +55,19 @@ class Clock:
         # Only the query is timed, not the connection.
         session.connection()
         begun = self._monotonic()
-        told = statements.now(session, self._wall)
+        read = statements.now(session, self._wall)
         ended = self._monotonic()
         if self._set is not None and ended - begun > _SLOW_SECONDS:
             return (self._wall() - self.now()).total_seconds()
-        told += timedelta(seconds=(ended - begun) / 2)
-        ahead = (self._wall() - told).total_seconds()
+        read += timedelta(seconds=(ended - begun) / 2)
+        ahead = (self._wall() - read).total_seconds()
         with self._lock:
-            leap = told - self.now() if self._set else timedelta(0)
+            leap = read - self.now() if self._set else timedelta(0)
             if abs(leap.total_seconds()) > _JUMP_SECONDS:
                 _log.warning("the database's clock jumped by %.0f s", leap.total_seconds())
             if leap.total_seconds() > _JUMP_SECONDS:
                 self._jump, self._doubtful_until = leap, ended + settle_seconds
-            self._set = told, ended
+            self._set = read, ended
         return ahead
 
 

@@ -169,7 +169,7 @@ class Race:
         """``seconds``: of one run of the model before the strategy has changed anything."""
         self._strategies[strategy].curve = [(0.0, seconds)]
 
-    def tell(self, strategy: str, *, spent: float, seconds: float | None) -> None:
+    def report(self, strategy: str, *, spent: float, seconds: float | None) -> None:
         """The estimate after the strategy has spent this share in all; None where no trial was valid.
 
         It may be worse than the one before, which knew less.

@@ -90,10 +90,10 @@ def write(path: Path, lines: Sequence[str]) -> None:
 def _known(context: JobContext, note: Path, identity: str) -> Compiled | None:
     if not note.is_file():
         return None
-    told = json.loads(note.read_text())
-    if told.pop("identity") != identity or not all((context.folder / file).is_file() for file in told["files"]):
+    stored = json.loads(note.read_text())
+    if stored.pop("identity") != identity or not all((context.folder / file).is_file() for file in stored["files"]):
         return None
-    return Compiled(**told)
+    return Compiled(**stored)
 
 
 def _compile(context: JobContext, engine: str, folder: str, params: dict[str, Any]) -> Compiled:

@@ -25,7 +25,7 @@ _QUANTIZE_SECONDS = 1800.0
 _CALIBRATION = "calibration"
 """Folder of the calibration inputs."""
 _REWRITE_SECONDS = 900.0
-_SAID = {
+_REWRITING_TEXTS = {
     "lines": ("one-dimensional convolution", "moved to the innermost axis", "moved to the innermost axis"),
     "groups": ("grouped convolution", "padded to whole vectors", "padded to whole vectors"),
     "transposed": ("transposed convolution", "replaced by a plain one", "replaced by plain ones"),
@@ -82,8 +82,8 @@ def run(context: JobContext) -> ImportResult:
 
 def _lanes(answers: Mapping[str, Mapping[str, Any]]) -> int | None:
     """32-bit lanes of the target's vectors, as the last engine that reports them counts them."""
-    told = [int(answer["lanes"]) for answer in answers.values() if answer.get("lanes")]
-    return told[-1] if told else None
+    lanes = [int(answer["lanes"]) for answer in answers.values() if answer.get("lanes")]
+    return lanes[-1] if lanes else None
 
 
 def _check(context: JobContext) -> tuple[list[_FailedImport], dict[str, dict[str, Any]]]:
@@ -142,14 +142,14 @@ def _quantize(
         recovery.tolerate(context, error)
         if context.request.precision is Precision.INT8:
             raise
-        said = f"int8 was not considered: {error.message[:300].rstrip('.')}."
-        context.note(said)
-        return _Quantized(choice=[said])
-    told = ", ".join(f"{count} {name}" for name, count in counts.items())
+        sentence = f"int8 was not considered: {error.message[:300].rstrip('.')}."
+        context.note(sentence)
+        return _Quantized(choice=[sentence])
+    layers = ", ".join(f"{count} {name}" for name, count in counts.items())
     return _Quantized(
         files=[context.quantized.name],
         quantized=True,
-        choice=[f"For int8, the model was quantized with seeded calibration inputs: {told}."],
+        choice=[f"For int8, the model was quantized with seeded calibration inputs: {layers}."],
     )
 
 
@@ -206,13 +206,13 @@ def _rewrite(context: JobContext, engines: Sequence[str], lanes: int | None) -> 
     if made.path is None:
         return _Rewriting()
     made.path.replace(context.rewritten)
-    told = f"rewritten for tuning: {_rewritings_said(made.applied)}"
-    context.note(told)
+    summary = f"rewritten for tuning: {_describe_all(made.applied)}"
+    context.note(summary)
     return _Rewriting(
         files=[context.rewritten.name],
         applied=made.applied,
         engines=[name for name in engines if _imports(context, name)],
-        choice=[f"The model was {told}."],
+        choice=[f"The model was {summary}."],
     )
 
 
@@ -228,11 +228,11 @@ def _imports(context: JobContext, engine: str) -> bool:
     return True
 
 
-def _rewritings_said(applied: Mapping[str, int]) -> str:
+def _describe_all(applied: Mapping[str, int]) -> str:
     """Describe the rewritings to the user."""
-    return ", ".join(_said(name, count) for name, count in applied.items())
+    return ", ".join(_describe(name, count) for name, count in applied.items())
 
 
-def _said(name: str, count: int) -> str:
-    noun, once, often = _SAID.get(name, ("place", f"by {name}", f"by {name}"))
+def _describe(name: str, count: int) -> str:
+    noun, once, often = _REWRITING_TEXTS.get(name, ("place", f"by {name}", f"by {name}"))
     return f"{count} {noun} {once}" if count == 1 else f"{count} {noun}s {often}"

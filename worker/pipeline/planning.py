@@ -143,9 +143,9 @@ def _select(context: JobContext) -> _Selection:
     if covered is not None and all(
         _is_covered(strategies.view(context, strategy)) for strategy in known if strategy.precision
     ):
-        said = f"{covered} leads: earlier searches cover all of its tasks."
+        sentence = f"{covered} leads: earlier searches cover all of its tasks."
         return _Selection(
-            strategies=[Strategy(tuner=covered)], choice=[said] if len(placing.usable(context)) > 1 else []
+            strategies=[Strategy(tuner=covered)], choice=[sentence] if len(placing.usable(context)) > 1 else []
         )
     return _affordable(context, known)
 
@@ -160,12 +160,12 @@ def _affordable(context: JobContext, known: Sequence[Strategy]) -> _Selection:
     if len(raced) > 1:
         names = ", ".join(strategy.name for strategy in raced)
         return _Selection(strategies=raced, choice=[f"These strategies compete for the budget: {names}."])
-    said = (
+    sentence = (
         f"{context.tuner} leads: no other engine is clearly faster untuned, "
         "and the budget is too small to compare more."
     )
     # If no tuner found anything to tune, that was reported already.
-    return _Selection(strategies=raced, choice=[said] if others and reuse.known(context) else [])
+    return _Selection(strategies=raced, choice=[sentence] if others and reuse.known(context) else [])
 
 
 def _covered(context: JobContext) -> Tuner | None:
@@ -198,5 +198,5 @@ def _most_records(context: JobContext) -> _Selection:
         with context.database.reading() as session:
             found[tuner] = len(records.best_of_many(session, keys, **reuse.record_identity(led)))
     best = max(found, key=lambda tuner: found[tuner], default=context.tuner)
-    said = [f"{tuner} has records for {count} tasks." for tuner, count in found.items()]
-    return _Selection(strategies=[Strategy(tuner=best)], choice=said if len(placing.usable(context)) > 1 else [])
+    sentences = [f"{tuner} has records for {count} tasks." for tuner, count in found.items()]
+    return _Selection(strategies=[Strategy(tuner=best)], choice=sentences if len(placing.usable(context)) > 1 else [])

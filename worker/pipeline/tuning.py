@@ -230,7 +230,7 @@ class _TunerSelection:
         self._trials = search.progress.trials_done
 
     def _tell(self, candidate: _Candidate) -> None:
-        self._race.tell(
+        self._race.report(
             candidate.strategy.name, spent=self._share(candidate.trials, candidate.seconds), seconds=candidate.estimate
         )
 
@@ -328,14 +328,14 @@ def _alone(context: JobContext, strategy: Strategy) -> _RaceResult:
 
 def _choice(ended: _RaceResult) -> list[str]:
     """One sentence for each strategy."""
-    said = []
+    sentences = []
     for candidate in ended.candidates:
         if not candidate.trials and candidate.verdict:
-            said.append(f"{candidate.strategy.name}: {candidate.verdict}.")
+            sentences.append(f"{candidate.strategy.name}: {candidate.verdict}.")
             continue
         sentence = candidate.sentence(trials=candidate.trials, seconds=candidate.seconds)
-        said.append(f"{sentence[:-1]}; {candidate.verdict}." if candidate.verdict else sentence)
-    return said
+        sentences.append(f"{sentence[:-1]}; {candidate.verdict}." if candidate.verdict else sentence)
+    return sentences
 
 
 def _keep_efforts(ended: _RaceResult) -> None:

@@ -171,9 +171,10 @@ def _decide(context: JobContext, checked: Sequence[_VerifiedBuild]) -> _Choice:
     if chosen is None and checked:
         chosen = checked[0]
     _close_others(context, checked, chosen)
-    told = [_contender(context, each, chosen, medians, crashed) for each in checked]
+    contenders = [_contender(context, each, chosen, medians, crashed) for each in checked]
     return _Choice(
-        chosen=chosen, portfolio=ordered([_untuned_contender(context, medians), *told, *_skipped_contenders(context)])
+        chosen=chosen,
+        portfolio=ordered([_untuned_contender(context, medians), *contenders, *_skipped_contenders(context)]),
     )
 
 
@@ -342,8 +343,8 @@ def _refusal(context: JobContext, build: Build, found: Verification) -> str | No
     """Why a build in a narrower precision missed its accuracy gate, as some networks do; None for f32."""
     if build.precision is Precision.F32 or not found.outputs:
         return None
-    said = precisions.passes(found, precisions.gate_of(context.request, build.precision), build.precision)[1]
-    return f"{build.name}: {said}"
+    reason = precisions.passes(found, precisions.gate_of(context.request, build.precision), build.precision)[1]
+    return f"{build.name}: {reason}"
 
 
 def _audit(context: JobContext, build: Build, candidates: Sequence[Record]) -> tuple[_FaultyRecords, list[Record]]:
@@ -389,10 +390,10 @@ def _invalidate(context: JobContext, candidates: Sequence[Record], blamed: _Faul
                 message=message,
                 rewrite=partial(lines.as_wrong, record.tuner),
             )
-    context.note(_told(invalidated, blamed))
+    context.note(_audit_note(invalidated, blamed))
 
 
-def _told(invalidated: dict[tuple[str, str], Record], blamed: _FaultyRecords) -> str:
+def _audit_note(invalidated: dict[tuple[str, str], Record], blamed: _FaultyRecords) -> str:
     parts = []
     if invalidated:
         names = [record.key.workload_key[:100] for record in invalidated.values()]

@@ -33,7 +33,7 @@ def run(curves: Mapping[str, Curve], *, impression: float = 0.1, exhausted: Mapp
             return race
         room = (exhausted or {}).get(chosen.strategy, 1.0) - spent[chosen.strategy]
         spent[chosen.strategy] += min(chosen.share, room)
-        race.tell(
+        race.report(
             chosen.strategy,
             spent=spent[chosen.strategy],
             seconds=curves[chosen.strategy](spent[chosen.strategy]) * 1e-3,
@@ -95,7 +95,7 @@ def test_slices_double() -> None:
         assert chosen is not None
         sizes.append((chosen.strategy, round(chosen.share, 6)))
         done[chosen.strategy] += chosen.share
-        race.tell(chosen.strategy, spent=done[chosen.strategy], seconds=1e-2)
+        race.report(chosen.strategy, spent=done[chosen.strategy], seconds=1e-2)
     # Nothing gains: the strategy named first is preferred.
     assert sizes == [("a", 0.05), ("a", 0.05), ("b", 0.05), ("b", 0.05), ("a", 0.1), ("a", 0.2)]
 
@@ -105,8 +105,8 @@ def test_a_strategy_without_a_valid_trial_stays_where_it_began() -> None:
     for name in ("a", "b"):
         race.begin(name, 1e-2)
     for share in (0.05, 0.1):
-        race.tell("a", spent=share, seconds=None)
-        race.tell("b", spent=share, seconds=5e-3)
+        race.report("a", spent=share, seconds=None)
+        race.report("b", spent=share, seconds=5e-3)
     chosen = race.next_slice(0.8)
     assert chosen is not None
     assert chosen.strategy == "b"

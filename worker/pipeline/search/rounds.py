@@ -190,7 +190,7 @@ class StrategySearch:
     def _take_in(self, shared: SharedRound) -> None:
         """Process a helper's round; for a lost round, count what it had stored by then."""
         key, first = shared.offer.workload_key, shared.offer.first_trial
-        told = shared.state is RoundState.DONE and shared.failure is None
+        succeeded = shared.state is RoundState.DONE and shared.failure is None
         if shared.failure is not None:
             self._context.note(f"{self._name(key)} failed on {shared.worker_id}: {shared.failure.message[:500]}")
         if self.progress.done(key) > first:
@@ -201,10 +201,10 @@ class StrategySearch:
         self.seconds_of[key] += shared.seconds or 0.0
         if shared.default_latency is not None:
             self.defaults[key] = shared.default_latency
-        if told and shared.exhausted:
+        if succeeded and shared.exhausted:
             self.exhausted.add(key)
-        if told or self.progress.done(key) > first:
-            self._finished(key, first, exhausted=told and bool(shared.exhausted), seconds=shared.seconds)
+        if succeeded or self.progress.done(key) > first:
+            self._finished(key, first, exhausted=succeeded and bool(shared.exhausted), seconds=shared.seconds)
 
     def _bring_in(self, *, everything: bool) -> None:
         """Without a round of its own, withdraw an unclaimed one, or wait for helpers."""

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from domain import errors
@@ -57,6 +58,11 @@ def test_more_jobs_than_may_wait_are_refused(session: Session) -> None:
     with pytest.raises(errors.QuotaExceeded) as caught:
         add(session, limited)
     assert caught.value.details == {"quota": "queued_jobs", "limit": 2}
+    assert caught.value.message.endswith("2 queued jobs")
+    one = token(session, queued_jobs=1)
+    add(session, one)
+    with pytest.raises(errors.QuotaExceeded, match=r"1 queued job$"):
+        add(session, one)
     for other in (free, None):
         assert add(session, other)
     assert claim(session, first)
@@ -195,3 +201,14 @@ def test_two_tokens_of_one_owner_at_once_do_not_both_take_the_last_bytes(databas
             return False
 
     assert sum(at_once(store)) == 3
+
+
+def test_owners_do_not_wait_for_one_another(postgresql_database: Database) -> None:
+    ann, bob = (Principal(owner=name, scopes=frozenset()) for name in ("ann", "bob"))
+    with postgresql_database.transaction() as session:
+        for principal in (ann, bob):
+            token(session, owner=principal.owner)
+    with postgresql_database.transaction() as session, postgresql_database.transaction() as other:
+        quotas.lock(session, bob)
+        other.execute(text("SET LOCAL lock_timeout = '1s'"))
+        quotas.lock(other, ann)

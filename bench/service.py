@@ -111,8 +111,10 @@ class SearchProgress:
         self.ended = True
 
     def rate(self, start: float, end: float) -> float:
-        """Return trials per second between two times, as the slope of a regression line: trials arrive in batches, so a
-        plain count would depend on whether one more batch just made it."""
+        """Return trials per second between two times, as the slope of a regression line.
+
+        Trials arrive in batches, so a plain count would depend on whether one more batch just made it.
+        """
         inside = [(at, done) for at, done in zip(self.at, self.done, strict=True) if start <= at < end]
         return statistics.linear_regression(*zip(*inside, strict=True)).slope if len(inside) > 2 else 0.0
 

@@ -188,8 +188,7 @@ Arrays = dict[str, Any]
 
 
 def load(path: str) -> Arrays:
-    """Read an ``.npz`` file. Raises EngineFailure ``invalid_inputs`` if it is not a plain one; pickled objects are
-    rejected."""
+    """Read a plain ``.npz`` file, without pickled objects. Raises EngineFailure ``invalid_inputs``."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
@@ -206,8 +205,7 @@ def save(path: str, arrays: Mapping[str, Any]) -> None:
 
 
 def make(specs: Sequence[Json], seed: int, graph: onnx.GraphProto | None = None) -> Arrays:
-    """Return seeded inputs for static ``specs``, of the kind that each input expects; a ``graph`` that reads them tells
-    more.
+    """Return seeded inputs for static ``specs``, of kinds inferred from them and from a ``graph`` that reads them.
 
     Raises EngineFailure ``unsupported_dtype``.
     """

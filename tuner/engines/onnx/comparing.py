@@ -36,8 +36,7 @@ rounded. An int8 rounding error is 4e-3 of the largest value in the whole tensor
 and more; for int8 the position of the largest element says more.
 """
 CLASSIFIER_TOLERANCE = 2e-1
-"""Relative tolerance for classifier outputs in int8: a softmax amplifies small differences, so the largest element
-decides."""
+"""Relative tolerance for int8 classifier outputs: softmax amplifies small differences; the largest element decides."""
 LARGEST = 1e308
 """Replaces an infinite or undefined error, which JSON cannot represent."""
 
@@ -132,8 +131,7 @@ def _not_finite(expected: Any, actual: Any) -> int:
 
 
 def _agreement(expected: Any, actual: Any) -> tuple[int, int]:
-    """Return the number of rows along the last axis and of those that agree; with ties in ``expected`` any position
-    counts."""
+    """Return the number of rows along the last axis and of those that agree; ties match any position."""
     shape = list(expected.shape)
     while len(shape) > 2 and shape[-1] == 1:
         # Trailing dimensions of one, left by a convolution over an image.

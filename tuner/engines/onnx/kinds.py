@@ -1,5 +1,4 @@
-"""Kinds of values that a model's inputs expect, inferred from dtype, shape, name and the first operators that read
-them."""
+"""Kinds of values that a model's inputs expect, inferred from dtype, shape, name and the operators that read them."""
 
 from __future__ import annotations
 

@@ -106,8 +106,7 @@ def inspect(path: str) -> Json:
 
 
 def _parameters(graph: onnx.GraphProto) -> int:
-    """Return the number of scalars in initializers and in floating-point ``Constant`` nodes, where Paddle stores
-    weights."""
+    """Count the scalars in initializers and in floating-point ``Constant`` nodes, where Paddle stores weights."""
     constants = [node.attribute[0].t for node in graph.node if node.op_type == "Constant" and node.attribute]
     weights = [tensor for tensor in constants if tensor.data_type in _FLOATING]
     return sum(math.prod(tensor.dims) for tensor in [*graph.initializer, *weights])

@@ -81,8 +81,7 @@ def _shown(shape: list[Any]) -> str:
 
 
 def fix(model: onnx.ModelProto, resolved: Shapes) -> onnx.ModelProto:
-    """Return a copy of ``model`` with static inputs, and without weights listed as inputs, so that they can be
-    folded."""
+    """Return a copy with static inputs, and without weights listed as inputs, so that they can be folded."""
     static = onnx.ModelProto()
     static.CopyFrom(model)
     inputs = models.fed_inputs(static)

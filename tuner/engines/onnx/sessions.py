@@ -97,8 +97,7 @@ _KERNEL = "_kernel_time"
 
 
 def layers(path: str, inputs: str, threads: int, repeat: int) -> list[Json]:
-    """Return the operators in execution order after ONNX Runtime's fusions, each with its minimum seconds over
-    ``repeat`` runs.
+    """Return the operators in execution order, after fusion, with the minimum seconds over ``repeat`` runs.
 
     Raises EngineFailure ``invalid_model`` or ``invalid_inputs``.
     """

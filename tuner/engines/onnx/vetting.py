@@ -94,8 +94,10 @@ _MOST_SYMBOLS = 64
 
 
 def check_names(model: onnx.ModelProto, parts: Parts) -> None:
-    """Check names and types of values. Raises EngineFailure ``invalid_model``: ``name``, ``duplicate_name``, ``shape``,
-    ``dtype``."""
+    """Check names and types of values.
+
+    Raises EngineFailure ``invalid_model``: ``name``, ``duplicate_name``, ``shape``, ``dtype``.
+    """
     for name in _names(model, parts):
         # Protobuf returns bytes for strings that are not UTF-8.
         if isinstance(name, bytes) or len(name) > _LONGEST or _CONTROL.search(name):
@@ -210,8 +212,10 @@ _ALL_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_
 
 
 def check_tensor(tensor: Any) -> None:
-    """Check one tensor. Raises EngineFailure ``invalid_model``: ``external_data``, ``dtype``, ``shape``,
-    ``tensor_size``."""
+    """Check one tensor.
+
+    Raises EngineFailure ``invalid_model``: ``external_data``, ``dtype``, ``shape``, ``tensor_size``.
+    """
     if tensor.data_location == _T.EXTERNAL or tensor.external_data:
         raise refuse("external_data", "the model has weights in external files; save it as one file")
     if tensor.HasField("segment"):
@@ -319,8 +323,7 @@ def _attribute(attribute: Any, parts: Parts, depth: int) -> None:
 
 
 def _check_expanded(model: onnx.ModelProto) -> None:
-    """Check the size with functions expanded: ten functions that each call the previous one ten times are 10¹⁰
-    nodes."""
+    """Check the size with functions expanded: ten functions that each call the previous ten times are 10¹⁰ nodes."""
     if not model.functions:
         return
     bodies = {(function.domain, function.name): function.node for function in model.functions}

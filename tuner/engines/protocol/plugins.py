@@ -64,8 +64,7 @@ class Registry:
     """Converters by domain and operator; the domain of ONNX's own operators is empty."""
     operators: dict[str, Operator] = field(default_factory=dict)
     call: Callable[..., Any] = field(default=lambda *_, **__: None)
-    """``call(name, inputs, attributes)``: returns an expression that applies a registered operator; set by the
-    engine."""
+    """``call(name, inputs, attributes)``: expression that applies a registered operator; set by the engine."""
     _loading: str = ""
 
     def add_converter(self, operator: str, convert: Callable[..., Any], *, domain: str = "") -> None:

@@ -52,8 +52,7 @@ def device_exists() -> bool:
 
 
 def _load_runtime() -> None:
-    """Load TVM's CUDA runtime, which packages kernels. Without it TVM silently packages their source, which nothing
-    runs.
+    """Load TVM's CUDA runtime, which packages kernels; without it TVM packages their source, which nothing can run.
 
     The runtime needs the driver library, which is only installed with a GPU; CUDA's toolkit has a stub of it for
     linking. Without a driver a stub built here is loaded, whose functions all report that there is no device.

@@ -131,8 +131,7 @@ def native(record: Record, work: Any) -> Any:
 
 
 def replay(record: Record, work: Any) -> Any:
-    """Return the ``Schedule`` of a record with its decisions. Raises whatever TVM raises for a trace that does not
-    fit."""
+    """Return the ``Schedule`` of a record with its decisions. Raises whatever TVM raises for a trace that fails."""
     schedule = s_tir.Schedule(work.mod)
     native(record, work).trace.apply_to_schedule(schedule, remove_postproc=False)
     return schedule

@@ -41,8 +41,7 @@ class Network(running.Network):
 
 
 class RemoteNetwork(Network):
-    """Network in an RPC session: tuples cannot be returned, so arguments and outputs stay remote and are fetched
-    singly."""
+    """Network in an RPC session, which cannot return tuples: inputs and outputs stay remote and are fetched singly."""
 
     def feed(self, arrays: running.Arrays) -> None:
         super().feed(arrays)

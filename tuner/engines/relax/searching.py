@@ -81,8 +81,7 @@ def _cost_model(target: str, threads: int) -> Any:  # noqa: ARG001 - part of the
 
 
 class TaskSearch:
-    """Search for one workload. ``history`` contains records of any workload, failed ones too; none is proposed
-    again."""
+    """Search for one workload. ``history`` has records of any workload, failed ones too; none is proposed again."""
 
     def __init__(
         self, work: Any, target: Any, model: Any, options: MetaScheduleOptions, history: Sequence[records.Record]

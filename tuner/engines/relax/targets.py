@@ -47,8 +47,7 @@ def is_gpu(target: Any) -> bool:
 
 
 def lanes(text: str, threads: int) -> int | None:
-    """Return the number of 32-bit lanes of a target's vectors; None for a GPU and for targets that ``resolve``
-    rejects."""
+    """Return the number of 32-bit lanes of a target's vectors; None for GPUs and for targets that are rejected."""
     try:
         target = resolve(text, threads)
     except EngineFailure:

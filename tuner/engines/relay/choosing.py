@@ -169,8 +169,7 @@ def of_network(params: Json, target: Any, pairs: Sequence[Pair], load: Callable[
 
 
 def together(pairs: Sequence[Pair], alone: Sequence[Pair], network: Network, target: Any, threads: int) -> list[Pair]:
-    """Return the records that are fastest together for the convolutions of the network, and ``alone`` for other
-    workloads.
+    """Return the records that are fastest together for the network's convolutions, and ``alone`` for the rest.
 
     TVM uses the fastest implementation that has a record, so only the chosen one among a convolution's alternatives
     keeps its record.
@@ -197,8 +196,10 @@ _read: list[tuple[Any, str, Network]] = []
 
 
 def _network(imported: importing.Imported, target: Any) -> Network:
-    """Return the network as read for the layout search, cached: ``choose``, ``compile`` and ``audit`` ask for the same
-    one, and reading it takes seconds."""
+    """Return the network as read for the layout search.
+
+    The last one is cached: ``choose``, ``compile`` and ``audit`` ask for the same one, and reading it takes seconds.
+    """
     if not _read or _read[0][0] is not imported.module or _read[0][1] != str(target):
         _read[:] = [(imported.module, str(target), graph_layout_reading.read(imported, target))]
     return _read[0][2]
@@ -211,8 +212,7 @@ def _blocks_untuned(workload_key: str, target: str) -> tuple[int, int]:
 
 
 def choose(pairs: Sequence[Pair]) -> list[Pair]:
-    """Return one valid pair per workload: the one with the lowest latency, including the layout transforms it would
-    cause.
+    """Return the pair with the lowest latency for each workload, including the layout transforms it would cause.
 
     A schedule that blocks channels unlike the untuned build is charged one transform for its input and one for its
     output, as if no neighbour followed. So small tensors use whatever schedule is fastest, and large ones change their
@@ -263,8 +263,7 @@ def _blocks(config: Any) -> dict[str, int]:
 
 
 def _elements(task: Any) -> tuple[int, int]:
-    """Return the number of input and output elements of a convolution, from its AutoTVM arguments (data, kernel,
-    strides, …)."""
+    """Return the numbers of input and output elements of a convolution from its AutoTVM arguments."""
     data, kernel, strides = task.args[0][1], task.args[1][1], task.args[2]
     # A depthwise kernel is (channels, multiplier, height, width).
     channels = kernel[0] * kernel[1] if task.name.startswith("depthwise") else kernel[0]

@@ -57,8 +57,7 @@ class _Built:
 
 
 def compare_autotvm(line: str, target: str, threads: int) -> Json:
-    """Compare a native line's schedule with the default one: ``{max_abs, max_rel, wrong}``, see
-    ``runtime.auditing``."""
+    """Compare a native line's schedule with the default one; returns as described in ``runtime.auditing``."""
     recorded, _ = autotvm.record.decode(line)
     task = workloads.task(workloads.key(recorded.task), targets.resolve(target, threads))
     usual = workloads.create(dispatching.usual(task.name), task.args, task.target)
@@ -68,8 +67,7 @@ def compare_autotvm(line: str, target: str, threads: int) -> Json:
 
 
 def _instantiate(task: Any, config: Any) -> tuple[Any, Any]:
-    """Return the schedule and its arguments in the order of the workload; AutoTVM orders them by a traversal from the
-    output."""
+    """Return the schedule and its arguments in the workload's order; AutoTVM's is a traversal from the output."""
     schedule, arguments = task.instantiate(config)
     wanted = [(tuple(each[1]), each[2]) for each in task.args if isinstance(each, tuple) and each[:1] == ("TENSOR",)]
     place = {spec: position for position, spec in reversed(list(enumerate(wanted)))}

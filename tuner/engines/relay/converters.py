@@ -41,8 +41,7 @@ _METHODS = {
 
 
 def grid_sample(inputs: Sequence[Any], attributes: Mapping[str, Any], _: Any) -> Any:
-    """Convert GridSample of opsets 16 (``bilinear``, ``bicubic``, images only) and 20 (``linear``, ``cubic``, and
-    volumes).
+    """Convert GridSample of opsets 16 (``bilinear``, ``bicubic``) and 20 (``linear``, ``cubic``, also volumes).
 
     TVM's own converter accepts only 4-D inputs and the mode names of opset 16.
     """

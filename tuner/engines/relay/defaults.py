@@ -40,8 +40,9 @@ def _knob(entity: Any) -> str:
 
 
 def same_layout(task: Any) -> frozenset[int] | None:
-    """Return the schedules whose inputs and outputs are laid out as in an untuned build; None if the template does not
-    block channels, so that every schedule keeps the layout.
+    """Return the schedules whose inputs and outputs are laid out as in an untuned build.
+
+    None if the template does not block channels, so that every schedule keeps the layout.
 
     Neighbours that are tuned separately end up with different blocks, and the layout transforms between them cost what
     the operators gain. On PP-OCR's text direction network, one thread of a Zen 3, medians: untuned 1.63 ms; the best of
@@ -51,11 +52,11 @@ def same_layout(task: Any) -> frozenset[int] | None:
 
 
 def consistent(task: Any) -> frozenset[int] | None:
-    """Return the schedules whose blocks neighbours can agree on: ``same_layout`` plus ``sensible_blocks``; None as
-    there.
+    """Return the schedules whose blocks neighbours can agree on: ``same_layout`` plus ``sensible_blocks``.
 
     Apart from the untuned ones, these blocks depend on the number of channels only, so both operators beside a tensor
-    try the same ones; a build then decides for the whole graph (``graph_layout``).
+    try the same ones; a build then decides for the whole graph (``graph_layout``). None if the template does not block
+    channels.
     """
     with task.target:
         lanes = int(get_simd_32bit_lanes())
@@ -90,8 +91,7 @@ def searched(task: Any) -> int:
 
 
 def _restricted(task: Any, allowed: Callable[[int, int], set[int]]) -> frozenset[int] | None:
-    """Return a blocked template's schedules with blocks in ``allowed(untuned block, channels)``; None for other
-    templates."""
+    """Return a blocked template's schedules with blocks in ``allowed(untuned block, channels)``, else None."""
     if "NCHWc" not in task.name:
         return None
     space, fallback = task.config_space, _fallback(task)

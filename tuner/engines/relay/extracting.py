@@ -54,8 +54,7 @@ def extract(imported: importing.Imported, target: Any, *, keep_layout: bool, rew
 
 
 def _trace(imported: importing.Imported, target: Any) -> tuple[dict[Any, int], dict[Any, Any]]:
-    """Return how often the model runs each task, and for each task the representative of those that compute the same
-    operators."""
+    """Return each task's number of runs, and a representative of the tasks that compute the same operators."""
     # Templates are written for the layout before AlterOpLayout, which itself queries their configurations.
     context = tvm.transform.PassContext(opt_level=3, disabled_pass={"AlterOpLayout"})
     with compiling.dispatch([]), context:

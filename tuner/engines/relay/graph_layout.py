@@ -46,12 +46,11 @@ class Operator:
     inputs: tuple[int, ...] = ()
     """Positions of the inputs in the network, all before its own; constants are left out."""
     group: Hashable = None
-    """Of a convolution: all convolutions of one group share one state."""
+    """Group of a ``CHOSEN`` operator; all convolutions of a group share one state."""
     divisor: int = 0
-    """Of a ``FOLLOWS`` operator: only blocks that divide it pass through; 0 for any. Channel slices have one."""
+    """Size that blocks must divide to pass through a ``FOLLOWS`` operator, such as a slice of channels; 0 for any."""
     strict: bool = False
-    """Whether an input in blocks that do not divide ``divisor`` is forbidden rather than converted: the build would
-    fail."""
+    """Whether blocks that do not divide ``divisor`` are forbidden, since the build would fail, or converted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,8 +265,7 @@ class Problem:
         self.edges[node] = {}
 
     def add_edge(self, first: Node, second: Node, matrix: Sequence[Sequence[float]]) -> None:
-        """Add an edge; costs of an existing edge are added up, and an edge from a node to itself adds to the node's
-        costs."""
+        """Add an edge. Costs of parallel edges add up; an edge from a node to itself adds to the node's costs."""
         if first == second:
             own = self.costs[first]
             for state in range(len(own)):

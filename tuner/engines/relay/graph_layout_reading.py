@@ -201,8 +201,7 @@ def by_workload(pairs: Sequence[Pair]) -> dict[str, list[State]]:
 def of_network(
     network: Network, recorded: dict[str, list[State]], untuned: Callable[[str], Blocks]
 ) -> dict[Any, list[State]]:
-    """Return the states of each group's records; for a group without any, the untuned build's, whose time is
-    unknown."""
+    """Return the states of each group's records, or else the untuned build's, whose time is unknown."""
     states = {}
     for group in _groups(network):
         found = [state for key in group for state in recorded.get(key, ())]

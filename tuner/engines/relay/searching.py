@@ -56,8 +56,7 @@ class CostModel(xgboost_cost_model.XGBoostCostModel):
         return CostModel(self.task, feature_type=feature, loss_type=self._loss, upper_model=self)
 
     def predict(self, xs: Sequence[int], output_margin: bool = False) -> Any:
-        """Return scores, higher for faster; loop features are padded or cut to the number that the model was trained
-        on."""
+        """Return scores, higher for faster; loop features are padded or cut to the model's number of features."""
         if self.upper_model is None:
             return super().predict(xs, output_margin)
         features = self._get_feature(xs)
@@ -142,8 +141,10 @@ def optimizer(task: Any, feature_type: str) -> Any:
 
 
 PLAN_SIZE = 16
-"""Trials between two fits of the cost model, and the size of a generation; XGBTuner's 64 and GATuner's 100 would leave
-a small budget to chance."""
+"""Trials between two fits of the cost model, and the size of a generation.
+
+XGBTuner's 64 and GATuner's 100 would leave a small budget to chance.
+"""
 MOST_TAUGHT = 192
 """Maximum number of other workloads' records used for training: a second of feature extraction per task."""
 SMALL_SPACE, FEW_TAUGHT = 64, 96

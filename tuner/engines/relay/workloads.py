@@ -12,8 +12,7 @@ from tuner.engines.protocol.serving import EngineFailure
 
 
 def key(task: Any) -> str:
-    """Return the key of a task: its name and arguments, as in AutoTVM's record lines, independent of model and
-    target."""
+    """Return a task's name and arguments, as in AutoTVM's record lines; independent of model and target."""
     return json.dumps([task.name, task.args], separators=(",", ":"))
 
 

@@ -18,8 +18,7 @@ from tuner.engines.runtime.trials import Runner
 SECONDS = 300.0
 """Time limit of one check, in seconds: two builds and two runs of one operator, one of them without any schedule."""
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 5e-2}
-"""Allowed difference by dtype, relative to the largest output value, for sums in a different order. Integers must be
-equal."""
+"""Allowed difference by dtype, relative to the largest output value, for reordered sums. Integers must be equal."""
 UNWRITTEN = 77
 """Initial value of output buffers, so that an element which is never written compares as wrong."""
 _LARGEST = 1e308
@@ -27,8 +26,10 @@ _LARGEST = 1e308
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """A record and the call that checks it; the call returns ``{max_abs, max_rel, wrong}``, ``{failed: why}`` or
-    ``{skipped: why}``."""
+    """A record and the call that checks it.
+
+    The call returns ``{max_abs, max_rel, wrong}``, ``{failed: why}`` or ``{skipped: why}``.
+    """
 
     line: str
     """The record as it appears in the request's file."""
@@ -61,8 +62,9 @@ def audit_apart(
 
 
 def audit(checks: Iterable[Check], child: processes.Child, on_progress: Callable[[], None] = lambda: None) -> Json:
-    """Run the checks and return ``{checked, wrong: [{line, max_abs, max_rel}], failed: [{line, message}], skipped:
-    [{line, message}]}``.
+    """Run the checks and return ``{checked, wrong, failed, skipped}``.
+
+    ``wrong`` is a list of ``{line, max_abs, max_rel}``, ``failed`` and ``skipped`` are lists of ``{line, message}``.
 
     Calls ``on_progress`` before each check. The process is restarted after a wrong result or an error, since an
     out-of-bounds write could affect later checks.
@@ -106,8 +108,7 @@ def fill(generator: Any, shape: tuple[int, ...], dtype: str) -> Any:
 
 
 def compare(expected: Any, actual: Any) -> Json:
-    """Return ``{max_abs, max_rel, wrong}`` for two arrays of one shape; ``max_rel`` is relative to the largest expected
-    value."""
+    """Return ``{max_abs, max_rel, wrong}`` for two arrays; ``max_rel`` is relative to the largest value."""
     tolerance = TOLERANCES.get(str(expected.dtype), 0.0)
     wanted, found = (array.astype("float64") for array in (expected, actual))
     apart = abs(wanted - found)

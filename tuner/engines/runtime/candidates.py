@@ -17,8 +17,7 @@ from tuner.engines.runtime import compiling
 from tuner.engines.runtime.compiling import Release
 
 COLD_FACTOR, COLD_SECONDS = 4.0, 0.001
-"""The first run has cold caches; it rejects a candidate only above ``COLD_FACTOR`` times the best plus
-``COLD_SECONDS``."""
+"""Limit of the first run, whose caches are cold: ``COLD_FACTOR`` times the best plus ``COLD_SECONDS``."""
 PREVIEW_FACTOR = 1.25
 """Margin for the error of a brief measurement: a candidate slower than this multiple of the best is rejected."""
 PREVIEW_REPEATS = 2
@@ -35,8 +34,7 @@ Shapes = list[tuple[tuple[int, ...], str]]
 Arguments = tuple[str, Shapes]
 """Device kind (``cpu`` or ``cuda``), then the shapes and dtypes of the arguments."""
 Product = Callable[[Sequence[Any], int], tuple[Any, str]]
-"""``build_product([left, right, product], width)``: builds a matrix product vectorized by ``width``; returns the
-library and its function name."""
+"""``build_product([left, right, product], width)``: the library and function name of a vectorized matrix product."""
 Evaluate = Callable[[int, int, int], list[float]]
 """``evaluate(number, repeat, min_repeat_ms)``: seconds per run, one value per repeat of ``number`` runs, or of more
 runs if a repeat would be shorter than ``min_repeat_ms``."""
@@ -52,10 +50,10 @@ def in_two_passes(
     best: float | None,
     fixed: bool = False,
 ) -> list[float]:
-    """Return latencies in seconds. ``run`` runs the candidate once and returns its seconds; ``best`` is None while
-    unknown.
+    """Return latencies in seconds, stopping early if ``best`` is out of reach.
 
-    ``fixed`` keeps ``number`` runs per repeat, as needed when caches are flushed before each repeat.
+    ``run`` runs the candidate once and returns its seconds; ``best`` is None while unknown. ``fixed`` keeps ``number``
+    runs per repeat, as needed when caches are flushed before each repeat.
     """
     if best is None or not math.isfinite(best):
         return evaluate(number, repeat, min_repeat_ms)
@@ -106,8 +104,10 @@ class Candidates:
         flush: bool,
         best: float | None = None,
     ) -> list[float]:
-        """Return seconds per run of a built candidate on random data, one value per repeat; in two passes if ``best``
-        is given."""
+        """Return seconds per run of a built candidate on random data, one value per repeat.
+
+        Measures in two passes if ``best`` is given.
+        """
         kind, shapes = built
         device = self._release.tvm.device(kind, 0)
         library = self._release.tvm.runtime.load_module(path)
@@ -164,10 +164,10 @@ class Candidates:
         return library.time_evaluator(name, cpu, number=1, repeat=_REPEATS, min_repeat_ms=0), arrays
 
     def _arrays(self, shapes: Shapes, device: Any) -> list[Any]:
-        """Return an array for each argument, no two sharing memory. The last one, the output, is never an input of
-        another candidate.
+        """Return an array for each argument, no two sharing memory.
 
-        Random data is reused, because filling takes as long as a short measurement.
+        The last one, the output, is never an input of another candidate. Random data is reused, because filling takes
+        as long as a short measurement.
         """
         if self._flat_bytes > _MOST_POOL_BYTES:
             self._flat.clear()
@@ -187,8 +187,10 @@ class Candidates:
 def _evaluate(
     library: Any, device: Any, arrays: Sequence[Any], number: int, repeat: int, min_repeat_ms: int, flush: bool
 ) -> list[float]:
-    """Return seconds per run on ``arrays``. With three or more repeats the smallest and largest are dropped, as in
-    TVM's AutoTVM runner."""
+    """Return seconds per run on ``arrays``.
+
+    With three or more repeats the smallest and largest are dropped, as in TVM's AutoTVM runner.
+    """
     evaluator = library.time_evaluator(
         _entry(library),
         device,

@@ -19,8 +19,7 @@ _LONGEST = 1000
 
 
 def told(error: BaseException | str, *, longest: int = _LONGEST) -> str:
-    """Return the message of an error without its trace, cut to ``longest`` characters: ``InternalError: Check failed:
-    …``"""
+    """Return the message of an error without its trace, in at most ``longest`` characters."""
     text = str(error)
     lines, start = _lines(text)
     kept = [line for line in lines[start:] if not _FRAME.match(line)]

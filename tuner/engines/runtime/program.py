@@ -33,8 +33,7 @@ class Program:
         start: Callable[[Json], Search],
         build: Callable[[Json, Any], CandidateBuild],
     ) -> None:
-        """``start(params)`` creates a search; ``build(params, candidate)`` describes the build of a proposed
-        candidate."""
+        """``start(params)`` creates a search; ``build(params, candidate)`` returns how to build what it proposes."""
         self._name = name
         self._release = release
         self._measurer = Measurer(release.package)

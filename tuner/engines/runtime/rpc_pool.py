@@ -500,8 +500,7 @@ class SessionPool:
         return []
 
     def _overdue(self, slot: Slot, call: Call, message: str) -> list[CallResult]:
-        """Handle a call that exceeded its time limit: the candidate is at fault if the device answers or a second
-        device times out."""
+        """Handle an overdue call: the candidate is at fault if the device lives or a second one times out."""
         suspect = self._suspect(slot, message)
         if slot.state is not SlotState.OVERDUE:
             slot.call = None

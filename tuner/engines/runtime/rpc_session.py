@@ -32,8 +32,10 @@ class Session:
         bundles: Bundles,
         build_probe: Callable[[list[Any], str, int, str], None],
     ) -> None:
-        """``build_probe(tensors, target, threads, path)`` builds a library like the candidates of a target, whose
-        function ``probe`` computes the last tensor from the first."""
+        """``build_probe(tensors, target, threads, path)`` builds a library like the candidates of a target.
+
+        The library's function ``probe`` computes the last tensor from the first.
+        """
         self._release = release
         self._candidates = candidates
         self._bundles = bundles

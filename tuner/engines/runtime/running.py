@@ -40,8 +40,7 @@ class Network(ABC):
         """Return seconds per run, one value per repeat, each the mean of ``number`` runs, after one warm-up run."""
 
     def feed_file(self, path: str | None) -> None:
-        """Feed the arrays of an ``.npz`` file, or random ones if ``path`` is None. Raises EngineFailure
-        ``invalid_inputs``."""
+        """Feed the arrays of an ``.npz`` file, by default random ones. Raises EngineFailure ``invalid_inputs``."""
         self.feed(_read(path, self.inputs) if path else _random(self.inputs))
 
     def run_once(self, inputs: str | None, outputs: str | None) -> list[Json]:
@@ -68,8 +67,10 @@ class Bundles:
         load: Callable[[Path], Network],
         load_remotely: Callable[[Path, Any, Any], Network],
     ) -> None:
-        """``load(folder)`` loads ``files``; ``load_remotely(folder, session, library)`` uses a library loaded in an RPC
-        session. Both raise whatever TVM raises for damaged files."""
+        """``load(folder)`` loads ``files``; ``load_remotely(folder, session, library)`` uses an RPC session's library.
+
+        Both raise whatever TVM raises for damaged files.
+        """
         self._files = files
         self._load_remotely = load_remotely
         self._use_threads = release.tvm.get_global_func("runtime.config_threadpool")

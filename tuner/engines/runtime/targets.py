@@ -55,8 +55,7 @@ def foreign_cpus(tvm: Any) -> list[str]:
 
 
 def check_known(tvm: Any, noun: str, name: str, known: Collection[str], place: str = "") -> None:
-    """Raise EngineFailure ``unknown_target`` with near matches unless ``name`` is known; ``place`` is appended to the
-    message."""
+    """Raise EngineFailure ``unknown_target`` with near matches unless ``name`` is known; ``place`` ends the message."""
     if name not in known:
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
         raise unknown(f"LLVM {llvm_version(tvm)} does not know {noun} {name!r}{place}", near)

@@ -70,8 +70,7 @@ class Ticket:
         return self._connection.fileno()
 
     def poll(self) -> Offer | None:
-        """Return the device once it is our turn, without blocking. Raises TrackerSilent if the tracker closed the
-        connection."""
+        """Return the device once it is our turn, without blocking. Raises TrackerSilent if disconnected."""
         try:
             while _decode(bytes(self._received)) is None and select.select([self._connection], [], [], 0)[0]:
                 chunk = self._connection.recv(4096)

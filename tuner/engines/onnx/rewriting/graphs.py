@@ -226,8 +226,7 @@ class Walk(ABC, Generic[Form]):
         return output
 
     def emit_like(self, node: onnx.NodeProto, inputs: Sequence[str], **attributes: Any) -> str:
-        """Emit a copy of the node with other inputs, a new output and some other attributes; return the output's
-        name."""
+        """Emit a copy of the node with other inputs, a new output and some other attributes; return the new name."""
         copy = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
         copy.input.extend(inputs)
         copy.output.append(self.names.new(f"{node.output[0]}_turned"))

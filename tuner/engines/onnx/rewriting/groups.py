@@ -35,8 +35,10 @@ def padded(channels: int, lanes: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class _Grouped(graphs.Turned):
-    """A tensor ``[batch, groups * whole, height, width]`` whose groups have ``real`` channels followed by arbitrary
-    values, on which no result depends."""
+    """A tensor ``[batch, groups * whole, height, width]``.
+
+    Each group has ``real`` channels followed by arbitrary values, on which no result depends.
+    """
 
     groups: int
     real: int
@@ -104,8 +106,7 @@ class _Padding(graphs.Walk[_Grouped]):
         return replace(form, name=self.emit_like(node, inputs, group=form.groups * form.whole))
 
     def _wanted(self, node: onnx.NodeProto) -> _Grouped | None:
-        """Return the padded input of a depthwise convolution if its only reader is a convolution that needs padded
-        groups."""
+        """Return the padded input of a depthwise convolution read only by a convolution with padded groups."""
         readers = self._readers.get(node.output[0], [])
         groups = self._groups(readers[0]) if len(readers) == 1 and readers[0].op_type == "Conv" else None
         channels = self.shapes[node.output[0]][1]

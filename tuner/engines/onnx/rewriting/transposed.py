@@ -17,8 +17,7 @@ import onnx
 from tuner.engines.onnx.rewriting import graphs
 
 _MOST_WORK = 4
-"""Maximum factor by which the number of products may grow, for zeros: TVM's transposed convolution runs at 7 % of
-peak."""
+"""Maximum growth of the number of products, for zeros: TVM's transposed convolution runs at 7 % of peak."""
 _MOST_PER_ELEMENT = 64
 """Maximum products, most of them with 0, to save one element a conversion from depth to space and back."""
 
@@ -30,8 +29,11 @@ def apply(model: onnx.ModelProto, lanes: int) -> int:  # noqa: ARG001 - every pa
 
 @dataclass(frozen=True, kw_only=True)
 class _Packed(graphs.Turned):
-    """A tensor ``[batch, rows * columns * channels, height, width]`` that represents one ``rows`` times as high and
-    ``columns`` times as wide; the phases are the outer part of its channels."""
+    """A tensor ``[batch, rows * columns * channels, height, width]``.
+
+    It represents one that is ``rows`` times as high and ``columns`` times as wide; the phases are the outer part of its
+    channels.
+    """
 
     rows: int
     columns: int

@@ -99,8 +99,7 @@ def _judged(node: dict[str, Any], place: int) -> dict[str, Any]:
 
 
 def _require_order(data: Any, place: int) -> None:
-    """Check that nodes refer to earlier ones only, as TVM writes them; a cycle would make it recurse until the stack
-    overflows."""
+    """Check that nodes refer to earlier ones only, as TVM writes them; a cycle would overflow its loader's stack."""
     named = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
     for name, value in named:
         if isinstance(value, int) and not isinstance(value, bool) and name not in _NUMBERS and not 0 <= value < place:

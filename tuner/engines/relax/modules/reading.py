@@ -1,5 +1,4 @@
-"""Conversion of IRModule JSON to a Relax module whose ``main`` calls the tensor function, so that it builds and runs
-like any other model."""
+"""Conversion of IRModule JSON to a Relax module whose ``main`` calls the tensor function, as in any model."""
 
 from __future__ import annotations
 

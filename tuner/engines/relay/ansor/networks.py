@@ -59,8 +59,7 @@ def matmul(
     auto_scheduler_rewritten_layout: str = "",
     meta_schedule_original_shape: Any = None,
 ) -> Any:
-    """Replacement of ``tvm.topi.nn.matmul``: […, m, k] ∗ [k, n] → […, m, n], optionally transposed, plus ``bias``
-    [n]."""
+    """Replace ``tvm.topi.nn.matmul``: […, m, k] ∗ [k, n] → […, m, n], optionally transposed, plus ``bias`` [n]."""
     if meta_schedule_original_shape or not (auto_scheduler_rewritten_layout or len(tensor_b.shape) == 2):
         return _original(
             tensor_a, tensor_b, bias, out_dtype, transpose_a, transpose_b, "", meta_schedule_original_shape

@@ -20,8 +20,10 @@ _PAIR = products.PAIR
 
 @autotvm.register_topi_compute(TASK)
 def dense_packed(cfg: Any, data: Any, weight: Any, bias: Any = None, _out_dtype: str = "") -> Any:
-    """Multiply data ``(m, k)`` by weights ``(n, k)`` or ``(n / b, k / 2, b, 2)``, both bfloat16, into ``(m, n)``
-    float32."""
+    """Multiply data ``(m, k)`` by weights ``(n, k)`` or ``(n / b, k / 2, b, 2)`` into ``(m, n)``.
+
+    Operands are bfloat16, the result is float32.
+    """
     rows, depth = get_const_tuple(data.shape)
     shape = get_const_tuple(weight.shape)
     columns = shape[0] if len(shape) == 2 else shape[0] * shape[2]

@@ -43,8 +43,7 @@ class ControlFlow(Exception):
 
 
 def narrow(module: Any) -> Any:
-    """Return the ``tvm.IRModule`` with large products in bfloat16. Fold scales into weights first. Raises
-    ControlFlow."""
+    """Return the module with large products in bfloat16. Fold scales into weights first. Raises ControlFlow."""
     module = relay.transform.InferType()(module)
     main = module["main"]
     order: list[Any] = []

@@ -65,10 +65,9 @@ def bits(number: Any) -> Any:
 
 @lru_cache(maxsize=8)
 def product(data_dtype: str, weights_dtype: str, lanes: int) -> Any:
-    """Return the ``te.TensorIntrin`` of ``sum[i] += data[0] * weights[i, 0] + data[1] * weights[i, 1]`` over ``lanes``
-    lanes.
+    """Return the ``te.TensorIntrin`` of ``sum[i] += data[0] * weights[i, 0] + data[1] * weights[i, 1]``.
 
-    The dtypes are bfloat16 or uint16.
+    ``i`` runs over ``lanes`` lanes; the dtypes are bfloat16 or uint16.
     """
     data, weights = te.placeholder((PAIR,), data_dtype), te.placeholder((lanes, PAIR), weights_dtype)
     two = te.reduce_axis((0, PAIR))
@@ -99,8 +98,7 @@ def _added(inputs: Any, lanes: int, total: Any) -> Any:
 MULTIPLE = 8
 """Divisor of the output channels: the lanes of the instruction's narrow form."""
 _USUAL = 32
-"""Default channels per block: two wide registers. If all operators of a network agree, it needs no layout
-transforms."""
+"""Default channels per block: two wide registers. With equal blocks everywhere a network needs no layout transforms."""
 _REGISTERS = 32
 _LATENCY = 7
 """Cycles between two sums in the same register, rounded up."""
@@ -112,8 +110,7 @@ _BYTES = 4
 _STACK = 1024
 """Bytes from which TVM allocates a tile's sums anew each time, instead of on the stack."""
 _ALLOCATED = 0.85
-"""Remaining efficiency in that case with few products per sum: measured 0.55 with 8 pairs, 0.83 with 32, 0.95 with
-128."""
+"""Remaining efficiency with few products per sum: measured 0.55 with 8 pairs, 0.83 with 32, 0.95 with 128."""
 MOST_VECTORS = 8
 """Maximum number of registers filled by a block of channels."""
 
@@ -149,8 +146,7 @@ def input_block(channels: int, count: int) -> int:
 
 
 def most_outputs(block: int) -> int:
-    """Return how many outputs fit in registers together with a block of channels, its weights and one pair of
-    inputs."""
+    """Return how many outputs fit in registers beside a block of channels, its weights and one pair of inputs."""
     return max(1, (_REGISTERS - 1 - vectors(block)) // vectors(block))
 
 

@@ -29,8 +29,10 @@ def install() -> None:
 
 
 def dot() -> Any:
-    """Return the TensorIntrin of ``data`` uint8[4] times ``kernel`` int8[16, 4] into int32[16]; the kernel is 64
-    contiguous bytes."""
+    """Return the TensorIntrin of ``data`` uint8[4] times ``kernel`` int8[16, 4] into int32[16].
+
+    The kernel is 64 contiguous bytes.
+    """
     data = te.placeholder((GROUP,), dtype="uint8", name="data")
     kernel = te.placeholder((LANES, GROUP), dtype="int8", name="kernel")
     group = te.reduce_axis((0, GROUP), name="k")

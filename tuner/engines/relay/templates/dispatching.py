@@ -32,13 +32,11 @@ class Template:
     task: str
     """AutoTVM task name."""
     takes: Callable[[Any, list[Any], Any], bool]
-    """``takes(attrs, tensors or their types, target)``: whether it may be offered. Called for every operator, so it
-    must be cheap."""
+    """``takes(attrs, tensors or their types, target)``: whether it may be offered. Called for every operator: cheap."""
     offer: Offer
     alter: Alter
     usual: str | None = None
-    """TVM's task of the same workload, if this one rounds differently and is thus limited to builds with
-    ``rewrite``."""
+    """TVM's task of the same workload, if this one rounds differently, which limits it to builds with ``rewrite``."""
 
 
 _templates: list[Template] = []

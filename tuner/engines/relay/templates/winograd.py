@@ -106,8 +106,7 @@ class Filtering:
         return np.array([*rows, [0.0] * (self.taps - 1) + [1.0]])
 
     def _factors(self, point: float | None) -> dict[int, float]:
-        """Return the nonzero factor of each input: the polynomial whose roots are the other points; None is
-        infinity."""
+        """Return the nonzero factors of inputs: the polynomial whose roots are the other points; None is infinity."""
         roots = [other for other in self._finite if other != point]
         factors = np.poly(roots)[::-1]
         return {power: float(factor) for power, factor in enumerate(factors) if abs(factor) > 1e-12}
@@ -139,8 +138,10 @@ def _scaled(factor: float, value: Any) -> Any:
 
 
 _MOST_REGISTERS = 16
-"""Maximum number of tiles whose sums are in registers: TVM keeps 1 kB on the stack, which LLVM moves to registers;
-twice as many ran at half the speed."""
+"""Maximum number of tiles whose sums are in registers.
+
+TVM keeps 1 kB on the stack, which LLVM moves to registers; twice as many ran at half the speed.
+"""
 _FEWEST_REGISTERS = 4
 """With fewer the multipliers wait for sums."""
 _MOST_TILES = 64
@@ -241,8 +242,7 @@ def _tilings(shape: Shape, outputs: int) -> list[list[int]]:
 
 
 def _registered(outputs: int, block: int, columns: int) -> list[list[int]]:
-    """Return the two largest register counts that divide the tiles and, if these are small, one that needs more
-    tiles."""
+    """Return the two largest register counts that divide the tiles and, if small, one that needs more tiles."""
     fitting = [each for each in range(1, _MOST_REGISTERS + 1) if block * columns % each == 0]
     enough = [each for each in fitting[-2:] if each >= _FEWEST_REGISTERS]
     if max(enough, default=0) < _MOST_REGISTERS // 2:

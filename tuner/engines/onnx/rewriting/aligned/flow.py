@@ -170,8 +170,7 @@ class Flow:
         return name
 
     def spread(self, name: str, *spreads: tuple[Channels | None, int]) -> str:
-        """Return the name of a constant with zeros at the padding of axes, or of the constant itself without
-        padding."""
+        """Return the name of a constant with zeros at the padding of axes, itself if there is no padding."""
         wanted = [(channels, axis) for channels, axis in spreads if channels is not None]
         if not name or not wanted:
             return name

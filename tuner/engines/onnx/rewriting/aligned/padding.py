@@ -252,8 +252,7 @@ def _fill(flow: Flow, node: onnx.NodeProto, operands: list[_Operand], channels: 
 
 
 def _product(flow: Flow, node: onnx.NodeProto, channels: Channels) -> Any | None:
-    """Return the fill of padding combined with run-time values: a product with zero is zero, anything else unknown
-    (None)."""
+    """Return the fill of padding combined with run-time values: 0 for a product with zeros, else None (unknown)."""
     known = [each.channels for each in map(flow.padded, node.input) if each is not None]
     is_zero = node.op_type == "Mul" and any(not each.fill.any() for each in known)
     return np.zeros(channels.whole) if is_zero else None
@@ -312,8 +311,7 @@ def _is_constant_or_none(flow: Flow, name: str) -> bool:
 
 
 def normalize(flow: Flow, node: onnx.NodeProto) -> bool:
-    """Propagate padding through ``BatchNormalization`` and ``InstanceNormalization``, whose constants are
-    [channels]."""
+    """Propagate padding through ``BatchNormalization`` and ``InstanceNormalization`` with constants [channels]."""
     padded = _padded(flow, node.input[0])
     if padded is None or len(node.output) > 1 or graphs.attribute(node, "training_mode", 0):
         return False
@@ -408,8 +406,7 @@ def cut(flow: Flow, node: onnx.NodeProto) -> bool:
 
 
 def reshape(flow: Flow, node: onnx.NodeProto) -> bool:
-    """Propagate padding through ``Reshape``, ``Flatten``, ``Squeeze`` and ``Unsqueeze`` that keep channels on one
-    axis."""
+    """Propagate padding through ``Reshape``, ``Flatten``, ``Squeeze`` and ``Unsqueeze`` that keep a channel axis."""
     padded, shape, out = flow.padded(node.input[0]), flow.shape(node.input[0]), flow.shape(node.output[0])
     if padded is None or shape is None or out is None:
         return False

@@ -29,8 +29,7 @@ def padded(channels: int, lanes: int) -> int | None:
 
 
 def speed(channels: int, lanes: int) -> float:
-    """Return the speed of computing channels in blocks of their largest divisor up to ``lanes``; 1 is that of whole
-    vectors."""
+    """Return the speed, relative to whole vectors, of blocks of the channels' largest divisor up to ``lanes``."""
     block = max(size for size in range(1, lanes + 1) if channels % size == 0)
     if block in (lanes, lanes // 2):
         return 1.0 if block == lanes else _HALF_VECTORS

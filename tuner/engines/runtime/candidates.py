@@ -34,7 +34,7 @@ Shapes = list[tuple[tuple[int, ...], str]]
 Arguments = tuple[str, Shapes]
 """Device kind (``cpu`` or ``cuda``), then the shapes and dtypes of the arguments."""
 Product = Callable[[Sequence[Any], int], tuple[Any, str]]
-"""``build_product([left, right, product], width)``: the library and function name of a vectorized matrix product."""
+"""``build_product([left, right, product], width)``: library and function name of a product in vectors of ``width``."""
 Evaluate = Callable[[int, int, int], list[float]]
 """``evaluate(number, repeat, min_repeat_ms)``: seconds per run, one value per repeat of ``number`` runs, or of more
 runs if a repeat would be shorter than ``min_repeat_ms``."""

@@ -93,7 +93,7 @@ class Forked:
         return self._fork_server.status(self._parent, pid, timeout)
 
     def _has_ended(self, timeout: float) -> bool:
-        """Check first, so that the fork server never blocks on a running process."""
+        """Return whether the process has ended; the fork server must not block on a running one."""
         if self._pidfd is None:
             return True
         ended = select.poll()

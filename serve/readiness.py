@@ -19,7 +19,7 @@ from worker import identity
 
 API_SECONDS = 90.0
 WORKER_SECONDS = 60.0
-"""Time limit after the API's start: the first worker on a machine starts every engine once."""
+"""Time limit after the API's start, plus that of engines: the first worker on a machine starts each once."""
 _READY_LOOK_SECONDS = 0.1
 _ANSWER_SECONDS = 5.0
 

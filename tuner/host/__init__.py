@@ -1,1 +1,1 @@
-"""The host side of engines: their environments, sessions and devices, and what is asked of them outside a job."""
+"""The host side of engines: environments, sessions, devices, and requests outside of jobs."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from domain import errors
 
 ROOT = Path(__file__).resolve().parents[2]
-"""The folder that holds our packages: an engine's working directory and its ``PYTHONPATH``."""
+"""The folder of our packages: working directory and ``PYTHONPATH`` of engines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,7 @@ class EngineSpec:
     module: str
     """Run as ``python -m MODULE --event-fd N``."""
     requirements: Path
-    """Hash-pinned; its digest names the environment."""
+    """Pinned by hash; its digest is part of the environment's name."""
     python: str = "3.11"
 
 
@@ -33,7 +33,7 @@ ENGINES = {name: _shipped(name) for name in ("relay", "relax", "onnx")}
 
 
 def get(name: str) -> EngineSpec:
-    """Raises EngineNotInstalled when this release has no engine of that name."""
+    """Return an engine's specification. Raises EngineNotInstalled for an unknown name."""
     if name not in ENGINES:
         raise errors.EngineNotInstalled(
             f"there is no engine {name!r}", hint=f"The engines are {' and '.join(sorted(ENGINES))}."

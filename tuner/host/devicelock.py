@@ -1,7 +1,7 @@
-"""One measurement at a time on a device, whoever asks on this host.
+"""Locks of devices: one measurement at a time on a device of this host.
 
-The lock files lie in a folder outside every home folder, so that several services of one user share them. The kernel
-drops the lock when its holder ends, however it ends.
+The lock files are in a folder outside of home folders, shared by all services of a user. The kernel releases the lock
+when its holder exits for any reason.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _PLACE = re.compile(rb"[0-9a-f]{32}\n")
 
 
 def place() -> str:
-    """The same for all who measure in turns, and for nobody else: an id that lies in their folder of locks.
+    """Return an id for all processes that take turns at measuring, stored in their folder of locks.
 
-    Names would not do: containers that share the folder have host names and paths of their own, and two hosts may have
-    the same ones.
+    Host names and paths are not suitable: containers that share the folder have their own, and two hosts may have equal
+    ones.
     """
     folder = TunerSettings().lock_folder
     _prepare(folder)
@@ -45,7 +45,7 @@ def _known(file: BinaryIO) -> str | None:
 
 
 def _named(file: BinaryIO) -> str:
-    """The one whom the lock lets in first names the place; what a crash or a full disk left of a name is replaced."""
+    """Create the id under the lock; replaces the remains of a crash or a full disk."""
     fcntl.flock(file, fcntl.LOCK_EX)
     known = _known(file)
     if known is None:
@@ -64,10 +64,10 @@ def hold(
     folder: Path | None = None,
     canceled: Callable[[], bool] | None = None,
 ) -> Iterator[None]:
-    """Hold the device for the body; waits up to ``timeout`` seconds for it (None: for ever).
+    """Hold the device during the block; waits up to ``timeout`` seconds for it, or without limit.
 
-    ``folder`` is by default the setting ``lock_folder``. Raises DeviceBusy, Canceled, and ConfigurationError when the
-    folder belongs to somebody else.
+    ``folder`` defaults to the setting ``lock_folder``. Raises DeviceBusy, Canceled, and ConfigurationError if the
+    folder belongs to another user.
     """
     folder = folder or TunerSettings().lock_folder
     _prepare(folder)
@@ -106,7 +106,7 @@ def _try(file: BinaryIO) -> bool:
 
 
 def _prepare(folder: Path) -> None:
-    """Make the folder; in a place where everybody may write, somebody else's folder or link is not to be trusted."""
+    """Create the folder; in a world-writable place, a folder or link of another user is not trusted."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():

@@ -1,8 +1,8 @@
-"""Environments of engines: made by uv from hash-pinned files, under ``<home>/engines``.
+"""Environments of engines, created by uv from hash-pinned requirements under ``<home>/engines``.
 
-An environment is named after its engine and the digest of its requirement file, so a release with other pins makes
-its own beside the old one, and so do other plugins: packages of the operator's own that a setting names. The marker
-file is written last: a half-made environment is made anew.
+The name of an environment consists of the engine and the digest of its requirements, so releases with other pins create
+their own, as do plugins: additional packages of the operator. The marker file is written last, so incomplete
+environments are recreated.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from tuner.host.catalogue import EngineSpec
 from tuner.host.session import EngineSession
 
 OnProgress = Callable[[str], None]
-"""Called with lines for people."""
+"""Called with progress messages for the user."""
 
 PLUGIN_REQUIREMENTS = "TUNESMITH_ENGINE_PLUGIN_REQUIREMENTS"
-"""The setting that names a requirement file of plugins; see docs/how-to/custom-operators.md."""
+"""Setting with a requirement file of plugins; see docs/how-to/custom-operators.md."""
 _PLUGGABLE = ("relay", "relax")
 _NOT_SOURCE = ("__pycache__", ".*", "build", "dist", "*.egg-info")
-"""Of a package's folder, what tools leave there, building it among them: setuptools does so in place."""
+"""Files of a package folder that tools create, for example while building it."""
 
 _MARKER = ".complete.json"
 _TAIL_LINES = 15
 _WORTH_SAYING = ("Downloading", "Building", "Prepared", "Installed", " Downloaded")
-"""Of uv's lines, what tells a waiting person that it moves."""
+"""Lines of uv that show progress."""
 _OFFLINE = ("dns error", "failed to fetch", "connection", "timed out", "connect error", "offline", "error sending")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineHealth:
-    """What ``doctor`` found; ``problems`` is empty when the engine can be used."""
+    """Result of ``doctor``; ``problems`` is empty for a usable engine."""
 
     name: str
     installed: bool = True
     python: Path | None = None
     custom: bool = False
-    """Whether a setting names the interpreter."""
+    """Whether the interpreter is set by a setting."""
     size_bytes: int | None = None
     hello: dict[str, Any] | None = None
     start_seconds: float | None = None
@@ -66,12 +66,12 @@ class EngineHealth:
 
 
 def variable(spec: EngineSpec) -> str:
-    """The setting that names another interpreter for the engine."""
+    """Return the setting for the engine's interpreter."""
     return f"TUNESMITH_ENGINE_{spec.name.upper()}_PYTHON"
 
 
 def folder(spec: EngineSpec, home: Path) -> Path:
-    """Raises EngineNotInstalled when the setting for plugins names no file."""
+    """Return the environment's folder. Raises EngineNotInstalled if the setting for plugins names no file."""
     content = hashlib.sha256(spec.requirements.read_bytes())
     plugins = plugin_requirements(spec)
     if plugins:
@@ -82,7 +82,7 @@ def folder(spec: EngineSpec, home: Path) -> Path:
 
 
 def plugin_requirements(spec: EngineSpec) -> Path | None:
-    """The file that names what to install beside the engine's own packages. Raises EngineNotInstalled."""
+    """Return the file of additional requirements. Raises EngineNotInstalled."""
     named = os.environ.get(PLUGIN_REQUIREMENTS)
     if not named or spec.name not in _PLUGGABLE:
         return None
@@ -96,14 +96,14 @@ def plugin_requirements(spec: EngineSpec) -> Path | None:
 
 
 def _local_packages(requirements: Path) -> list[Path]:
-    """The folders and wheels that a requirement file names by their paths, which are relative to its own folder."""
+    """Return the folders and wheels that a requirement file names by path, relative to its own folder."""
     named = (line.split("#")[0].split(";")[0].strip() for line in requirements.read_text().splitlines())
     paths = [requirements.parent / name for name in named if name and not name.startswith("-")]
     return [path for path in paths if path.exists()]
 
 
 def _content(path: Path) -> bytes:
-    """Changes with any source file: a plugin that was edited is another plugin."""
+    """Return a digest of the source files, so that an edited plugin gets a new environment."""
     content = hashlib.sha256()
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
         if file.is_file() and not _is_left_over(file.relative_to(path)):
@@ -116,10 +116,10 @@ def _is_left_over(path: Path) -> bool:
 
 
 def interpreter(spec: EngineSpec, home: Path) -> Path:
-    """The Python to run the engine with. Raises EngineNotInstalled."""
+    """Return the Python of the engine. Raises EngineNotInstalled."""
     custom = os.environ.get(variable(spec))
     if custom:
-        # Not resolved: an interpreter finds its environment beside the link it was called by.
+        # Not resolved: an interpreter finds its environment by the path of the link.
         path = Path(custom).expanduser().absolute()
         if not os.access(path, os.X_OK):
             raise errors.EngineNotInstalled(
@@ -136,10 +136,10 @@ def interpreter(spec: EngineSpec, home: Path) -> Path:
 
 
 def install(spec: EngineSpec, home: Path, on_progress: OnProgress | None = None) -> Path:
-    """Make the environment unless it is there; returns its interpreter. Safe to call from several processes at once.
+    """Create the environment unless it exists, and return its interpreter; safe for concurrent processes.
 
-    Takes milliseconds when nothing is to be done. An interpreter that a setting names is left as it is.
-    Raises EngineInstallFailed, and EngineNotInstalled when the setting names nothing that runs.
+    An existing environment takes milliseconds. An interpreter of a setting is not changed. Raises EngineInstallFailed,
+    and EngineNotInstalled if the setting's interpreter does not work.
     """
     with contextlib.suppress(errors.EngineNotInstalled):
         return interpreter(spec, home)
@@ -154,7 +154,7 @@ def install(spec: EngineSpec, home: Path, on_progress: OnProgress | None = None)
 
 
 def doctor(spec: EngineSpec, home: Path, *, hello_timeout: float = 120.0) -> EngineHealth:
-    """Start the engine and report; raises nothing that is the engine's fault."""
+    """Start the engine and report its state; errors of the engine are reported, not raised."""
     health = EngineHealth(name=spec.name, custom=bool(os.environ.get(variable(spec))))
     try:
         python = interpreter(spec, home)
@@ -182,15 +182,15 @@ def _told(error: errors.TunesmithError) -> str:
 def _make(spec: EngineSpec, environment: Path, say: OnProgress) -> None:
     say(f"creating the {spec.name} environment in {environment}")
     started = time.monotonic()
-    # uv itself refuses to clear a folder that it does not know for an environment.
+    # uv refuses to clear a folder that is not an environment.
     shutil.rmtree(environment, ignore_errors=True)
-    # In place and not renamed into place: scripts in an environment hold its absolute path.
+    # Created in place instead of renamed, as scripts in an environment contain its absolute path.
     _uv(spec, say, "venv", "--python", _base_python(spec), str(environment))
     python = str(environment / "bin" / "python")
     _uv(spec, say, "pip", "sync", "--require-hashes", "--python", python, str(spec.requirements))
     plugins = plugin_requirements(spec)
     if plugins:
-        # Nothing that the engine pins is replaced: what plugins need beyond it stands in their file as well.
+        # Packages pinned by the engine are not replaced; additional requirements of plugins must be in their file.
         arguments = ("pip", "install", "--no-deps", "--reinstall", "--python", python, "-r", str(plugins))
         _uv(spec, say, *arguments, folder=plugins.parent)
     packages = [*_pins(spec.requirements), *(_lines(plugins) if plugins else [])]
@@ -202,13 +202,13 @@ def _make(spec: EngineSpec, environment: Path, say: OnProgress) -> None:
 
 
 def _base_python(spec: EngineSpec) -> str:
-    """This interpreter when the version fits, else whatever uv finds on this machine."""
+    """Return this interpreter if its version is suitable, else one that uv finds."""
     running = f"{sys.version_info.major}.{sys.version_info.minor}"
     return sys.executable if running == spec.python else spec.python
 
 
 def _uv(spec: EngineSpec, say: OnProgress, *arguments: str, folder: Path | None = None) -> None:
-    """Run uv in ``folder``, passing on what it says; its settings in the environment (index, proxy, cache) hold."""
+    """Run uv in ``folder`` and report its progress; its environment variables (index, proxy, cache) apply."""
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
     with subprocess.Popen(
         [uv.find_uv_bin(), *arguments],
@@ -235,7 +235,7 @@ def _uv(spec: EngineSpec, say: OnProgress, *arguments: str, folder: Path | None 
 
 
 def _environment() -> dict[str, str]:
-    """uv does not read pip's variables; an index that pip is told to use should serve uv as well."""
+    """Translate pip's variables, which uv ignores: an index configured for pip should serve uv, too."""
     environment = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
     if "PIP_INDEX_URL" in environment and not environment.keys() & {"UV_DEFAULT_INDEX", "UV_INDEX_URL"}:
         environment["UV_DEFAULT_INDEX"] = environment["PIP_INDEX_URL"]

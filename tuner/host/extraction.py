@@ -1,4 +1,4 @@
-"""Asking an engine, before there is a job, whether it takes a model and which tuning tasks it finds there."""
+"""Requests to engines without a job: whether a model can be imported, and its tuning tasks."""
 
 from __future__ import annotations
 
@@ -28,68 +28,68 @@ Canceled = Callable[[], bool]
 
 @dataclass(frozen=True, kw_only=True)
 class Extraction:
-    """What one tuner found in a model."""
+    """The tuning tasks that one tuner extracted from a model."""
 
     tasks: tuple[ExtractedTask, ...]
     definitions: dict[str, str] = field(default_factory=dict)
-    """Workload key to the workload in its tuner's native form, where the key alone does not rebuild it."""
+    """Workloads in native form by workload key, if the key is not enough to rebuild them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelBuild:
-    """What the tuning tasks of a prepared model depend on."""
+    """Parameters that the tuning tasks of a prepared model depend on."""
 
     model: Path
     target: str
     threads: int
     precision: Precision
     rewrite: bool
-    """Whether the engine may compute otherwise than operator by operator."""
+    """Whether the engine may change the computation beyond single operators."""
     options: TunerOptions
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """What an engine says of a model that it imports."""
+    """Result of ``check`` for a model that the engine imports."""
 
     operators: dict[str, int]
-    """By count."""
+    """Number of operators by name."""
     lanes: int | None
-    """32-bit lanes of the target's vectors; None without any."""
+    """32-bit lanes of the target's vectors; None without vectors."""
 
 
 class Planner(Protocol):
-    """The engines of a machine, as making a plan needs them."""
+    """The engines of a machine, for making plans."""
 
     def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path) -> Prepared:
-        """Write ``model`` with static shapes; the suffix of ``out`` tells its format.
+        """Write ``model`` with static shapes in the format of the suffix of ``out``.
 
         Raises EngineNotInstalled, InvalidModel, ShapeRequired, ShapeMismatch.
         """
         ...
 
     def rewrite(self, prepared: Path, lanes: int, out: Path) -> Rewritten:
-        """Write a prepared model for vectors of so many 32-bit lanes. Raises as ``prepare``."""
+        """Rewrite a prepared model for vectors of ``lanes`` 32-bit lanes. Raises as ``prepare``."""
         ...
 
     def start(self, name: str, canceled: Canceled) -> Engine:
-        """A fresh engine. Raises EngineNotInstalled, EngineStartFailed, Canceled."""
+        """Start an engine. Raises EngineNotInstalled, EngineStartFailed, Canceled."""
         ...
 
     @property
     def seconds(self) -> float:
-        """What all requests to one engine may take together."""
+        """Time limit of all requests to one engine together."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class InstalledPlanner:
-    """Engines as processes with limits, from the environments under a home folder."""
+    """Engines in processes with limits, from the environments of a home folder."""
 
     home: Path
     settings: TunerSettings
     hidden: tuple[str, ...] = ()
-    """What engines do not see, but for the model that they are asked about."""
+    """Folders hidden from engines, except for the model of the request."""
 
     @property
     def seconds(self) -> float:
@@ -117,7 +117,7 @@ class InstalledPlanner:
             home=self.home,
             limits=Limits(
                 memory_bytes=self.settings.plan_memory_mb * 1024**2,
-                # A process counts the CPU time of all its threads.
+                # CPU time of a process includes all of its threads.
                 cpu_seconds=int(self.settings.plan_seconds * 8),
                 file_bytes=_FILE_BYTES,
                 offline=True,
@@ -128,7 +128,8 @@ class InstalledPlanner:
 
 
 class Questions:
-    """Asks one running engine, within one limit of time. Errors that are the caller's are raised as the caller's."""
+    """Requests to one running engine with a common time limit. Errors caused by the caller are raised as the
+    caller's."""
 
     def __init__(self, engine: Engine, *, seconds: float, canceled: Canceled) -> None:
         self._engine = engine
@@ -140,13 +141,13 @@ class Questions:
         return self._engine.hello
 
     def check(self, model: Path, target: Target | None = None) -> Checked:
-        """Raises UnsupportedOperators, InvalidModel, EngineError, Canceled."""
+        """Check that the engine imports the model. Raises UnsupportedOperators, InvalidModel, EngineError, Canceled."""
         place = {} if target is None else {"target": target.text, "threads": target.threads}
         answer = self._ask("check", {"model": str(model), **place})
         return Checked(operators=dict(answer["operators"]), lanes=answer.get("lanes"))
 
     def extract(self, build: ModelBuild, tuner: Tuner) -> Extraction:
-        """Raises UnknownTarget, UnsupportedTarget, InvalidOption and as ``check``."""
+        """Extract tuning tasks. Raises UnknownTarget, UnsupportedTarget, InvalidOption, and as ``check``."""
         with tempfile.TemporaryDirectory(prefix="tunesmith-plan-") as folder:
             answer = self._ask("extract", {**params(build, tuner), "out_dir": folder})
             tasks = tuple(ExtractedTask(**task) for task in answer["tasks"])
@@ -165,7 +166,7 @@ class Questions:
 
 @contextmanager
 def questions(planner: Planner, name: str, canceled: Canceled) -> Iterator[Questions]:
-    """An engine to ask, ended afterwards. Raises as ``Planner.start``."""
+    """Start an engine for requests, and end it afterwards. Raises as ``Planner.start``."""
     engine = planner.start(name, canceled)
     try:
         yield Questions(engine, seconds=planner.seconds, canceled=canceled)
@@ -174,7 +175,7 @@ def questions(planner: Planner, name: str, canceled: Canceled) -> Iterator[Quest
 
 
 def params(build: ModelBuild, tuner: Tuner) -> dict[str, Any]:
-    """A build's parameters as the engines' methods take them."""
+    """Convert the parameters of a build to those of the engines' methods."""
     return {
         "model": str(build.model),
         "target": build.target,

@@ -1,4 +1,4 @@
-"""What an engine's own error codes mean to a caller."""
+"""Translation of engine error codes to errors of the caller."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ CODES: dict[str, type[errors.TunesmithError]] = {
     "no_device": errors.NoDevice,
     "device_lost": errors.DeviceLost,
 }
-"""Codes by which an engine says that what the caller sent, or something around it, is wrong; any other is the
-engine's own failure."""
+"""Errors for codes of problems that the caller or the environment caused; other codes are failures of the engine."""
 
 
 def explain(error: errors.EngineRequestFailed) -> errors.TunesmithError:
-    """The error to show instead: the caller's, when it is the caller's; else ``error`` itself."""
+    """Return the caller's error for the engine's code, if there is one, else ``error`` itself."""
     kind = CODES.get(error.engine_code)
     return error if kind is None else kind(error.message, hint=error.hint, details=error.details)

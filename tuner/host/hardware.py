@@ -1,4 +1,4 @@
-"""This host's CPU and GPUs, as far as they decide how fast a schedule runs. Standard library only."""
+"""CPU and GPUs of this host, by the properties that determine the speed of schedules. Standard library only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NVIDIA = Path("/proc/driver/nvidia/gpus")
 _ASK_SECONDS = 20
 
 FEATURES = (
-    # x86: names of Linux's ``flags``
+    # x86: Linux's ``flags``
     ("avx", "avx"),
     ("avx2", "avx2"),
     ("fma", "fma"),
@@ -31,7 +31,7 @@ FEATURES = (
     ("amx_tile", "amx"),
     ("amx_bf16", "amxbf16"),
     ("amx_int8", "amxint8"),
-    # aarch64: names of Linux's ``Features``
+    # aarch64: Linux's ``Features``
     ("asimd", "neon"),
     ("asimdhp", "fp16"),
     ("asimddp", "dotprod"),
@@ -41,17 +41,17 @@ FEATURES = (
     ("sve2", "sve2"),
     ("sme", "sme"),
 )
-"""Vector features that change which code is fastest: Linux's name and ours, in the order they stand in a key."""
+"""Vector features that affect which code is fastest: Linux's name and ours, in the order of keys."""
 
 
 def device(threads: int | None = None) -> Device:
-    """This host's CPU, measuring with ``threads`` threads (None: every usable core)."""
+    """Return this host's CPU as a device with ``threads`` threads; None means every usable core."""
     text = _CPUINFO.read_text(errors="replace") if _CPUINFO.exists() else ""
     return describe(text, machine=platform.machine(), threads=threads or usable_cores())
 
 
 def describe(cpuinfo: str, *, machine: str, threads: int) -> Device:
-    """The device that a ``/proc/cpuinfo`` of that ``platform.machine()`` tells of; pure."""
+    """Return the device described by the text of ``/proc/cpuinfo`` and ``platform.machine()``; a pure function."""
     fields = _first_processor(cpuinfo)
     name = fields.get("model name") or _arm_name(fields) or machine or "unknown CPU"
     identity = (
@@ -65,7 +65,7 @@ def describe(cpuinfo: str, *, machine: str, threads: int) -> Device:
 
 
 def accelerators(threads: int | None = None) -> tuple[Device, ...]:
-    """NVIDIA GPUs of this host; keys end in the compute capability, or ``unknown`` where only the driver tells."""
+    """Return this host's NVIDIA GPUs; keys end in the compute capability, or ``unknown``."""
     threads = threads or usable_cores()
     program = shutil.which("nvidia-smi")
     if program:
@@ -80,7 +80,7 @@ def accelerators(threads: int | None = None) -> tuple[Device, ...]:
 
 
 def gpus(listing: str, *, threads: int) -> tuple[Device, ...]:
-    """The devices of lines ``name, compute capability``, as ``nvidia-smi`` prints them; pure."""
+    """Return devices from ``nvidia-smi`` lines ``name, compute capability``; a pure function."""
     found = []
     for line in listing.splitlines():
         name, separator, capability = line.rpartition(",")
@@ -97,14 +97,14 @@ def _model(information: Path) -> str | None:
 
 
 def usable_cores(groups: Path = _CGROUPS, membership: Path = _MEMBERSHIP) -> int:
-    """Cores that this process may keep busy: its affinity mask, cut by the cgroup's CPU quota."""
+    """Return the number of cores for this process: its affinity mask, limited by the cgroup's CPU quota."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = _quota(groups, membership)
     return cores if quota is None else max(1, min(cores, int(quota)))
 
 
 def _quota(groups: Path, membership: Path) -> float | None:
-    """CPUs' worth of time per second: cgroup 2's ``cpu.max``, or cgroup 1's ``cpu.cfs_quota_us``."""
+    """Return the CPU quota in CPUs: cgroup 2's ``cpu.max``, or cgroup 1's ``cpu.cfs_quota_us``."""
     limits = []
     for folder in _own_groups(groups, membership):
         parts = _words(folder / "cpu.max")
@@ -115,7 +115,7 @@ def _quota(groups: Path, membership: Path) -> float | None:
 
 
 def _own_groups(groups: Path, membership: Path) -> list[Path]:
-    """Folders of this process's CPU group and of its ancestors: the tightest limit counts."""
+    """Return the folders of this process's CPU cgroup and its ancestors, as the tightest limit applies."""
     found = []
     for line in _lines(membership) or ["0::/"]:
         _, controllers, path = line.split(":", 2)
@@ -137,7 +137,7 @@ def _first_processor(cpuinfo: str) -> dict[str, str]:
 
 
 def _arm_name(fields: dict[str, str]) -> str | None:
-    """Arm's kernels give numbers only: implementer, part and variant name a core's design."""
+    """Return the name of an Arm core, for which the kernel only gives implementer, part and variant numbers."""
     if "cpu implementer" not in fields:
         return None
     parts = [fields.get(name, "?") for name in ("cpu implementer", "cpu part", "cpu variant")]

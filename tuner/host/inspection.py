@@ -1,4 +1,4 @@
-"""Reading an uploaded model, which may be anything, in a child process with limits.
+"""Reading of untrusted models in a child process with limits.
 
 ONNX Runtime was seen to crash while loading bad files and to allocate 40 GB for a model of 179 bytes.
 """
@@ -21,10 +21,10 @@ from tuner.host.session import EngineSession, Limits
 from tuner.host.settings import TunerSettings
 
 _FILE_SHARE = 1024**3
-"""Room for a prepared model beyond the size of the given one, in bytes: folding constants can make it grow."""
+"""Bytes by which a prepared model may exceed the original, as folding constants can enlarge it."""
 
 _COPIES = 6
-"""Of a model in memory at once, while it is read, checked, optimized and written."""
+"""Copies of a model in memory while it is read, checked, optimized and written."""
 
 _CHECKS = {
     ModelFormat.ONNX: "Check that onnx.checker accepts it and that ONNX Runtime loads it",
@@ -34,7 +34,7 @@ _CHECKS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A model with static shapes and folded constants, as the engines take it."""
+    """A model with static shapes and folded constants, as engines read it."""
 
     path: Path
     inputs: tuple[TensorSpec, ...]
@@ -45,14 +45,14 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True)
 class Rewritten:
-    """A prepared model of the same function that compilers make more of."""
+    """An equivalent of a prepared model that compilers optimize better."""
 
     path: Path | None
-    """None where nothing could be rewritten."""
+    """None if nothing could be rewritten."""
     applied: dict[str, int]
-    """How many places each rewriting changed."""
+    """Number of changed places by rewriting."""
     undone: dict[str, str]
-    """Why a rewriting was given up."""
+    """Reasons for abandoned rewritings."""
 
     @classmethod
     def of(cls, answer: Mapping[str, Any], path: Path) -> Rewritten:
@@ -62,19 +62,20 @@ class Rewritten:
 
 @dataclass(frozen=True, kw_only=True)
 class Inspector:
-    """Reads models of one format with the engine that reads them; each call has a process of its own."""
+    """Reads models of one format with the corresponding engine; each call starts a process."""
 
     format: ModelFormat = ModelFormat.ONNX
     spec: EngineSpec
     python: Path
     memory_bytes: int = 4 * 1024**3
-    """Of address space, besides room for some copies of the model itself."""
+    """Limit of address space, in addition to copies of the model."""
     seconds: float = 60.0
-    """For one call, on the wall clock; as much again of CPU time on each core."""
+    """Time limit of a call; also the limit of CPU time on each core."""
     log_path: Path | None = None
     home: Path | None = None
     hidden: tuple[str, ...] = ()
-    """What the process does not see, beside what no engine sees, but for the files that it is asked about."""
+    """Folders hidden from the process in addition to those hidden from all engines, except for the files of
+    the request."""
 
     @classmethod
     def installed(
@@ -86,7 +87,7 @@ class Inspector:
         log_path: Path | None = None,
         hidden: tuple[str, ...] = (),
     ) -> Inspector:
-        """With the engine under a home folder, as it is installed now. Raises EngineNotInstalled."""
+        """Create an inspector with the engine installed in a home folder. Raises EngineNotInstalled."""
         spec = catalogue.get(model_format.reader)
         return cls(
             format=model_format,
@@ -100,7 +101,8 @@ class Inspector:
         )
 
     def inspect(self, path: Path) -> ModelFacts:
-        """Raises EngineStartFailed; InvalidModel also when reading crashes, hangs or needs more memory than allowed."""
+        """Read a model's facts. Raises EngineStartFailed, and InvalidModel also if reading crashes, hangs or
+        exceeds the memory limit."""
         return _facts(self._ask(path, "inspect", {"path": str(path.absolute())}), self.format)
 
     def prepare(self, path: Path, input_shapes: Mapping[str, Sequence[int]], out_path: Path) -> Prepared:
@@ -117,7 +119,7 @@ class Inspector:
         )
 
     def rewrite(self, path: Path, lanes: int, out_path: Path) -> Rewritten:
-        """Write a prepared model for vectors of so many lanes. Raises as ``inspect``."""
+        """Rewrite a prepared model for vectors of ``lanes`` lanes. Raises as ``inspect``."""
         params = {"path": str(path.absolute()), "lanes": lanes, "out_path": str(out_path.absolute())}
         return Rewritten.of(self._ask(path, "rewrite", params), out_path)
 
@@ -146,7 +148,7 @@ class Inspector:
         )
 
     def limits(self, size_bytes: int) -> Limits:
-        """Of the process that reads a model of so many bytes."""
+        """Return the limits of a process that reads a model of ``size`` bytes."""
         return Limits(
             memory_bytes=self.memory_bytes + size_bytes * _COPIES,
             cpu_seconds=int(self.seconds * 4) + 10,

@@ -1,8 +1,8 @@
-"""Engines that outlived the host process that started them.
+"""Removal of orphaned engine processes, which outlived their host process.
 
-Every session notes itself in a file under ``<home>/run/engines``, and gives its engine an environment variable and a
-temporary folder of its own. Normally an engine ends with its host; when both were killed in an unlucky order, or a
-child left the engine's process group, ``sweep`` finds what is left by that variable, and removes the folder.
+Every session has an entry under ``<home>/run/engines``, and its engine an environment variable and a temporary folder.
+Normally an engine ends with its host. If both were killed in an unlucky order, or a child left the engine's process
+group, ``sweep`` finds the processes by the variable and removes the folder.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _DYING_SECONDS = 1.0
 _MARK = re.compile(f"{VARIABLE}=[0-9a-f]{{32}}")
 _PROC = Path("/proc")
 _START_TIME = 22 - 3
-"""Field 22 of proc(5)'s ``stat``, counted after the command's closing parenthesis, where field 3 comes first."""
+"""Field 22 of proc(5)'s ``stat``, counted from field 3, the first after the command's closing parenthesis."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Note:
-    """A session's entry; ``mark`` is unique, so no reused pid can be taken for it."""
+    """Entry of a session; ``mark`` is unique, so a reused pid cannot match."""
 
     path: Path | None
     mark: str
     folder: Path
-    """For temporary files of the engine alone."""
+    """For temporary files of this engine."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -44,16 +44,16 @@ class Note:
         return {name: value}
 
     def remove(self) -> None:
-        """With the folder, and that first: while there is one, there is a note of it."""
+        """Remove the entry after its folder, so that every folder has an entry."""
         shutil.rmtree(self.folder, ignore_errors=True)
         if self.path:
             self.path.unlink(missing_ok=True)
 
 
 def note(engine: str, home: Path | None) -> Note:
-    """Made before the engine starts, and its folder too: Landlock may keep it from reading what is later made beside.
+    """Create the entry and its folder before the engine starts, as Landlock may deny access to folders created later.
 
-    Without a home there is no file, and nothing to sweep later.
+    Without a home folder there is no entry, and ``sweep`` finds nothing.
     """
     token = secrets.token_hex(16)
     mark = f"{VARIABLE}={token}"
@@ -78,9 +78,9 @@ def _write(path: Path, made: Note) -> None:
 
 
 def sweep(home: Path) -> list[int]:
-    """Kill what engine sessions of dead hosts left behind, and remove their temporary folders; returns the pids.
+    """Kill the orphans of ended host processes and remove their temporary folders; returns the pids.
 
-    Safe beside living sessions.
+    Safe with concurrent sessions.
     """
     orphaned: dict[str, Note] = {}
     for path in sorted(_folder(home).glob("*.json")):
@@ -91,7 +91,7 @@ def sweep(home: Path) -> list[int]:
     killed = [pid for pid in marked(set(orphaned)) if kill(pid)]
     deadline = time.monotonic() + _DYING_SECONDS
     while any(map(start_time, killed)) and time.monotonic() < deadline:
-        # Until then they may still write into their folders.
+        # Before that, they may still write to their folders.
         time.sleep(0.01)
     for found in orphaned.values():
         found.remove()
@@ -99,15 +99,15 @@ def sweep(home: Path) -> list[int]:
 
 
 def _read(path: Path) -> tuple[Note, bool]:
-    """The session's note and whether its host is gone; a file that is no entry belongs to nobody alive."""
+    """Read an entry and whether its host process has ended; an invalid file belongs to no living process."""
     mark, folder, dead = f"{VARIABLE}={path.stem.rpartition('-')[2]}", Path(), True
     with contextlib.suppress(ValueError, KeyError, TypeError):
         entry = json.loads(path.read_text())
         owner = int(entry["owner"]["pid"]), entry["owner"]["start_time"]
-        # An engine may have written it: no other process is killed, and no other folder removed, by its word.
+        # An engine may have written the entry: it must not lead to killing other processes or removing other folders.
         if _MARK.fullmatch(str(entry["mark"])):
             mark, folder = entry["mark"], Path(str(entry.get("folder", "")))
-            # Of processes of another host or container that shares the home nothing is known here.
+            # Processes of other hosts or containers with the same home folder cannot be checked.
             dead = entry["owner"].get("host", _host()) == _host() and start_time(owner[0]) != owner[1]
     if folder.name != _folder_name(mark):
         folder = Path(tempfile.gettempdir()) / _folder_name(mark)
@@ -115,12 +115,12 @@ def _read(path: Path) -> tuple[Note, bool]:
 
 
 def _host() -> str:
-    """With the container: within both, a pid means one process."""
+    """Return host and container, within which a pid is unique."""
     return f"{socket.gethostname()}/{namespace()}"
 
 
 def _folder_name(mark: str) -> str:
-    # Short: engines make sockets in it, whose paths may not be long.
+    # Short, as engines create sockets in it, whose paths are limited.
     return f"tunesmith-engine-{mark.rpartition('=')[2][:12]}"
 
 
@@ -129,7 +129,7 @@ def _folder(home: Path) -> Path:
 
 
 def namespace() -> str:
-    """In which this process's pids count: containers may share a host name, and then each has a process 1."""
+    """Return the pid namespace: containers may share a host name, and each has a process 1."""
     try:
         return str(Path("/proc/self/ns/pid").readlink()).strip("pid:[]")
     except OSError:
@@ -137,15 +137,16 @@ def namespace() -> str:
 
 
 def start_time(pid: int) -> int | None:
-    """Clock ticks since boot at which ``pid`` started; None when it is gone. With the pid, it names one process."""
+    """Return the start of a process in clock ticks since boot; None if it has ended. With the pid, it
+    identifies a process."""
     fields = _fields(pid)
     return None if not fields or fields[0] == "Z" else int(fields[_START_TIME])
 
 
 def marked(marks: set[str]) -> Iterator[int]:
-    """Living processes of ours whose initial environment holds one of these ``NAME=value`` strings.
+    """Return our live processes whose initial environment contains one of these ``NAME=value`` strings.
 
-    A process inherits it from its parent, so it is found in whatever group or session it has put itself.
+    Children inherit it, so processes are found in any process group and session.
     """
     wanted = {mark.encode() for mark in marks}
     for entry in _PROC.iterdir() if wanted and _PROC.is_dir() else ():
@@ -156,7 +157,7 @@ def marked(marks: set[str]) -> Iterator[int]:
 
 
 def kill(pid: int) -> bool:
-    """Whether there was something to kill."""
+    """Kill processes; returns whether there were any."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -165,7 +166,7 @@ def kill(pid: int) -> bool:
 
 
 def signal_group(group: int, number: signal.Signals) -> None:
-    # PermissionError: the kernel's answer, on some systems, for a group of which only a zombie is left.
+    # PermissionError: some systems' answer for a group with only a zombie left.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
 

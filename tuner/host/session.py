@@ -1,7 +1,7 @@
-"""A running engine as the host sees it: start it, ask it, notice how it fails, end it and all it started.
+"""Engine sessions: start an engine, send requests, detect failures, and end it with all of its processes.
 
-An engine that crashes, hangs, floods or falls silent costs one request: the session kills its process group, raises a
-typed error with the tail of the engine log, and is dead from then on.
+An engine that crashes, hangs, sends garbage or stops its heartbeat fails one request: the session kills its process
+group, raises a typed error with the end of the engine log, and cannot be used again.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _OURS = {
     "PYTHONPATH": str(ROOT),
     "PYTHONUNBUFFERED": "1",
     "PYTHONNOUSERSITE": "1",
-    # ONNX Runtime would queue events for its makers under the user's home folder, and send them where it can.
+    # ONNX Runtime would store telemetry in the home folder and send it.
     "ORT_DISABLE_TELEMETRY": "1",
 }
-"""Bytecode is cached as usual, whatever the host was told: TVM's takes 3.4 s to import without, 1.3 s with."""
+"""Bytecode is cached, whatever the host's setting: importing TVM takes 3.4 s without, 1.3 s with it."""
 
 
 class EngineSession:
-    """The real ``domain.ports.Engine``; also a context manager."""
+    """The implementation of ``domain.ports.Engine`` with a process; also a context manager."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class EngineSession:
             sockets=(*limits.sockets, *sandbox.leading_out(home, os.environ)),
         )
         environment = {**sandbox.environment(os.environ), **limits.environment, **_OURS, **self._note.environment}
-        # TVM makes the latter when it is imported, by default ~/.tvm_test_data.
+        # TVM creates the latter at import, by default ~/.tvm_test_data.
         environment |= dict.fromkeys(("TMPDIR", "TEST_DATA_ROOT_PATH"), str(self._note.folder))
         self._spawn(python, [*confined.command(), str(python), "-m", spec.module], environment)
 
@@ -95,10 +95,8 @@ class EngineSession:
     ) -> Self:
         """Start the engine and wait for its hello. The log is appended to; times are in seconds.
 
-        Without ``limits`` it is sandboxed all the same: no credentials, no privileges.
-
-        With ``home``, ``sweep(home)`` can later end what this host process failed to end.
-        Raises EngineStartFailed, and Canceled.
+        Even without ``limits``, it is sandboxed: no credentials, no privileges. With ``home``, ``sweep(home)`` can
+        later remove orphans. Raises EngineStartFailed and Canceled.
         """
         session = cls(spec, python, log_path, silence_timeout, home, limits)
         try:
@@ -135,7 +133,8 @@ class EngineSession:
         on_event: OnEvent | None = None,
         canceled: Callable[[], bool] | None = None,
     ) -> dict[str, Any]:
-        """As ``domain.ports.Engine.request``. Params that fit no line are sent nowhere and raise MalformedMessage."""
+        """Implement ``domain.ports.Engine.request``. Params too large for a message raise MalformedMessage
+        without being sent."""
         if self._dead is not None:
             raise errors.EngineCrashed(f"the {self._name} engine has ended: {self._dead}")
         line = messages.encode_request(Request(id=self._next_id, method=method, params=params))
@@ -153,7 +152,7 @@ class EngineSession:
         raise _refusal(answer.data)
 
     def close(self) -> None:
-        """Let the engine leave by itself, then end whatever is left."""
+        """Let the engine exit by itself, then kill what is left."""
         if self._dead is None:
             with contextlib.suppress(OSError):
                 os.close(self._requests)
@@ -177,7 +176,7 @@ class EngineSession:
         events, engine_events = os.pipe()
         self._events = events
         try:
-            # Asked for here: what runs first is the program that enters the sandbox.
+            # Not from the started program, which is the one that enters the sandbox.
             python.stat()
             with self._log_path.open("ab") as log:
                 self._log_start = log.seek(0, os.SEEK_END)
@@ -221,7 +220,7 @@ class EngineSession:
             try:
                 rest = rest[os.write(self._requests, rest) :]
             except BlockingIOError:
-                # Events that come meanwhile are read later: an engine that is told something is not yet answering.
+                # Events are read later: an engine that receives a request does not answer yet.
                 _is_ready(self._requests, select.POLLOUT, _POLL_SECONDS)
                 self._check(deadline, canceled)
                 self._check_silence()
@@ -260,7 +259,7 @@ class EngineSession:
             self._read()
 
     def _read(self) -> None:
-        # Asked before reading, so that what an engine wrote before it ended is still read.
+        # Checked before reading, so that output from before the exit is still read.
         ended = self._ended()
         if _is_ready(self._events, select.POLLIN, 0 if ended else _POLL_SECONDS):
             chunk = os.read(self._events, _CHUNK_BYTES)
@@ -273,7 +272,7 @@ class EngineSession:
                 raise self._failure(errors.EngineGarbled, "it closed its event descriptor")
             self._crashed()
         elif ended:
-            # A child of the engine may still hold the descriptor open.
+            # A child of the engine may still have the descriptor open.
             self._crashed()
         else:
             self._check_silence()
@@ -294,7 +293,7 @@ class EngineSession:
             raise self._failure(errors.EngineTimeout, "it exceeded its time limit")
 
     def _check_silence(self) -> None:
-        # Only when nothing waits to be read: the host, too, may have been busy or suspended.
+        # Only if no output is pending, as the host may have been busy or suspended itself.
         if time.monotonic() - self._last_heard > self._silence_timeout and not self._ended():
             raise self._failure(errors.EngineSilent, f"no heartbeat for {self._silence_timeout:g} s")
 
@@ -314,7 +313,7 @@ class EngineSession:
         )
 
     def _log_tail(self) -> str:
-        """The end of what this engine logged."""
+        """Return the end of this engine's log."""
         with contextlib.suppress(OSError), self._log_path.open("rb") as log:
             log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - _LOG_TAIL_BYTES))
             return log.read(_LOG_TAIL_BYTES).decode(errors="replace")
@@ -328,7 +327,7 @@ class EngineSession:
         if gently and not self._ended():
             orphans.signal_group(group, signal.SIGTERM)
             self._wait(_TERM_SECONDS)
-        # The leader is reaped only now: until then nobody else can get its number, so no stranger is hit.
+        # The leader is reaped last: until then, its pid cannot be reused, so no other process is killed.
         orphans.signal_group(group, signal.SIGKILL)
         self._process.wait()
         for pid in orphans.marked({self._note.mark}):
@@ -339,11 +338,11 @@ class EngineSession:
         self._note.remove()
 
     def _ended(self) -> bool:
-        """Whether the engine's first process ended; leaves it unreaped."""
+        """Return whether the engine's first process ended, without reaping it."""
         try:
             return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:
-            # Somebody in this process waits for any child, and took the status.
+            # Another thread of this process waits for any child and reaped it.
             return True
 
     def _wait(self, seconds: float) -> None:
@@ -363,8 +362,7 @@ def _refusal(data: dict[str, Any]) -> errors.EngineRequestFailed:
 
 
 def _is_ready(descriptor: int, events: int, seconds: float) -> bool:
-    """Whether something can be done, or the other side has gone: what ``select.select`` tells of descriptors below 1024
-    only, and a server with many connections has more."""
+    """Wait for a descriptor. ``select.select`` supports only descriptors below 1024, of which a server has more."""
     waiting = select.poll()
     waiting.register(descriptor, events)
     return bool(waiting.poll(seconds * 1000))

@@ -1,4 +1,4 @@
-"""How the host treats engines and devices."""
+"""Settings of the host for engines and devices."""
 
 from __future__ import annotations
 
@@ -70,6 +70,6 @@ class TunerSettings(Settings):
     )
 
     def engine_limits(self, *, network: bool) -> Limits:
-        """Of the engines of jobs; how long they may work is said with each request."""
+        """Return the limits of engines of jobs; time limits are set for each request."""
         memory = self.engine_memory_mb * 1024**2 or memory_of_host() * 3 // 4
         return Limits(data_bytes=memory, file_bytes=self.engine_file_mb * 1024**2, offline=not network)

@@ -1,1 +1,1 @@
-"""What became of a search: verified, timed, compared and bundled."""
+"""Results of a search: verification, timing, comparison and bundle."""

@@ -1,4 +1,4 @@
-"""The choice among variants by their end-to-end latency, compared in one run (``tuner.results.timing``)."""
+"""Choice of the published variant by end-to-end latency, measured in one benchmark (``tuner.results.timing``)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from domain.artifacts import ONNX_RUNTIME, Conditions, Report, Timing, Variant, 
 from tuner.results.timing import SAMPLES_PER_ROUND
 
 _CLEAR_GAIN = 0.005
-"""Tuned must be faster by half a percent: below, the next benchmark may well turn it around."""
+"""Tuned must be faster by half a percent, as the next benchmark may reverse smaller differences."""
 _LEVEL = 0.98, 1.02
-"""Ratios of times between which two are called level."""
+"""Ratios of times within which two variants count as equally fast."""
 
 
 def judge(
@@ -24,10 +24,10 @@ def judge(
     conditions: Conditions | None = None,
     has_records: bool = True,
 ) -> Report:
-    """Choose the fastest correct compiled variant; tuned must win clearly, or untuned is published.
+    """Choose the fastest correct variant; tuned must be clearly faster, or untuned is published.
 
-    ``has_records``: whether tuned holds any; without it is the rewritten network alone, and the summary says so.
-    Raises VerificationFailed, with every variant's errors in its details, when none is correct.
+    ``has_records``: whether tuned uses records; otherwise, only the rewriting made it faster, and the summary says so.
+    Raises VerificationFailed, with the errors of all variants in its details, if none is correct.
     """
     correct = {
         variant
@@ -58,12 +58,12 @@ def judge(
 
 
 def nothing_right(verifications: Mapping[Variant, Verification]) -> errors.VerificationFailed:
-    """The error of a job none of whose builds is correct, with every one's errors in its details."""
+    """Return the error of a job without a correct build, with the errors of all builds in its details."""
     return errors.VerificationFailed("no compiled variant matches the model's results", details=_wrong(verifications))
 
 
 def nothing_compared(found: Verification, reference: str) -> errors.VerificationFailed:
-    """The error of a job whose model gives no number on any input."""
+    """Return the error of a job whose model yields no finite number on any input."""
     kinds = ", ".join(f"{name}: {kind}" for name, kind in found.inputs.items())
     outputs = ", ".join(error.output for error in found.outputs)
     return errors.VerificationFailed(
@@ -76,7 +76,7 @@ def nothing_compared(found: Verification, reference: str) -> errors.Verification
 
 
 def unproven(published: Variant, *, records: int, target: str) -> Report:
-    """Of a build that was made but never run: it claims nothing."""
+    """Return the report of a build that was never run, without claims."""
     basis = f"with {records} records" if published is Variant.TUNED else "untuned, without records"
     return Report(
         timings={},
@@ -89,10 +89,10 @@ def unproven(published: Variant, *, records: int, target: str) -> Report:
 
 
 def wins(challenger: Timing, champion: Timing, *, samples: int = SAMPLES_PER_ROUND) -> bool:
-    """Whether the challenger is clearly faster: in the median over all, and in most rounds, beyond chance.
+    """Return whether the challenger is clearly faster: in the median, and in significantly many rounds.
 
-    A sign test over rounds (each round's best sample of either): 1 % is the chance of so many won rounds without a
-    difference.
+    A sign test over rounds (best sample of each): the probability of so many won rounds without a difference is at most
+    1 %.
     """
     if challenger.median > champion.median * (1 - _CLEAR_GAIN):
         return False
@@ -106,7 +106,7 @@ def _by_round(samples: Sequence[float], size: int) -> list[float]:
 
 
 def _chance(won: int, rounds: int) -> float:
-    """Of winning at least ``won`` of ``rounds`` by coin tosses."""
+    """Return the probability of at least ``won`` of ``rounds`` by coin tosses."""
     ways: int = sum(math.comb(rounds, count) for count in range(won, rounds + 1))
     return ways / float(2**rounds)
 
@@ -131,7 +131,7 @@ def _summary(
     reference: str,
     has_records: bool,
 ) -> str:
-    """What was gained, then how the reference does; where that is still faster, people are told so first."""
+    """Describe the speedup, then the reference; first, if the reference is faster."""
     crashed = Variant.TUNED in built and Variant.TUNED not in medians
     parts = [_crash(medians) if crashed else _gain(medians, correct, published, has_records)]
     if Variant.REFERENCE in medians:

@@ -1,7 +1,7 @@
-"""The artifact bundle: a tar of compiled files with their manifest, evidence and a runnable example.
+"""Bundles: a tar of compiled files with manifest, evidence and a runnable example.
 
-The same files and facts give the same bytes, and so the same digest. A bundle may come from anywhere: opening one
-trusts neither its paths nor its sizes, and compares every file with the manifest.
+Equal files and facts give equal bytes, and so equal digests. Bundles may be untrusted: opening one checks paths, sizes,
+and every file against the manifest.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ __all__ = ["FILES", "Manifest", "evidence", "needed", "open_bundle", "read_manif
 
 LIBRARY, OBJECTS, ARCHIVE = "mod.so", "mod.tar", "mod.a"
 COMPILED = {"graph": (LIBRARY, "mod.json", "mod.params"), "vm": (LIBRARY, "mod.json")}
-"""What each executor loads."""
+"""Files that each executor loads."""
 ADDED = {"shared": (), "object": (OBJECTS,), "system-lib": (ARCHIVE,)}
-"""What each format adds for linkers; ``mod.so`` may then be missing, where nothing linked for the target."""
+"""Additional files of each format, for linkers; ``mod.so`` may be missing if nothing was linked for the target."""
 MANIFEST = "manifest.json"
 EVIDENCE = "evidence.json"
 RECORDS = "records.json"
@@ -36,7 +36,7 @@ README = "README.md"
 EXAMPLE = "example.py"
 TEXTS = frozenset({MANIFEST, EVIDENCE, RECORDS, README, EXAMPLE})
 FILES = TEXTS.union(*COMPILED.values(), *ADDED.values())
-"""Whatever a bundle may hold."""
+"""All files that a bundle may contain."""
 
 MAX_BYTES = 8 * 1024**3
 _MAX_MANIFEST_BYTES = 4 * 1024**2
@@ -45,7 +45,7 @@ _MANIFESTS = TypeAdapter(Manifest)
 
 
 def needed(manifest: Manifest) -> frozenset[str]:
-    """The files that a bundle of this executor and format cannot do without. Raises InvalidBundle for strange ones."""
+    """Return the required files of a bundle of this executor and format. Raises InvalidBundle for unknown ones."""
     if manifest.executor not in COMPILED or manifest.format not in ADDED:
         raise errors.InvalidBundle(f"unsupported bundle: executor {manifest.executor!r}, format {manifest.format!r}")
     files = TEXTS.union(COMPILED[manifest.executor], ADDED[manifest.format])
@@ -53,10 +53,10 @@ def needed(manifest: Manifest) -> frozenset[str]:
 
 
 def write(path: Path, *, compiled: Path, manifest: Manifest, report: Report, records: Sequence[str] = ()) -> Manifest:
-    """Write the bundle's tar; returns its manifest with the files' digests.
+    """Write the tar of a bundle, and return its manifest with the digests of the files.
 
-    ``compiled`` is the folder an engine's ``compile`` filled; ``records`` are native lines of the schedules that it was
-    built with, empty for an untuned variant. Raises FileNotFoundError when a compiled file is missing.
+    ``compiled`` is the output folder of an engine's ``compile``; ``records`` are native lines of the used schedules,
+    empty for an untuned variant. Raises FileNotFoundError for a missing compiled file.
     """
     binaries = needed(manifest) - TEXTS
     if (compiled / LIBRARY).exists():
@@ -82,9 +82,9 @@ def write(path: Path, *, compiled: Path, manifest: Manifest, report: Report, rec
 
 
 def open_bundle(path: Path, into: Path) -> Manifest:
-    """Unpack a bundle's files into the folder ``into`` and check them against its manifest. Raises InvalidBundle.
+    """Unpack a bundle into the folder ``into`` and verify its files. Raises InvalidBundle.
 
-    Takes plain files of known names only: no folders, links or devices, none twice.
+    Accepts only plain files with known, unique names: no folders, links or devices.
     """
     into.mkdir(parents=True, exist_ok=True)
     try:
@@ -102,7 +102,7 @@ def open_bundle(path: Path, into: Path) -> Manifest:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of an unpacked bundle. Raises InvalidBundle."""
+    """Read the manifest of an unpacked bundle. Raises InvalidBundle."""
     try:
         with (folder / MANIFEST).open("rb") as file:
             data = json.loads(file.read(_MAX_MANIFEST_BYTES))
@@ -118,7 +118,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def evidence(report: Report) -> dict[str, Any]:
-    """The report as ``evidence.json`` has it; times are in seconds."""
+    """Return the report as in ``evidence.json``; times are in seconds."""
     return {
         "published": str(report.published),
         "summary": report.summary,
@@ -160,7 +160,7 @@ def _unpack(archive: tarfile.TarFile, into: Path) -> set[str]:
 
 
 def _copy(source: Any, path: Path, size: int) -> None:
-    # A file or link of that name may stand there already: what it points to must not be written to.
+    # An existing file or link of this name must not be followed.
     path.unlink(missing_ok=True)
     with path.open("xb") as file:
         while chunk := source.read(_CHUNK_BYTES):

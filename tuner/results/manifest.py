@@ -1,4 +1,4 @@
-"""What a bundle says about itself, in ``manifest.json``."""
+"""The ``manifest.json`` of bundles."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from domain.models import TensorSpec
 
 FORMAT_VERSION = 1
 ENGINES = {"relay": ("graph", "autotvm"), "relax": ("vm", "metaschedule")}
-"""What runs the networks that each engine compiles, and its first tuner."""
+"""Executor of each engine, and the engine's first tuner."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
     model_digest: ModelDigest
-    """sha256 of the uploaded ONNX bytes, hex."""
+    """sha256 of the uploaded ONNX file in hex."""
     model_name: str
     variant: str
     target: str
@@ -26,16 +26,15 @@ class Manifest:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     created_by: str
-    """Name and version of what wrote the bundle."""
+    """Name and version of the program that wrote the bundle."""
     executor: str = ""
-    """``graph``, TVM 0.19's graph executor, or ``vm``, Relax's virtual machine; the engine's if not given."""
+    """``graph``, TVM 0.19's graph executor, or ``vm``, Relax's virtual machine; default: the engine's."""
     format: str = "shared"
     """``shared``, ``object`` or ``system-lib``, see ``domain.jobs.BundleFormat``."""
     tuner: str | None = None
-    """Whose records the bundle holds, empty where it holds none; if not given the engine's first tuner, which was its
-    only one once."""
+    """Tuner of the records, empty without records; default, for old bundles: the engine's first tuner."""
     files: dict[str, str] = field(default_factory=dict)
-    """sha256 of every file but the manifest, hex; ``write`` fills it in."""
+    """sha256 of every file except the manifest, in hex; set by ``write``."""
     format_version: int = FORMAT_VERSION
 
     def __post_init__(self) -> None:
@@ -45,5 +44,5 @@ class Manifest:
 
     @property
     def engine(self) -> str:
-        """Name of the engine that runs it. Raises KeyError for an executor that this release does not know."""
+        """Return the name of the engine that runs it. Raises KeyError for an unknown executor."""
         return {executor: engine for engine, (executor, _) in ENGINES.items()}[self.executor]

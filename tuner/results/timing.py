@@ -1,7 +1,7 @@
-"""Timing builds side by side.
+"""Interleaved timing of builds.
 
-They run in processes of their own, in short slices that take turns in shuffled order: what disturbs the machine for
-a while disturbs all of them, and a comparison by rounds cancels it out.
+The builds run in separate processes, in short slices in shuffled order, so that disturbances affect all of them alike
+and cancel out in a comparison by rounds.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ Name = TypeVar("Name", bound=str)
 ROUNDS = 20
 SAMPLES_PER_ROUND = 3
 SAMPLE_SECONDS = 0.02
-"""A sample lasts at least this long: shorter ones measure the clock and the call."""
+"""Minimum duration of a sample; shorter ones would measure the clock and the call."""
 PAUSE_SECONDS = 0.02
 _MOST_RUNS = 10_000
 _SURELY_ONE = 10 * SAMPLE_SECONDS
-"""Seconds of a run that even as a first one need not be measured again to tell that it is a sample by itself."""
+"""Seconds of a first run that is certainly long enough to be a sample by itself."""
 _LEAST_FOR_INTERVAL = 8
 _NORMAL_95 = 1.96
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timed(Generic[Name]):
-    """A build and how to have it timed: a ``time`` request without its counts."""
+    """A build, and its ``time`` request without counts."""
 
     name: Name
     engine: Engine
@@ -47,7 +47,8 @@ def reference(engine: Engine, model: Path, inputs: Path, *, threads: int) -> Tim
 
 
 def compiled(name: Name, engine: Engine, bundle: Path, inputs: Path, *, place: Mapping[str, Any]) -> Timed[Name]:
-    """``place`` has ``threads`` and, where it is not this machine's CPU, ``target`` and ``runner``."""
+    """Return the request for a compiled build; ``place`` has ``threads`` and, unless it is this machine's CPU,
+    ``target`` and ``runner``."""
     params = {"bundle": str(bundle), "inputs": str(inputs), **place}
     return Timed(name=name, engine=engine, params=params)
 
@@ -64,11 +65,10 @@ def interleave(
     between: Callable[[], None] | None = None,
     canceled: Callable[[], bool] | None = None,
 ) -> dict[Name, Timing]:
-    """Time every one ``samples`` times in each of ``rounds``; samples of one round stand at the same places.
+    """Time each build ``samples`` times in each of ``rounds``; equal positions belong to the same round.
 
-    The number of runs in a sample is fixed for each beforehand, by runs that also warm it up. ``seconds``
-    ends the benchmark early, after at least three rounds; ``between`` is called before each round. Raises
-    EngineError, Canceled.
+    The runs per sample are determined first, which also warms up. ``seconds`` ends the benchmark early, after at least
+    three rounds; ``between`` is called before each round. Raises EngineError, Canceled.
     """
     numbers = {each.name: _number(each, timeout, canceled) for each in timed}
     taken: dict[Name, list[float]] = {each.name: [] for each in timed}
@@ -92,10 +92,10 @@ def interleave(
 def alone(
     timed: Timed[Any], *, samples: int, number: int | None = None, pause: Callable[[float], None] = time.sleep
 ) -> tuple[int, list[float]]:
-    """Time one build as ``interleave`` does, so that the two can be compared; returns runs a sample, and the samples.
+    """Time one build comparably to ``interleave``; returns the runs per sample, and the samples.
 
-    Also samples of fewer runs, which ``number`` asks for, are taken in slices, each after as long a warm-up: threads
-    that wake up share a core for some milliseconds, until the kernel moves one of them. Raises EngineError.
+    Samples of fewer runs, with ``number``, are also measured in slices after an equally long warm-up: threads that wake
+    up share a core for some milliseconds, until the kernel moves them. Raises EngineError.
     """
     lasting = _number(timed, None, None)
     number = number or lasting
@@ -109,7 +109,7 @@ def alone(
 
 
 def of_samples(samples: Sequence[float]) -> Timing:
-    """Statistics of seconds per run; percentiles are interpolated between the nearest samples."""
+    """Return statistics of seconds per run; percentiles are interpolated linearly."""
     ordered = sorted(samples)
     low, high = _interval(ordered)
     return Timing(
@@ -127,10 +127,10 @@ def of_samples(samples: Sequence[float]) -> Timing:
 
 
 def _interval(ordered: Sequence[float]) -> tuple[float, float] | tuple[None, None]:
-    """Order statistics between which the median lies with 95 % confidence, whatever the distribution.
+    """Return a 95 % confidence interval of the median, distribution-free, from order statistics.
 
     Normal approximation of the binomial ranks (Conover, Practical Nonparametric Statistics, section 3.2; Hoefler and
-    Belli, SC 2015, rule 5). Samples of one slice resemble each other, so it is narrow rather than wide.
+    Belli, SC 2015, rule 5). Samples of one slice are correlated, so it is rather too narrow.
     """
     count = len(ordered)
     if count < _LEAST_FOR_INTERVAL:
@@ -141,7 +141,7 @@ def _interval(ordered: Sequence[float]) -> tuple[float, float] | tuple[None, Non
 
 
 def percentile(ordered: Sequence[float], fraction: float) -> float:
-    """As ``numpy.percentile``'s default; ``ordered`` ascends."""
+    """Return a percentile like ``numpy.percentile``; ``ordered`` must be ascending."""
     place = fraction * (len(ordered) - 1)
     below = math.floor(place)
     above = min(below + 1, len(ordered) - 1)
@@ -149,7 +149,7 @@ def percentile(ordered: Sequence[float], fraction: float) -> float:
 
 
 def _number(timed: Timed[Any], timeout: float | None, canceled: Callable[[], bool] | None) -> int:
-    """Runs per sample; measured twice, as the first runs of a process are slower."""
+    """Return the runs per sample; measured twice, as the first runs of a process are slower."""
     number = 1
     for _ in range(2):
         quickest = min(_slice(timed, number, 3, timeout, canceled))
@@ -168,7 +168,7 @@ def _slice(
     *,
     warm: int = 1,
 ) -> list[float]:
-    # The first samples find caches that another variant has filled, and cores that have slept.
+    # The first samples run with cold caches and idle cores.
     params = {**timed.params, "number": number, "repeat": samples + warm}
     answer = timed.engine.request("time", params, timeout=timeout, canceled=canceled)
     return [float(sample) for sample in answer["samples"]][warm:]

@@ -1,4 +1,4 @@
-"""Whether a compiled variant computes what the reference computes."""
+"""Verification of compiled variants against the reference."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from domain.ports import Engine
 SEEDS = (0, 1, 2)
 NARROW_SEEDS = tuple(range(16))
 CALIBRATION_SEEDS = tuple(range(1000, 1008))
-"""Of inputs that scales are found on; none of them judges what comes of it."""
+"""Seeds of calibration inputs, which are not used for verification."""
 _SEED_SECONDS, _RUN_SECONDS = 120.0, 600.0
 _LARGEST = 1e308
 _NO_GATE = AccuracyGate()
@@ -25,16 +25,16 @@ _NO_KINDS: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, kw_only=True)
 class Seeded:
-    """Inputs made from seeds."""
+    """Inputs generated from seeds."""
 
     paths: list[Path]
-    """One ``.npz`` file a seed."""
+    """``.npz`` files, one per seed."""
     kinds: dict[str, str]
-    """Kind of values that each input was given."""
+    """Kind of values of each input."""
 
 
 def seeds_for(precision: Precision) -> tuple[int, ...]:
-    """Of a job: narrower precisions are judged by shares of rows too, which three inputs say little of."""
+    """Return the seeds of a job; reduced precisions need more, as they are also judged by shares of rows."""
     return SEEDS if precision is Precision.F32 else NARROW_SEEDS
 
 
@@ -46,9 +46,9 @@ def seed_inputs(
     model: Path | None = None,
     seeds: Sequence[int] = SEEDS,
 ) -> Seeded:
-    """Arrays suited to what each input takes, made by the onnx engine. Raises EngineError.
+    """Generate suitable input arrays with the onnx engine. Raises EngineError.
 
-    ``model`` is the prepared file, whose first operators tell more than names and shapes.
+    ``model`` is the prepared file, whose first operators determine the kinds of values better than names and shapes.
     """
     specs = [asdict(spec) for spec in inputs]
     params = {"inputs": specs, "seeds": list(seeds), "out_dir": str(folder), "model": str(model) if model else None}
@@ -65,7 +65,7 @@ def run_reference(
     threads: int,
     canceled: Callable[[], bool] | None = None,
 ) -> list[Path]:
-    """The reference's outputs for each of ``inputs``. Raises EngineError, Canceled."""
+    """Run the reference on each of ``inputs``. Raises EngineError, Canceled."""
     return _run(reference, {"path": str(model), "threads": threads}, inputs, folder, canceled)
 
 
@@ -77,7 +77,7 @@ def run_plain(
     *,
     canceled: Callable[[], bool] | None = None,
 ) -> list[Path]:
-    """The same of a plain build, which an engine runs on this machine's CPU. Raises EngineError, Canceled."""
+    """Run a plain build as the reference, with an engine on this machine's CPU. Raises EngineError, Canceled."""
     params = {"bundle": str(bundle), "threads": 1, "target": "llvm", "runner": None, "number": 1, "repeat": 0}
     return _run(engine, params, inputs, folder, canceled)
 
@@ -115,12 +115,12 @@ def verify(
     seeds: Sequence[int] = SEEDS,
     canceled: Callable[[], bool] | None = None,
 ) -> Verification:
-    """Run the variant on every input and compare each output with the reference's; keeps the worst over all seeds.
+    """Run a variant on all inputs and compare its outputs with the reference; keeps the maximum errors over all seeds.
 
-    ``bundle`` is the folder of ``mod.so``; ``inputs``, ``expected`` and ``seeds`` go together. ``place`` has
-    ``threads`` and, where it is not this machine's CPU, ``target`` and ``runner``; ``precision`` decides the
-    tolerances that ``gate`` leaves open; the prepared ``model`` tells which outputs are a classifier's. A variant that
-    does not pass is an outcome, not an error. Raises EngineError, Canceled.
+    ``bundle`` is the folder of ``mod.so``; ``inputs``, ``expected`` and ``seeds`` correspond. ``place`` has ``threads``
+    and, unless it is this machine's CPU, ``target`` and ``runner``. ``precision`` determines the tolerances that
+    ``gate`` does not set; the prepared ``model`` determines which outputs are a classifier's. A failed verification is
+    a result, not an error. Raises EngineError, Canceled.
     """
     folder.mkdir(parents=True, exist_ok=True)
     found: dict[str, _Found] = {}
@@ -143,7 +143,7 @@ def verify(
 
 
 class _Found:
-    """What was compared of one output, over the seeds."""
+    """Comparison of one output over all seeds."""
 
     def __init__(self) -> None:
         self._compared: list[dict[str, Any]] = []
@@ -154,7 +154,7 @@ class _Found:
     def error(self, name: str, least_top1: float | None) -> OutputError:
         first = self._compared[0]
         not_compared = self._sum("elements") > 0 and not self._sum("finite")
-        # Of rows without numbers none has a largest element.
+        # A row without numbers has no largest element.
         rows, agreed = (0, 0) if not_compared else (self._sum("rows"), self._sum("agreed"))
         top1 = agreed / rows if rows else None
         kept = top1 is None or least_top1 is None or top1 >= least_top1
@@ -177,6 +177,6 @@ class _Found:
 
 
 def _bounded(value: Any) -> float:
-    """A number that JSON can carry, whatever an engine sent."""
+    """Limit a number to values that JSON can represent."""
     number = float(value)
     return number if number <= _LARGEST else _LARGEST

@@ -1,2 +1,5 @@
-"""Where engines work on models of strangers: with limits, without credentials, and with as little around as the kernel
-lets us take away. ``limits`` is the host's side; the rest runs between the host's fork and the engine's first line."""
+"""Sandbox of engines, which process untrusted models: limits, no credentials, and as little access as the kernel
+permits.
+
+``limits`` is the host's side; the other modules run between the host's fork and the engine's first line.
+"""

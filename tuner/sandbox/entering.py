@@ -1,7 +1,6 @@
-"""``… LIMITS PROGRAM ARGUMENT…``: become a program with limits that it cannot raise; ``LIMITS`` are JSON, those of
-``limits.Limits``.
+"""``… LIMITS PROGRAM ARGUMENT…``: apply limits and run a program; ``LIMITS`` is JSON of ``limits.Limits``.
 
-A program of its own because what is done between fork and exec would run Python in a child of a threaded process.
+A separate program, as a ``preexec_fn`` would run Python in the forked child of a threaded process.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from typing import Any
 from tuner.sandbox import filters, landlock, namespaces
 
 _FAR_TOO_MANY = 4096
-"""Processes and threads of one engine; one with 128 cores has under 1000."""
+"""Limit of processes and threads of an engine; with 128 cores it needs fewer than 1000."""
 _COUNTS_BY_NAMESPACE = (5, 14)
-"""The first Linux that counts the processes of each user namespace by themselves."""
+"""First Linux release that counts processes for each user namespace."""
 
 
 def main() -> None:
@@ -32,7 +31,7 @@ def main() -> None:
 
 
 def probe() -> None:
-    """Print, as JSON, what a sandbox can take away on this machine."""
+    """Print as JSON which restrictions this machine supports."""
     nothing_else: dict[str, Any] = {"shown": [], "sockets": []}
     print(json.dumps(_enter({"offline": True, "hidden": sys.argv[1:], **nothing_else})))  # noqa: T201 - this is its answer
 
@@ -56,14 +55,14 @@ def _lower(kind: int, limit: int) -> None:
 
 
 def _release() -> tuple[int, ...]:
-    """Of the kernel, such as (6, 8)."""
+    """Return the kernel's release, such as (6, 8)."""
     return tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
 
 
 def _enter(limits: dict[str, Any]) -> dict[str, bool]:
     own = namespaces.leave(network=not limits["offline"])
     if own and os.geteuid() != 0 and _release() >= _COUNTS_BY_NAMESPACE:
-        # Counted in its own user namespace only: elsewhere the user's other programs would count as well.
+        # Only in its own user namespace, as the user's other programs would count otherwise.
         _lower(resource.RLIMIT_NPROC, _FAR_TOO_MANY)
     emptied = "files" in own and namespaces.hide(limits["hidden"], limits["shown"])
     if emptied:

@@ -1,6 +1,6 @@
-"""A seccomp filter: system calls that no engine needs, and with which a hostile one could reach out of its sandbox.
+"""Seccomp filter against system calls that no engine needs, and that could break out of the sandbox.
 
-Where the kernel grants no network namespace, it also keeps Internet sockets from whoever is to be offline.
+Without a network namespace, it also blocks Internet sockets of offline engines.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import struct
 _LOAD, _EQUAL, _GREATER_OR_EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 """Opcodes of classic BPF: load a word of ``struct seccomp_data``, jumps, return."""
 _NUMBER_AT, _MACHINE_AT, _FIRST_ARGUMENT_AT = 0, 4, 16
-"""Offsets in ``struct seccomp_data``; of an argument its lower half, on little-endian machines."""
+"""Offsets in ``struct seccomp_data``; of arguments the lower half, on little-endian machines."""
 _ALLOW, _KILL, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
 _SET_FILTER, _SPECULATE = 1, 4
 _X32 = 0x40000000
-"""Numbers from here on are x86-64's calls a second time, with short pointers."""
+"""First number of x86-64's duplicate system calls with 32-bit pointers (x32)."""
 _NEW_NAMESPACES = 0x7E020080
 """Any of clone(2)'s flags CLONE_NEW*."""
 _LOCAL = (1, 16)
-"""Address families: AF_UNIX, and AF_NETLINK, by which a process asks the kernel about its own network."""
+"""Address families: AF_UNIX, and AF_NETLINK, with which a process queries its own network."""
 _INTERNET = (2, 10)
 
 _MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 """``AUDIT_ARCH_*``."""
 _CALLS = {
-    # name: number on x86-64, on aarch64; -1 where it has none
+    # name: number on x86-64, on aarch64; -1 if missing
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
@@ -78,7 +78,8 @@ _CLONE, _CLONE3, _SOCKET, _SECCOMP = (56, 220), (435, 435), (41, 198), (317, 277
 
 
 def set_filter(*, internet: bool) -> bool:
-    """Whether it stands now, for this process and all that it starts. Needs ``PR_SET_NO_NEW_PRIVS``."""
+    """Install the filter for this process and its children; returns whether it is active. Needs
+    ``PR_SET_NO_NEW_PRIVS``."""
     machine = platform.machine()
     if machine not in _MACHINES:
         return False
@@ -86,7 +87,7 @@ def set_filter(*, internet: bool) -> bool:
     program = _program(_MACHINES[machine], column, internet=internet)
     code = ctypes.create_string_buffer(b"".join(program))
     header = struct.pack("HxxxxxxP", len(program), ctypes.addressof(code))
-    # Kernels before 5.16 slow a filtered process down against side channels unless told not to: it is measured here.
+    # Before 5.16, kernels slow filtered processes down by side-channel mitigations, unless this is disabled.
     syscall = ctypes.CDLL(None, use_errno=True).syscall
     return bool(syscall(_SECCOMP[column], _SET_FILTER, _SPECULATE, ctypes.c_char_p(header)) == 0)
 
@@ -98,7 +99,7 @@ def _program(machine: int, column: int, *, internet: bool) -> list[bytes]:
     for numbers in _CALLS.values():
         if numbers[column] >= 0:
             program += [_jump(_EQUAL, numbers[column], 0, 1), refused]
-    # Its flags lie in memory, where no filter can look: without it the C library uses clone.
+    # Its flags are in memory, which filters cannot read; without it, the C library uses clone.
     program += [_jump(_EQUAL, _CLONE3[column], 0, 1), _error(errno.ENOSYS)]
     program += [_jump(_EQUAL, _CLONE[column], 0, 4), _load(_FIRST_ARGUMENT_AT)]
     program += [_jump(_ANY_BIT, _NEW_NAMESPACES, 0, 1), refused, _return(_ALLOW)]
@@ -114,7 +115,7 @@ def _load(offset: int) -> bytes:
 
 
 def _jump(how: int, value: int, then: int, otherwise: int) -> bytes:
-    """How many instructions to pass over when it fits, and when not."""
+    """Build a jump: instructions to skip on a match, and otherwise."""
     return _instruction(how, then, otherwise, value)
 
 

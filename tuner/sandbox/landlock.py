@@ -1,7 +1,7 @@
-"""Landlock: what a process takes from itself without any privilege, in most containers too. Linux 5.13 and later.
+"""Landlock: restrictions that need no privileges, also in most containers. Linux 5.13 and later.
 
-It knows no exceptions from what it allows. So whoever is to read everything but some files is allowed all their
-neighbours, one by one, as they are at that moment.
+Landlock has no exceptions from allowed paths. To deny some files, all of their present neighbours are allowed one by
+one.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ import stat
 import struct
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
-"""The same numbers on every machine."""
+"""Equal on all machines."""
 _READ_FILE, _REFER = 1 << 2, 1 << 13
 _SCOPES = 0b11
-"""Abstract sockets and signals; Linux 6.12 and later."""
+"""Scopes for abstract sockets and signals; Linux 6.12 and later."""
 _BENEATH = 1
 _ASK_VERSION = 1
 _KNOWS_REFER = 2
-"""The version of Landlock that can allow files to be moved and linked between folders, Linux 5.19; before, and unless
-it is asked to, it forbids that everywhere."""
+"""Landlock version that can allow moving and linking files between folders, Linux 5.19; otherwise, this is
+always forbidden."""
 
 _syscall = ctypes.CDLL(None, use_errno=True).syscall
 
 
 def restrict(hidden: list[str], shown: list[str]) -> set[str]:
-    """Keep signals among this process and what it starts, and ``hidden`` files from being opened but those ``shown``.
+    """Restrict signals to this process and its children, and deny opening ``hidden`` files except ``shown``.
 
-    Which of ``signals`` and ``files`` holds now. Sockets can be reached all the same.
+    Returns which of ``signals`` and ``files`` is restricted. Sockets remain reachable.
     """
     access = _access() if hidden else 0
     scoped = {"signals"}
@@ -43,7 +43,7 @@ def restrict(hidden: list[str], shown: list[str]) -> set[str]:
             _allow_around("/", {os.path.realpath(path) for path in hidden}, ruleset, access)
             for path in shown:
                 folder, name = os.path.split(path)
-                # If it is a link it leads nowhere: an engine may have put that there since.
+                # A link is not followed, as an engine may have created it.
                 _allow(f"{os.path.realpath(folder)}/{name}", ruleset, access)
         restricted = _syscall(_RESTRICT, ruleset, 0) == 0
     finally:
@@ -81,7 +81,7 @@ def _allow(path: str, ruleset: int, access: int) -> None:
     except OSError:
         return
     try:
-        # To move files is a right on folders only.
+        # Moving files is a right of folders only.
         allowed = access if stat.S_ISDIR(os.fstat(descriptor).st_mode) else _READ_FILE
         rule = struct.pack("=Qi", allowed, descriptor)
         _syscall(_ADD, ruleset, _BENEATH, ctypes.c_char_p(rule), 0)

@@ -1,4 +1,4 @@
-"""Namespaces and privileges of the process that is about to become an engine."""
+"""Namespaces and privileges of a process that becomes an engine."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import struct
 from typing import NoReturn
 
 _NEW_MOUNTS, _NEW_USER, _NEW_NETWORK = 0x00020000, 0x10000000, 0x40000000
-"""Flags of unshare(2), which Python has from 3.12 on."""
+"""Flags of unshare(2), which Python has since 3.12."""
 _BIND, _RECURSIVE, _PRIVATE, _REMOUNT, _READ_ONLY = 0x1000, 0x4000, 1 << 18, 0x20, 0x1
 _SEALED = _READ_ONLY | 0x2 | 0x4 | 0x8
-"""Flags of mount(2); the last are read-only, nosuid, nodev and noexec."""
+"""Flags of mount(2): read-only, nosuid, nodev and noexec."""
 _DETACH = 2
-"""Of umount2(2)."""
+"""Flag of umount2(2)."""
 _SET_FLAGS, _UP = 0x8914, 0x1
 _NO_NEW_PRIVILEGES, _DROP_BOUND = 38, 24
 _CAPABILITY_VERSION, _OVERRIDE_ACCESS, _MOST_CAPABILITIES = 0x20080522, 1, 64
@@ -25,16 +25,16 @@ _C = ctypes.CDLL(None, use_errno=True)
 
 
 def leave(*, network: bool) -> set[str]:
-    """Give this process its own view of files, and unless it keeps the ``network`` a network where only it is.
+    """Enter new namespaces of mounts and, without ``network``, of the network.
 
-    Which of ``files`` and ``network`` it has now; containers often forbid both.
+    Returns which of ``files`` and ``network`` are isolated; containers often forbid both.
     """
-    # Whoever is not root may have them only as a user of their own.
+    # Without root, only in a new user namespace.
     user = 0 if os.geteuid() == 0 else _NEW_USER
     ids = os.getuid(), os.getgid()
     flags = _NEW_MOUNTS | (0 if network else _NEW_NETWORK)
     if not _enter(flags, user):
-        # Rarely is one of them allowed and not the other, but then it is this one.
+        # If only one of them is allowed, it is usually this one.
         if network or not _enter(_NEW_NETWORK, user):
             return set()
         flags = _NEW_NETWORK
@@ -47,13 +47,13 @@ def leave(*, network: bool) -> set[str]:
 
 
 def _enter(flags: int, user: int) -> bool:
-    """Whether this process is in namespaces now that are of use."""
+    """Enter the namespaces; returns whether they are usable."""
     return (not user or _are_usable(flags)) and _unshare(flags | user)
 
 
 def _are_usable(flags: int) -> bool:
-    """Tried in a child, for there is no way back. Ubuntu, from 23.10 on, grants anyone a user namespace and then denies
-    them every privilege in it: they cannot even take their own name there."""
+    """Test the namespaces in a child, as entering them is irreversible. Since 23.10, Ubuntu creates user
+    namespaces for everyone but denies all privileges inside of them, even mapping the own user."""
     ids = os.getuid(), os.getgid()
     try:
         child = os.fork()
@@ -71,7 +71,7 @@ def _try(flags: int, ids: tuple[int, int]) -> NoReturn:
             _keep_ids(*ids)
             status = 0 if not flags & _NEW_MOUNTS or _privately() else 1
     finally:
-        # Whatever was raised: this child must not go on as if it were its parent.
+        # After any exception, the child must not continue as if it were its parent.
         os._exit(status)
 
 
@@ -80,7 +80,7 @@ def _unshare(flags: int) -> bool:
 
 
 def _keep_ids(user: int, group: int) -> None:
-    """In a new user namespace nobody has a name; programs look themselves up."""
+    """Map the own user and group, as programs look themselves up."""
     for file, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
         descriptor = os.open(f"/proc/self/{file}", os.O_WRONLY)
         try:
@@ -90,17 +90,17 @@ def _keep_ids(user: int, group: int) -> None:
 
 
 def _raise_loopback() -> None:
-    """TVM's local runners speak to themselves over it."""
+    """Enable the loopback interface, which TVM's local runners need."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
             fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sH14x", b"lo", _UP))
     except OSError:
-        # Without it, too, an engine measures in its own processes.
+        # Without it, engines measure in their own processes.
         return
 
 
 def hide(paths: list[str], shown: list[str]) -> bool:
-    """Make files and folders look empty in this process's view, but for what of them is ``shown``. Whether all do."""
+    """Make paths appear empty to this process, except those ``shown``; returns whether all are hidden."""
     if not _privately():
         return False
     wanted = [_named(path) for path in shown if os.path.exists(path)]  # noqa: PTH110
@@ -109,12 +109,12 @@ def hide(paths: list[str], shown: list[str]) -> bool:
 
 
 def _privately() -> bool:
-    """Whether what is mounted from now on is seen by nobody else."""
+    """Make new mounts private; returns whether that worked."""
     return bool(_C.mount(b"none", b"/", None, ctypes.c_ulong(_RECURSIVE | _PRIVATE), None) == 0)
 
 
 def _named(path: str) -> str:
-    """By the one name of its folder; if it is a link it is looked for under that name all the same."""
+    """Resolve the folder of a path; a link as the last part is not followed."""
     folder, name = os.path.split(path)
     return os.path.join(os.path.realpath(folder), name)  # noqa: PTH118
 
@@ -134,7 +134,7 @@ def _hidden(path: str, shown: list[str]) -> bool:
 
 
 def _hidden_around(folder: str, shown: list[str]) -> bool:
-    """What was there before is still reached by whoever holds it open, and so can be put in its place again."""
+    """Open the paths to show before hiding their folder, to mount them again inside."""
     held: dict[str, int] = {}
     try:
         for path in shown:
@@ -148,7 +148,7 @@ def _hidden_around(folder: str, shown: list[str]) -> bool:
     finally:
         for descriptor in held.values():
             os.close(descriptor)
-    # Else the engine would miss what it needs, where Landlock stands in.
+    # Otherwise, the engine would lack files that it needs when Landlock is used instead.
     _C.umount2(os.fsencode(folder), _DETACH)
     return False
 
@@ -159,7 +159,7 @@ def _put_back(path: str, descriptor: int) -> bool:
     else:
         os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-    # With what is mounted beneath: nobody but the machine's root may show what that covers.
+    # Including mounts below: only root may reveal what they cover.
     return _mount(f"/proc/self/fd/{descriptor}", path, _BIND | _RECURSIVE)
 
 
@@ -170,9 +170,9 @@ def _mount(source: str, target: str, flags: int) -> bool:
 
 
 def drop_privileges() -> bool:
-    """No capability but, for root, the one to open files that are not its own; nor will any program bring others.
+    """Drop all capabilities except, for root, that of opening files of others; no program can regain them.
 
-    Returns whether no program can.
+    Returns whether that is guaranteed.
     """
     kept = _OVERRIDE_ACCESS if os.geteuid() == 0 else -1
     for capability in range(_MOST_CAPABILITIES):

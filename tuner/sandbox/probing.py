@@ -1,4 +1,4 @@
-"""How strong a sandbox is on this machine: some containers and kernels take from it."""
+"""Strength of the sandbox on this machine: some containers and kernels do not support all of it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MISSING = {
 
 @dataclass(frozen=True, kw_only=True)
 class Strength:
-    """What engines can be kept from here."""
+    """The restrictions of engines that work here."""
 
     network: bool = False
     files: bool = False
@@ -36,14 +36,14 @@ class Strength:
         return tuple(text for name, text in _MISSING.items() if not getattr(self, name))
 
     def summary(self) -> str:
-        """One sentence, for logs."""
+        """Return a sentence for logs."""
         if not self.missing:
             return "engines are sandboxed: isolated network, no credentials, no privileges, filtered system calls"
         return f"engines are sandboxed, but without {'; '.join(self.missing)}; see docs/explanation/threat-model.md"
 
 
 def probe() -> Strength:
-    """Try it, in a process of its own. Nothing at all where even that fails."""
+    """Test the sandbox in a separate process; the weakest result if that fails."""
     try:
         done = subprocess.run(
             limits.probe_command(), capture_output=True, text=True, timeout=_SECONDS, check=True, env={}
@@ -54,9 +54,9 @@ def probe() -> Strength:
 
 
 def keep_private() -> None:
-    """Let no other process of this user read this one's memory and environment, where its credentials are.
+    """Prevent other processes of this user from reading this one's memory and environment, which contain credentials.
 
-    Engines run as the same user; where the kernel grants them no namespace, this keeps them out.
+    Engines run as the same user; without namespaces, this keeps them out.
     """
     try:
         ctypes.CDLL(None).prctl(_DUMPABLE, 0, 0, 0, 0)

@@ -1,1 +1,1 @@
-"""What to search: tuning tasks, budgets, tuners and precisions, decided before and between rounds of trials."""
+"""Search: tuning tasks, budgets, tuners and precisions, before and between rounds of trials."""

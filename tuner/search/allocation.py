@@ -1,8 +1,8 @@
-"""Which tuning task gets the next round of trials.
+"""Allocation of rounds of trials to tuning tasks.
 
 After the task scheduler of Ansor (Zheng et al., OSDI 2020, section 6): the task whose next trials promise to shorten
-the whole model most. What a trial promises is estimated from how much recent ones gained and from what is left to gain,
-which shrinks with every trial spent; so an improving task is pursued, a settled one left, and none is left for ever.
+the whole model most. The promise of a trial is estimated from recent gains and from the remaining potential, which
+shrinks with every trial, so improving tasks are pursued, converged ones paused, and none is abandoned for good.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from domain.tuning_tasks import ExtractedTask, TuningTask
 from tuner.search.planning import ROUND_TRIALS
 
 _OBSERVED_SHARE = 0.2
-"""Ansor's α: how far observed gains count against hoped-for ones."""
+"""Ansor's α: weight of observed gains relative to expected ones."""
 _THROUGHPUT_HOPE = 2.0
-"""Ansor's β: a task may come to run at twice the best throughput seen for its kind of operator."""
+"""Ansor's β: a task may reach twice the best throughput seen for its kind of operator."""
 _UNMEASURED_TRIALS = 2
-"""Trials that a task without any counts as having; few, as first rounds were seen to gain most."""
+"""Assumed trials of a task without any; few, as first rounds gain most."""
 _WINDOW_ROUNDS = 2
 _CHANCE = 0.5
-"""Share of its untuned latency that a task of an unknown kind is expected to lose, worth one task's evidence."""
+"""Expected relative gain of a task of an unknown kind, weighted as one task's evidence."""
 _FAIR_TRIALS = 2 * ROUND_TRIALS
 _CLEARLY_SLOWER = 1.3
-"""Of two ways to compute an operator, one whose best of so many trials takes so much longer than the other is left."""
+"""Of alternatives for an operator, one that is slower by this factor after so many trials is dropped."""
 _WORTH_LEARNING = 0.005
-"""Share of the model's work below which a kind of operator gets no round of its own to learn its throughput."""
+"""Share of the model's work below which a kind of operator gets no round just to learn its throughput."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Round:
     workload_key: str
     trials: int
     first_trial: int
-    """Trials that the job has already spent on this task."""
+    """Trials of earlier rounds of this job on this task."""
 
 
 @dataclass(kw_only=True)
@@ -44,13 +44,13 @@ class _Progress:
     done: int
     best: float | None
     history: list[tuple[int, float]]
-    """Trials done and best latency after each round that ended with one."""
+    """Trials done and best latency after each round with a valid trial."""
     timed: int = 0
-    """Trials whose cost is known."""
+    """Trials with known cost."""
     seconds: float = 0.0
-    """What those cost."""
+    """Seconds of these trials."""
     default: float | None = None
-    """Latency of the untuned default."""
+    """Latency of the untuned default schedule."""
     exhausted: bool = False
 
     @property
@@ -59,11 +59,10 @@ class _Progress:
 
 
 class Allocator:
-    """Of several ways to compute an operator, those that turn out clearly slower than another one get no more rounds.
+    """Scheduler of rounds. Alternatives for an operator that turn out clearly slower get no more rounds.
 
-    Deterministic: the same tasks and the same outcomes give the same rounds.
-
-    Made anew from stored tasks, it goes on where an earlier one stopped.
+    Deterministic: equal tasks and results give equal rounds. An allocator created from stored tasks continues where an
+    earlier one stopped.
     """
 
     def __init__(self, tasks: Sequence[TuningTask], *, round_trials: int = ROUND_TRIALS) -> None:
@@ -80,10 +79,10 @@ class Allocator:
         }
 
     def next_round(self, *, excluding: Collection[str] = (), out: Mapping[str, int] | None = None) -> Round | None:
-        """The round to run next, of no workload in ``excluding``, whose trials are for nobody else meanwhile.
+        """Return the next round, of no workload in ``excluding``, whose trials are reserved meanwhile.
 
-        ``out``: the workloads of rounds that others run for this search now, and the trials that these may still spend.
-        None when the other tasks' trials are spent or none of them has a candidate left.
+        ``out`` are the workloads of rounds that others run for this search, with the trials these may still spend. None
+        if all trials are spent or no task has candidates left.
         """
         out = out or {}
         tasks = [task for key, task in self._tasks.items() if key not in excluding]
@@ -92,7 +91,7 @@ class Allocator:
         beaten = [task for task in open_tasks if self._is_beaten(task)]
         open_tasks = [task for task in open_tasks if task not in beaten]
         free = [task for task in open_tasks if task.extracted.workload_key not in out]
-        # What a task could not use goes to others, once these have had their own.
+        # Trials that a task could not use go to others, after these have spent their own.
         candidates = [task for task in free if task.done < task.planned]
         if not candidates and out:
             left -= sum(max(0, _own_left(task, out)) for task in open_tasks)
@@ -117,12 +116,12 @@ class Allocator:
         seconds: float | None = None,
         default_latency: float | None = None,
     ) -> None:
-        """Tell a round's outcome: trials it spent, its fastest latency, whether to stop here, and what the round took.
+        """Add the result of a round: trials spent, best latency, whether the task is exhausted, and duration.
 
-        Given the seconds of rounds, tasks compete by gain per second: trials of one kind of operator were seen to cost
-        six times those of another. Given the latency of a task's untuned default, kinds of operators count by how much
-        they were seen to gain over it: on one CPU, 1×1 convolutions gained up to sevenfold, depthwise ones nothing.
-        A round that spent nothing ends its task: no engine can make the search endless.
+        With durations, tasks compete by gain per second: trials of one kind of operator were seen to cost six times
+        those of another. With a task's default latency, kinds of operators are weighted by their gains so far: on one
+        CPU, 1×1 convolutions gained up to sevenfold, depthwise ones nothing. A round without trials ends its task, so
+        that no engine can make the search endless.
         """
         task = self._tasks[workload_key]
         task.done += trials
@@ -137,12 +136,12 @@ class Allocator:
             task.seconds += seconds
 
     def set_planned(self, workload_key: str, trials: int, *, done: int = 0) -> None:
-        """Another plan for one task, as when somebody else has searched it meanwhile, and spent ``done`` trials."""
+        """Change the plan of a task, for example after another job searched it; ``done`` trials are spent."""
         task = self._tasks[workload_key]
         task.planned, task.done = trials, max(task.done, done)
 
     def _is_beaten(self, task: _Progress) -> bool:
-        """Whether another way to compute the same operators is so much faster that this one will hardly catch up."""
+        """Return whether an alternative is so much faster that this task is unlikely to catch up."""
         group, best = task.extracted.alternatives, task.best
         if group is None or best is None or task.done < _FAIR_TRIALS:
             return False
@@ -151,9 +150,9 @@ class Allocator:
 
     def _choose(self, candidates: Sequence[_Progress], out: Collection[str]) -> _Progress:
         throughputs = self._throughputs()
-        # Of a kind whose first round is out, that round will tell.
+        # The running round of this kind will provide the throughput.
         kinds = self._kinds_worth_learning() - {self._tasks[key].extracted.name for key in out if key in self._tasks}
-        # FLOPs tell little across kinds of operators: learn each kind's throughput from its heaviest task.
+        # FLOPs predict little across kinds of operators, so each kind's throughput is learned from its heaviest task.
         unknown = [
             task
             for task in candidates
@@ -177,7 +176,7 @@ class Allocator:
         return {name for name, share in work.items() if share >= total * _WORTH_LEARNING}
 
     def _chances(self) -> dict[str, float]:
-        """Share of the untuned latency that each kind of operator lost so far, on average over its tasks."""
+        """Return the mean relative gain of each kind of operator so far."""
         gains: dict[str, list[float]] = {}
         for task in self._tasks.values():
             if task.default and task.best:
@@ -185,7 +184,7 @@ class Allocator:
         return {name: sum(shares) / len(shares) for name, shares in gains.items()}
 
     def _costs(self) -> dict[str | None, float]:
-        """Seconds per trial of each kind of operator, and under None of all; 1 where nothing is known."""
+        """Return the seconds per trial of each kind of operator, and under None of all; 1 if unknown."""
         spent: dict[str | None, tuple[float, int]] = {None: (0.0, 0)}
         for task in self._tasks.values():
             for name in (None, task.extracted.name):
@@ -195,7 +194,7 @@ class Allocator:
         return {None: 1.0, **known}
 
     def _throughputs(self) -> dict[str, float]:
-        """FLOPs per second of the best task of each kind of operator."""
+        """Return the FLOPs per second of the best task of each kind of operator."""
         best: dict[str, float] = {}
         for task in self._tasks.values():
             if task.best:
@@ -205,7 +204,7 @@ class Allocator:
 
 
 def _gain(task: _Progress, throughputs: dict[str, float], chance: float) -> float:
-    """Seconds that one more trial promises to take off one run of the model."""
+    """Return the expected seconds per run of the model saved by one more trial."""
     flop = max(task.extracted.flop, 1.0)
     throughput = throughputs.get(task.extracted.name) or max(throughputs.values(), default=1.0) or 1.0
     latency = task.best or flop / throughput
@@ -215,7 +214,7 @@ def _gain(task: _Progress, throughputs: dict[str, float], chance: float) -> floa
 
 
 def _observed(task: _Progress) -> float:
-    """Seconds gained per trial over the last rounds."""
+    """Return the seconds saved per trial over the last rounds."""
     if len(task.history) < 2:
         return 0.0
     then = task.history[max(0, len(task.history) - 1 - _WINDOW_ROUNDS)]
@@ -224,7 +223,7 @@ def _observed(task: _Progress) -> float:
 
 
 def _own_left(task: _Progress, out: Mapping[str, int]) -> int:
-    """Trials of the task's own plan that no round has been given."""
+    """Return the unassigned trials of the task's own plan."""
     return task.planned - task.done - out.get(task.extracted.workload_key, 0)
 
 

@@ -1,4 +1,4 @@
-"""One operator to tune: its description, checked, and the one-node model made of it. Data, never code."""
+"""Single operators as models: validation of the description, and creation of the one-node model. Data, never code."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from domain import errors
 from tuner.host.inspection import Inspector
 
 DTYPE = "float32"
-"""Of every tensor. ONNX Runtime has no float16 kernels on CPUs: the prepared model would be casts around float32."""
+"""Type of all tensors. ONNX Runtime has no float16 kernels on CPUs, so the prepared model would cast to float32."""
 ATTRIBUTES = ("strides", "padding", "dilation", "groups")
 MOST_ELEMENTS = 1 << 27
-"""Of inputs, weights and output together: 512 MiB of float32."""
+"""Limit over inputs, weights and output: 512 MiB of float32."""
 _MOST_ATTRIBUTE = 1 << 12
 
 Shape = tuple[int, ...]
@@ -24,8 +24,8 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorSpec:
-    """What somebody wants to tune. ``attributes`` are single numbers for every axis, or one number an axis; ``padding``
-    may also have two: all the beginnings, then all the ends."""
+    """Description of an operator. ``attributes`` are single numbers for all axes, or one number per axis;
+    ``padding`` may also have two: all beginnings, then all ends."""
 
     operator: str
     shapes: Mapping[str, Sequence[int]]
@@ -35,7 +35,7 @@ class OperatorSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedOperator:
-    """A description that makes sense, with every attribute spelled out."""
+    """A validated description with all attributes."""
 
     operator: str
     shapes: dict[str, Shape]
@@ -55,7 +55,7 @@ class CheckedOperator:
 
 
 def check(spec: OperatorSpec) -> CheckedOperator:
-    """Raises InvalidOperator."""
+    """Validate a description. Raises InvalidOperator."""
     if spec.operator not in _KINDS:
         raise _unknown("operator", spec.operator, list(_KINDS))
     if spec.dtype != DTYPE:
@@ -76,7 +76,7 @@ def check(spec: OperatorSpec) -> CheckedOperator:
 
 
 def make_model(inspector: Inspector, operator: CheckedOperator, out_path: Path) -> None:
-    """Write an ONNX model of this one operator; its first tensor is the input, a weight is constant and seeded.
+    """Write an ONNX model of the operator; the first tensor is the input, weights are seeded constants.
 
     Raises EngineStartFailed and InvalidModel.
     """
@@ -98,12 +98,12 @@ _Output = Callable[[Mapping[str, Shape], Mapping[str, list[int]]], Shape]
 @dataclass(frozen=True, kw_only=True)
 class _Kind:
     tensors: dict[str, tuple[int, ...]]
-    """Name to the ranks that it may have."""
+    """Tensors by name, with their allowed ranks."""
     axes: int = 0
     """Spatial axes of a convolution."""
     output: _Output
     example: str
-    """A line that describes one, as the command line takes it."""
+    """Example of a specification for the command line."""
 
     @property
     def hint(self) -> str:

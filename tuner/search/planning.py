@@ -1,8 +1,7 @@
-"""Which tuning tasks get how many trials, before any is measured.
+"""Distribution of a budget over tuning tasks, before trials are measured.
 
-A task is covered when it was searched as hard as its share of the budget would search it; whoever did it, nobody pays
-for it again, and the budget is cut to the shares of the tasks that are left. Of seconds, tasks of which nothing is left
-to try leave their shares to the others.
+A task is covered if earlier searches, of any job, spent at least its share of the budget on it; it gets no trials, and
+the budget is reduced to the shares of the others. Tasks with exhausted search spaces pass on their shares of seconds.
 """
 
 from __future__ import annotations
@@ -16,11 +15,12 @@ from domain.jobs import Budget
 from domain.tuning_tasks import Coverage, Effort, ExtractedTask, TuningTask
 
 TRIALS_PER_TASK = 512
-"""Cap for a task when nothing else limits it: AutoTVM's own searches of CPU templates level out before."""
+"""Limit of a task without another limit; AutoTVM's searches of CPU templates converge before."""
 ROUND_TRIALS = 8
-"""The least worth starting a task for: one round."""
+"""Minimum trials of a task: one round."""
 _ENOUGH = 0.8
-"""Part of a share whose spending counts as all of it: shares of a layer differ a little between models that have it."""
+"""Part of its share that a task must have spent to be covered, as shares of equal layers differ slightly
+between models."""
 
 
 _UNKNOWN = Coverage(trials=0, best_latency=None)
@@ -34,12 +34,12 @@ def plan(
     covered: Mapping[str, Coverage] | None = None,
     n_trial: int | None = None,
 ) -> list[TuningTask]:
-    """A tuning task for every extracted one, in its order; ``covered`` goes by workload key.
+    """Return a tuning task for each extracted one, in order; ``covered`` is by workload key.
 
-    A task may take the trials that its search space and ``n_trial`` (the most for one task) allow. A budget of trials
-    is shared out by the tasks' work, weight × FLOPs, heaviest first when it does not reach for a round each. Without
-    one, every task may take all it can, and the budget of seconds ends the search. What others spent on a task is
-    taken off, and one whose share they spent in trials or in seconds, whichever the budget limits, gets none.
+    A task gets at most the trials of its search space and ``n_trial``. A budget of trials is distributed by work,
+    weight × FLOPs, heaviest first if it is too small for one round each. Without one, every task may use all of its
+    trials, and the budget of seconds ends the search. Trials of earlier searches are subtracted, and a covered task, in
+    trials or in seconds, whichever the budget limits, gets none.
     """
     covered = covered or {}
     shared = shares(extracted, budget, covered=covered, n_trial=n_trial)
@@ -56,12 +56,12 @@ def plan(
 
 
 def without_trials(tasks: Sequence[TuningTask]) -> list[TuningTask]:
-    """The plan of a job that measures nothing."""
+    """Return the plan of a job that measures nothing."""
     return [replace(task, trials_planned=0) for task in tasks]
 
 
 def less_trials(budget: Budget, spent: int) -> Budget:
-    """What is left when so many trials were spent; a budget that has trials keeps at least one."""
+    """Return the budget after ``spent`` trials; a trial budget keeps at least one."""
     return budget if budget.trials is None else replace(budget, trials=max(1, budget.trials - spent))
 
 
@@ -72,9 +72,9 @@ def shares(
     covered: Mapping[str, Coverage] | None = None,
     n_trial: int | None = None,
 ) -> list[Effort]:
-    """What the budget holds for each task, whoever searched it before; 0 of what it does not limit.
+    """Return each task's share of the budget, whoever searched it before; 0 for an unlimited quantity.
 
-    ``covered`` tells of which tasks nothing is left to try: these get no seconds.
+    Tasks with exhausted search spaces according to ``covered`` get no seconds.
     """
     covered = covered or {}
     most = [_most(task, n_trial) for task in extracted]
@@ -99,9 +99,10 @@ def seconds(
     covered: Mapping[str, Coverage] | None = None,
     n_trial: int | None = None,
 ) -> float | None:
-    """The budget of seconds without the shares of tasks that get no trials, and without what others spent on the rest.
+    """Return the budget of seconds without the shares of tasks without trials, and without what earlier searches spent
+    on the others.
 
-    ``planned``: trials by workload key. None when the budget sets no seconds.
+    ``planned`` are trials by workload key. None without a budget of seconds.
     """
     if budget.seconds is None:
         return None
@@ -115,7 +116,7 @@ def seconds(
 
 
 def _is_unknown(known: Coverage) -> bool:
-    """Nothing is on record, or nothing but failures of searches that were cut off or failed: others may do better."""
+    """Return whether nothing is on record, or only failures of incomplete searches."""
     return known.effort is None and known.best_latency is None
 
 
@@ -136,18 +137,18 @@ def _missing(budget: Budget, share: Effort, most: int, known: Coverage) -> int:
         return max(0, most - known.trials)
     if trials >= share.trials * _ENOUGH:
         return 0
-    # What is on record already cannot be searched again, however large the share.
+    # Trials on record cannot be repeated, however large the share is.
     room = max(0, most - known.trials)
     return min(room, max(0, math.ceil(share.trials - trials)))
 
 
 def _most(task: ExtractedTask, n_trial: int | None) -> int:
-    # Of one schedule there is nothing to choose: the untuned build has it already.
+    # A single schedule leaves no choice: the untuned build already uses it.
     return 0 if task.space_size <= 1 else min(task.space_size, n_trial or TRIALS_PER_TASK)
 
 
 def _work(extracted: Sequence[ExtractedTask]) -> list[float]:
-    """Weight × FLOPs of each; alternatives share those of the operator, which is computed once."""
+    """Return weight × FLOPs of each task; alternatives share those of their operator, which runs once."""
     ways = Counter(task.alternatives for task in extracted)
     return [
         task.weight * max(task.flop, 1.0) / (1 if task.alternatives is None else ways[task.alternatives])
@@ -156,7 +157,8 @@ def _work(extracted: Sequence[ExtractedTask]) -> list[float]:
 
 
 def _share(trials: int, needs: Sequence[int], work: Sequence[float]) -> list[int]:
-    """Split ``trials``: a round for each task, heaviest first, and the rest by work; no task above its need."""
+    """Distribute ``trials``: a round per task, heaviest first, and the rest by work; no task gets more than it
+    needs."""
     shares = [0] * len(needs)
     order = sorted(range(len(needs)), key=lambda index: (-work[index], index))
     left = min(trials, sum(needs))
@@ -172,7 +174,7 @@ def _share(trials: int, needs: Sequence[int], work: Sequence[float]) -> list[int
             shares[index] += extra
             left -= extra
         if left == before:
-            # Too few are left for proportions.
+            # Too few are left for proportional shares.
             shares[open_tasks[0]] += 1
             left -= 1
     return shares

@@ -1,4 +1,4 @@
-"""Which precisions a job considers, and whether what came of one may be published."""
+"""Selection of precisions for a job, and the accuracy gate."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from domain.artifacts import OutputError, Verification
 from domain.jobs import AccuracyGate, JobRequest, Precision, RunnerKind
 
 LEAST_TOP1 = 0.99
-"""Of a narrower precision whose gate leaves it open."""
+"""Default top-1 agreement for reduced precisions."""
 _NARROW = (Precision.BF16, Precision.INT8, Precision.FP16)
-"""What ``auto`` considers beside f32, in this order, where an engine offers it for the target."""
+"""Candidates of ``auto`` besides f32, in this order, if an engine supports them for the target."""
 
 
 def considered(request: JobRequest, answers: Mapping[str, Mapping[str, Any]]) -> tuple[Precision, ...]:
-    """What to build in, by what each engine answered to ``check``.
+    """Return the precisions to build, according to the engines' answers to ``check``.
 
-    A named precision is considered alone. ``auto`` always has f32, first; others are never considered where nothing
-    runs, as nothing could prove them right.
+    An explicit precision is the only one. ``auto`` always includes f32, first; others only if the build is run, as they
+    could not be verified otherwise.
     """
     if request.precision is not Precision.AUTO:
         return (request.precision,)
@@ -30,14 +30,14 @@ def considered(request: JobRequest, answers: Mapping[str, Mapping[str, Any]]) ->
 
 
 def first(request: JobRequest) -> Precision:
-    """What a job's builds are in as long as nothing else is decided: f32, unless another one is named."""
+    """Return the precision of builds before one is selected: f32, unless another is requested."""
     return Precision.F32 if request.precision is Precision.AUTO else request.precision
 
 
 def gate_of(request: JobRequest, precision: Precision) -> AccuracyGate:
-    """What a build in ``precision`` must keep; a relative error left open is the onnx engine's tolerance.
+    """Return the accuracy gate of a precision; a relative error not set is the onnx engine's tolerance.
 
-    f32 has no gate: it is what others are compared with, within the rounding of sums in another order.
+    f32 has no gate, as it is the baseline of the others, up to the rounding of reordered sums.
     """
     if precision is Precision.F32:
         return AccuracyGate()
@@ -46,7 +46,7 @@ def gate_of(request: JobRequest, precision: Precision) -> AccuracyGate:
 
 
 def passes(found: Verification, gate: AccuracyGate, precision: Precision) -> tuple[bool, str]:
-    """Whether a build may be published, and one sentence that says why, or why not, in numbers."""
+    """Return whether a build may be published, and a sentence with the reason in numbers."""
     if not found.outputs:
         return False, f"The {precision} build did not run."
     wrong = [reason for error in found.outputs if (reason := _objection(error, gate))]
@@ -56,7 +56,7 @@ def passes(found: Verification, gate: AccuracyGate, precision: Precision) -> tup
 
 
 def not_met(found: Mapping[Precision, tuple[Verification, AccuracyGate]]) -> errors.AccuracyNotMet:
-    """The error of a job whose precisions were named and none of which passes."""
+    """Return the error of a job none of whose explicit precisions passes."""
     reasons = [passes(each, gate, precision)[1] for precision, (each, gate) in found.items()]
     details = {str(precision): _numbers(each) for precision, (each, _) in found.items()}
     return errors.AccuracyNotMet(" ".join(reasons), details={"precisions": details})

@@ -116,7 +116,7 @@ class Child:
         self.refusals = self.refusals + 1 if status == CONFIGURATION_STATUS else 0
         self._kill_group(self.process.pid)
         self.process = None
-        return f"the {self.name} ended ({_told(status)}); {self._put_off()} (log: {self.log})"
+        return f"the {self.name} ended ({_exit_text(status)}); {self._put_off()} (log: {self.log})"
 
     def refusal(self) -> errors.ConfigurationError:
         """Return the child's own message on why it did not start."""
@@ -167,7 +167,7 @@ class Child:
             os.killpg(group, signal.SIGKILL)
 
 
-def _told(status: int) -> str:
+def _exit_text(status: int) -> str:
     if status >= 0:
         return f"exit status {status}"
     return signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"

@@ -159,7 +159,7 @@ def doctor(spec: EngineSpec, home: Path, *, hello_timeout: float = 120.0) -> Eng
     try:
         python = interpreter(spec, home)
     except errors.EngineNotInstalled as error:
-        return replace(health, installed=False, problems=(_told(error),))
+        return replace(health, installed=False, problems=(_one_line(error),))
     health = replace(health, python=python, size_bytes=None if health.custom else _size(folder(spec, home)))
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tunesmith-doctor-") as scratch:
@@ -175,7 +175,7 @@ def doctor(spec: EngineSpec, home: Path, *, hello_timeout: float = 120.0) -> Eng
     return replace(health, hello=hello, start_seconds=seconds, problems=problems)
 
 
-def _told(error: errors.TunesmithError) -> str:
+def _one_line(error: errors.TunesmithError) -> str:
     return f"{error.message}. {error.hint}" if error.hint else error.message
 
 

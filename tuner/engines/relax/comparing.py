@@ -30,7 +30,7 @@ def compare(definition: Sequence[str], line: str, target: str, threads: int) -> 
     try:
         scheduled = records.replay(records.parse_own(line), work).mod
     except Exception as error:  # noqa: BLE001 - a trace may fail in any primitive
-        return {"failed": faults.told(error)}
+        return {"failed": faults.text_of(error)}
     given = _random(work.mod["main"])
     outputs = []
     for module in (plain, scheduled):
@@ -38,7 +38,7 @@ def compare(definition: Sequence[str], line: str, target: str, threads: int) -> 
             path = str(Path(folder) / "operator.so")
             failure = candidates.compile_module(module, resolved, path)
             if failure:
-                return {"failed": faults.told(failure[1])}
+                return {"failed": faults.text_of(failure[1])}
             outputs.append(_run(path, given, tvm.cuda(0) if targets.is_gpu(resolved) else tvm.cpu(0)))
     return auditing.worst([auditing.compare(wanted, found) for wanted, found in zip(*outputs, strict=True)])
 

@@ -110,7 +110,7 @@ def applicable(module: Any, known: Sequence[records.Record]) -> Iterator[Applied
             try:
                 scheduled = records.replay(record, work).mod["main"]
             except Exception as error:  # noqa: BLE001 - a record of another TVM may fail anywhere
-                logging.getLogger(__name__).warning("a record of %s does not apply: %s", key, faults.told(error))
+                logging.getLogger(__name__).warning("a record of %s does not apply: %s", key, faults.text_of(error))
                 continue
             yield Applied(variable=variable, function=function, work=work, record=record, scheduled=scheduled)
             break

@@ -91,7 +91,7 @@ def _compare(ways: Sequence[Instantiate], target: Any, *, blocked: bool = False)
         try:
             built = _build(way, target)
         except NotBuilt as error:
-            return {"failed": faults.told(str(error))}
+            return {"failed": faults.text_of(str(error))}
         sources = sources or _random([_spec(tensor) for tensor in built.inputs])
         found = built.run(sources)
         outputs.append([_unblocked(array) for array in found] if blocked else found)

@@ -65,7 +65,7 @@ def _int8(imported: importing.Imported) -> importing.Imported:
             return dataclasses.replace(imported, module=passes(imported.module))
     except Exception as error:
         # Type relations raise TVMError, ValueError or DiagnosticError.
-        raise _unsupported(f"TVM cannot convert the quantized model: {faults.told(error)}") from error
+        raise _unsupported(f"TVM cannot convert the quantized model: {faults.text_of(error)}") from error
 
 
 def _with_units(module: Any, _: Any) -> Any:
@@ -219,7 +219,7 @@ def _fp16(imported: importing.Imported) -> importing.Imported:
             return dataclasses.replace(imported, module=passes(imported.module))
     except Exception as error:
         # Type relations raise TVMError, ValueError or DiagnosticError.
-        raise _unsupported(f"TVM cannot convert the model to fp16: {faults.told(error)}") from error
+        raise _unsupported(f"TVM cannot convert the model to fp16: {faults.text_of(error)}") from error
 
 
 def _bf16(imported: importing.Imported) -> importing.Imported:

@@ -74,7 +74,7 @@ def audit(checks: Iterable[Check], child: processes.Child, on_progress: Callable
         on_progress()
         child.submit(check.function, check.arguments, SECONDS)
         outcome = child.fetch()
-        found: Json = outcome.value or {"failed": faults.told(str(outcome.error))}
+        found: Json = outcome.value or {"failed": faults.text_of(str(outcome.error))}
         if "failed" in found:
             failed.append({"line": check.line, "message": found["failed"]})
         elif "skipped" in found:

@@ -18,7 +18,7 @@ _FRAME = re.compile(r"^\s*(?:\d+: |File \"|\[bt\]|Traceback |Stack trace)")
 _LONGEST = 1000
 
 
-def told(error: BaseException | str, *, longest: int = _LONGEST) -> str:
+def text_of(error: BaseException | str, *, longest: int = _LONGEST) -> str:
     """Return the message of an error without its trace, in at most ``longest`` characters."""
     text = str(error)
     lines, start = _lines(text)
@@ -49,12 +49,12 @@ def reported(code: str, what: str) -> Iterator[None]:
         raise
     except Exception as error:
         frames = trace(error)
-        raise EngineFailure(code, f"{what}: {told(error)}", details={"trace": frames} if frames else {}) from error
+        raise EngineFailure(code, f"{what}: {text_of(error)}", details={"trace": frames} if frames else {}) from error
 
 
 def with_trace(error: BaseException | str, *, longest: int = _LONGEST) -> str:
     """Return the error message followed by the end of its trace, at most ``longest`` characters."""
-    first = told(error, longest=longest)
+    first = text_of(error, longest=longest)
     left = longest - len(first) - 1
     tail = trace(error, longest=left) if left > 0 else ""
     return f"{first}\n{tail}" if tail else first

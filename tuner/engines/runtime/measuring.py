@@ -52,7 +52,7 @@ class AdaptiveTimeout:
     def __init__(self) -> None:
         self._seconds: deque[float] = deque(maxlen=_REMEMBERED)
 
-    def saw(self, seconds: float) -> None:
+    def observe(self, seconds: float) -> None:
         """Record the seconds of a build that succeeded or timed out."""
         self._seconds.append(seconds)
 
@@ -152,9 +152,9 @@ class Measurer:
         def saw(outcome: processes.Outcome) -> None:
             if isinstance(outcome.error, processes.ChildTimedOut):
                 # It would have taken longer. If it were not counted, a limit that is too short would never grow.
-                timeouts.saw(timeouts.limit(timeout))
+                timeouts.observe(timeouts.limit(timeout))
             elif outcome.seconds is not None and outcome.error is None and outcome.value[0] is None:
-                timeouts.saw(outcome.seconds)
+                timeouts.observe(outcome.seconds)
 
         return builders.map(calls, lambda: timeouts.limit(timeout), saw)
 
@@ -187,7 +187,7 @@ class Measurer:
                         yield position, failed
                 for answer in pool.advance():
                     left -= 1
-                    yield answer.call.position, _told(answer)
+                    yield answer.call.position, _measurement(answer)
                 if left:
                     self._wait(builders, pool)
         finally:
@@ -261,7 +261,7 @@ def _measuring(position: int, path: str, shapes: Any, options: MeasureOptions) -
     return Call(position=position, function="measure_remotely", arguments=arguments, timeout=options.timeout)
 
 
-def _told(answer: CallResult) -> Measurement:
+def _measurement(answer: CallResult) -> Measurement:
     if answer.error is None:
         return Measurement(latencies=tuple(answer.value), device=answer.device)
     return Measurement(error=answer.error, message=faults.with_trace(str(answer.value)), device=answer.device)

@@ -214,7 +214,7 @@ def _channels_last(imported: importing.Imported) -> importing.Imported:
             return dataclasses.replace(imported, module=passes(imported.module))
     except tvm.TVMError as error:
         # Seen with one-dimensional convolutions next to two-dimensional ones.
-        message = f"TVM cannot convert this network's convolutions to NHWC: {faults.told(error, longest=300)}"
+        message = f"TVM cannot convert this network's convolutions to NHWC: {faults.text_of(error, longest=300)}"
         raise EngineFailure("invalid_option", message, hint="Use NCHW.") from error
 
 

@@ -16,13 +16,13 @@ FOUND = """InternalError: Check failed: *pval >= 0 (-8 vs. 0) : Cannot allocate 
 
 
 def test_a_trace_of_tvm_comes_to_its_check() -> None:
-    assert faults.told(TVM) == FOUND
-    assert faults.told(RuntimeError(TVM)) == FOUND
+    assert faults.text_of(TVM) == FOUND
+    assert faults.text_of(RuntimeError(TVM)) == FOUND
 
 
 def test_the_innermost_error_of_several_is_told() -> None:
     both = f"{TVM}\n\nDuring handling of the above exception, another exception occurred:\n\n{TVM.replace('-8', '-9')}"
-    assert faults.told(both) == FOUND.replace("-8", "-9")
+    assert faults.text_of(both) == FOUND.replace("-8", "-9")
 
 
 def test_a_trace_of_python_comes_to_its_exception() -> None:
@@ -30,7 +30,7 @@ def test_a_trace_of_python_comes_to_its_exception() -> None:
         raise ValueError("12 is no multiple of 5")
     except ValueError:
         text = traceback.format_exc()
-    assert faults.told(text) == "ValueError: 12 is no multiple of 5"
+    assert faults.text_of(text) == "ValueError: 12 is no multiple of 5"
 
 
 def test_an_exception_in_a_trace_needs_no_name_in_error() -> None:
@@ -38,9 +38,9 @@ def test_an_exception_in_a_trace_needs_no_name_in_error() -> None:
   File "tasks.py", line 12, in build
     raise OpNotImplemented(names)
 tvm.error.OpNotImplemented: Det is not supported"""
-    assert faults.told(text) == "tvm.error.OpNotImplemented: Det is not supported"
+    assert faults.text_of(text) == "tvm.error.OpNotImplemented: Det is not supported"
     banner = f"TVMError: \n----\nAn error occurred in TVM.\n----\n{FRAMES}  Check failed: (f) is false: no exp"
-    assert faults.told(banner) == "Check failed: (f) is false: no exp"
+    assert faults.text_of(banner) == "Check failed: (f) is false: no exp"
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ tvm.error.OpNotImplemented: Det is not supported"""
     ],
 )
 def test_what_has_no_trace_stays_as_it_is(error: BaseException | str, found: str) -> None:
-    assert faults.told(error) == found
+    assert faults.text_of(error) == found
     assert faults.with_trace(error) == found
     assert faults.trace(error) == ""
 
@@ -64,7 +64,7 @@ def test_messages_stay_short_and_begin_with_what_went_wrong() -> None:
     assert text.startswith(FOUND + "\n")
     assert len(text) <= 700
     assert text.splitlines()[2].startswith("  0: tvm::codegen::Visit<")
-    assert len(faults.told("ValueError: " + "x" * 5000)) == 1000
+    assert len(faults.text_of("ValueError: " + "x" * 5000)) == 1000
 
 
 def test_a_trace_is_cut_at_whole_lines() -> None:

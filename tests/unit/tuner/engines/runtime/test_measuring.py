@@ -16,16 +16,16 @@ def test_the_first_build_may_take_what_was_asked_for() -> None:
 def test_while_little_is_known_it_has_three_times_the_patience() -> None:
     timeouts = AdaptiveTimeout()
     for _ in range(ENOUGH_BUILDS - 1):
-        timeouts.saw(0.1)
+        timeouts.observe(0.1)
     assert timeouts.limit(10.0) == pytest.approx(3 * LEAST_TIMEOUT_SECONDS)
-    timeouts.saw(0.1)
+    timeouts.observe(0.1)
     assert timeouts.limit(10.0) == LEAST_TIMEOUT_SECONDS
 
 
 def test_builds_get_eight_times_what_most_took_and_never_more_than_asked_for() -> None:
     timeouts = AdaptiveTimeout()
     for seconds in (0.5, 0.5, 0.6, 0.6, 0.6, 0.6, 0.7, 9.0):
-        timeouts.saw(seconds)
+        timeouts.observe(seconds)
     assert timeouts.limit(10.0) == pytest.approx(4.8)
     assert timeouts.limit(4.0) == 4.0
 
@@ -33,16 +33,16 @@ def test_builds_get_eight_times_what_most_took_and_never_more_than_asked_for() -
 def test_a_limit_leaves_room_for_a_machine_that_stumbles() -> None:
     timeouts = AdaptiveTimeout()
     for _ in range(ENOUGH_BUILDS):
-        timeouts.saw(0.05)
+        timeouts.observe(0.05)
     assert timeouts.limit(10.0) == LEAST_TIMEOUT_SECONDS
 
 
 def test_a_busy_machine_makes_it_more_patient() -> None:
     timeouts = AdaptiveTimeout()
     for _ in range(ENOUGH_BUILDS):
-        timeouts.saw(0.2)
+        timeouts.observe(0.2)
     for _ in range(1000):
-        timeouts.saw(0.9)
+        timeouts.observe(0.9)
     assert timeouts.limit(10.0) == pytest.approx(7.2)
 
 

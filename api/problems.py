@@ -114,8 +114,8 @@ def _in_words(entry: Mapping[str, Any]) -> str:
     match entry["type"]:
         case "value_error":
             # A validator of ours, for a field or the whole model.
-            said = message.removeprefix("Value error, ")
-            return said if place == "body" else f"{place}: {said}"
+            reason = message.removeprefix("Value error, ")
+            return reason if place == "body" else f"{place}: {reason}"
         case "json_invalid":
             return f"the body is not valid JSON: {context.get('error', message)} at character {place}"
         case "extra_forbidden":
@@ -167,11 +167,11 @@ def of_database(error: Exception) -> errors.DatabaseUnavailable | errors.Databas
 
 
 def _database_trouble(request: Request, error: Exception) -> JSONResponse:
-    told = of_database(error)
-    if told is None:
+    converted = of_database(error)
+    if converted is None:
         raise error
-    logger.error("%s %s: %s", request.method, request.url.path, told.message, exc_info=error)
-    return tunesmith_error(request, told)
+    logger.error("%s %s: %s", request.method, request.url.path, converted.message, exc_info=error)
+    return tunesmith_error(request, converted)
 
 
 def _hung_up(_request: Request, _error: Exception) -> Response:

@@ -93,6 +93,8 @@ def _clocks(living: Sequence[Worker]) -> list[FleetWarning]:
     off = {worker.hostname: worker.clock_ahead for worker in living if abs(worker.clock_ahead or 0.0) > CLOCK_SECONDS}
     if not off:
         return []
-    told = ", ".join(f"{name} by {seconds:+.0f} s" for name, seconds in sorted(off.items()))
+    differences = ", ".join(f"{name} by {seconds:+.0f} s" for name, seconds in sorted(off.items()))
     hint = "Synchronize them with NTP. Leases use the database's time; logs and file dates use the host's."
-    return [FleetWarning(code="clock_differs", message=f"host clocks differ from the database's: {told}", hint=hint)]
+    return [
+        FleetWarning(code="clock_differs", message=f"host clocks differ from the database's: {differences}", hint=hint)
+    ]

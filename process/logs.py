@@ -134,11 +134,11 @@ class JsonLines(logging.Formatter):
 
 class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        told = " ".join(f"{name}={value}" for name, value in getattr(record, "ids", {}).items())
+        labels = " ".join(f"{name}={value}" for name, value in getattr(record, "ids", {}).items())
         message = without_secrets(record.getMessage())
         # One line per event, so that input of callers cannot forge log lines.
         message = message.replace("\r", "\\r").replace("\n", "\n  ")
-        line = f"{_time(record)} {record.levelname} {record.name}: {message}" + (f" [{told}]" if told else "")
+        line = f"{_time(record)} {record.levelname} {record.name}: {message}" + (f" [{labels}]" if labels else "")
         trace = _trace(record)
         return f"{line}\n{trace}" if trace else line
 

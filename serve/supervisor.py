@@ -47,7 +47,7 @@ _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 30.0
 _HEALTHY_SECONDS = 30.0
 _TAIL_BYTES = 64 * 1024
-_TOLD = re.compile(r"error\[(\w+)\]: (.*)")
+_ERROR_LINE = re.compile(r"error\[(\w+)\]: (.*)")
 """Format of ``process.refusing``."""
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _BROKER_SECONDS = 30.0
@@ -122,9 +122,9 @@ class Child:
         """Return the child's own message on why it did not start."""
         with contextlib.suppress(OSError), self.log.open("rb") as log:
             log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            told = [found for line in log if (found := _TOLD.fullmatch(line.decode(errors="replace").strip()))]
-            if told:
-                code, message = told[-1].groups()
+            matches = [found for line in log if (found := _ERROR_LINE.fullmatch(line.decode(errors="replace").strip()))]
+            if matches:
+                code, message = matches[-1].groups()
                 if code == errors.DatabaseDamaged.code:
                     return errors.DatabaseDamaged(message)
                 return errors.ConfigurationError(
@@ -441,13 +441,13 @@ def _say(text: str, stream: TextIO = sys.stderr) -> None:
 
 def lines(url: str, token: str) -> list[str]:
     """Return messages for the user. The login link is that of the service's own token, and works once."""
-    told = []
+    messages = []
     link = _asked(f"{url}/v1/login-links", token, method="POST").get("url")
     if link:
-        told.append(f"Dashboard: {link}  (works once, for ten minutes)")
+        messages.append(f"Dashboard: {link}  (works once, for ten minutes)")
     if _asked(f"{url}/v1/tokens/self", None):
-        told.append(f"TUNESMITH_OPEN is set: {url} accepts every request without a token.")
-    return told
+        messages.append(f"TUNESMITH_OPEN is set: {url} accepts every request without a token.")
+    return messages
 
 
 def _asked(url: str, token: str | None, *, method: str = "GET") -> dict[str, str]:

@@ -24,15 +24,15 @@ _WORDS = tuple(
 
 def is_damaged(error: Exception) -> bool:
     """Return whether the error means: not a database, corrupt, or missing tables."""
-    said = getattr(error, "orig", None) or error
-    if getattr(said, "sqlstate", None) in _OF_POSTGRESQL:
+    driver_error = getattr(error, "orig", None) or error
+    if getattr(driver_error, "sqlstate", None) in _OF_POSTGRESQL:
         return True
-    if not isinstance(said, sqlite3.Error):
+    if not isinstance(driver_error, sqlite3.Error):
         return False
     # The lowest byte is the primary code.
-    if getattr(said, "sqlite_errorcode", 0) & 0xFF in _OF_SQLITE:
+    if getattr(driver_error, "sqlite_errorcode", 0) & 0xFF in _OF_SQLITE:
         return True
-    return any(words.match(str(said)) for words in _WORDS)
+    return any(words.match(str(driver_error)) for words in _WORDS)
 
 
 def probe_tables(connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""Jobs and their states; the only code that changes one.
+"""Jobs and their states; the only module that changes a state.
 
 ::
 
@@ -7,8 +7,8 @@
       │ └─request_cancel─┼─┼───────────────────────────────────┤
       └─────release──────┘ └─request_cancel──▶ canceling ──finish, release
 
-Every won change of state appends a ``state`` event in the same transaction, and an end the message to who wants to be
-told. A worker's writes name its lease; one that lost it gets False and has written nothing.
+A successful change of state appends a ``state`` event in the same transaction, and the end of a job also creates its
+webhook message. A worker's writes name its lease; without the lease, they return False and change nothing.
 """
 
 from __future__ import annotations

@@ -169,28 +169,28 @@ class TunerDraft:
         max_length=100,
         choices=SEARCHES,
         description="AutoTVM: the tuner that proposes candidates.",
-        cli=Cli(SEARCH, "AutoTVM: xgb (its default), ga, random or gridsearch."),
+        cli=Cli(SEARCH, "AutoTVM: search algorithm: xgb (default), ga, random or gridsearch."),
         form=Form(TUNING, "Search", "AutoTVM", unset="xgb"),
     )
     loss_type: str | None = _option(
         max_length=100,
         choices=LOSSES,
         description="AutoTVM's xgb: loss function of the cost model.",
-        cli=Cli(SEARCH, flag="--loss", help="AutoTVM's xgb: rank-binary (its default), rank or reg."),
+        cli=Cli(SEARCH, flag="--loss", help="AutoTVM's xgb: loss function: rank-binary (default), rank or reg."),
         form=Form(TUNING, "Loss", "AutoTVM's cost model", unset="rank-binary"),
     )
     feature_type: str | None = _option(
         max_length=100,
         choices=FEATURES,
         description="AutoTVM's xgb: features of a candidate that the cost model uses.",
-        cli=Cli(SEARCH, "AutoTVM's xgb: knob (its default), itervar or curve."),
+        cli=Cli(SEARCH, "AutoTVM's xgb: features: knob (default), itervar or curve."),
         form=Form(TUNING, "Features", "AutoTVM's cost model", unset="knob"),
     )
     layout: str | None = _option(
         max_length=100,
         choices=LAYOUTS,
         description="Ansor and MetaSchedule: memory layout of convolutions during the search.",
-        cli=Cli(SEARCH, "Ansor, MetaSchedule: NCHW or NHWC convolutions."),
+        cli=Cli(SEARCH, "Ansor, MetaSchedule: layout of convolutions, NCHW or NHWC."),
         form=Form(TUNING, "Layout", "Ansor, MetaSchedule", unset="depends on the target"),
     )
     keep_layout: bool | None = _option(
@@ -356,7 +356,7 @@ class JobDraft:
         "auto",
         max_length=100,
         choices=TUNERS,
-        cli=Cli(SEARCH, "auto, autotvm, ansor or metaschedule.  [default: auto]"),
+        cli=Cli(SEARCH, "Tuner: auto, autotvm, ansor or metaschedule.  [default: auto]"),
     )
     runner: str = _option(
         "local",
@@ -420,7 +420,7 @@ class JobDraft:
         ge=0,
         le=9,
         description="0 runs first, 9 last.",
-        cli=Cli(JOB, "0 runs first, 9 last.  [default: 5]"),
+        cli=Cli(JOB, "Priority: 0 runs first, 9 last.  [default: 5]"),
         form=Form(BOOKKEEPING, "Priority", "0 runs first, 9 last"),
     )
     group: str | None = _option(
@@ -462,14 +462,14 @@ def options(draft: type = JobDraft, prefix: str = "") -> Iterator[Option]:
         if isinstance(kind, type) and is_dataclass(kind):
             yield from options(kind, f"{prefix}{one.name}.")
         else:
-            said = one.metadata
+            metadata = one.metadata
             yield Option(
                 path=f"{prefix}{one.name}",
                 kind=kind,
                 default=_default(one),
-                choices=said.get("choices", ()),
-                cli=said.get("cli"),
-                form=said.get("form"),
+                choices=metadata.get("choices", ()),
+                cli=metadata.get("cli"),
+                form=metadata.get("form"),
             )
 
 

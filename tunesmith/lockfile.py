@@ -205,9 +205,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _table(entry: Entry) -> str:
-    said = {name: value for name, value in asdict(entry).items() if value not in (None, {})}
+    values = {name: value for name, value in asdict(entry).items() if value not in (None, {})}
     order = [each.name for each in fields(Entry)]
-    lines = [f"{name} = {_toml(said[name])}" for name in order if name in said]
+    lines = [f"{name} = {_toml(values[name])}" for name in order if name in values]
     return "\n".join(["[[artifact]]", *lines, ""])
 
 

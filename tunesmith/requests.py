@@ -104,8 +104,8 @@ def _budget(given: dict[str, Any]) -> dict[str, float]:
             f"both budget and {' and '.join(limits)} are given", code="invalid_budget", hint="Set one of them."
         )
     found = budget_of(given.pop("budget"))
-    said = {"trials": found.trials, "seconds": found.seconds}
-    return {name: value for name, value in said.items() if value is not None}
+    parsed = {"trials": found.trials, "seconds": found.seconds}
+    return {name: value for name, value in parsed.items() if value is not None}
 
 
 _SECONDS = {"s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0, "h": 3600.0, "hour": 3600.0}

@@ -21,12 +21,12 @@ class DeviceNames:
 
     def __init__(self, known: Iterable[Device]) -> None:
         self._names = {device.key: device.name for device in known}
-        counts = Counter(_said(name, key) for key, name in self._names.items())
+        counts = Counter(_with_threads(name, key) for key, name in self._names.items())
         self._shared = {text for text, count in counts.items() if count > 1}
 
     def __call__(self, key: str) -> str:
         """Return a name such as ``AMD EPYC 7R13, 2 threads``, followed by the key if another device has this name."""
-        text = _said(self._names.get(key) or _from_key(key), key)
+        text = _with_threads(self._names.get(key) or _from_key(key), key)
         return f"{text} ({key})" if text in self._shared else text
 
 
@@ -35,7 +35,7 @@ def names(session: Session, *more: Device) -> DeviceNames:
     return DeviceNames([*more, *reported])
 
 
-def _said(name: str, key: str) -> str:
+def _with_threads(name: str, key: str) -> str:
     threads = _THREADS.fullmatch(key.rsplit("/", 1)[-1])
     if threads is None:
         return name

@@ -52,16 +52,16 @@ def create(
             webhooks.attach(session, job_id, webhook)
         return job_id
 
-    repeated = idempotency.IdempotentRequest.of(key, owner, _said(draft))
+    repeated = idempotency.IdempotentRequest.of(key, owner, _request_content(draft))
     job_id, is_new = idempotency.once(session, repeated, make, now=now)
     webhook = webhooks.of_job(session, job_id)
     shows_secret = is_new and asked is not None
     return Creation(job=jobs.get(session, job_id), is_new=is_new, webhook=webhook, shows_secret=shows_secret)
 
 
-def _said(draft: JobDraft) -> str:
+def _request_content(draft: JobDraft) -> str:
     # With ``like``, null and an absent field differ.
-    return json.dumps(draft.said if draft.like else drafts.whole(draft), sort_keys=True)
+    return json.dumps(draft.given_fields if draft.like else drafts.whole(draft), sort_keys=True)
 
 
 def asked_for(draft: JobDraft, settings: ApiSettings) -> Webhook | None:
@@ -71,7 +71,7 @@ def asked_for(draft: JobDraft, settings: ApiSettings) -> Webhook | None:
 
 def of_original(session: Session, draft: JobDraft, owner: str) -> Webhook | None:
     """Return the webhook of the ``like`` job, unless the request replaces it; not that of another owner's job."""
-    if draft.like is None or "webhook" in draft.said:
+    if draft.like is None or "webhook" in draft.given_fields:
         return None
     return webhooks.of_job(session, draft.like) if jobs.get(session, draft.like).owner == owner else None
 
@@ -95,7 +95,7 @@ def complete(session: Session, draft: JobDraft, principal: Principal) -> tuple[J
     if draft.like is None:
         return draft, owners.model(session, str(draft.model), principal)
     old = owners.job(session, draft.like, principal).request
-    given = {name: value for name, value in draft.said.items() if name != "like"}
+    given = {name: value for name, value in draft.given_fields.items() if name != "like"}
     model = owners.model(session, draft.model or old.model_digest, principal)
     inherited = _words(old, models.get(session, old.model_digest))
     _drop_unusable(inherited, merge(inherited, given), old, model)

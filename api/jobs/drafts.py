@@ -96,12 +96,12 @@ _JobModel = _model(job_draft.JobDraft, _Job)
 class JobDraft(job_draft.JobDraft):
     """A tuning request whose fields are valid, each by itself."""
 
-    said: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    given_fields: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The fields present in the request, including nulls; the others are defaults."""
 
 
 def _of_model(model: BaseModel) -> JobDraft:
-    draft: JobDraft = _typed(JobDraft, model, said=_plain(model.model_dump(exclude_unset=True)))
+    draft: JobDraft = _typed(JobDraft, model, given_fields=_plain(model.model_dump(exclude_unset=True)))
     if draft.like is None and draft.model is None:
         raise ValueError("set model, or like (a job whose model is used)")
     if draft.like is None and draft.rpc and not (draft.rpc.tracker and draft.rpc.key):
@@ -139,7 +139,7 @@ ADAPTER: TypeAdapter[JobDraft] = TypeAdapter(JobBody)
 def whole(draft: JobDraft) -> dict[str, Any]:
     """Return all fields of the request, including defaults."""
     found = asdict(draft)
-    del found["said"]
+    del found["given_fields"]
     return found
 
 

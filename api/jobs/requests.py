@@ -59,7 +59,7 @@ def job_request(draft: JobDraft, model: Model, settings: ApiSettings) -> JobRequ
     fitting.check(
         request,
         tuner_options=set(_given(draft.tuner_options)),
-        measure=set(draft.said.get("measure", ())),
+        measure=set(draft.given_fields.get("measure", ())),
         budget=draft.budget is not None,
     )
     return request

@@ -198,8 +198,8 @@ async def take(
     # Checked before the first byte is received: each import may need up to a gigabyte on disk.
     async with services.uploads.one(principal.owner) as limiter:
         with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as file:
-            said = (tuner, target, threads, device, toolchain, await _receive(request.stream(), file, limiter))
-            repeated = idempotency.IdempotentRequest.of(idempotency_key, principal.owner, "import", *said)
+            content = (tuner, target, threads, device, toolchain, await _receive(request.stream(), file, limiter))
+            repeated = idempotency.IdempotentRequest.of(idempotency_key, principal.owner, "import", *content)
             return await anyio.to_thread.run_sync(_store, services, origin, file, repeated, limiter=limiter)
 
 

@@ -44,14 +44,14 @@ def home(folder: Path) -> list[Finding]:
 
 
 def space(folder: Path, free: int) -> Finding:
-    told = f"{folder}: {free / _GIB:.1f} GiB free"
+    space = f"{folder}: {free / _GIB:.1f} GiB free"
     hint = (
         "Remove old logs and environments (docs/how-to/operations.md), or set TUNESMITH_HOME to a folder "
         "on another disk."
     )
     if free < _FULL_BYTES:
-        return findings.fail(HOME, "disk_full", told, hint)
-    return findings.warn(HOME, "disk_low", told, hint) if free < _TIGHT_BYTES else findings.ok(HOME, told)
+        return findings.fail(HOME, "disk_full", space, hint)
+    return findings.warn(HOME, "disk_low", space, hint) if free < _TIGHT_BYTES else findings.ok(HOME, space)
 
 
 def compiler() -> list[Finding]:

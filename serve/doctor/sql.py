@@ -70,12 +70,12 @@ def schema(found: str | None) -> Finding:
 
 def clock(ahead: float) -> Finding:
     """Check the clock; ``ahead`` is this host's time minus the server's, in seconds."""
-    told = f"this host's clock is {abs(ahead):.1f} s {'ahead of' if ahead > 0 else 'behind'} the database server's"
+    message = f"this host's clock is {abs(ahead):.1f} s {'ahead of' if ahead > 0 else 'behind'} the database server's"
     hint = "Synchronize both with NTP: a wrong time makes signatures for S3 and webhooks invalid."
     if abs(ahead) > _WRONG_SECONDS:
-        return findings.fail(CLOCK, "clock_wrong", told, hint)
+        return findings.fail(CLOCK, "clock_wrong", message, hint)
     if abs(ahead) > _WORTH_TELLING_SECONDS:
-        return findings.warn(CLOCK, "clock_differs", told, hint)
+        return findings.warn(CLOCK, "clock_differs", message, hint)
     return findings.ok(CLOCK, f"the clocks of this host and the database server differ by {abs(ahead):.1f} s")
 
 

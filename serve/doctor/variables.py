@@ -43,8 +43,8 @@ def check(api_fields: list[str], environment: Mapping[str, str] = os.environ) ->
     known = {variable(name) for name in fields} | _OF_OTHERS
     given = [name for name in environment if name.startswith(PREFIX)]
     unknown = sorted(name for name in given if name.removesuffix(settings.SUFFIX) not in known)
-    told = [_unknown(name, known) for name in unknown]
-    return told or [findings.ok(CHECK, _all_known(len(given)))]
+    found = [_unknown(name, known) for name in unknown]
+    return found or [findings.ok(CHECK, _all_known(len(given)))]
 
 
 def _all_known(count: int) -> str:

@@ -252,8 +252,10 @@ class S3BlobStore:
         try:
             while part := file.read(part_bytes):
                 checksum = base64.b64encode(hashlib.sha256(part).digest()).decode()
-                told = self._client.upload_part(**place, PartNumber=len(parts) + 1, Body=part, ChecksumSHA256=checksum)
-                parts.append({"PartNumber": len(parts) + 1, "ETag": told["ETag"], "ChecksumSHA256": checksum})
+                response = self._client.upload_part(
+                    **place, PartNumber=len(parts) + 1, Body=part, ChecksumSHA256=checksum
+                )
+                parts.append({"PartNumber": len(parts) + 1, "ETag": response["ETag"], "ChecksumSHA256": checksum})
             self._client.complete_multipart_upload(**place, MultipartUpload={"Parts": parts})
         except BaseException:
             self._abort(key, upload["UploadId"])

@@ -23,44 +23,46 @@ from domain.jobs import Budget
 
 IMPRESSION_SECONDS = 45.0
 IMPRESSION_TRIALS = 128
-"""What a first impression of a strategy costs: a few rounds on each of the heaviest tasks."""
+"""Cost of a strategy's first slice: a few rounds on each of the heaviest tasks."""
 RIVAL_SECONDS = 900.0
 RIVAL_TRIALS = 1000
-"""The least budgets in which another tuner challenges the leading one. What a tuner promises after a first impression
-is wrong by more than tuners differ by, and smaller budgets cannot make up for a wrong turn."""
+"""Minimum budgets for comparing tuners. After the first slice, the prediction error exceeds the differences
+between tuners, and smaller budgets cannot make up for a wrong choice."""
 CHALLENGE_SHARE = 0.25
-"""Of the budget, for the first impressions of all strategies but the leading one."""
+"""Share of the budget for the first slices of all strategies except the leading one."""
 _LARGEST_IMPRESSION = 0.15
 _MARGIN = 0.05
-"""Sums of operators' latencies tell the network's no better; a bound behind by less may be ahead."""
+"""Relative error of the sum of operator latencies as an estimate of the network's; bounds this close may be
+reversed."""
 _BELIEVED = 0.25
-"""Gain over a default that nobody measured, as a share of the latency found, that is believed."""
+"""Largest believed gain over an unmeasured default, relative to the latency found."""
 _FIRST_POINTS = 3
 _NEAR = 1.3
-"""Strategies whose estimate is so near to the best may turn out the fastest as a whole network."""
+"""Strategies with estimates within this factor of the best may be the fastest as a whole network, and are built."""
 MOST_BUILDS = 4
 _BUILD_SHARE = 0.3
 SAVED_SECONDS = 100.0
-"""Budgets up to this buy one build: a second one would cost too much of them."""
+"""Seconds of budget up to which only one build is made, as a second one would take too much of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorLatency:
-    """What is known of one tuning task's latency, in seconds of one run of it."""
+    """Latencies of one tuning task, in seconds of one run of it."""
 
     weight: int
     flop: float
     default: float | None
-    """Of what an untuned build does; None where it was not measured."""
+    """Latency of the untuned build's schedule; None if not measured."""
     best: float | None
 
 
 def estimate(untuned: float, operators: Sequence[OperatorLatency]) -> float | None:
-    """Seconds of one run of the model with the best found, ``untuned`` being those of the untuned build.
+    """Return the estimated seconds of one run of the model with the best schedules, given ``untuned``, those of the
+    untuned build.
 
-    What no trial is known of stays as it is untuned. A default that was not measured is taken for the operator's share
-    in the model's FLOPs, which tells little: no operator is believed to have gained more than a part of what it takes
-    now, until all are measured. Their sum is then what the network takes. None when no operator has a valid trial.
+    Tasks without trials keep their untuned time. An unmeasured default is estimated by the operator's share of the
+    FLOPs, which is imprecise, so gains over it are limited until all operators are measured; then the sum is the
+    estimate. None if no operator has a valid trial.
     """
     measured = [each for each in operators if each.best is not None]
     if not measured:
@@ -81,7 +83,7 @@ def _gain(operator: OperatorLatency, seconds_per_flop: float) -> float:
 
 
 def entrants(budget: Budget) -> int:
-    """How many strategies the budget allows: one, and those whose first impression takes only a small part of it."""
+    """Return how many strategies the budget allows: one, and those whose first slices take only a small part of it."""
     reach = [
         limit * CHALLENGE_SHARE / impression
         for limit, impression in ((budget.seconds, IMPRESSION_SECONDS), (budget.trials, IMPRESSION_TRIALS))
@@ -91,13 +93,13 @@ def entrants(budget: Budget) -> int:
 
 
 def has_rivals(budget: Budget) -> bool:
-    """Whether tuners race for the budget at all."""
+    """Return whether the budget is large enough to compare tuners."""
     enough_seconds = budget.seconds is None or budget.seconds >= RIVAL_SECONDS
     return enough_seconds and (budget.trials is None or budget.trials >= RIVAL_TRIALS)
 
 
 def impression(budget: Budget) -> float:
-    """Share of the budget that a strategy's first slice takes."""
+    """Return the share of the budget of a strategy's first slice."""
     shares = [
         cost / limit
         for limit, cost in ((budget.seconds, IMPRESSION_SECONDS), (budget.trials, IMPRESSION_TRIALS))
@@ -110,20 +112,20 @@ def impression(budget: Budget) -> float:
 class Slice:
     strategy: str
     share: float
-    """Of the whole budget."""
+    """Share of the whole budget."""
 
 
 @dataclass(kw_only=True)
 class _Strategy:
     name: str
     curve: list[tuple[float, float]] = field(default_factory=list)
-    """Share of the budget spent, and the estimate then; ascending in what was spent."""
+    """Share of the budget spent, and the estimate at that point; ascending."""
     ended: bool = False
     verdict: str = ""
 
     @property
     def judged(self) -> bool:
-        """Whether it had its first impression: two points beyond the first, which tell how fast it gains by now."""
+        """Whether its first slice is complete: two points after the start, from which its rate is known."""
         return len(self.curve) >= _FIRST_POINTS
 
     @property
@@ -136,18 +138,18 @@ class _Strategy:
 
     @property
     def rate(self) -> float:
-        """Seconds gained per share of the budget, of late."""
+        """Return the recent gain in seconds per share of the budget."""
         if len(self.curve) < 2:
             return 0.0
         (before, slower), (after, faster) = self.curve[-2:]
         return max(0.0, slower - faster) / (after - before) if after > before else 0.0
 
     def bound(self, left: float) -> float:
-        """The least it can reach if gains go on as they did, while in truth they shrink."""
+        """Return a lower bound of the result: the recent rate kept to the end, while rates actually shrink."""
         return self.now - self.rate * left
 
     def forecast(self, left: float) -> float:
-        """What it would reach with all that is left, on the power law through its last two points."""
+        """Return the expected result at the end, from a power law through the last two points."""
         if not self.judged:
             return self.now
         (before, slower), (after, faster) = self.curve[-2:]
@@ -158,15 +160,16 @@ class _Strategy:
 
 
 class Race:
-    """Deterministic: the same outcomes give the same slices. Of equals, the strategy named first is preferred."""
+    """The selection of strategies. Deterministic: equal results give equal slices; among equal strategies, the
+    first is preferred."""
 
     def __init__(self, strategies: Sequence[str], *, impression: float) -> None:
-        """``impression``: share of the budget that every strategy gets before any is judged."""
+        """``impression`` is the share of the budget of every strategy's first slice."""
         self._strategies = {name: _Strategy(name=name) for name in strategies}
         self._impression = impression
 
     def begin(self, strategy: str, seconds: float) -> None:
-        """``seconds``: of one run of the model before the strategy has changed anything."""
+        """Add a strategy; ``seconds`` is the time of one run of the model before its search."""
         self._strategies[strategy].curve = [(0.0, seconds)]
 
     def report(self, strategy: str, *, spent: float, seconds: float | None) -> None:
@@ -179,19 +182,19 @@ class Race:
             known.curve.append((spent, known.now if seconds is None else seconds))
 
     def end(self, strategy: str, verdict: str) -> None:
-        """No slice for this strategy any more: nothing is left to search there, or it failed."""
+        """End a strategy without further slices: its search spaces are exhausted, or it failed."""
         self._strategies[strategy].ended = True
         self._strategies[strategy].verdict = self._strategies[strategy].verdict or verdict
 
     def next_slice(self, left: float) -> Slice | None:
-        """``left``: share of the budget that nobody has spent. None when it is spent, or no strategy is left."""
+        """Return the next slice; ``left`` is the unspent share. None if it is spent or no strategy is left."""
         self._drop(left)
         running = [strategy for strategy in self._strategies.values() if not strategy.ended]
         if left <= 0 or not running:
             return None
         new = next((strategy for strategy in running if not strategy.judged), None)
         if new is not None and len(running) > 1:
-            # What the first half gains is no measure of the rest: any search gains most at first.
+            # Gains in the first half predict nothing, as every search gains most at first.
             half = self._impression / 2
             return Slice(strategy=new.name, share=min(half, left))
         chosen = min(running, key=lambda strategy: strategy.forecast(left))
@@ -200,7 +203,7 @@ class Race:
         return Slice(strategy=chosen.name, share=min(max(chosen.spent, self._impression), left))
 
     def verdict(self, strategy: str) -> str:
-        """Why the strategy gets no slice any more; empty while it may get one."""
+        """Return why the strategy gets no more slices; empty while it may get some."""
         return self._strategies[strategy].verdict
 
     def _drop(self, left: float) -> None:
@@ -212,17 +215,17 @@ class Race:
 
 
 def near(estimates: Mapping[str, float]) -> dict[str, bool]:
-    """Whether each strategy is near enough to the fastest to be built; fastest first, equals in the given order."""
+    """Return whether each strategy is close enough to the best to be built; fastest first, equal ones in the
+    given order."""
     best = min(estimates.values(), default=0.0)
     ordered = sorted(estimates, key=lambda name: estimates[name])
     return {name: estimates[name] <= best * _NEAR for name in ordered}
 
 
 def affords(seconds: float, *, built: int, spent: float, next_seconds: float) -> bool:
-    """Whether a job whose search may take, or took, so many ``seconds`` may make one more build.
+    """Return whether a job with ``seconds`` of search may make another build.
 
-    ``built`` builds are there, all but the first took ``spent`` seconds together, and the next may take
-    ``next_seconds``.
+    ``built`` builds exist, all but the first took ``spent`` seconds together, and the next may take ``next_seconds``.
     """
     if not built:
         return True

@@ -32,15 +32,15 @@ def install(names: _Names = None) -> None:
     with local.translated():
         from tuner.host import environments
 
-        said: list[str] = []
+        messages: list[str] = []
 
         def say(text: str) -> None:
-            said.append(text)
+            messages.append(text)
             output.note(text)
 
         for spec in _specs(names):
             environments.install(spec, connection.home(), on_progress=say)
-        if said:
+        if messages:
             output.note("restart running workers to make them see the new engines")
 
 

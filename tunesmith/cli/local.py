@@ -212,9 +212,9 @@ def published(evidence: Path, *, device_key: str, threads: int, same_device: boo
     try:
         if evidence.stat().st_size > _MOST_BYTES:
             return None
-        said = json.loads(evidence.read_bytes())
-        median = float(said["benchmark"][said["published"]]["median"])
-        conditions = said.get("conditions") or {}
+        document = json.loads(evidence.read_bytes())
+        median = float(document["benchmark"][document["published"]]["median"])
+        conditions = document.get("conditions") or {}
         device, noisy = str(conditions.get("device", device_key)), bool(conditions.get("noisy"))
     except (OSError, ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError):
         return None
@@ -231,13 +231,13 @@ def compared(published: Published, samples: Sequence[float], threads: int) -> li
 
     place = "a device like this one" if published.same_device else "another device"
     device = f"{published.device}, {_counted(published.threads)}"
-    said = [f"Published: {published.median * 1000:.3f} ms on {place} ({device})."]
+    sentences = [f"Published: {published.median * 1000:.3f} ms on {place} ({device})."]
     median = statistics.median(samples)
     ratio = median / published.median
     if not 1 / _AGREEING <= ratio <= _AGREEING:
         disturbed = ratio > 1 and median > min(samples) * _AGREEING
-        said.append(f"Here it took {ratio:.2f} times as long: {_why(published, threads, disturbed=disturbed)}.")
-    return said
+        sentences.append(f"Here it took {ratio:.2f} times as long: {_why(published, threads, disturbed=disturbed)}.")
+    return sentences
 
 
 def _why(published: Published, threads: int, *, disturbed: bool) -> str:

@@ -61,7 +61,7 @@ app = typer.Typer(
 def root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version of this client.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --version: print JSON for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --version: print JSON.")] = False,
 ) -> None:
     if version:
         known = tunesmith.__version__

@@ -38,7 +38,7 @@ def among(words: Sequence[str]) -> Callable[[str], list[str]]:
     return offered
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 JobId = Annotated[
     str,
     typer.Argument(metavar="JOB", help="Id of a job; `jobs` lists them.", autocompletion=job_ids),

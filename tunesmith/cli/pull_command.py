@@ -79,9 +79,7 @@ def pull(
     ] = None,
     fail_if_slower: Annotated[
         str | None,
-        typer.Option(
-            metavar="5%|0.05", help="With --lock: fail if the best bundle is slower than the locked one by more."
-        ),
+        typer.Option(metavar="5%|0.05", help="With --lock: fail if the new bundle is slower by more than this."),
     ] = None,
     frozen: Annotated[bool, typer.Option("--frozen", help="With --lock: download exactly the locked bundle.")] = False,
     update: Annotated[
@@ -322,5 +320,5 @@ def _changes(held: Entry, now: Entry | None) -> None:
 
     slower = lockfile.slower_by(held, now) if now else None
     for name, old, new in lockfile.changes(held, now):
-        said = f"  ({lockfile.compared(slower)})" if name == "latency" and slower is not None else ""
-        output.note(f"{name:<10} {old} → {new}{said}")
+        comparison = f"  ({lockfile.compared(slower)})" if name == "latency" and slower is not None else ""
+        output.note(f"{name:<10} {old} → {new}{comparison}")

@@ -71,8 +71,8 @@ def _upright(report: Mapping[str, Any], headers: list[str], rows: list[list[str]
 def _checked(verification: Mapping[str, Any]) -> str:
     """Describe the inputs that a build was verified on, and the limits."""
     kinds = ", ".join(f"{name} {kind}" for name, kind in verification["inputs"].items())
-    said = f"{verification['precision']} on {len(verification['seeds'])} inputs{f' ({kinds})' if kinds else ''}"
-    return "; ".join([said, *(_limits(error) for error in verification["outputs"])])
+    summary = f"{verification['precision']} on {len(verification['seeds'])} inputs{f' ({kinds})' if kinds else ''}"
+    return "; ".join([summary, *(_limits(error) for error in verification["outputs"])])
 
 
 def _limits(error: Mapping[str, Any]) -> str:
@@ -117,11 +117,11 @@ def _certainty(timings: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _clocks(conditions: Mapping[str, Any]) -> str:
-    said = [f"governor {conditions['governor']}"] if conditions["governor"] else []
+    parts = [f"governor {conditions['governor']}"] if conditions["governor"] else []
     if conditions["megahertz"]:
         low, high = (f"{megahertz:.0f}" for megahertz in conditions["megahertz"])
-        said.append(f"{low if low == high else f'{low} to {high}'} MHz")
-    return ", ".join(said)
+        parts.append(f"{low if low == high else f'{low} to {high}'} MHz")
+    return ", ".join(parts)
 
 
 def _percent(share: float) -> str:
@@ -209,14 +209,14 @@ def job(found: Job) -> None:
 
 def _tuner(data: Mapping[str, Any]) -> str:
     """Describe the tuner, and the options of the request that differ from the defaults."""
-    said = [data["tuner"], f"{data['precision']} precision"]
+    parts = [data["tuner"], f"{data['precision']} precision"]
     if data["rpc"]:
-        said.append(f"measured on {data['rpc']['key']!r} behind {data['rpc']['tracker']}")
+        parts.append(f"measured on {data['rpc']['key']!r} behind {data['rpc']['tracker']}")
     elif data["runner"] == "none":
-        said.append(f"built with the records of {data['device']}" if data["device"] else "build only")
+        parts.append(f"built with the records of {data['device']}" if data["device"] else "build only")
     if data["bundle_format"] != "shared":
-        said.append(f"{data['bundle_format']} bundle")
-    return ", ".join(said)
+        parts.append(f"{data['bundle_format']} bundle")
+    return ", ".join(parts)
 
 
 def _tasks(tasks: list[dict[str, Any]]) -> None:
@@ -307,18 +307,20 @@ def _row(tuner: Mapping[str, Any]) -> list[str]:
 
 def _plan_limits(plan: Mapping[str, Any]) -> list[str]:
     """Describe where the budget ends a search before its trials, or before every task has some."""
-    said = []
+    parts = []
     for tuner in _tuners(plan):
         reached = round(tuner["minutes"] * 60 / tuner["seconds_a_trial"])
         if reached < tuner["trials"]:
-            said.append(f"The time budget ends {tuner['tuner']} after about {reached} of its {tuner['trials']} trials.")
+            parts.append(
+                f"The time budget ends {tuner['tuner']} after about {reached} of its {tuner['trials']} trials."
+            )
         if tuner["tasks_left_out"]:
             count = tuner["tasks_left_out"]
-            said.append(
+            parts.append(
                 f"This budget, or an earlier one of the same size, does not reach {count} of {tuner['tuner']}'s "
                 "tasks; more trials or seconds do."
             )
-    return said
+    return parts
 
 
 def _tuners(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:

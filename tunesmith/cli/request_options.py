@@ -151,8 +151,8 @@ def flattened(command: Callable[..., Any]) -> Callable[..., Any]:
             taken.append(parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY))
 
     def run(**values: Any) -> Any:
-        said = {one.name: values.pop(one.name) for one in asked}
-        return command(**values, **{place: Asked(values=said)})
+        given = {one.name: values.pop(one.name) for one in asked}
+        return command(**values, **{place: Asked(values=given)})
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in taken}

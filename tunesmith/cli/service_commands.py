@@ -68,7 +68,7 @@ database (docs/how-to/operations.md).
 """
 
 
-_blobs = typer.Typer(help="The bytes of models and bundles.", no_args_is_help=True)
+_blobs = typer.Typer(help="Copy models and bundles between stores.", no_args_is_help=True)
 _COPY_EPILOG = """\b
 Examples:
   tunesmith blobs copy file:///backups/blobs

@@ -103,16 +103,16 @@ def _tell_secret(job: Job, asked: Asked) -> None:
 
 def _planned(client: Client, model: Model | None, request: Any) -> dict[str, Any]:
     """Request a plan, and retry while the server is busy with other plans."""
-    told = False
+    reported = False
     while True:
         try:
             return client.plan(model, **request)
         except errors.Unavailable as error:
             if error.code != "planner_busy":
                 raise
-        if not told:
+        if not reported:
             output.note("the server is busy with another plan; waiting (Ctrl-C to stop)")
-            told = True
+            reported = True
         time.sleep(_TURN_SECONDS)
 
 

@@ -30,13 +30,13 @@ class Convergence:
 
 def read(session: Session, job: Job) -> Convergence:
     last_event = events.newest(session, job.id)
-    told = events.of_kinds(session, job.id, [EventKind.STAGE, EventKind.NOTE], _MOST_EVENTS)
-    estimator = convergence.begin(session, job, began_at=_began(told))
+    stage_events = events.of_kinds(session, job.id, [EventKind.STAGE, EventKind.NOTE], _MOST_EVENTS)
+    estimator = convergence.begin(session, job, began_at=_began(stage_events))
     return Convergence(
         curve=estimator.follow(convergence.trials_of_job(session, job.id)),
         estimator=estimator,
         last_event=last_event,
-        events=told,
+        events=stage_events,
     )
 
 
@@ -54,9 +54,11 @@ def as_json(found: Convergence) -> dict[str, Any]:
     }
 
 
-def _began(told: Sequence[JobEvent]) -> datetime | None:
+def _began(stage_events: Sequence[JobEvent]) -> datetime | None:
     """Return when the tune stage first started."""
-    starts = (event for event in told if event.data.get("stage") == Stage.TUNE and event.data["status"] == "started")
+    starts = (
+        event for event in stage_events if event.data.get("stage") == Stage.TUNE and event.data["status"] == "started"
+    )
     first = next(starts, None)
     return first.at if first else None
 

@@ -157,9 +157,9 @@ def look(services: Services, principal: Principal, cache: TTLCache[Convergence],
     )
 
 
-def _notes(told: Sequence[JobEvent], choice: Sequence[str]) -> list[str]:
+def _notes(job_events: Sequence[JobEvent], choice: Sequence[str]) -> list[str]:
     """Return the messages of notes, except those repeated in the reasons for the choice."""
-    notes = [event.data["message"] for event in told if event.kind is EventKind.NOTE]
+    notes = [event.data["message"] for event in job_events if event.kind is EventKind.NOTE]
     return [note for note in notes if not any(note.rstrip(".") in reason for reason in choice)]
 
 

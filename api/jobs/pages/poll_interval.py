@@ -1,4 +1,4 @@
-"""How often browsers that look again and again should come: the more they are, the more seldom."""
+"""Polling interval of browsers, which grows with their number."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 _WINDOW_SECONDS = 60.0
 _SECONDS_A_BROWSER = 0.24
-"""All together come four times a second at most."""
+"""Interval per browser, for at most about four polls per second in total."""
 
 
 class PollInterval:
-    """Nobody counts browsers: how many there are is told by how often they come, and how long they were to wait."""
+    """Computes the interval from the estimated number of browsers: polls in a window, times their intervals."""
 
     def __init__(self, *, least: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._least = least
@@ -24,7 +24,7 @@ class PollInterval:
         self._waited = 0.0
 
     def poll(self) -> float:
-        """Called for each look; returns after how many seconds that browser should look again."""
+        """Count a poll, and return the seconds until that browser should poll again."""
         with self._lock:
             now = self._clock()
             self._polls.append((now, self._pause))
@@ -32,6 +32,6 @@ class PollInterval:
             while self._polls[0][0] <= now - _WINDOW_SECONDS:
                 self._waited -= self._polls.popleft()[1]
             browsers = self._waited / _WINDOW_SECONDS
-            # Not beyond what is counted: who comes more seldom could not be told from who has left.
+            # At most the window: a longer interval could not be distinguished from a browser that left.
             self._pause = min(max(self._least, _SECONDS_A_BROWSER * browsers), _WINDOW_SECONDS)
             return self._pause

@@ -25,7 +25,7 @@ export class Curves {
     this.axis = TRIALS;
     this.told = null;
     this.asking = false;
-    this.waiting = []; // events that came before the curve
+    this.waiting = []; // events received before the curve
     this.charts = [];
     this.drawn = "";
     this.ending = new AbortController();
@@ -76,7 +76,7 @@ export class Curves {
 
   /** Continue the lines with what a progress event tells. */
   append(event) {
-    // Before the curve is there, or where it changes from its beginning, it is asked for as a whole.
+    // Without a curve, or if it changes from the start, fetch the whole curve.
     if (this.told === null || this.told.basis !== event.basis) {
       this.waiting.push(event);
       this.refresh();
@@ -94,7 +94,7 @@ export class Curves {
     const seconds = told.began_at ? Math.max(0, (Date.parse(event.at) - Date.parse(told.began_at)) / 1000) : 0;
     const place = [event.trials_done, seconds];
     if (event.estimate !== null && event.trials_done > told.trials) {
-      // Of a level stretch the ends are enough.
+      // A level stretch needs only its ends.
       if (told.estimate.slice(-2).filter((point) => point[VALUE] === event.estimate).length === 2) told.estimate.pop();
       told.estimate.push([...place, event.estimate]);
     }

@@ -6,8 +6,8 @@ import { morphChildren } from "./morph.js";
 
 const LEAST_PAUSE = 2500;
 const SOON = 250;
-const SPREAD = 2000; // milliseconds: all watchers get the event of a stage at the same time and must not all send requests at once
-const WHILE_SEARCHING = 30000; // for the log, failures and shares of time
+const SPREAD = 2000; // ms over which watchers spread their requests, as all get the event of a stage at once
+const WHILE_SEARCHING = 30000; // ms between updates of log, failures and shares of time
 const LONG_PAUSE = 10000;
 const FINAL = ["succeeded", "failed", "canceled"];
 
@@ -16,7 +16,7 @@ let due = null;
 let refreshed = 0;
 let stream = null;
 let progress = null; // the last event of that kind
-let tasks = new Map(); // what events told of each, by position
+let tasks = new Map(); // the latest event data of each task, by position
 
 const page = () => document.getElementById("job");
 const isFinal = () => page().dataset.final === "yes";
@@ -49,7 +49,7 @@ function listen() {
     return finish();
   });
   stream.addEventListener("error", () => {
-    // A broken connection mends itself. One that was refused does not: the page may tell why.
+    // A lost connection is reopened by the browser. A rejected one is not: reloading the page may show the reason.
     if (stream.readyState === EventSource.CLOSED) setTimeout(startAnew, LONG_PAUSE);
   });
 }
@@ -140,7 +140,7 @@ async function refresh() {
 
 async function replaceLiveParts() {
   const fresh = await read({ "HX-Request": "true" });
-  // What was asked for before the end may come after it.
+  // A response to a request from before the end may arrive after it.
   if (fresh && !isFinal()) takeLiveParts(fresh);
   settled();
   return fresh !== null;
@@ -187,7 +187,7 @@ function takeLiveParts(fresh) {
     const next = fresh.getElementById(part.id);
     if (next) morphChildren(part, next);
   }
-  showProgress(); // which may be newer than what was asked for
+  showProgress(); // the last event may be newer than the response
   if (atEnd) showEndOfLog();
 }
 

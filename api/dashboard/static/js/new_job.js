@@ -1,5 +1,5 @@
 // The form for a new job: uploads with progress, and a notice when the plan no longer matches the form.
-const SOFT = 0.995; // what is left of the bar while the server reads the model
+const SOFT = 0.995; // progress shown while the server reads the model
 
 let upload = null;
 let planned = null;

@@ -36,7 +36,7 @@ document.addEventListener("keydown", (event) => {
   field.focus();
 });
 
-// Addresses of searches name what was filled in, and nothing else.
+// URLs of searches contain only the fields that were filled in.
 document.addEventListener("htmx:configRequest", ({ target, detail }) => {
   if (!target.closest('[role="search"]')) return;
   for (const [name, value] of [...detail.formData.entries()]) {
@@ -48,7 +48,7 @@ document.addEventListener("htmx:beforeRequest", (event) => {
   if (document.hidden && event.target.hasAttribute("data-quiet-when-hidden")) event.preventDefault();
 });
 
-// On narrow screens the page one is on may be beyond the edge of the navigation.
+// On narrow screens, the link of the current page may be outside of the visible navigation.
 const here = document.querySelector(".bar nav [aria-current]");
 if (here) here.closest("ul").scrollLeft = here.offsetLeft - (here.closest("ul").clientWidth - here.offsetWidth) / 2;
 

@@ -231,10 +231,10 @@ def test_an_object_that_is_deleted_while_it_is_read(bucket: Bucket, store: S3Blo
 KILLED_PUT = """
 import sys, time
 from pathlib import Path
-from storage import blob_stores
+from storage.blobs import stores
 from storage.settings import StorageSettings
 
-store = blob_stores.open_store(StorageSettings())
+store = stores.open_store(StorageSettings())
 sent = store._client.upload_part
 def slow(**arguments):
     answer = sent(**arguments)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.smoke
 HOLDER = """
 import sys, time
 from pathlib import Path
-from tuner import devicelock
+from tuner.host import devicelock
 with devicelock.hold("cpu", timeout=5, folder=Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)
@@ -28,7 +28,7 @@ with devicelock.hold("cpu", timeout=5, folder=Path(sys.argv[1])):
 
 NAMER = """
 import sys
-from tuner import devicelock
+from tuner.host import devicelock
 sys.stdin.read(1)
 print(devicelock.place())
 """

@@ -153,4 +153,4 @@ def test_inputs_that_do_not_fit_are_refused(reference: EngineSession, prepared: 
     wrong = _npz(tmp_path / "wrong.npz", picture=[1.0])
     params = {"path": str(prepared), "inputs": str(wrong), "outputs": str(tmp_path / "o.npz"), "threads": 1}
     refused = asking.refusal(reference, "run", params)
-    assert (refused.engine_code, "takes image" in refused.message) == ("invalid_inputs", True)
+    assert (refused.engine_code, "inputs are image" in refused.message) == ("invalid_inputs", True)

@@ -70,7 +70,7 @@ def test_a_missing_dimension_is_named(reference: EngineSession, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("shapes", "words"),
     [
-        ({"picture": [1, 3, 8, 8]}, "no input picture; it has image"),
+        ({"picture": [1, 3, 8, 8]}, "no input picture; its inputs are image"),
         ({"image": [1, 3, 8]}, "has 4 dimensions"),
         ({"image": [1, 4, 8, 8]}, "dimension 1 of image is fixed at 3"),
         ({"image": [1, 3, 0, 8]}, "must be positive"),

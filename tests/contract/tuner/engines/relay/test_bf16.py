@@ -149,7 +149,7 @@ def test_a_build_takes_records_of_bfloat16(
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"target": "llvm -mcpu=znver3"}, "no instructions for bfloat16"),
+        ({"target": "llvm -mcpu=znver3"}, "lacks instructions for bfloat16"),
         ({"target": "llvm -mcpu=znver4", "tuner": "ansor"}, "ansor tuner has no schedules for b"),
     ],
 )

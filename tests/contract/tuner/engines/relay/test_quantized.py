@@ -107,7 +107,7 @@ def test_engines_say_which_precisions_a_target_has(relay: EngineSession, prepare
 @pytest.mark.parametrize(
     ("method", "change", "said"),
     [
-        ("extract", {"target": "llvm -mcpu=skylake-avx512"}, "no instructions for products of bytes"),
+        ("extract", {"target": "llvm -mcpu=skylake-avx512"}, "lacks instructions for products of bytes"),
         ("extract", {"tuner": "ansor"}, "ansor tuner has no schedules for int8"),
         ("compile", {"tuner": None}, "needs a quantized model"),
     ],

@@ -70,7 +70,7 @@ def test_a_bundle_and_then_its_model(browser: Browser, tmp_path: Path, phone: bo
         _check(visit, "delete-model", phone)
         _press(visit, "Delete the model")
         page.wait_for_url("**/models?deleted=*")
-        expect(page.get_by_role("status")).to_contain_text("is deleted")
+        expect(page.get_by_role("status")).to_contain_text("was deleted")
         expect(page.get_by_text("No models yet")).to_be_visible()
         _check(visit, "delete-done", phone)
     service.database.close()

@@ -221,7 +221,7 @@ def test_engines_that_are_not_there(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TUNESMITH_HOME", str(tmp_path))
-    for name in ("RELAY", "RELAX", "REFERENCE"):
+    for name in ("RELAY", "RELAX", "ONNX"):
         monkeypatch.delenv(f"TUNESMITH_ENGINE_{name}_PYTHON", raising=False)
     listed = parsed(capsys, "engines", "list")
     assert [(each["name"], each["installed"]) for each in listed] == [(name, False) for name in sorted(ENGINES)]

@@ -120,7 +120,7 @@ def test_operators_that_no_engine_has_are_told_for_each(bench: Bench) -> None:
 def test_with_a_small_budget_the_fastest_untuned_engine_leads(bench: Bench, slow: str, leader: Tuner) -> None:
     bench.script.hellos = BOTH
     bench.script.speed = {slow: 3.0}
-    job_id = run(bench, trials=None, seconds=0.2)
+    job_id = run(bench, trials=8)
     assert {record.tuner for record in bench.records(job_id)} == {str(leader)}
     assert any("the budget is too small" in line for line in bench.report(job_id).choice)
 
@@ -128,7 +128,7 @@ def test_with_a_small_budget_the_fastest_untuned_engine_leads(bench: Bench, slow
 def test_with_nothing_to_tune_no_reason_is_given_for_a_leader(bench: Bench) -> None:
     bench.script.hellos = BOTH
     bench.script.tasks = ()
-    job_id = run(bench, trials=None, seconds=0.2)
+    job_id = run(bench, trials=8)
     choice = bench.report(job_id).choice
     for tuner in (Tuner.AUTOTVM, Tuner.METASCHEDULE):
         assert f"{tuner} finds nothing to tune in the model." in choice

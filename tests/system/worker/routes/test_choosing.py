@@ -18,10 +18,10 @@ NEITHER = {"relay": {"Det": 2}, "relax": {"Det": 2}}
 def test_a_model_that_one_engine_gets_wrong_goes_to_the_other(service: Service) -> None:
     job = service.finish(models.reduce_mean_18(), tuner="auto")
     assert job["placement"]["toolchain"].startswith("relax/")
-    [said] = [text for text in service.report(job["id"])["choice"] if text.startswith("relay ")]
-    assert said == job["choice"][0]
-    assert "ONNX Runtime" in said or "cannot" in said
-    assert any(note.startswith("relay ") or "relay engine" in note for note in service.notes(job["id"]))
+    reason = job["choice"][0]
+    assert reason.startswith("the results of relay differ from ONNX Runtime")
+    assert reason in service.report(job["id"])["choice"]
+    assert f"{reason.removesuffix('.')}; continuing without it" in service.notes(job["id"])
     report = service.artifact(job["id"]).report
     assert all(name.startswith("relax/") for name in report.engines.values())
     assert all(each.passed for each in report.verifications.values())

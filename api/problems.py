@@ -153,8 +153,8 @@ def _methods(request: Request) -> Iterator[str]:
     """Return the methods of the path; the router itself returns those of its first route only."""
     for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"):
         # HEAD requests are converted to GET before routing.
-        asked = {**request.scope, "method": "GET" if method == "HEAD" else method}
-        if any(route.matches(asked)[0] is Match.FULL for route in request.app.routes):
+        scope = {**request.scope, "method": "GET" if method == "HEAD" else method}
+        if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes):
             yield method
 
 

@@ -53,7 +53,7 @@ class Outcomes:
             note(f"{name}: {outcome}")
             self.untyped.append(f"{name}: {outcome}")
 
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         return {
             "tried": self.counted.total(),
             "outcomes": dict(self.counted.most_common()),
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
     home = Path(os.environ["TUNESMITH_HOME"])
     report: dict[str, Any] = {"inputs": options.inputs, "first_seed": options.seed}
     with tempfile.TemporaryDirectory(prefix="tunesmith-hostile-") as scratch:
-        report["readings"] = _read(home, Path(scratch), options.seed + _READING, options.readings).told()
+        report["readings"] = _read(home, Path(scratch), options.seed + _READING, options.readings).as_json()
     for spec in catalogue.ENGINES.values():
         os.environ[environments.variable(spec)] = str(environments.interpreter(spec, home))
     with tempfile.TemporaryDirectory(prefix="tunesmith-hostile-") as scratch:
@@ -119,8 +119,8 @@ def _service(home: Path, options: argparse.Namespace) -> dict[str, Any]:
         alive = client.get("/readyz").status_code == 200
         _upload_harmless(client)
     return {
-        "uploads": uploads.told(),
-        "jobs": jobs.told(),
+        "uploads": uploads.as_json(),
+        "jobs": jobs.as_json(),
         "service": {
             "ready_at_the_end": alive,
             "mb_before": before,
@@ -188,10 +188,10 @@ def _run_jobs(client: httpx.Client, taken: list[dict[str, Any]], most: int) -> O
 def _end(client: httpx.Client, job: str) -> tuple[str, bool]:
     deadline = time.monotonic() + _JOB_SECONDS
     while time.monotonic() < deadline:
-        told = client.get(f"/v1/jobs/{job}").json()
-        if told["state"] not in ("queued", "running", "canceling"):
-            code = (told.get("failure") or {}).get("code")
-            return told["state"] + (f": {code}" if code else ""), code != "internal_error"
+        job_now = client.get(f"/v1/jobs/{job}").json()
+        if job_now["state"] not in ("queued", "running", "canceling"):
+            code = (job_now.get("failure") or {}).get("code")
+            return job_now["state"] + (f": {code}" if code else ""), code != "internal_error"
         time.sleep(0.5)
     return "not done within its limits", False
 

@@ -56,7 +56,7 @@ def missing(request: JobRequest, workers: Sequence[Worker]) -> errors.NoWorker |
     for name, meets in _NEEDS.items():
         meeting = [worker for worker in left if meets(request, worker)]
         if not meeting:
-            return _no_worker(name, _TOLD[name](request, left))
+            return _no_worker(name, _EXPLANATIONS[name](request, left))
         left = meeting
     return None
 
@@ -138,7 +138,7 @@ def _no_tracker(request: JobRequest, workers: Sequence[Worker]) -> str:
     return f"a worker that may use the tracker {wanted}: the live workers may use {', '.join(reached)}"
 
 
-_TOLD: dict[str, Callable[[JobRequest, Sequence[Worker]], str]] = {
+_EXPLANATIONS: dict[str, Callable[[JobRequest, Sequence[Worker]], str]] = {
     "device": _no_device,
     "machine": _no_machine,
     "cpu": _no_cpu,

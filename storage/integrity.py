@@ -13,8 +13,8 @@ from sqlalchemy import URL, Connection
 from domain import errors
 from storage.tables import Base
 
-_OF_SQLITE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_OF_POSTGRESQL = frozenset({"XX001", "XX002", "42P01", "42P07", "42703"})
+_SQLITE_ERRORS = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_POSTGRESQL_ERRORS = frozenset({"XX001", "XX002", "42P01", "42P07", "42703"})
 """Data or index corrupted; table missing or already existing; column missing."""
 _WORDS = tuple(
     map(re.compile, (r"no such (table|column)", r"table .* already exists$", r"table .* has no column named "))
@@ -25,12 +25,12 @@ _WORDS = tuple(
 def is_damaged(error: Exception) -> bool:
     """Return whether the error means: not a database, corrupt, or missing tables."""
     driver_error = getattr(error, "orig", None) or error
-    if getattr(driver_error, "sqlstate", None) in _OF_POSTGRESQL:
+    if getattr(driver_error, "sqlstate", None) in _POSTGRESQL_ERRORS:
         return True
     if not isinstance(driver_error, sqlite3.Error):
         return False
     # The lowest byte is the primary code.
-    if getattr(driver_error, "sqlite_errorcode", 0) & 0xFF in _OF_SQLITE:
+    if getattr(driver_error, "sqlite_errorcode", 0) & 0xFF in _SQLITE_ERRORS:
         return True
     return any(words.match(str(driver_error)) for words in _WORDS)
 

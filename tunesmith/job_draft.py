@@ -78,12 +78,12 @@ def _option(
     cli: Cli | None = None,
     form: Form | None = None,
     choices: tuple[str, ...] = (),
-    unsaid: bool = False,
+    null_means_absent: bool = False,
     factory: Any = MISSING,
     **checks: Any,
 ) -> Any:
-    """Return a dataclass field; with ``unsaid``, null means the same as an absent field."""
-    metadata = {"cli": cli, "form": form, "choices": choices, "unsaid": unsaid, **checks}
+    """Return a dataclass field; with ``null_means_absent``, null means the same as an absent field."""
+    metadata = {"cli": cli, "form": form, "choices": choices, "null_means_absent": null_means_absent, **checks}
     if factory is not MISSING:
         return field(default_factory=factory, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -261,14 +261,14 @@ class RpcDraft:
     """Devices behind a TVM RPC tracker; names and meaning as in tvm.autotvm.RPCRunner."""
 
     tracker: str | None = _option(
-        unsaid=True,
+        null_means_absent=True,
         max_length=300,
         description="HOST:PORT of the TVM RPC tracker, as the worker reaches it.",
         cli=Cli(MEASURE, flag="--rpc-tracker", metavar="HOST:PORT", help="With --runner rpc: the TVM RPC tracker."),
         form=Form(PLACE, "RPC tracker", "HOST:PORT", runner="rpc"),
     )
     key: str | None = _option(
-        unsaid=True,
+        null_means_absent=True,
         min_length=1,
         max_length=100,
         pattern=r"^[A-Za-z0-9_.-]+$",
@@ -321,13 +321,13 @@ class JobDraft:
     """A tuning request: the model, the target and how to tune."""
 
     model: str | None = _option(
-        unsaid=True,
+        null_means_absent=True,
         min_length=1,
         max_length=200,
         description="Id or digest of an uploaded model; optional with `like`.",
     )
     like: str | None = _option(
-        unsaid=True,
+        null_means_absent=True,
         min_length=1,
         max_length=200,
         description="Id of a job whose request supplies the fields that this one omits. In objects, only the given "

@@ -225,7 +225,7 @@ def _wrong(path: Path, reason: str) -> errors.InvalidInput:
 
 NATIVE, NONE = "native", "none"
 _LOOKED_AT = 500
-_TOLD = 5
+_MOST_SUGGESTED = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -395,7 +395,7 @@ def _instead(artifacts: Iterable[Artifact]) -> list[str]:
         kind = (artifact.target, artifact.device_key, artifact.toolchain, artifact.data["precision"])
         if kind not in fastest or _seconds(artifact) < _seconds(fastest[kind]):
             fastest[kind] = artifact
-    return [_in_words(each) for each in sorted(fastest.values(), key=_seconds)[:_TOLD]]
+    return [_in_words(each) for each in sorted(fastest.values(), key=_seconds)[:_MOST_SUGGESTED]]
 
 
 def _in_words(artifact: Artifact) -> str:

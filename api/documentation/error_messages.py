@@ -123,7 +123,7 @@ def _is_whole(name: str, texts: list[str]) -> bool:
     return any(text.endswith(f"{{{name}}}") and (text == f"{{{name}}}" or name in _PARTS) for text in texts)
 
 
-_PARTS = ("reason", "what", "message", "said", "wrong")
+_PARTS = ("reason", "what", "message", "wrong")
 """Names of parameters that hold a part of a sentence."""
 
 

@@ -24,7 +24,7 @@ _IF_NONE_MATCH = {
     "schema": {"type": "string"},
     "description": "ETag of an earlier response; the answer is 304 without a body while the content is the same.",
 }
-_UNTOLD = "Successful Response"
+_DEFAULT_DESCRIPTION = "Successful Response"
 _RETRY_AFTER = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds to wait."}}
 
 
@@ -99,7 +99,7 @@ def _complete(method: str, operation: dict[str, Any]) -> None:
     for status, response in responses.items():
         if status == "429":
             response["headers"] = _RETRY_AFTER
-        if response["description"] == _UNTOLD:
+        if response["description"] == _DEFAULT_DESCRIPTION:
             response["description"] = SUCCESSES[status]
     operation["responses"] = dict(sorted(responses.items()))
 

@@ -42,12 +42,12 @@ def create(
     """Create a job; a request with the same ``key`` gets the same job. Raises errors of invalid requests."""
     whole, model = complete(session, draft, principal)
     request = job_request(whole, model, settings)
-    asked = asked_for(draft, settings)
+    requested = asked_for(draft, settings)
     owner = principal.owner
 
     def make() -> str:
         job_id = jobs.create(session, request, now=now, owner=owner, token_id=principal.token_id).id
-        webhook = asked or of_original(session, draft, owner)
+        webhook = requested or of_original(session, draft, owner)
         if webhook:
             webhooks.attach(session, job_id, webhook)
         return job_id
@@ -55,7 +55,7 @@ def create(
     repeated = idempotency.IdempotentRequest.of(key, owner, _request_content(draft))
     job_id, is_new = idempotency.once(session, repeated, make, now=now)
     webhook = webhooks.of_job(session, job_id)
-    shows_secret = is_new and asked is not None
+    shows_secret = is_new and requested is not None
     return Creation(job=jobs.get(session, job_id), is_new=is_new, webhook=webhook, shows_secret=shows_secret)
 
 
@@ -83,7 +83,7 @@ def _checked(draft: WebhookDraft, allowed: AllowedHosts) -> Webhook:
     return Webhook(url=draft.url, secret=secret)
 
 
-_AS_THEY_ARE = ("target", "threads", "tuner", "runner", "device", "precision", "bundle_format", "priority", "group")
+_COPIED_FIELDS = ("target", "threads", "tuner", "runner", "device", "precision", "bundle_format", "priority", "group")
 
 
 def complete(session: Session, draft: JobDraft, principal: Principal) -> tuple[JobDraft, Model]:
@@ -97,7 +97,7 @@ def complete(session: Session, draft: JobDraft, principal: Principal) -> tuple[J
     old = owners.job(session, draft.like, principal).request
     given = {name: value for name, value in draft.given_fields.items() if name != "like"}
     model = owners.model(session, draft.model or old.model_digest, principal)
-    inherited = _words(old, models.get(session, old.model_digest))
+    inherited = _given_fields(old, models.get(session, old.model_digest))
     _drop_unusable(inherited, merge(inherited, given), old, model)
     try:
         return drafts.ADAPTER.validate_python({**merge(inherited, given), "model": model.digest}), model
@@ -115,13 +115,13 @@ def merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _words(request: JobRequest, model: Model) -> dict[str, Any]:
+def _given_fields(request: JobRequest, model: Model) -> dict[str, Any]:
     """Return the request without fields that have their default."""
     options = _changed(request.tuner_options, TunerOptions())
     if model.facts.format is ModelFormat.IRMODULE:
         options.pop("rewrite", None)  # not requested: an IRModule is never rewritten
     return {
-        **{name: getattr(request, name) for name in _AS_THEY_ARE},
+        **{name: getattr(request, name) for name in _COPIED_FIELDS},
         "budget": asdict(request.budget),
         "rpc": asdict(request.rpc) if request.rpc else None,
         "accuracy": _changed(request.accuracy, AccuracyGate()),

@@ -39,9 +39,9 @@ _KINDS: dict[str, Any] = {
     "secret": SecretStr | None,
 }
 """Types of options that are stricter than their annotation, by name."""
-_Unsaid = SkipJsonSchema[None]
-_OURS = {"cli", "form", "choices", "unsaid"}
-_OF_TEXT = ("min_length", "max_length", "pattern")
+_UndocumentedNull = SkipJsonSchema[None]
+_OPTION_METADATA = {"cli", "form", "choices", "null_means_absent"}
+_TEXT_CHECKS = ("min_length", "max_length", "pattern")
 
 
 class Draft(BaseModel):
@@ -74,10 +74,10 @@ def _model(kind: type, base: type[Draft] = Draft) -> type[Draft]:
         if is_dataclass(nested):
             made = _model(nested)  # type: ignore[arg-type]
             hint = made if nested is hint else made | None
-        checks = {name: value for name, value in one.metadata.items() if name not in _OURS}
-        if one.metadata.get("unsaid"):
-            text = {name: checks.pop(name) for name in _OF_TEXT if name in checks}
-            hint = Annotated[str, StringConstraints(**text)] | _Unsaid
+        checks = {name: value for name, value in one.metadata.items() if name not in _OPTION_METADATA}
+        if one.metadata.get("null_means_absent"):
+            text = {name: checks.pop(name) for name in _TEXT_CHECKS if name in checks}
+            hint = Annotated[str, StringConstraints(**text)] | _UndocumentedNull
         if one.metadata.get("choices"):
             # Unknown words are rejected later, with near matches.
             checks["json_schema_extra"] = {"enum": [*one.metadata["choices"], *([None] if one.default is None else [])]}

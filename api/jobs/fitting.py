@@ -20,8 +20,8 @@ _ONLY: dict[str, tuple[Tuner, ...]] = {
     "layout": (Tuner.ANSOR, Tuner.METASCHEDULE),
 }
 """Options that not every tuner has. With ``auto`` they apply to the tuners that have them."""
-_OF_COST_MODEL = ("loss_type", "feature_type", "transfer")
-_LEARNING = "xgb"
+_COST_MODEL_OPTIONS = ("loss_type", "feature_type", "transfer")
+_SEARCH_WITH_COST_MODEL = "xgb"
 
 
 def check(request: JobRequest, *, tuner_options: Collection[str], measure: Collection[str], budget: bool) -> None:
@@ -71,7 +71,7 @@ def _check_precision(request: JobRequest) -> None:
 def without_effect(options: Collection[str], *, tuner: str, search: str) -> set[str]:
     """Return the options that ``check`` would reject for this tuner and search."""
     lacking = {name for name in options if tuner != Tuner.AUTO and tuner not in _ONLY.get(name, tuple(Tuner))}
-    return lacking | (set(_OF_COST_MODEL).intersection(options) if search != _LEARNING else set())
+    return lacking | (set(_COST_MODEL_OPTIONS).intersection(options) if search != _SEARCH_WITH_COST_MODEL else set())
 
 
 def for_module(request: JobRequest, *, tuner_options: Collection[str]) -> JobRequest:
@@ -110,13 +110,13 @@ def _check_tuner(request: JobRequest, given: Collection[str]) -> None:
                 details={"option": name, "tuners": [str(one) for one in fitting]},
             )
     search = request.tuner_options.search
-    if search != _LEARNING:
-        taught = [name for name in _OF_COST_MODEL if name in given]
-        if taught and not (taught == ["transfer"] and not request.tuner_options.transfer):
+    if search != _SEARCH_WITH_COST_MODEL:
+        unused = [name for name in _COST_MODEL_OPTIONS if name in given]
+        if unused and not (unused == ["transfer"] and not request.tuner_options.transfer):
             raise errors.InvalidOption(
-                f"search {search!r} has no cost model, so {taught[0]} would have no effect",
-                hint=f"Remove it, or use search {_LEARNING!r}.",
-                details={"option": taught[0]},
+                f"search {search!r} has no cost model, so {unused[0]} would have no effect",
+                hint=f"Remove it, or use search {_SEARCH_WITH_COST_MODEL!r}.",
+                details={"option": unused[0]},
             )
 
 

@@ -19,7 +19,7 @@ _JSON = "application/json"
 _REVALIDATED = "private, no-cache"
 _NO_STORE = "no-store"
 """Default Cache-Control: responses that need a token must not be cached."""
-_OF_A_BODY = ("content-length", "content-type")
+_BODY_HEADERS = ("content-length", "content-type")
 
 
 class ConditionalResponses(Middleware):
@@ -69,7 +69,7 @@ def _tagged(start: Message, body: Message, if_none_match: str) -> Message:
     if not etag_matches(if_none_match, etag):
         return body
     start["status"] = 304
-    for name in _OF_A_BODY:
+    for name in _BODY_HEADERS:
         del headers[name]
     return {**body, "body": b""}
 

@@ -96,7 +96,7 @@ def _living(services: Services) -> list[Worker]:
 
 
 def _toolchain_of(worker: Worker | None, chosen: Tuner) -> Toolchain:
-    assert worker is not None  # noqa: S101 - asked for where something is not given
+    assert worker is not None  # noqa: S101 - there is one wherever a field is missing
     return next(each for each in worker.toolchains if each.engine == chosen.engine)
 
 

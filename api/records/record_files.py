@@ -20,7 +20,7 @@ from tuner.native import importing, metaschedule
 from tuner.native.importing import Origin
 from tuner.native.lines import Refused
 
-MOST_REFUSALS_TOLD = 100
+MOST_REFUSALS_LISTED = 100
 _RECORDS_AT_ONCE = 500
 _WORKLOADS_AT_ONCE = 50
 _IN_MEMORY_BYTES = 4 * 1024 * 1024
@@ -50,7 +50,7 @@ class Imported:
 
     def refuse(self, line: int, reason: str, file: str | None) -> None:
         self.refused_count += 1
-        if len(self.refused) < MOST_REFUSALS_TOLD:
+        if len(self.refused) < MOST_REFUSALS_LISTED:
             self.refused.append(Refusal(file=file, line=line, reason=reason))
 
 

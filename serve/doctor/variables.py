@@ -16,7 +16,7 @@ from tuner.host.settings import TunerSettings
 from worker.settings import WorkerSettings
 
 CHECK = "settings"
-_OF_OTHERS = frozenset(
+_NOT_SERVICE_VARIABLES = frozenset(
     f"{PREFIX}{name}"
     for name in ("URL", "TOKEN", "WEBHOOK_SECRET", "APP_PYTHON", "CHROMIUM", "ENGINE_PLUGINS", "ENGINE_NOTE")
 )
@@ -40,7 +40,7 @@ def check(api_fields: list[str], environment: Mapping[str, str] = os.environ) ->
     import."""
     kinds: list[type[Settings]] = [StorageSettings, WorkerSettings, TunerSettings]
     fields = {name for kind in kinds for name in kind.model_fields} | set(api_fields)
-    known = {variable(name) for name in fields} | _OF_OTHERS
+    known = {variable(name) for name in fields} | _NOT_SERVICE_VARIABLES
     given = [name for name in environment if name.startswith(PREFIX)]
     unknown = sorted(name for name in given if name.removesuffix(settings.SUFFIX) not in known)
     found = [_unknown(name, known) for name in unknown]

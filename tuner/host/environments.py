@@ -36,7 +36,7 @@ OnProgress = Callable[[str], None]
 PLUGIN_REQUIREMENTS = "TUNESMITH_ENGINE_PLUGIN_REQUIREMENTS"
 """Setting with a requirement file of plugins; see docs/how-to/custom-operators.md."""
 _PLUGGABLE = ("relay", "relax")
-_NOT_SOURCE = ("__pycache__", ".*", "build", "dist", "*.egg-info")
+_IGNORED = ("__pycache__", ".*", "build", "dist", "*.egg-info")
 """Files of a package folder that tools create, for example while building it."""
 
 _MARKER = ".complete.json"
@@ -112,7 +112,7 @@ def _content(path: Path) -> bytes:
 
 
 def _is_left_over(path: Path) -> bool:
-    return any(fnmatch.fnmatch(part, pattern) for part in path.parts for pattern in _NOT_SOURCE)
+    return any(fnmatch.fnmatch(part, pattern) for part in path.parts for pattern in _IGNORED)
 
 
 def interpreter(spec: EngineSpec, home: Path) -> Path:
@@ -243,9 +243,9 @@ def _environment() -> dict[str, str]:
 
 
 def _reason(tail: deque[str]) -> str:
-    said = [line for line in tail if line.strip()]
-    told = [line.strip() for line in said if any(word in line for word in ("error", "×", "Caused by"))]
-    return " ".join(told[:3] or said[-1:] or ["uv gave no reason"])
+    lines = [line for line in tail if line.strip()]
+    reasons = [line.strip() for line in lines if any(word in line for word in ("error", "×", "Caused by"))]
+    return " ".join(reasons[:3] or lines[-1:] or ["uv gave no reason"])
 
 
 def _hint(text: str) -> str:

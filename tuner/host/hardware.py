@@ -75,8 +75,8 @@ def accelerators(threads: int | None = None) -> tuple[Device, ...]:
             return gpus(listed.stdout, threads=threads)
         except (OSError, subprocess.SubprocessError):
             pass
-    told = [_model(folder / "information") for folder in sorted(_NVIDIA.glob("*"))]
-    return gpus("\n".join(f"{name}, " for name in told if name), threads=threads)
+    names = [_model(folder / "information") for folder in sorted(_NVIDIA.glob("*"))]
+    return gpus("\n".join(f"{name}, " for name in names if name), threads=threads)
 
 
 def gpus(listing: str, *, threads: int) -> tuple[Device, ...]:

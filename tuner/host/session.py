@@ -36,7 +36,7 @@ _TERM_SECONDS = 0.5
 _CLOSE_SECONDS = 2.0
 _CHUNK_BYTES = 256 * 1024
 _LOG_TAIL_BYTES = 4000
-_OURS = {
+_ENVIRONMENT = {
     "PYTHONPATH": str(ROOT),
     "PYTHONUNBUFFERED": "1",
     "PYTHONNOUSERSITE": "1",
@@ -75,7 +75,12 @@ class EngineSession:
             hidden=(*limits.hidden, *sandbox.hidden(home, os.environ)),
             sockets=(*limits.sockets, *sandbox.leading_out(home, os.environ)),
         )
-        environment = {**sandbox.environment(os.environ), **limits.environment, **_OURS, **self._note.environment}
+        environment = {
+            **sandbox.environment(os.environ),
+            **limits.environment,
+            **_ENVIRONMENT,
+            **self._note.environment,
+        }
         # TVM creates the latter at import, by default ~/.tvm_test_data.
         environment |= dict.fromkeys(("TMPDIR", "TEST_DATA_ROOT_PATH"), str(self._note.folder))
         self._spawn(python, [*confined.command(), str(python), "-m", spec.module], environment)

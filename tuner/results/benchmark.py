@@ -146,8 +146,8 @@ def _unproven_outputs(found: Verification, reference: str) -> str:
     names = [error.output for error in found.outputs if error.not_compared]
     if not names:
         return ""
-    said = "Output {} was" if len(names) == 1 else "Outputs {} were"
-    return f" {said.format(', '.join(names))} not compared: {reference} computes no finite number there."
+    sentence = "Output {} was" if len(names) == 1 else "Outputs {} were"
+    return f" {sentence.format(', '.join(names))} not compared: {reference} computes no finite number there."
 
 
 def _noise(conditions: Conditions | None) -> str:

@@ -39,14 +39,14 @@ _KEPT = (
 _SECRETS_AT_HOME = (".aws", ".azure", ".config/gcloud", ".config/gh", ".docker", ".git-credentials", ".gnupg", ".kube")
 _SECRETS = (*_SECRETS_AT_HOME, ".netrc", ".pgpass", ".pypirc", ".ssh")
 _SECRET_FOLDERS = ("/run/secrets", "/var/run/secrets")
-_OF_SQLITE = ("", "-wal", "-shm", "-journal")
+_SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal")
 """Suffixes of SQLite's additional files, which contain data of the database."""
-_OURS = (
+_PRIVATE_FILES = (
     *("server.json", "token", "token.partial", "run", "broker"),
-    *(f"db.sqlite3{suffix}" for suffix in _OF_SQLITE),
+    *(f"db.sqlite3{suffix}" for suffix in _SQLITE_SUFFIXES),
 )
 """In the home folder: the service's token, the database, and the broker's socket and data."""
-_OF_EVERYBODY = ("work", "logs")
+_SHARED_FOLDERS = ("work", "logs")
 """In the home folder: files of running jobs, and engine logs. An engine has its own log open."""
 
 
@@ -98,8 +98,8 @@ def hidden(home: Path | None, outer: Mapping[str, str]) -> tuple[str, ...]:
     person = Path(outer.get("HOME") or "/nonexistent")
     named = [value for name, value in outer.items() if name.startswith("TUNESMITH_") and name.endswith("_FILE")]
     paths = [
-        *(home.absolute() / name for name in _OURS if home is not None),
-        *(Path(each) for name in _OF_EVERYBODY if home is not None for each in hideable(home / name)),
+        *(home.absolute() / name for name in _PRIVATE_FILES if home is not None),
+        *(Path(each) for name in _SHARED_FOLDERS if home is not None for each in hideable(home / name)),
         *(person / name for name in _SECRETS),
         *map(Path, [*_SECRET_FOLDERS, *named, *_database(outer)]),
     ]
@@ -128,7 +128,7 @@ def _database(outer: Mapping[str, str]) -> list[str]:
     file = rest.partition("/")[2].partition("?")[0].removeprefix("file:")
     if kind.partition("+")[0] != "sqlite" or not file:
         return []
-    return [os.path.abspath(file) + suffix for suffix in _OF_SQLITE]  # noqa: PTH100 - of text, and no link followed
+    return [os.path.abspath(file) + suffix for suffix in _SQLITE_SUFFIXES]  # noqa: PTH100 - follows no link
 
 
 def environment(outer: Mapping[str, str]) -> dict[str, str]:
@@ -155,7 +155,7 @@ def memory_of_host() -> int:
     return found
 
 
-_OF_HOST = (
+_HOST_SOCKETS = (
     # Message buses, service managers, and displays.
     *("/run/dbus", "/run/systemd/private", "/run/snapd.socket", "/run/libvirt", "/tmp/.X11-unix"),  # noqa: S108
     # Container engines.
@@ -164,7 +164,7 @@ _OF_HOST = (
     # Servers that authenticate users by uid.
     *("/run/postgresql", "/run/mysqld", "/run/redis", "/run/valkey"),
 )
-_OF_USER = ("", "bus", "systemd", "docker.sock", "containerd", "podman", "gnupg", "keyring")
+_USER_SOCKETS = ("", "bus", "systemd", "docker.sock", "containerd", "podman", "gnupg", "keyring")
 """In the user's runtime folder: the folder itself, or these sockets if the home or temporary folder is inside of it."""
 
 
@@ -173,8 +173,8 @@ def leading_out(home: Path | None, outer: Mapping[str, str]) -> tuple[str, ...]:
     host's environment."""
     folders = [f"/run/user/{os.getuid()}", outer.get("XDG_RUNTIME_DIR", "")]
     paths = [
-        *_OF_HOST,
-        *(str(Path(folder) / name) for folder in folders if folder for name in _OF_USER),
+        *_HOST_SOCKETS,
+        *(str(Path(folder) / name) for folder in folders if folder for name in _USER_SOCKETS),
         *_agent(outer.get("SSH_AUTH_SOCK", "")),
         # The broker's, if the home folder's path is too long for a socket; see ``worker.broker``.
         *(f"{root}/tunesmith-{os.getuid()}" for root in (tempfile.gettempdir(), "/tmp")),  # noqa: S108

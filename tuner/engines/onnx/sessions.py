@@ -47,9 +47,9 @@ def open_session(
         raise EngineFailure("invalid_model", f"ONNX Runtime cannot load the model: {str(error)[:1500]}") from error
 
 
-def _refuse_unknown(said: str, model: bytes | str) -> None:
-    """Raise EngineFailure ``unsupported_operators`` if that is ONNX Runtime's error message ``said``."""
-    found = _UNKNOWN_OPERATOR.search(said)
+def _refuse_unknown(reported: str, model: bytes | str) -> None:
+    """Raise EngineFailure ``unsupported_operators`` if that is ONNX Runtime's error message ``reported``."""
+    found = _UNKNOWN_OPERATOR.search(reported)
     if found is None:
         return
     domain, operator = found.groups()

@@ -179,10 +179,10 @@ def _check(node: Any, attribute: Any) -> None:
     values = [*([attribute.i] if attribute.type == attribute.INT else []), *attribute.ints]
     if all(1 <= value <= _MOST for value in values):
         return
-    said = (
+    message = (
         f"{shown(node.op_type)} {shown(node.name)} has {attribute.name} {values[0] if len(values) == 1 else values[:8]}"
     )
-    raise refuse("attribute", f"{said}; it must be from 1 to {_MOST}")
+    raise refuse("attribute", f"{message}; it must be from 1 to {_MOST}")
 
 
 _T = onnx.TensorProto
@@ -243,8 +243,8 @@ def _check_size(tensor: Any, count: int) -> None:
         held = ", ".join(f"{size} entries of {name}" for name, size in given.items()) or "no values"
     if not fits:
         kind = _T.DataType.Name(tensor.data_type)
-        said = f"tensor {shown(tensor.name)} should have {count} values of {kind} but has {held}"
-        raise refuse("tensor_size", said)
+        message = f"tensor {shown(tensor.name)} should have {count} values of {kind} but has {held}"
+        raise refuse("tensor_size", message)
 
 
 _MOST_NODES = 200_000

@@ -281,8 +281,8 @@ class Child:
         with contextlib.suppress(EOFError, OSError):
             if self._ready or not self.connection.poll(0):
                 return
-            said, pid = self.connection.recv()
-            self._ready = said == _READY
+            message, pid = self.connection.recv()
+            self._ready = message == _READY
             if isinstance(self._process, Forked):
                 self._process.named(pid)
 

@@ -105,9 +105,9 @@ class Session:
         try:
             library = self._upload(probe)
         except self._release.tvm.error.RPCError as error:
-            told = _last_line(error)
+            line = _last_line(error)
             # TVM 0.19 often gives no text after this heading, and neither does the server's output.
-            reason = "" if told.endswith("Error caught from RPC call:") else f": {told}"
+            reason = "" if line.endswith("Error caught from RPC call:") else f": {line}"
             return Ended.WRONG_DEVICE, f"it cannot load code for this target{reason}"
         device = self._session.cpu(0)
         given = np.arange(_PROBE_SIZE, dtype="float32")

@@ -365,8 +365,8 @@ class Walk:
         """Check the declared regions, which schedules rely on, against the actual accesses."""
         buffers = {access.variable: access.variable for access in self._values.buffers.values()}
         found = s_tir.analysis.get_sblock_access_region(block, buffers)
-        for said, seen in ((block.reads, found[0]), (block.writes, found[1])):
-            if len(said) != len(seen) or not all(map(tvm_ffi.structural_equal, said, seen)):
+        for declared, accessed in ((block.reads, found[0]), (block.writes, found[1])):
+            if len(declared) != len(accessed) or not all(map(tvm_ffi.structural_equal, declared, accessed)):
                 raise refused("a block accesses regions that it does not declare")
 
     def _effects(self, statement: Any) -> None:

@@ -76,7 +76,7 @@ def write(measured: Any, latencies: tuple[float, ...], error: str | None, finish
     return result, str(measure_record.dump_record_to_string(measured, result)).strip()
 
 
-_NOT_OF_THE_CPU = ("num-cores", "model")
+_NOT_CPU_ATTRIBUTES = ("num-cores", "model")
 """Target attributes that do not affect the generated instructions."""
 
 
@@ -134,5 +134,5 @@ def _same_target(text: str, target: Any) -> bool:
 
 
 def _machine(target: Any) -> dict[str, str]:
-    attributes = {str(name): str(value) for name, value in target.attrs.items() if name not in _NOT_OF_THE_CPU}
+    attributes = {str(name): str(value) for name, value in target.attrs.items() if name not in _NOT_CPU_ATTRIBUTES}
     return {"kind": str(target.kind.name), **attributes}

@@ -55,7 +55,9 @@ class OutputError:
     least_top1: float | None = None
     """The required share of ``top1``; None without a requirement."""
     not_compared: bool = False
-    """Whether the reference has no finite number there on any input, so that agreement proves nothing."""
+    """Whether no element was compared: on every input, the reference's output is empty or has no finite number."""
+    empty: bool = False
+    """Whether the reference's output has no elements on any input. Builds agree on that much, and it proves little."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +72,18 @@ class Verification:
 
     @property
     def passed(self) -> bool:
-        """Whether every output agrees, and at least one was compared."""
+        """Whether every output agrees, and not all of them lack finite numbers."""
         return self.proves and all(output.passed for output in self.outputs)
 
     @property
     def proves(self) -> bool:
-        """Whether any output was compared."""
-        return any(not output.not_compared for output in self.outputs)
+        """Whether any output was compared, or is empty in the reference as in the build."""
+        return any(output.empty or not output.not_compared for output in self.outputs)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every output was compared and agrees. Only such a build is called verified."""
+        return self.passed and not any(output.not_compared for output in self.outputs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,6 +183,7 @@ class Artifact:
     report: Report
     bundle_format: str = "shared"
     verified: bool = True
+    """Whether it was run on its target, and every output was compared with the reference and agrees."""
     created_at: datetime
     deleted_at: datetime | None = None
     """Set at deletion; its bytes are unavailable since then."""

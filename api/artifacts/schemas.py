@@ -25,7 +25,9 @@ class Artifact(BaseModel):
     toolchain: str
     precision: str
     bundle_format: str
-    verified: bool = Field(description="False if it was built for a machine on which it could not be run.")
+    verified: bool = Field(
+        description="False if it was not run on the target, or if an output could not be compared with the reference."
+    )
     report: job_schemas.Report
     download: str = Field(description="Path of the bundle's bytes on this server.")
     created_at: datetime

@@ -251,8 +251,10 @@ class OutputError(BaseModel):
     least_top1: float | None = Field(description="The required share.")
     not_finite: int = Field(description="Elements that are NaN or infinite where the reference is finite.")
     not_compared: bool = Field(
-        description="True if the reference has no finite number there on any input, so nothing was compared."
+        description="True if the reference has no finite number, or no element, there on any input, so that nothing "
+        "was compared. The artifact is then not verified."
     )
+    empty: bool = Field(description="True if the reference returns no element there on any input.")
 
 
 class Verification(BaseModel):

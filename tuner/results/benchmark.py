@@ -143,11 +143,14 @@ def _summary(
 
 
 def _unproven_outputs(found: Verification, reference: str) -> str:
-    names = [error.output for error in found.outputs if error.not_compared]
-    if not names:
-        return ""
-    sentence = "Output {} was" if len(names) == 1 else "Outputs {} were"
-    return f" {sentence.format(', '.join(names))} not compared: {reference} computes no finite number there."
+    reasons = {False: f"{reference} computes no finite number there", True: f"{reference} returns no element there"}
+    parts = []
+    for is_empty, reason in reasons.items():
+        names = [error.output for error in found.outputs if error.not_compared and error.empty is is_empty]
+        if names:
+            verb = "Output {} was" if len(names) == 1 else "Outputs {} were"
+            parts.append(f" {verb.format(', '.join(names))} not compared: {reason}.")
+    return "".join(parts) + (" The artifact is therefore not verified." if parts else "")
 
 
 def _noise(conditions: Conditions | None) -> str:

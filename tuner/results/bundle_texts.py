@@ -308,7 +308,9 @@ def _verdict(error: OutputError) -> str:
         return f"FAILED: {error.not_finite} not finite"
     if not error.passed:
         return "FAILED"
-    return "not compared: no finite number in the reference" if error.not_compared else "passed"
+    if error.not_compared:
+        return f"not compared: no {'elements' if error.empty else 'finite number'} in the reference"
+    return "passed"
 
 
 def _kinds(report: Report) -> str:

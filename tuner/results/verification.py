@@ -153,7 +153,7 @@ class _Found:
 
     def error(self, name: str, least_top1: float | None) -> OutputError:
         first = self._compared[0]
-        not_compared = self._sum("elements") > 0 and not self._sum("finite")
+        not_compared = not self._sum("finite")
         # A row without numbers has no largest element.
         rows, agreed = (0, 0) if not_compared else (self._sum("rows"), self._sum("agreed"))
         top1 = agreed / rows if rows else None
@@ -170,6 +170,7 @@ class _Found:
             not_finite=self._sum("not_finite"),
             least_top1=least_top1 if rows else None,
             not_compared=not_compared,
+            empty=not self._sum("elements"),
         )
 
     def _sum(self, name: str) -> int:

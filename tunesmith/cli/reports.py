@@ -77,7 +77,8 @@ def _checked(verification: Mapping[str, Any]) -> str:
 
 def _limits(error: Mapping[str, Any]) -> str:
     if error.get("not_compared") and error["passed"]:
-        return f"{error['output']} NOT COMPARED: the reference has no finite value there"
+        lacking = "elements" if error.get("empty") else "finite value"
+        return f"{error['output']} NOT COMPARED: the reference has no {lacking} there"
     off, allowed = _percent(error["max_rel"]), _percent(error["rtol"])
     parts = [f"{error['output']}: error {off} of its largest value, {allowed} allowed"]
     if error["top1"] is not None:

@@ -55,7 +55,7 @@ def finish(session: Session, context: JobContext, result: PublishResult) -> None
             toolchain=_toolchain(context, report).identity,
             precision=report.precision,
             bundle_format=str(context.request.bundle_format),
-            verified=context.measures,
+            verified=context.measures and report.verifications[report.published].is_complete,
             report=report,
             created_at=clock.now(),
         ),

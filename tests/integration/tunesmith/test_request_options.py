@@ -128,7 +128,7 @@ def test_a_report_says_what_was_compared(capsys: pytest.CaptureFixture[str], onn
 )
 def test_a_report_says_what_was_not_compared(capsys: pytest.CaptureFixture[str], passed: bool, told: str) -> None:
     output = {
-        "output": "y", "max_rel": 0.0, "rtol": 0.1, "top1": None, "not_finite": 0, "not_compared": True,
+        "output": "y", "max_rel": 0.0, "rtol": 0.1, "top1": None, "not_finite": 0, "not_compared": True, "empty": False,
         "passed": passed, "max_abs": 0.0,
     }  # fmt: skip
     found = {"precision": "f32", "seeds": [0, 1, 2], "inputs": {}, "outputs": [output], "passed": passed}

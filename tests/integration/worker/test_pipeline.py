@@ -118,6 +118,22 @@ def test_a_model_without_any_finite_number_proves_nothing(
     assert bench.script.measured == []
 
 
+def test_an_output_that_is_empty_on_all_inputs_makes_the_artifact_not_verified(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare = ScriptedEngine._compare
+
+    def with_an_empty_output(engine: ScriptedEngine, params: dict[str, Any]) -> dict[str, Any]:
+        [output] = compare(engine, params)["outputs"]
+        return {"outputs": [output, {**output, "output": "boxes", "elements": 0, "finite": 0}]}
+
+    compared = bench.artifact(bench.run())
+    monkeypatch.setattr(ScriptedEngine, "_compare", with_an_empty_output)
+    found = bench.artifact(bench.run())
+    assert (compared.verified, found.verified) == (True, False)
+    assert "Output boxes was not compared: ONNX Runtime returns no element there." in found.report.summary
+
+
 def test_a_build_that_crashes_when_run_is_not_published(bench: Bench) -> None:
     def refuse(method: str, params: dict[str, Any]) -> None:
         if method == "run" and "/tuned" in params.get("bundle", ""):

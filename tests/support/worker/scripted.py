@@ -193,7 +193,7 @@ class ScriptedEngine:
         accurate = params["precision"] not in self._script.inaccurate
         passed = accurate and engine != "poisoned" and not {variant, f"{variant}-{engine}"} & self._script.wrong
         error = {"max_abs": 0.0 if passed else 1e308, "max_rel": 0.0 if accurate else 0.4}
-        output = {"output": "y", "dtype": "float32", **error}
+        output = {"output": "y", "dtype": "float32", "elements": 8, "finite": 8, **error}
         return {"outputs": [{**output, "atol": 1e-5, "rtol": 1e-4, "passed": passed}]}
 
     def _compile(self, params: dict[str, Any]) -> dict[str, Any]:

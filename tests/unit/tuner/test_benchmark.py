@@ -37,7 +37,11 @@ def test_an_output_that_was_not_compared_is_told() -> None:
     found = replace(verification(Variant.UNTUNED), outputs=(one, nothing))
     assert found.passed
     told = judge(constant(untuned=1e-3), {Variant.UNTUNED: found}).summary
-    assert told.endswith("Output z was not compared: ONNX Runtime computes no finite number there.")
+    assert "Output z was not compared: ONNX Runtime computes no finite number there. The artifact is" in told
+    empty = replace(found, outputs=(one, replace(nothing, empty=True), replace(nothing, output="w", empty=True)))
+    told = judge(constant(untuned=1e-3), {Variant.UNTUNED: empty}).summary
+    assert "Outputs z, w were not compared: ONNX Runtime returns no element there. The artifact is" in told
+    assert (found.is_complete, replace(found, outputs=(one,)).is_complete) == (False, True)
     assert "not compared" not in judge(constant(untuned=1e-3), BOTH_RIGHT).summary
     assert not replace(found, outputs=(nothing, nothing)).passed
 

@@ -25,7 +25,7 @@ def compared(errors_by_seed: list[float]) -> FakeEngine:
 
     def compare(params: Json, _: OnEvent) -> Json:
         error = left.pop(0)
-        shared = {"dtype": "float32", "atol": 1e-5, "rtol": 5e-4}
+        shared = {"dtype": "float32", "atol": 1e-5, "rtol": 5e-4, "elements": 8, "finite": 8}
         return {
             "outputs": [
                 {"output": "y", "max_abs": error, "max_rel": error / 2, "passed": error <= 1, **shared},
@@ -89,7 +89,7 @@ def test_agreement_is_a_share_of_all_rows(tmp_path: Path) -> None:
     def verified(least: float) -> verification.Verification:
         agreed = iter([2, 2, 1])
         shared = {"output": "y", "dtype": "float32", "max_abs": 0.0, "max_rel": 0.0, "atol": 1e-3, "rtol": 0.1}
-        answer = {**shared, "passed": True, "rows": 2, "not_finite": 0}
+        answer = {**shared, "passed": True, "elements": 8, "finite": 8, "rows": 2, "not_finite": 0}
         reference = FakeEngine({"compare": lambda params, _: {"outputs": [{**answer, "agreed": next(agreed)}]}})
         return verification.verify(
             reference,
@@ -120,7 +120,7 @@ def test_the_gate_and_the_model_reach_the_comparison(tmp_path: Path) -> None:
 
 def test_elements_that_are_not_finite_are_counted(tmp_path: Path) -> None:
     shared = {"output": "y", "dtype": "float32", "max_abs": 1e308, "max_rel": 1e308, "atol": 1e-5, "rtol": 5e-4}
-    answer = {"outputs": [{**shared, "passed": False, "not_finite": 2}]}
+    answer = {"outputs": [{**shared, "passed": False, "elements": 8, "finite": 8, "not_finite": 2}]}
     reference = compared([0.0] * 3)
     reference.answers["compare"] = lambda params, _: answer
     result = verify(reference, FakeEngine({"run": lambda params, _: {}}), tmp_path)
@@ -146,13 +146,15 @@ def test_an_output_without_any_finite_number_proves_nothing(
     assert (result.passed, result.outputs[1].passed, result.outputs[1].top1) == (passed, True, None)
 
 
-def test_an_output_without_elements_is_compared(tmp_path: Path) -> None:
+def test_outputs_without_elements_pass_but_are_not_complete(tmp_path: Path) -> None:
     shared = {"dtype": "float32", "max_abs": 0.0, "max_rel": 0.0, "atol": 1e-3, "rtol": 0.1, "passed": True}
     reference = compared([0.0] * 3)
     reference.answers["compare"] = lambda params, _: {
         "outputs": [{**shared, "output": "y", "elements": 0, "finite": 0}]
     }
-    assert verify(reference, FakeEngine({"run": lambda params, _: {}}), tmp_path).passed
+    found = verify(reference, FakeEngine({"run": lambda params, _: {}}), tmp_path)
+    assert (found.passed, found.is_complete) == (True, False)
+    assert [(each.not_compared, each.empty) for each in found.outputs] == [(True, True)]
 
 
 def test_narrow_precisions_are_judged_by_more_inputs() -> None:

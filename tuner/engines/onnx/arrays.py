@@ -32,13 +32,17 @@ def values(kind: Kind, spec: Json, generator: Any, seed: int) -> Any:
     """Return an array of the spec's shape and dtype. Raises EngineFailure ``unsupported_dtype``.
 
     ``seed`` also selects the variant: images are 0 to 1, normalized, or -1 to 1 in turn; the first mask is full; the
-    first state is zero.
+    first state is zero; values that the model compares an input with are used in turn.
     """
     try:
         dtype = np.dtype(spec["dtype"])
     except TypeError as error:
         raise _unsupported(spec["dtype"]) from error
     shape = tuple(spec["shape"])
+    if kind.values:
+        # A single number is each value in turn, so that a few seeds reach them all.
+        in_turn = np.full(shape, kind.values[seed % len(kind.values)])
+        return (in_turn if in_turn.size == 1 else generator.choice(kind.values, shape)).astype(dtype)
     if kind.name in _MAKERS:
         return _MAKERS[kind.name](generator, shape, seed, kind.limit).astype(dtype)
     return _uniform(generator, shape, dtype, kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from tuner.engines.protocol.messages import Json
 
 IMAGE, BYTE_IMAGE, SIGNAL, STATE, UNIFORM = "image", "image 0..255", "signal", "state", "uniform"
 IDS, TYPES, POSITIONS, MASK, BYTES = "ids", "token types", "positions", "mask", "bytes"
-KINDS = (IMAGE, BYTE_IMAGE, SIGNAL, STATE, UNIFORM, IDS, TYPES, POSITIONS, MASK, BYTES)
+COMPARED = "compared values"
+KINDS = (IMAGE, BYTE_IMAGE, SIGNAL, STATE, UNIFORM, IDS, TYPES, POSITIONS, MASK, BYTES, COMPARED)
 
 _COLORS = (1, 3)
 _LEAST_SIDE = 8
@@ -26,6 +28,9 @@ _BYTE_ROWS = (256, 257)
 _FEW_TYPES = 4
 _PASSING = ("Cast", "Identity", "Squeeze", "Unsqueeze", "Reshape", "Flatten", "Transpose")
 """Operators that leave values unchanged."""
+_COMPARING = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
+_MOST_COMPARED = 16
+"""Maximum number of constants that an input's comparisons use as its values."""
 _RECURRENT = ("LSTM", "GRU", "RNN")
 _INITIAL = (5, 6)
 """Input positions of the initial states of recurrent operators."""
@@ -40,6 +45,9 @@ class Kind:
     """One of ``KINDS``."""
     limit: int | None = None
     """Exclusive upper bound of integers: the number of rows of the smallest table they index."""
+    values: tuple[float, ...] = ()
+    """Constants that the model compares the input with, such as sample rates, and last a number that is none of them.
+    They decide which branches of the model run."""
 
 
 def of_inputs(specs: Sequence[Json], graph: onnx.GraphProto | None = None) -> dict[str, Kind]:
@@ -58,8 +66,13 @@ def _kind(spec: Json, readers: _Readers | None) -> Kind:
         return Kind(name=MASK)
     if dtype.kind in "iu" and dtype.itemsize == 1:
         return Kind(name=BYTE_IMAGE if dtype.kind == "u" and _is_image(shape) else BYTES)
+    rows = readers.rows(spec["name"]) if readers and dtype.kind in "iu" else None
+    # Pixels and samples are compared with thresholds, which say nothing about their range.
+    is_number = dtype.kind in "iu" or (dtype.kind == "f" and math.prod(shape) == 1)
+    if readers and is_number and rows is None and (constants := readers.compared_with(spec["name"], dtype)):
+        return Kind(name=COMPARED, values=(*constants, 1.0 if 0.0 in constants else 0.0))
     if dtype.kind in "iu":
-        return _of_integers(name, readers.rows(spec["name"]) if readers else None)
+        return _of_integers(name, rows)
     if dtype.kind == "f":
         return Kind(name=_of_numbers(spec["name"], shape, readers))
     return Kind(name=UNIFORM)
@@ -112,6 +125,16 @@ class _Readers:
     def rows(self, name: str) -> int | None:
         """Return the number of valid index values; None if the input does not index a table."""
         return min(self._limits(name), default=None)
+
+    def compared_with(self, name: str, dtype: Any) -> tuple[float, ...]:
+        """Return the constants that the input is compared with, in ascending order."""
+        limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+        found: set[float] = set()
+        for node, other in self._with_constants(name):
+            constant = self._values(other) if node.op_type in _COMPARING else None
+            if constant is not None and constant.size <= _MOST_COMPARED:
+                found.update(float(value) for value in constant.reshape(-1) if limits.min <= value <= limits.max)
+        return tuple(sorted(found)[:_MOST_COMPARED])
 
     def starts_recurrence(self, name: str) -> bool:
         return any(node.op_type in _RECURRENT and place in _INITIAL for node, place in self._reading(name))

@@ -95,6 +95,40 @@ told = [
     ]
 
 
+def test_values_that_the_model_compares_an_input_with_are_tried() -> None:
+    program = """
+node = helper.make_node
+def constant(name, *values, dtype=np.int64):
+    return numpy_helper.from_array(np.array(values if len(values) > 1 else values[0], dtype), name)
+rates = graph([node("Equal", ["rate", "fast"], ["f"]), node("Equal", ["slow", "rate"], ["s"])],
+              [constant("fast", 16000), constant("slow", 8000)])
+level = graph([node("Greater", ["level", "half"], ["g"])], [constant("half", 0.5, dtype=np.float32)])
+pixels = graph([node("Greater", ["x", "half"], ["g"])], [constant("half", 0.5, dtype=np.float32)])
+words = graph([node("Equal", ["x", "none"], ["m"]), node("Gather", ["table", "x"], ["e"])],
+              [constant("none", 1), table("table", 9)])
+
+def tried(read_by, *args):
+    [kind] = kinds.of_inputs([spec(*args)], read_by).values()
+    seeded = [arrays.make([spec(*args)], seed, read_by)[args[0]].reshape(-1).tolist() for seed in range(3)]
+    return [kind.name, seeded]
+
+told = [
+    tried(rates, "rate", [], "int64"),
+    tried(level, "level", [1]),
+    kinds.of_inputs([spec("x", [1, 3, 8, 8])], pixels)["x"].name,
+    kinds.of_inputs([spec("x", [1, 4], "int64")], words)["x"].name,
+    set(tried(rates, "rate", [1, 64], "int64")[1][0]) == {0, 8000, 16000},
+]
+"""
+    assert inside.run(NETWORK + program) == [
+        ["compared values", [[8000], [16000], [0]]],
+        ["compared values", [[0.5], [0.0], [0.5]]],
+        "image",
+        "ids",
+        True,
+    ]
+
+
 def test_pictures_are_smooth_and_in_range() -> None:
     program = """
 def facts(seed):

@@ -31,6 +31,7 @@ from sqlalchemy.schema import CreateSchema, DropSchema
 
 from bench import note, show
 from bench.scale_engine import ROUND, TASKS
+from domain.digests import ModelDigest
 from domain.jobs import Budget, Job, JobRequest, JobState, Stage, Tuner, TunerOptions
 from domain.models import ModelFacts, TensorSpec
 from domain.stage_results import TuneResult
@@ -120,14 +121,16 @@ def queue(database: Database, blobs: LocalBlobStore, *, trials: int) -> str:
     """Queue a job for a new model; return its id."""
     blob = blobs.put([f"a simulated model {time.time_ns()}".encode()])
     request = JobRequest(
-        model_digest=blob.digest,
+        model_digest=ModelDigest(blob.digest),
         budget=Budget(trials=trials),
         tuner=Tuner.AUTOTVM,
         tuner_options=TunerOptions(rewrite=False),
     )
     with database.transaction() as session:
         now = clock.now()
-        models.add(session, digest=blob.digest, name="m.onnx", size_bytes=blob.size_bytes, facts=_FACTS, now=now)
+        models.add(
+            session, digest=ModelDigest(blob.digest), name="m.onnx", size_bytes=blob.size_bytes, facts=_FACTS, now=now
+        )
         return jobs.create(session, request, now=now).id
 
 

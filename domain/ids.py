@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 from datetime import datetime
 
+from domain.digests import ArtifactDigest, ModelDigest
+
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 """Crockford's base32: sorted like ASCII, without letters that look like digits."""
 _TIME_DIGITS = 10
@@ -12,11 +14,11 @@ _RANDOM_BITS = 50
 _DIGEST_DIGITS = 12
 
 
-def model(digest: str) -> str:
+def model(digest: ModelDigest) -> str:
     return f"m-{digest[:_DIGEST_DIGITS]}"
 
 
-def artifact(digest: str) -> str:
+def artifact(digest: ArtifactDigest) -> str:
     return f"a-{digest[:_DIGEST_DIGITS]}"
 
 

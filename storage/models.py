@@ -8,13 +8,14 @@ from sqlalchemy import Select, or_, select, update
 from sqlalchemy.orm import Session
 
 from domain import errors, ids
+from domain.digests import ModelDigest
 from domain.models import Model, ModelFacts
 from storage import codec, paging, statements
 from storage.tables import ModelOwnerRow, ModelRow
 
 
 def add(
-    session: Session, *, digest: str, name: str, size_bytes: int, facts: ModelFacts, now: datetime
+    session: Session, *, digest: ModelDigest, name: str, size_bytes: int, facts: ModelFacts, now: datetime
 ) -> tuple[Model, bool]:
     """Add a model and return it, and whether it is new; an existing one keeps its name, unless it was deleted."""
     statements.lock_digest(session, digest)
@@ -64,7 +65,7 @@ def owned_by(owner: str) -> Select[str]:
     return select(ModelOwnerRow.model_digest).where(ModelOwnerRow.owner == owner)
 
 
-def _free_id(session: Session, digest: str) -> str:
+def _free_id(session: Session, digest: ModelDigest) -> str:
     """Return an unused id. Twelve hex digits can be made to collide on purpose; a second model then gets all
     sixty-four."""
     short = ids.model(digest)

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from domain import errors
 from domain.artifacts import Artifact
+from domain.digests import ModelDigest
 from domain.jobs import Job
 from domain.models import Model
 from domain.tokens import Principal, Scope
@@ -35,13 +36,13 @@ def whose(principal: Principal, owner: str | None) -> str | None:
     return owner or visible(principal)
 
 
-def add_model(session: Session, digest: str, owner: str, *, now: datetime) -> bool:
+def add_model(session: Session, digest: ModelDigest, owner: str, *, now: datetime) -> bool:
     """Make the owner an owner of the model; returns whether it was not one before."""
     row = {"model_digest": digest, "owner": owner, "created_at": now}
     return bool(statements.add_missing(session, ModelOwnerRow, [row], key=["model_digest", "owner"]))
 
 
-def owns_model(session: Session, digest: str, owner: str) -> bool:
+def owns_model(session: Session, digest: ModelDigest, owner: str) -> bool:
     return session.get(ModelOwnerRow, (digest, owner)) is not None
 
 

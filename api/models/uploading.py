@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from api.services import Services
 from domain import errors
 from domain.blobs import Blob
+from domain.digests import ModelDigest
 from domain.models import Model, ModelFacts, ModelFormat
 from domain.tokens import Principal
 from storage import garbage, models, owners, quotas, statements
@@ -59,15 +60,16 @@ def _added(services: Services, principal: Principal, name: str, blob: Blob, fact
         raise errors.Unavailable(message, hint="Upload the file again.")
     with services.database.transaction() as session:
         now = datetime.now(UTC)
-        model, _ = models.add(session, digest=blob.digest, name=name, size_bytes=blob.size_bytes, facts=facts, now=now)
+        digest = ModelDigest(blob.digest)
+        model, _ = models.add(session, digest=digest, name=name, size_bytes=blob.size_bytes, facts=facts, now=now)
         return model, _own(session, principal, blob, now)
 
 
 def _claimed(services: Services, principal: Principal, name: str, blob: Blob) -> tuple[Model, bool] | None:
     """Return an existing model and make the principal an owner. Raises QuotaExceeded."""
     with services.database.reading() as session:
-        known = _known(session, blob.digest)
-        if known is None or owners.owns_model(session, blob.digest, principal.owner):
+        known = _known(session, ModelDigest(blob.digest))
+        if known is None or owners.owns_model(session, known.digest, principal.owner):
             return (known, False) if known else None
     # Uploading a deleted model restores it, including the results of its inspection.
     return _added(services, principal, name, blob, known.facts)
@@ -76,10 +78,11 @@ def _claimed(services: Services, principal: Principal, name: str, blob: Blob) ->
 def _own(session: Session, principal: Principal, blob: Blob, now: datetime) -> bool:
     """Make the principal an owner; returns whether it was not one before. Raises QuotaExceeded."""
     quotas.lock(session, principal)
-    if owners.owns_model(session, blob.digest, principal.owner):
+    digest = ModelDigest(blob.digest)
+    if owners.owns_model(session, digest, principal.owner):
         return False
     quotas.check_stored(session, principal, blob.size_bytes)
-    return owners.add_model(session, blob.digest, principal.owner, now=now)
+    return owners.add_model(session, digest, principal.owner, now=now)
 
 
 def _discard(services: Services, blob: Blob, put_before: datetime) -> None:
@@ -93,7 +96,7 @@ def _discard(services: Services, blob: Blob, put_before: datetime) -> None:
         services.blobs.delete(blob.digest, put_before=put_before)
 
 
-def _known(session: Session, digest: str) -> Model | None:
+def _known(session: Session, digest: ModelDigest) -> Model | None:
     try:
         return models.get(session, digest)
     except errors.ModelNotFound:

@@ -56,8 +56,8 @@ def join_with_an_older_release(scene: Scene) -> None:
     part.start()
     scene.wait(lambda: not part.runs, "the older worker says that it cannot work", seconds=60)
     status = part.stop()
-    told = part.log.read_text(errors="replace")
-    assert "newer" in told, f"the older worker says nothing of a newer release: {told[-1000:]}"
+    log = part.log.read_text(errors="replace")
+    assert "newer" in log, f"the older worker says nothing of a newer release: {log[-1000:]}"
     scene.notes.append(f"the older worker ended with status {status}")
 
 
@@ -65,9 +65,9 @@ def _older_worker(topology: Topology) -> Part:
     """From a copy of this checkout whose newest revision is an earlier one."""
     copy = topology.folder / "older"
     if not copy.exists():
-        for name in ("configuration", "domain", "storage", "tuner", "worker", "api", "tunesmith", "tests"):
-            if (ROOT / name).is_dir():
-                shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        packages = [path.parent for path in ROOT.glob("*/__init__.py")]
+        for package in (*packages, ROOT / "tests"):
+            shutil.copytree(package, copy / package.name, ignore=shutil.ignore_patterns("__pycache__"))
         newest = sorted((copy / "storage" / "migrations" / "versions").glob("r*.py"))[-1]
         newest.write_text(newest.read_text().replace(f'revision = "{running.newest()}"', 'revision = "0099"'))
         source = copy / "domain" / "release.py"

@@ -71,7 +71,7 @@ FAULTS = (
     Fault(name="kill-engine", title="kill −9 of the engine", strike=kill_engine, engines=Engines.REAL),
     Fault(name="kill-api", title="kill −9 of the API", strike=kill_api, back=_api_answers),
     Fault(name="sigterm", title="SIGTERM to the worker", strike=end_worker_softly),
-    Fault(name="claims", title="all workers told at once, again and again", strike=send_many),
+    Fault(name="claims", title="all workers get every message at once, again and again", strike=send_many),
     Fault(
         name="poison",
         title="a job that kills every engine",

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.system.faults.trying import Fault, Try
 
-_HEADS = ("fault", "engines", "tries", "trials", "lost", "paid twice", "untold", "recovered in", "verdict")
+_HEADS = ("fault", "engines", "tries", "trials", "lost", "paid twice", "unreported", "recovered in", "verdict")
 
 
 @dataclass(kw_only=True)
@@ -51,7 +51,7 @@ def as_json(rows: Sequence[Row], seconds: float) -> dict[str, Any]:
             "engines": row.fault.engines,
             "tries": len(row.tries) + len(row.broken),
             "lost": sum(each.lost for each in row.tries),
-            "untold": sum(each.untold for each in row.tries),
+            "unreported": sum(each.unreported for each in row.tries),
             "paid_twice": sum(each.twice for each in row.tries),
             "recovered_in_seconds": [round(each.recovered, 2) for each in row.tries],
             "good": row.good,
@@ -82,7 +82,7 @@ def _cells(row: Row) -> list[str]:
         str(sum(each.trials for each in row.tries)),
         str(sum(each.lost for each in row.tries)),
         str(sum(each.twice for each in row.tries)),
-        str(sum(each.untold for each in row.tries)),
+        str(sum(each.unreported for each in row.tries)),
         f"{span} s" if seconds else "–",
         row.verdict,
     ]

@@ -88,27 +88,27 @@ class Scene:
 
     def wait_until_tuning(self, job_id: str | None = None) -> None:
         """Until a quarter of the job's trials are done."""
-        told = job_id or self.job_id
+        watched_id = job_id or self.job_id
 
         def tunes() -> bool:
-            job = self.job(told)
-            assert not job.state.is_final, f"job {told} ended before the fault: {job.state}, {job.failure}"
+            job = self.job(watched_id)
+            assert not job.state.is_final, f"job {watched_id} ended before the fault: {job.state}, {job.failure}"
             return job.stage is Stage.TUNE and job.trials_done * 4 >= job.trials_planned > 0
 
-        self.wait(tunes, f"job {told} is tuning")
+        self.wait(tunes, f"job {watched_id} is tuning")
 
     def wait_until_done(self, job_id: str | None = None) -> Job:
-        told = job_id or self.job_id
+        watched_id = job_id or self.job_id
 
         def ended() -> bool:
-            job = self.job(told)
+            job = self.job(watched_id)
             held = self._working(job)
-            if held and told == self.job_id:
+            if held and watched_id == self.job_id:
                 self.home = held.home
             return job.state.is_final
 
-        self.wait(ended, f"job {told} comes to an end")
-        return self.job(told)
+        self.wait(ended, f"job {watched_id} comes to an end")
+        return self.job(watched_id)
 
     def holder(self) -> Part:
         """The worker that works on the job."""

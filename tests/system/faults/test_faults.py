@@ -43,7 +43,7 @@ def test_the_log_of_a_job_of_another_host_is_read_at_the_api(topology: Topology)
     assert int(answer.headers["Tunesmith-Next-Offset"]) == file.stat().st_size
 
 
-@pytest.mark.parametrize("name", ["kill-worker", "kill-engine", "restart-database", "freeze-broker", "poison"])
+@pytest.mark.parametrize("name", ["kill-worker", "kill-engine", "restart-database", "freeze-broker", "poison", "older"])
 def test_nothing_is_lost_and_nothing_paid_twice(topology: Topology, name: str) -> None:
     tried = attempt(FAULTS[name], topology, 0)
     assert not tried.wrong, tried

@@ -54,7 +54,7 @@ class Try:
     trials: int
     lost: int
     """Trials that were stored before the fault, or finished where the job ended, and are not there in the end."""
-    untold: int
+    unreported: int
     """Trials that a host finished and could not store before it died; on its disk, measured again elsewhere or not."""
     twice: int
     """Other trials that were measured again."""
@@ -102,7 +102,7 @@ def _attempt(fault: Fault, topology: Topology, number: int) -> Try:
             before=len(before),
             trials=len(after),
             lost=len(lost),
-            untold=len(set(paid) - after - lost) + len(silent),
+            unreported=len(set(paid) - after - lost) + len(silent),
             twice=paid.total() - len(paid) - len(silent),
             attempts=job.attempts,
             notes=scene.notes,
@@ -123,7 +123,7 @@ def _attempt(fault: Fault, topology: Topology, number: int) -> Try:
 def _wrong_trials(fault: Fault, tried: Try) -> list[str]:
     found = {
         "finished trials lost": tried.lost,
-        "finished trials never told": 0 if fault.silences_host else tried.untold,
+        "finished trials never reported": 0 if fault.silences_host else tried.unreported,
         "trials paid twice": tried.twice,
     }
     return [f"{number} {what}" for what, number in found.items() if number]
@@ -138,7 +138,7 @@ def _wrong_result(fault: Fault, scene: Scene, stored: int) -> list[str]:
         return [f"it ended as {job.state}: {job.failure}"]
     wrong = []
     if not job.trials_done == job.trials_planned == stored:
-        wrong.append(f"{job.trials_planned} trials were planned, {job.trials_done} told, {stored} are stored")
+        wrong.append(f"{job.trials_planned} trials were planned, {job.trials_done} reported, {stored} are stored")
     report = scene.report()
     if not all(each["passed"] for each in report["verifications"].values()):
         wrong.append("a build was not verified")
@@ -149,10 +149,10 @@ def _wrong_result(fault: Fault, scene: Scene, stored: int) -> list[str]:
 
 def _wrong_bundle(scene: Scene) -> list[str]:
     client, artifact_id = scene.topology.client, scene.job().artifact_id
-    told = client.get(f"/v1/artifacts/{artifact_id}").json()
+    artifact = client.get(f"/v1/artifacts/{artifact_id}").json()
     bundle = client.get(f"/v1/artifacts/{artifact_id}/download")
     digest = hashlib.sha256(bundle.content).hexdigest()
-    return [] if bundle.status_code == 200 and digest == told["digest"] else [f"the bundle is not there: {told}"]
+    return [] if bundle.status_code == 200 and digest == artifact["digest"] else [f"the bundle is not there: {artifact}"]
 
 
 def _left_behind(topology: Topology, two_before: int) -> list[str]:

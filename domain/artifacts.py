@@ -135,7 +135,7 @@ class Conditions:
     attempts: int = 1
     """Number of benchmarks run until one was quiet enough."""
     noisy: bool = False
-    """Whether even the quietest attempt was noisy: the ratios are reliable, the absolute times are not."""
+    """Whether even the quietest attempt was noisy: times and their ratios are approximate."""
     reasons: tuple[str, ...] = ()
     """What was noisy."""
 

@@ -156,7 +156,7 @@ def _unproven_outputs(found: Verification, reference: str) -> str:
 def _noise(conditions: Conditions | None) -> str:
     if conditions is None or not conditions.noisy:
         return ""
-    return f" The machine was busy ({'; '.join(conditions.reasons)}): the milliseconds are approximate."
+    return f" The machine was busy ({'; '.join(conditions.reasons)}): times and ratios are approximate."
 
 
 def _lowered(part: str) -> str:

@@ -241,7 +241,7 @@ def _conditions(report: Report) -> str:
     if found.drift is not None:
         parts.append(f"a calibration loop varied by {found.drift:.1%}")
     noise = (
-        f" The machine was busy ({'; '.join(found.reasons)}): the milliseconds are approximate." if found.noisy else ""
+        f" The machine was busy ({'; '.join(found.reasons)}): times and ratios are approximate." if found.noisy else ""
     )
     return f"\n{', '.join(parts)}.{noise}"
 

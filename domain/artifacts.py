@@ -33,7 +33,9 @@ class Timing:
     std: float
     ci_low: float | None = None
     ci_high: float | None = None
-    """Bounds of a 95 % confidence interval of the median."""
+    """Bounds of a 95 % confidence interval of the median over processes, if there were several."""
+    processes: int = 1
+    """Processes of the build that were timed one after another; the samples are in their order."""
 
 
 @dataclass(frozen=True, kw_only=True)

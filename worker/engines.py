@@ -134,6 +134,10 @@ class EnginePool:
     def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path) -> Prepared:
         return self._source.prepare(model, shapes, out, log=self._log)
 
+    def is_alive(self, name: str, *, role: str) -> bool:
+        known = self._engines.get((name, role))
+        return known is not None and known.alive
+
     def close(self, name: str, *, role: str) -> None:
         engine = self._engines.pop((name, role), None)
         if engine is not None:

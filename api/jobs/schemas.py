@@ -234,6 +234,7 @@ class Timing(BaseModel):
         description="Bounds of a 95 % confidence interval of the median; null with few samples."
     )
     ci_high: float | None
+    processes: int = Field(description="Processes that were timed one after another; the interval is over them.")
     samples: list[float]
 
 

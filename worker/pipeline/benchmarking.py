@@ -36,16 +36,11 @@ def run(context: JobContext) -> BenchmarkResult:
 
 def _measured(context: JobContext) -> Report:
     verifications = context.results.verify.verifications
-    inputs = context.seeded_inputs[0]
-    timed: list[Timed[Variant]] = []
+    # A build that did not run cannot be timed.
+    variants = [variant for variant in builds.compiled(context) if verifications[variant].outputs]
     if context.reference_shares_device:
-        timed.append(references.timed(context, inputs))
-    for variant in builds.compiled(context):
-        # A build that did not run cannot be timed.
-        if verifications[variant].outputs:
-            compiled, folder = builds.engine(context, variant), builds.folder(context, variant)
-            timed.append(timing.compiled(variant, compiled, folder, inputs, place=context.place))
-    timings, seen = _without_crashing(context, timed)
+        variants.insert(0, Variant.REFERENCE)
+    timings, seen = _without_crashing(context, variants)
     tuned = builds.chosen(context)
     return benchmark.judge(
         timings,
@@ -57,32 +52,59 @@ def _measured(context: JobContext) -> Report:
 
 
 def _without_crashing(
-    context: JobContext, timed: Sequence[Timed[Variant]]
+    context: JobContext, variants: Sequence[Variant]
 ) -> tuple[dict[Variant, Timing], Conditions | None]:
     """If the tuned build crashes while it is timed, it is left out and the untuned build is published."""
     try:
         with context.exclusive_device():
-            return _time(context, timed)
+            return _time(context, variants)
     except errors.EngineError as error:
         recovery.tolerate(context, error)
-        left = [each for each in timed if each.name is not Variant.TUNED or each.engine.alive]
-        if len(left) == len(timed):
+        if Variant.TUNED not in variants or builds.is_alive(context, Variant.TUNED):
             raise
         context.note(f"the tuned build crashed in the benchmark and was left out: {error.message[:500]}")
     with context.exclusive_device():
-        return _time(context, left)
+        return _time(context, [variant for variant in variants if variant is not Variant.TUNED])
 
 
-def _time(context: JobContext, timed: Sequence[Timed[Variant]]) -> tuple[dict[Variant, Timing], Conditions | None]:
+def _time(context: JobContext, variants: Sequence[Variant]) -> tuple[dict[Variant, Timing], Conditions | None]:
     """Repeat while the machine is noisy; the conditions of remote devices are unknown."""
 
+    def started() -> list[Timed[Variant]]:
+        return [_timed(context, variant) for variant in variants]
+
+    def restarted() -> list[Timed[Variant]]:
+        for variant in variants:
+            _close(context, variant)
+        return started()
+
     def measure(watch: Watch | None) -> dict[Variant, Timing]:
-        seconds, between = context.settings.benchmark_seconds, watch.look if watch else None
-        return timing.interleave(timed, seconds=seconds, between=between, canceled=context.canceled)
+        return timing.interleave(
+            started(),
+            seconds=context.settings.benchmark_seconds,
+            between=watch.look if watch else None,
+            restart=restarted if watch else None,
+            canceled=context.canceled,
+        )
 
     if context.request.runner is not RunnerKind.LOCAL:
         return measure(None), None
     return conditions.until_quiet(measure, context.device)
+
+
+def _timed(context: JobContext, variant: Variant) -> Timed[Variant]:
+    inputs = context.seeded_inputs[0]
+    if variant is Variant.REFERENCE:
+        return references.timed(context, inputs)
+    engine, folder = builds.engine(context, variant), builds.folder(context, variant)
+    return timing.compiled(variant, engine, folder, inputs, place=context.place)
+
+
+def _close(context: JobContext, variant: Variant) -> None:
+    if variant is Variant.REFERENCE:
+        references.close(context)
+    else:
+        builds.close(context, variant)
 
 
 def _precision(context: JobContext, report: Report) -> str:

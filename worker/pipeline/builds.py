@@ -133,8 +133,21 @@ def engine_name(context: JobContext, variant: Variant) -> str:
 
 def engine(context: JobContext, variant: Variant) -> Engine:
     """The process of a variant; each has its own, so that crashes and thread pools are separate."""
+    return context.engines.get(engine_name(context, variant), role=_role(context, variant))
+
+
+def is_alive(context: JobContext, variant: Variant) -> bool:
+    return context.engines.is_alive(engine_name(context, variant), role=_role(context, variant))
+
+
+def close(context: JobContext, variant: Variant) -> None:
+    """End the process of a variant; ``engine`` starts a new one."""
+    context.engines.close(engine_name(context, variant), role=_role(context, variant))
+
+
+def _role(context: JobContext, variant: Variant) -> str:
     build = _build(context, variant)
-    return context.engines.get(engine_name(context, variant), role=build.folder if build else variant)
+    return build.folder if build else variant
 
 
 def _build(context: JobContext, variant: Variant) -> Build | None:

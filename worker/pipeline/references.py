@@ -58,6 +58,14 @@ def timed(context: JobContext, inputs: Path) -> Timed[Variant]:
     return timing.reference(context.engines.get(ONNX), context.prepared, inputs, threads=context.threads)
 
 
+def close(context: JobContext) -> None:
+    """End the process of the reference; the next use starts a new one."""
+    if _is_plain(context):
+        context.engines.close(ModelFormat.IRMODULE.reader, role=Variant.REFERENCE)
+    else:
+        context.engines.close(ONNX, role="main")
+
+
 def _is_plain(context: JobContext) -> bool:
     return context.model.facts.format is ModelFormat.IRMODULE
 

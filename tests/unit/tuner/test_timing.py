@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 from domain.artifacts import Timing, Variant
 from domain.ports import Canceled, OnEvent
 from tests.support.tuner.fakes import FakeEngine
-from tuner.results.timing import ROUNDS, SAMPLES_PER_ROUND, Timed, alone, interleave, of_samples, percentile
+from tuner.results.timing import (
+    PROCESSES,
+    ROUNDS,
+    SAMPLES_PER_ROUND,
+    Timed,
+    alone,
+    interleave,
+    of_processes,
+    of_samples,
+    percentile,
+)
 
 Json = dict[str, Any]
 
@@ -72,6 +82,28 @@ def test_time_can_cut_a_benchmark_short_but_not_below_three_rounds() -> None:
     assert len(timings[Variant.UNTUNED].samples) == 6
 
 
+def test_the_rounds_are_divided_among_processes() -> None:
+    started: list[list[str]] = []
+
+    def restart() -> list[Timed[Variant]]:
+        started.append([])
+        return timed(started[-1], untuned=1e-3, tuned=1e-3 * (1 + len(started)))
+
+    timings = run(restart(), rounds=20, samples=3, restart=restart)
+    assert len(started) == PROCESSES
+    # In a new process one slice warms up; the first one also counts the runs of a sample.
+    assert [len(log) for log in started] == [2 * (2 + 4), *[2 * (1 + 4)] * (PROCESSES - 1)]
+    slower = timings[Variant.TUNED]
+    assert (slower.processes, len(slower.samples)) == (PROCESSES, 60)
+    assert slower.samples[::12] == pytest.approx([2e-3, 3e-3, 4e-3, 5e-3, 6e-3])
+    assert run(restart(), rounds=20, samples=3)[Variant.TUNED].processes == 1
+
+
+def test_time_can_end_a_benchmark_in_its_first_process() -> None:
+    timings = run(timed([], untuned=1.0), rounds=20, seconds=0.0, restart=list)
+    assert timings[Variant.UNTUNED].processes == 1
+
+
 # one by itself
 
 
@@ -128,6 +160,23 @@ def test_statistics_agree_with_each_other(samples: list[float]) -> None:
     assert result.min <= result.median <= result.p90 <= result.p99 <= result.max
     assert result.min * (1 - 1e-9) <= result.mean <= result.max * (1 + 1e-9)
     assert result.median == statistics.median(samples)
+
+
+def test_intervals_hold_the_median_over_processes() -> None:
+    """Processes differ by a percent, their samples by less: samples of one process say nothing about the next one."""
+    draw = random.Random(3)
+
+    def benchmark(processes: int) -> bool:
+        levels = [draw.gauss(1e-3, 1e-5) for _ in range(processes)]
+        groups = [[level * (1 + abs(draw.gauss(0, 2e-3))) for _ in range(60 // processes)] for level in levels]
+        found = of_processes(groups)
+        assert found.ci_low is not None
+        assert found.ci_high is not None
+        # The median of half-normal noise is 0.67 of its deviation.
+        return found.ci_low <= 1e-3 * (1 + 0.67 * 2e-3) <= found.ci_high
+
+    assert sum(benchmark(PROCESSES) for _ in range(60)) >= 55
+    assert sum(benchmark(1) for _ in range(60)) < 20
 
 
 def test_percentiles_are_numpys() -> None:

@@ -266,7 +266,10 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=20.0, help="status requests a second (default: %(default)g)")
     parser.add_argument("--seconds", type=float, default=600.0, help="all turns together (default: %(default)g)")
     parser.add_argument(
-        "--turn", type=float, default=60.0, help="seconds of one turn, of at least a dozen rounds (default: %(default)g)"
+        "--turn",
+        type=float,
+        default=60.0,
+        help="seconds of one turn, of at least a dozen rounds (default: %(default)g)",
     )
     parser.add_argument("--json", action="store_true", help="JSON is what it prints anyway")
     return parser.parse_args(arguments)

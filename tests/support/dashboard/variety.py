@@ -80,7 +80,12 @@ def _slower(report: Report, times: float) -> Report:
     def slower(timing: Timing) -> Timing:
         return Timing(
             samples=tuple(times * sample for sample in timing.samples),
-            **{name: times * value if value else value for name, value in vars(timing).items() if name != "samples"},
+            processes=timing.processes,
+            **{
+                name: times * value if value else value
+                for name, value in vars(timing).items()
+                if name not in ("samples", "processes")
+            },
         )
 
     return replace(report, timings={variant: slower(timing) for variant, timing in report.timings.items()})

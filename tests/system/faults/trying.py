@@ -152,7 +152,9 @@ def _wrong_bundle(scene: Scene) -> list[str]:
     artifact = client.get(f"/v1/artifacts/{artifact_id}").json()
     bundle = client.get(f"/v1/artifacts/{artifact_id}/download")
     digest = hashlib.sha256(bundle.content).hexdigest()
-    return [] if bundle.status_code == 200 and digest == artifact["digest"] else [f"the bundle is not there: {artifact}"]
+    return (
+        [] if bundle.status_code == 200 and digest == artifact["digest"] else [f"the bundle is not there: {artifact}"]
+    )
 
 
 def _left_behind(topology: Topology, two_before: int) -> list[str]:

@@ -164,7 +164,7 @@ def test_statistics_agree_with_each_other(samples: list[float]) -> None:
 
 def test_intervals_hold_the_median_over_processes() -> None:
     """Processes differ by a percent, their samples by less: samples of one process say nothing about the next one."""
-    draw = random.Random(3)
+    draw = random.Random(3)  # noqa: S311 - a simulation
 
     def benchmark(processes: int) -> bool:
         levels = [draw.gauss(1e-3, 1e-5) for _ in range(processes)]

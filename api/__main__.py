@@ -24,6 +24,7 @@ from storage.database import Database, migrate
 from storage.settings import StorageSettings
 from tuner.host.extraction import InstalledPlanner
 from tuner.host.inspection import Inspector
+from tuner.host.record_reading import RecordReader
 from tuner.host.settings import TunerSettings
 from tuner.sandbox import limits, probing
 from tuner.search import operators
@@ -63,7 +64,7 @@ def main() -> int:
         migrate(database)
     except errors.TunesmithError as error:
         return refuse(error)
-    # The process that reads a model of one user must not see those of others.
+    # A process that reads an upload of one user must not see those of others.
     hidden = limits.hideable(stores.folder(storage), storage.home)
     inspector = _inspector(storage.home, tuning, hidden)
     app = create_app(
@@ -72,6 +73,7 @@ def main() -> int:
         blobs=blobs,
         publisher=CeleryPublisher(settings.broker_url),
         inspect=lambda path, model_format: inspector(model_format).inspect(path),
+        read_records=RecordReader(home=storage.home, settings=tuning, hidden=hidden).read,
         planner=InstalledPlanner(home=storage.home, settings=tuning, hidden=hidden),
         make_operator=lambda operator, path: operators.make_model(inspector(ModelFormat.ONNX), operator, path),
         logs=storage.home / "logs" / "jobs",

@@ -30,7 +30,7 @@ from api.monitoring import routes as metrics
 from api.monitoring.metrics import CountRequests, Metrics
 from api.records import routes as records
 from api.response_cache import TTLCache
-from api.services import Inspect, MakeOperator, Services
+from api.services import Inspect, MakeOperator, ReadRecords, Services
 from api.settings import ApiSettings
 from api.tokens import login
 from api.tokens import routes as tokens
@@ -52,6 +52,7 @@ def create_app(
     blobs: BlobStore,
     publisher: Publisher,
     inspect: Inspect,
+    read_records: ReadRecords,
     make_operator: MakeOperator,
     planner: Planner,
     logs: Path,
@@ -65,6 +66,7 @@ def create_app(
         blobs=blobs,
         publisher=publisher,
         inspect=inspect,
+        read_records=read_records,
         make_operator=make_operator,
         logs=logs,
         planner=planner,

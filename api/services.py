@@ -18,14 +18,18 @@ from api.monitoring.metrics import Metrics
 from api.response_cache import Status, TTLCache
 from api.settings import ApiSettings
 from domain.blobs import BlobStore
+from domain.jobs import Tuner
 from domain.models import ModelFacts, ModelFormat
 from storage.database import Database
 from tuner.host.extraction import Planner
+from tuner.native.reading import Batch
 from tuner.search.operators import CheckedOperator
 
 Inspect = Callable[[Path, ModelFormat], ModelFacts]
 """Reads an uploaded file. Raises InvalidModel, or EngineError if it cannot be read."""
 
+ReadRecords = Callable[[Path, Tuner, Callable[[Batch], None]], None]
+"""Passes on the batches of an uploaded file of records. Raises InvalidRequest and Unavailable."""
 
 MakeOperator = Callable[[CheckedOperator, Path], None]
 """Writes the ONNX model of an operator. Raises EngineError if this fails."""
@@ -38,6 +42,7 @@ class Services:
     blobs: BlobStore
     publisher: Publisher
     inspect: Inspect
+    read_records: ReadRecords
     make_operator: MakeOperator
     logs: Path
     """Folder with the engine log of each job, ``JOB.log``."""

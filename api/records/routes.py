@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Collection
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import IO, Annotated, Literal
 
 import anyio
@@ -31,7 +32,6 @@ from tuner.native.importing import IMPORTED, Origin
 router = APIRouter(prefix="/v1/records", tags=["records"])
 
 MOST_BYTES = 1024**3
-_IN_MEMORY_BYTES = 4 * 1024 * 1024
 LINES, ARCHIVE = "application/x-ndjson", "application/x-tar"
 
 _Text = Annotated[str | None, Query(max_length=1000)]
@@ -197,7 +197,7 @@ async def take(
     )
     # Checked before the first byte is received: each import may need up to a gigabyte on disk.
     async with services.uploads.one(principal.owner) as limiter:
-        with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as file:
+        with tempfile.NamedTemporaryFile(prefix="tunesmith-records-") as file:
             content = (tuner, target, threads, device, toolchain, await _receive(request.stream(), file, limiter))
             repeated = idempotency.IdempotentRequest.of(idempotency_key, principal.owner, "import", *content)
             return await anyio.to_thread.run_sync(_store, services, origin, file, repeated, limiter=limiter)
@@ -210,8 +210,8 @@ def _store(
     if known is not None:
         return known
     measured = origin()
-    file.seek(0)
-    report = _imported(record_files.take(services.database, measured, file))  # type: ignore[arg-type]
+    file.flush()
+    report = _imported(record_files.take(services.database, measured, Path(file.name), services.read_records))
     if repeated:
         with services.database.transaction() as session:
             repeated.remember(session, report.model_dump_json(), now=datetime.now(UTC))

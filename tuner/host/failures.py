@@ -1,4 +1,4 @@
-"""Translation of engine error codes to errors of the caller."""
+"""Translation of engine failures to errors of the caller."""
 
 from __future__ import annotations
 
@@ -30,3 +30,19 @@ def explain(error: errors.EngineRequestFailed) -> errors.TunesmithError:
     """Return the caller's error for the engine's code, if there is one, else ``error`` itself."""
     kind = CODES.get(error.engine_code)
     return error if kind is None else kind(error.message, hint=error.hint, details=error.details)
+
+
+def needs_memory(error: errors.EngineError) -> bool:
+    """Return whether the engine reported that it had too little memory."""
+    answered = isinstance(error, errors.EngineRequestFailed) and error.engine_code == "engine_internal_error"
+    return answered and error.message.startswith("MemoryError")
+
+
+def ending(error: errors.EngineError) -> str:
+    """Describe how a process that read an upload ended."""
+    if isinstance(error, errors.EngineCrashed):
+        how = error.details.get("signal") or f"exit status {error.details.get('exit_code')}"
+        return f"the reading process ended with {how}"
+    if isinstance(error, errors.EngineGarbled):
+        return "the reading process sent an invalid message"
+    return "it took too long"

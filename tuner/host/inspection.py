@@ -134,17 +134,19 @@ class Inspector:
             try:
                 return engine.request(method, params, timeout=self.seconds)
             except errors.EngineRequestFailed as error:
-                explained = self._unreadable(error, error.message) if _needs_memory(error) else failures.explain(error)
+                explained = (
+                    self._unreadable(error, error.message) if failures.needs_memory(error) else failures.explain(error)
+                )
                 raise explained from None
             except (errors.EngineCrashed, errors.EngineTimeout, errors.EngineSilent) as error:
-                raise self._unreadable(error, _reason(error)) from error
+                raise self._unreadable(error, failures.ending(error)) from error
 
     def _unreadable(self, error: errors.EngineError, reason: str) -> errors.InvalidModel:
         allowed = f"{self.memory_bytes / 1024**3:.1f} GB and {self.seconds:g} s"
         return errors.InvalidModel(
             f"reading the model failed: {reason}",
             hint=f"{_CHECKS[self.format]} within {allowed}.",
-            details={"cause": error.code, "reason": "memory" if _needs_memory(error) else "reader_ended"},
+            details={"cause": error.code, "reason": "memory" if failures.needs_memory(error) else "reader_ended"},
         )
 
     def limits(self, size_bytes: int) -> Limits:
@@ -164,18 +166,6 @@ class Inspector:
             log = self.log_path or Path(scratch) / "engine.log"
             with EngineSession.start(self.spec, self.python, log_path=log, home=self.home, limits=limits) as session:
                 yield session
-
-
-def _needs_memory(error: errors.EngineError) -> bool:
-    answered = isinstance(error, errors.EngineRequestFailed) and error.engine_code == "engine_internal_error"
-    return answered and error.message.startswith("MemoryError")
-
-
-def _reason(error: errors.EngineError) -> str:
-    if isinstance(error, errors.EngineCrashed):
-        how = error.details.get("signal") or f"exit status {error.details.get('exit_code')}"
-        return f"the reading process ended with {how}"
-    return "it took too long"
 
 
 def _facts(answer: Mapping[str, Any], model_format: ModelFormat) -> ModelFacts:

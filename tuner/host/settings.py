@@ -55,10 +55,12 @@ class TunerSettings(Settings):
         "every service of one user on one host.",
     )
     inspect_memory_mb: int = Field(
-        default=4096, gt=0, description="Limit of the address space, in MiB, for reading one uploaded model."
+        default=4096, gt=0, description="Limit of the address space, in MiB, for reading one upload."
     )
     inspect_seconds: float = Field(
-        default=60.0, gt=0, description="Time limit, in seconds, for reading one uploaded model."
+        default=60.0,
+        gt=0,
+        description="Time limit, in seconds, for reading one upload; records get another second for each MiB.",
     )
     plan_memory_mb: int = Field(
         default=16384, gt=0, description="Limit of the address space, in MiB, of an engine that makes a plan."

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import BinaryIO
 
 from domain.jobs import Tuner
 from domain.records import Record, RecordKey
 from domain.targets import Device, Target, Toolchain
-from tuner.native import ansor, autotvm, metaschedule, targets
-from tuner.native.lines import LONGEST_LINE_BYTES, NativeRecord, Refused, expect
+from tuner.native import targets
+from tuner.native.lines import NativeRecord, Refused, expect
 
-_READERS: dict[Tuner, Callable[[str], NativeRecord]] = {
-    Tuner.AUTOTVM: autotvm.read,
-    Tuner.ANSOR: ansor.read,
-    Tuner.METASCHEDULE: metaschedule.read,
-}
 IMPORTED = "imported:"
 """Prefix of the job identifier in imported records."""
 WORKER = "import"
@@ -40,16 +33,12 @@ class Origin:
     """Thread count for lines without one; others must agree with it."""
 
 
-def read(line: str, origin: Origin, *, number: int, now: datetime) -> Record:
+def record(found: NativeRecord, origin: Origin, *, number: int, now: datetime) -> Record:
     """Return the record to store for one line; ``number`` counts from 0. Raises Refused.
 
     A line is imported under its own identity or rejected: a measurement for one target, thread count or TVM version
     never becomes a record of another.
     """
-    try:
-        found = _READERS[origin.tuner](line)
-    except RecursionError as error:
-        raise Refused("nested too deep") from error
     key = _key(found, origin)
     return Record(
         key=key,
@@ -69,34 +58,6 @@ def job_of(key: RecordKey) -> str:
     """Return the job identifier of imported records, which depends only on the lines' identity."""
     identity = "\n".join([key.target, key.device_key, key.toolchain])
     return f"{IMPORTED}{hashlib.sha256(identity.encode()).hexdigest()[:24]}"
-
-
-def lines(file: BinaryIO) -> Iterator[tuple[int, str | Refused]]:
-    """Yield number, from 1, and text of each non-blank line; an unreadable one yields a Refused instead of text."""
-    number = 0
-    while raw := file.readline(LONGEST_LINE_BYTES + 1):
-        number += 1
-        if len(raw) > LONGEST_LINE_BYTES and not raw.endswith(b"\n"):
-            while raw and not raw.endswith(b"\n"):
-                raw = file.readline(LONGEST_LINE_BYTES)
-            yield number, Refused(f"longer than {LONGEST_LINE_BYTES} bytes")
-            continue
-        try:
-            text = raw.decode().strip()
-        except UnicodeDecodeError:
-            yield number, Refused("not UTF-8")
-            continue
-        if text:
-            yield number, text
-
-
-def workloads(numbered: Iterable[tuple[int, str | Refused]]) -> Iterator[tuple[int, tuple[str, str] | Refused]]:
-    """Yield the number, and key and definition, of each line of a MetaSchedule workload file."""
-    for number, text in numbered:
-        try:
-            yield number, text if isinstance(text, Refused) else metaschedule.read_workload(text)
-        except Refused as refused:
-            yield number, refused
 
 
 def _key(found: NativeRecord, origin: Origin) -> RecordKey:

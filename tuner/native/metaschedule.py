@@ -11,11 +11,12 @@ import io
 import json
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import PurePosixPath
-from typing import IO, Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO
 
 from domain import errors
+from tuner import archives
+from tuner.archives import Member
 from tuner.native import targets
 from tuner.native.lines import NativeRecord, Refused, digest, expect, is_list, key, latencies, parse
 
@@ -125,18 +126,15 @@ def _body(line: str) -> str:
 
 
 _FILES = (WORKLOADS_FILE, RECORDS_FILE)
-_MOST_MEMBERS = 16
 
 
-@contextmanager
-def opened(file: BinaryIO) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """Yield the workload file and the record file of an archive, to be read in this order. Raises InvalidRequest."""
+def opened(file: BinaryIO) -> tuple[BinaryIO, BinaryIO]:
+    """Return readers of the workload file and the record file in an archive. Raises InvalidRequest."""
     try:
-        with tarfile.open(fileobj=file, mode="r:") as archive:
-            found = _members(archive)
-            yield _content(archive, found[WORKLOADS_FILE]), _content(archive, found[RECORDS_FILE])
-    except (tarfile.TarError, EOFError, OverflowError, ValueError) as error:
+        found = _members(archives.members(file))
+    except archives.InvalidArchive as error:
         raise _invalid(f"not a tar of {' and '.join(_FILES)}: {error}") from error
+    return archives.content(file, found[WORKLOADS_FILE]), archives.content(file, found[RECORDS_FILE])
 
 
 def write(file: IO[bytes], workloads: IO[bytes], records: IO[bytes]) -> None:
@@ -150,15 +148,13 @@ def write(file: IO[bytes], workloads: IO[bytes], records: IO[bytes]) -> None:
             archive.addfile(member, content)
 
 
-def _members(archive: tarfile.TarFile) -> dict[str, tarfile.TarInfo]:
-    found: dict[str, tarfile.TarInfo] = {}
-    for place, member in enumerate(archive):
-        if place >= _MOST_MEMBERS:
-            raise _invalid(f"the tar has more than {_MOST_MEMBERS} members")
-        if member.isdir():
+def _members(members: Iterable[Member]) -> dict[str, Member]:
+    found: dict[str, Member] = {}
+    for member in members:
+        if member.is_folder:
             continue
         name = PurePosixPath(member.name).name
-        if name not in _FILES or name in found or not member.isreg() or member.sparse is not None:
+        if name not in _FILES or name in found:
             raise _invalid(
                 f"the tar contains {member.name[:80]!r}; it may contain only {' and '.join(_FILES)}, once each"
             )
@@ -167,10 +163,6 @@ def _members(archive: tarfile.TarFile) -> dict[str, tarfile.TarInfo]:
         if name not in found:
             raise _invalid(f"the tar lacks {name}")
     return found
-
-
-def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> BinaryIO:
-    return cast("BinaryIO", archive.extractfile(member))
 
 
 def _invalid(message: str) -> errors.InvalidRequest:

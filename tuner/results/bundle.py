@@ -10,15 +10,17 @@ import dataclasses
 import hashlib
 import io
 import json
+import shutil
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, BinaryIO
 
 from pydantic import TypeAdapter
 
 from domain import errors
 from domain.artifacts import Report, Variant
+from tuner import archives
 from tuner.results import bundle_texts
 from tuner.results.manifest import FORMAT_VERSION, Manifest
 
@@ -88,9 +90,9 @@ def open_bundle(path: Path, into: Path) -> Manifest:
     """
     into.mkdir(parents=True, exist_ok=True)
     try:
-        with tarfile.open(path, "r:") as archive:
-            unpacked = _unpack(archive, into)
-    except (tarfile.TarError, EOFError, OSError) as error:
+        with path.open("rb") as file:
+            unpacked = _unpack(file, into)
+    except (archives.InvalidArchive, OSError) as error:
         raise errors.InvalidBundle(f"not a bundle: {error}") from error
     manifest = read_manifest(into)
     for name in sorted((needed(manifest) | manifest.files.keys() | unpacked) - {MANIFEST}):
@@ -140,12 +142,12 @@ def evidence(report: Report) -> dict[str, Any]:
     }
 
 
-def _unpack(archive: tarfile.TarFile, into: Path) -> set[str]:
+def _unpack(file: BinaryIO, into: Path) -> set[str]:
     left = MAX_BYTES
     seen: set[str] = set()
-    for member in archive:
+    for member in archives.members(file):
         name = member.name
-        if not member.isreg() or member.issparse() or name not in FILES or PurePosixPath(name).name != name:
+        if member.is_folder or name not in FILES or PurePosixPath(name).name != name:
             raise errors.InvalidBundle(f"the bundle contains the unexpected file {name[:80]!r}")
         if name in seen:
             raise errors.InvalidBundle(f"the bundle contains {name} twice")
@@ -153,21 +155,11 @@ def _unpack(archive: tarfile.TarFile, into: Path) -> set[str]:
         left -= member.size
         if left < 0 or (name == MANIFEST and member.size > _MAX_MANIFEST_BYTES):
             raise errors.InvalidBundle(f"{name} is too large for a bundle")
-        source = archive.extractfile(member)
-        assert source is not None  # noqa: S101 - a regular file, as was checked
-        _copy(source, into / name, member.size)
+        # An existing file or link of this name must not be followed.
+        (into / name).unlink(missing_ok=True)
+        with (into / name).open("xb") as unpacked:
+            shutil.copyfileobj(archives.content(file, member), unpacked, _CHUNK_BYTES)
     return seen
-
-
-def _copy(source: Any, path: Path, size: int) -> None:
-    # An existing file or link of this name must not be followed.
-    path.unlink(missing_ok=True)
-    with path.open("xb") as file:
-        while chunk := source.read(_CHUNK_BYTES):
-            file.write(chunk)
-            size -= len(chunk)
-    if size:
-        raise errors.InvalidBundle(f"the bundle is truncated within {path.name}")
 
 
 def _member(name: str, size: int) -> tarfile.TarInfo:

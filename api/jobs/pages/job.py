@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
@@ -31,6 +30,7 @@ from domain.jobs import EventKind, Job, JobEvent
 from domain.tokens import Principal, Scope
 from domain.webhooks import Delivery
 from storage import artifacts, owners, webhooks
+from tuner import archives
 from tuner.results import bundle
 
 router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False)
@@ -168,7 +168,6 @@ def _log(services: Services, job_id: str) -> str:
     return "\n".join(content.decode(errors="replace").splitlines()[-_LOG_LINES:])
 
 
-_MOST_FILES = 50
 _MOST_MANIFEST_BYTES = 1024 * 1024
 
 _MEANINGS = {
@@ -198,17 +197,10 @@ class BundledFile:
 def contents(blobs: BlobStore, digest: BlobDigest) -> list[BundledFile]:
     """List the files of a bundle, reading only tar headers and manifest; empty if it is missing or invalid."""
     try:
-        with blobs.open(digest) as file, tarfile.open(fileobj=file, mode="r:") as archive:
-            members = [member for member in archive if member.isfile()][:_MOST_FILES]
-            digests = _digests(archive, members)
-    except (
-        errors.BlobNotFound,
-        errors.BlobDamaged,
-        errors.BlobStoreUnavailable,
-        tarfile.TarError,
-        OSError,
-        ValueError,
-    ):
+        with blobs.open(digest) as file:
+            members = [member for member in archives.members(file) if not member.is_folder]
+            digests = _digests(file, members)
+    except (errors.BlobNotFound, errors.BlobDamaged, errors.BlobStoreUnavailable, OSError, ValueError):
         return []
     return [
         BundledFile(
@@ -218,12 +210,10 @@ def contents(blobs: BlobStore, digest: BlobDigest) -> list[BundledFile]:
     ]
 
 
-def _digests(archive: tarfile.TarFile, members: list[tarfile.TarInfo]) -> dict[str, str]:
+def _digests(file: BinaryIO, members: list[archives.Member]) -> dict[str, str]:
     manifest = next((member for member in members if member.name == bundle.MANIFEST), None)
-    content = archive.extractfile(manifest) if manifest else None
-    if content is None:
+    if manifest is None:
         return {}
-    with content:
-        document: Any = json.loads(content.read(_MOST_MANIFEST_BYTES))
+    document: Any = json.loads(archives.content(file, manifest).read(_MOST_MANIFEST_BYTES))
     files = document.get("files", {})
     return {str(name): str(digest) for name, digest in files.items()}

@@ -13,6 +13,7 @@ from domain.targets import Device, Target
 from storage import workloads
 from tests.support.api.factories import TOOLCHAINS, Service
 from tests.support.api.scripted import DEVICE, ScriptedWorker
+from tests.support.hostile.tars import hostile
 from tests.unit.tuner.native.test_formats import ANSOR, AUTOTVM, KEY, RECORDS, WORKLOADS
 from tuner.native import metaschedule
 
@@ -156,6 +157,14 @@ def test_two_kinds_of_workers_leave_it_to_the_caller(client: TestClient, worker:
 )
 def test_a_wrong_import_is_refused(client: TestClient, params: dict[str, Any], code: str) -> None:
     assert problem(client.post("/v1/records", params=params, content="\n".join(AUTOTVM))) == (400, code)
+
+
+@pytest.mark.usefixtures("worker")
+@pytest.mark.parametrize("name", hostile())
+def test_a_hostile_archive_is_refused(client: TestClient, name: str) -> None:
+    answer = client.post("/v1/records?tuner=metaschedule", content=hostile()[name])
+    assert problem(answer) == (400, "invalid_request")
+    assert answer.json()["hint"].startswith("Create it with: tar cf records.tar")
 
 
 @pytest.mark.usefixtures("worker")

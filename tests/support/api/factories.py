@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -13,8 +14,10 @@ from pydantic import SecretStr
 from starlette.routing import BaseRoute
 
 from api.app import create_app
+from api.services import ReadRecords
 from api.settings import ApiSettings
 from domain import errors
+from domain.jobs import Tuner
 from domain.models import ModelFacts, ModelFormat, TensorSpec
 from domain.targets import Toolchain
 from domain.tuning_tasks import ExtractedTask
@@ -26,6 +29,8 @@ from tests.support.tuner.fakes import FakeEngine
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.host.extraction import Planner
 from tuner.host.inspection import Prepared, Rewritten
+from tuner.native import reading
+from tuner.native.reading import Batch
 from tuner.search.operators import CheckedOperator
 
 TOKEN = "a-token"
@@ -84,6 +89,13 @@ def inspect(path: Path, model_format: ModelFormat) -> ModelFacts:
         parameters=100,
         format=model_format,
     )
+
+
+def read_records(path: Path, tuner: Tuner, take: Callable[[Batch], None]) -> None:
+    """As a ``RecordReader`` does, in this process."""
+    with path.open("rb") as file:
+        for message in reading.messages(file, tuner):
+            take(Batch.of(json.loads(json.dumps(message))))
 
 
 @dataclass
@@ -176,7 +188,9 @@ _routes: dict[bool, list[BaseRoute]] = {}
 takes longer than most tests."""
 
 
-def make_service(home: Path, *, planner: Planner | None = None, **settings: Any) -> Service:
+def make_service(
+    home: Path, *, planner: Planner | None = None, read_records: ReadRecords = read_records, **settings: Any
+) -> Service:
     file = home / "db.sqlite3"
     if not file.exists():
         put_empty_database(home)
@@ -189,6 +203,7 @@ def make_service(home: Path, *, planner: Planner | None = None, **settings: Any)
         blobs=blobs,
         publisher=publisher,
         inspect=inspect,
+        read_records=read_records,
         make_operator=make_operator,
         planner=planner,
         logs=logs,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.hostile.tars import hostile
 from tests.support.tunesmith.commands import run
 from tests.unit.tuner.test_bundle import MANIFEST, REPORT
 from tuner.results import bundle
@@ -33,6 +34,14 @@ def test_a_bundle_for_another_machine_is_not_tried(
         monkeypatch.delenv("TUNESMITH_ENGINE_RELAY_PYTHON", raising=False)
         status, _, err = run(capsys, "run", tmp_path / "b.tar")
         assert (status, f"error[{code}]" in err) == ({"invalid_bundle": 5}.get(code, 3), True)
+
+
+@pytest.mark.parametrize("name", hostile())
+def test_a_hostile_archive_is_no_bundle(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> None:
+    (tmp_path / "b.tar").write_bytes(hostile()[name])
+    status, _, err = run(capsys, "run", tmp_path / "b.tar")
+    assert (status, err.partition(":")[0]) == (5, "error[invalid_bundle]")
+    assert "\nhint: " in err
 
 
 def test_inputs_that_are_no_arrays(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -23,7 +23,9 @@ from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import home
 from tests.unit.tuner.native.test_formats import ANSOR, AUTOTVM, LINES
 from tuner.host import catalogue, environments
+from tuner.host.record_reading import RecordReader
 from tuner.host.session import EngineSession
+from tuner.host.settings import TunerSettings
 from tuner.native import ansor, autotvm, metaschedule
 from tuner.native.importing import Origin
 
@@ -140,7 +142,7 @@ def test_plain_tvm_reads_what_was_imported_and_exported(
     target, definition, trials = tuned
     lines = [trial["schedule"].strip() for trial in trials]
     content = "\n".join(lines).encode() if tuner != "metaschedule" else packed(str(definition), lines)
-    report = record_files.take(database, replace(origin(tuner, engine), target=target), io.BytesIO(content))
+    report = take(database, replace(origin(tuner, engine), target=target), content, tmp_path)
     assert (report.imported, report.refused) == (len(lines), [])
     written = export(database, tuner, tmp_path)
     read = in_plain_tvm(Tuner(tuner).engine, PLAIN[tuner], written)
@@ -160,7 +162,7 @@ def test_what_tvm_wrote_is_exported_as_it_was(
     tuner_: str, lines: list[str], database: Database, tmp_path: Path
 ) -> None:
     place = origin_of_two(tuner_, Toolchain(engine="relay", tvm="0.19.0", llvm="22"))
-    assert record_files.take(database, place, io.BytesIO("\n".join(lines).encode())).imported == len(lines)
+    assert take(database, place, "\n".join(lines).encode(), tmp_path).imported == len(lines)
     written = export(database, tuner_, tmp_path)
     assert written.read_text().splitlines() == lines
 
@@ -171,12 +173,17 @@ def test_a_database_that_tvm_wrote_is_exported_as_it_was(database: Database, tmp
     with tarfile.open(fileobj=file, mode="w") as archive:
         for name in (metaschedule.WORKLOADS_FILE, metaschedule.RECORDS_FILE):
             archive.add(LINES / name, name)
-    file.seek(0)
-    assert record_files.take(database, place, file).imported == 3
+    assert take(database, place, file.getvalue(), tmp_path).imported == 3
     written = export(database, "metaschedule", tmp_path)
     for name in (metaschedule.WORKLOADS_FILE, metaschedule.RECORDS_FILE):
         assert (written / name).read_text().split("\n") == [*(LINES / name).read_text().strip().split("\n"), ""]
     assert in_plain_tvm("relax", PLAIN["metaschedule"], written) == {"read": 3, "found": 1, "rewritten": []}
+
+
+def take(database: Database, place: Origin, content: bytes, folder: Path) -> record_files.Imported:
+    (folder / "import").write_bytes(content)
+    reader = RecordReader(home=folder, settings=TunerSettings())
+    return record_files.take(database, place, folder / "import", reader.read)
 
 
 def packed(definition: str, lines: list[str]) -> bytes:

@@ -30,6 +30,7 @@ from tests.support.worker.fixtures import OneJob
 from tuner.host import catalogue, environments
 from tuner.host.extraction import InstalledPlanner
 from tuner.host.inspection import Inspector
+from tuner.host.record_reading import RecordReader
 from tuner.host.session import EngineSession
 from tuner.host.settings import TunerSettings
 from tuner.search import operators
@@ -165,6 +166,7 @@ def serving(home: Path) -> Iterator[Service]:
         publisher=FakePublisher(),
         inspect=lambda path, *_format: inspector.inspect(path),
         make_operator=lambda operator, path: operators.make_model(inspector, operator, path),
+        read_records=RecordReader(home=home, settings=TunerSettings()).read,
         planner=InstalledPlanner(home=home, settings=TunerSettings()),
         logs=home / "logs" / "jobs",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr
@@ -10,6 +11,14 @@ from domain import destinations
 from process import logs, tracing
 from process.logs import LogFormat, LogLevel
 from process.settings import Settings
+
+
+def _checked_proxies(text: str) -> str:
+    """Return the addresses and networks without spaces. Raises ValueError for a name, or a network with host bits."""
+    named = [part.strip() for part in text.split(",") if part.strip()]
+    for part in named:
+        ipaddress.ip_network(part)
+    return ",".join(named)
 
 
 class ApiSettings(Settings):
@@ -21,6 +30,11 @@ class ApiSettings(Settings):
         "and writes it to server.json; an API that is started otherwise needs one, or TUNESMITH_OPEN.",
     )
     open: bool = Field(default=False, description="Allow every request without a token or login.")
+    trusted_proxies: Annotated[str, AfterValidator(_checked_proxies)] = Field(
+        default="",
+        description="Comma-separated addresses or networks of reverse proxies, such as 127.0.0.1, whose "
+        "X-Forwarded-For and X-Forwarded-Proto are believed; by default none.",
+    )
     rate_per_second: float = Field(
         default=100.0,
         gt=0,

@@ -17,6 +17,7 @@
     │   └── TooMuch                   a quota or rate limit is exceeded
     ├── InvalidInput              rejected before sending, or by a local command
     ├── LockNotKept               the lock file cannot be satisfied; ``details`` has both bundles
+    ├── SlowerThanReference       the bundle is not known to be as fast as ONNX Runtime
     └── JobNotSucceeded
         ├── JobFailed                 ``code``, ``hint`` and ``details`` are those of the failure
         └── JobCanceled
@@ -61,6 +62,10 @@ OWN_CODES = {
     "artifact_slower": (
         1,
         "`pull --fail-if-slower`: the best bundle is slower than the limit allows, or was never timed",
+    ),
+    "artifact_slower_than_reference": (
+        1,
+        "`pull --fail-if-slower-than-reference`: the bundle is slower than ONNX Runtime, or was not compared with it",
     ),
     "artifact_missing": (
         1,
@@ -161,6 +166,10 @@ class InvalidInput(TunesmithError):
 
 class LockNotKept(TunesmithError):
     code = "lock_not_kept"
+
+
+class SlowerThanReference(TunesmithError):
+    code = "artifact_slower_than_reference"
 
 
 class JobNotSucceeded(TunesmithError):

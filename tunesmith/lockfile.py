@@ -315,6 +315,26 @@ def check_speed(held: Entry, now: Entry, limit: float) -> None:
         )
 
 
+_AS_FAST = 0.98
+"""Ratio from which a bundle counts as fast as its reference, as in the summaries of jobs."""
+
+
+def check_reference(entry: Entry) -> None:
+    """Raise SlowerThanReference for a bundle that its job's benchmark found slower than the reference (ONNX Runtime, or
+    an IRModule's plain build), or that was not compared with it."""
+    ratio = entry.speedup_over_reference
+    if ratio is not None and ratio >= _AS_FAST:
+        return
+    if ratio is None:
+        said = "was not compared with ONNX Runtime, which did not run on its device"
+        hint = "Pull without --fail-if-slower-than-reference, or tune on a worker that can run ONNX Runtime."
+    else:
+        said = f"is slower than the reference: {ratio:.2f}× as fast when it was published"
+        hint = "Tune again with a larger budget (tunesmith tune), or use ONNX Runtime."
+    details = {"now": asdict(entry), "speedup_over_reference": ratio}
+    raise errors.SlowerThanReference(f"{entry.artifact} {said}", hint=hint, details=details)
+
+
 def compared(slower: float) -> str:
     """Format ``0.05`` as ``5.0 % slower``; 50 % faster is half the time."""
     return f"{100 * abs(slower):.1f} % {'slower' if slower > 0 else 'faster'}" if slower else "as fast"

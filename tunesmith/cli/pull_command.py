@@ -47,6 +47,7 @@ class _Locking:
     file: Path | None
     limit: float | None
     update: bool
+    not_below_reference: bool
 
 
 def pull(
@@ -81,6 +82,13 @@ def pull(
         str | None,
         typer.Option(metavar="5%|0.05", help="With --lock: fail if the new bundle is slower by more than this."),
     ] = None,
+    fail_if_slower_than_reference: Annotated[
+        bool,
+        typer.Option(
+            "--fail-if-slower-than-reference",
+            help="Fail if the bundle's job found it slower than ONNX Runtime, or did not compare them.",
+        ),
+    ] = False,
     frozen: Annotated[bool, typer.Option("--frozen", help="With --lock: download exactly the locked bundle.")] = False,
     update: Annotated[
         bool, typer.Option("--update", help="With --lock: accept the best bundle of any toolchain, device and speed.")
@@ -88,7 +96,12 @@ def pull(
     as_json: options.Json = False,
 ) -> None:
     """Download the bundle of a job, or the best bundle of a model."""
-    locking = _Locking(file=lock, limit=_limit(fail_if_slower), update=update)
+    locking = _Locking(
+        file=lock,
+        limit=_limit(fail_if_slower),
+        update=update,
+        not_below_reference=fail_if_slower_than_reference,
+    )
     _check_choice(job, model, locking, frozen=frozen)
     chosen = {"--target": target, "--device": device, "--precision": precision, "--input-shape": input_shape}
     _check_chosen({**chosen, "--toolchain": toolchain}, job, frozen=frozen)
@@ -104,7 +117,7 @@ def pull(
                 result = _frozen(str(model), wanted, to, locking)
             else:
                 result = _best(str(model), wanted, toolchain, to, locking)
-    except errors.LockNotKept as error:
+    except (errors.LockNotKept, errors.SlowerThanReference) as error:
         _refused(error, as_json=as_json)
         raise
     _show(result, as_json=as_json)
@@ -180,7 +193,7 @@ def _best(
 
 def _frozen(model: str, wanted: dict[str, Any], to: str | None, locking: _Locking) -> dict[str, Any]:
     """Download the locked bundle; without a request to the server if the file is already present."""
-    from tunesmith import downloads
+    from tunesmith import downloads, lockfile
     from tunesmith.lockfile import Question
 
     question = Question(model=_digest(model, None), **wanted)
@@ -191,6 +204,8 @@ def _frozen(model: str, wanted: dict[str, Any], to: str | None, locking: _Lockin
             code="not_locked",
             hint="Pull once without --frozen and commit the lock file.",
         )
+    if locking.not_below_reference:
+        lockfile.check_reference(held)
     path = _place(to, held.artifact)
     result: dict[str, Any] = {
         "path": str(path),
@@ -219,6 +234,8 @@ def _taken(
         now = replace(now, job=held.job)
     if held and locking.limit is not None and not locking.update:
         lockfile.check_speed(held, now, locking.limit)
+    if locking.not_below_reference:
+        lockfile.check_reference(now)
     path = _place(to, artifact.id)
     is_there = downloads.is_there(path, artifact.digest)
     if not is_there:
@@ -279,7 +296,7 @@ def _elsewhere(found: Found) -> dict[str, Any] | None:
     return found.faster_elsewhere.data if found.faster_elsewhere else None
 
 
-def _refused(error: errors.LockNotKept, *, as_json: bool) -> None:
+def _refused(error: errors.LockNotKept | errors.SlowerThanReference, *, as_json: bool) -> None:
     """Show the locked and the new bundle, before the error itself is printed."""
     from tunesmith.lockfile import Entry
 

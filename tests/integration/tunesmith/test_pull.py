@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from domain.artifacts import Artifact
+from domain.artifacts import Artifact, Report
 from tests.support.api.factories import Service
 from tests.support.api.scripted import DEVICE, TARGET, TOOLCHAIN
 from tests.support.tunesmith.commands import run
-from tests.support.tunesmith.stored import forget, tuned
+from tests.support.tunesmith.stored import forget, replaced, tuned
 from tunesmith import downloads
 from tunesmith.client import Client
 from tunesmith.models import Model
@@ -328,6 +329,47 @@ def test_programs_read_json(capsys: Capture, good: Artifact) -> None:
     assert "0.500 ms" in told["why"]
     assert json.loads(pull(capsys, "--json")[1])["status"] == "unchanged"
     assert json.loads(pull(capsys, "--frozen", "--json")[1])["status"] == "unchanged"
+
+
+REFERENCE = "--fail-if-slower-than-reference"
+
+
+def with_ratio(made: Artifact, ratio: float | None) -> Report:
+    return replace(made.report, speedup_over_reference=ratio)
+
+
+@pytest.mark.parametrize(("ratio", "status"), [(1.14, 0), (0.98, 0), (0.97, 1), (0.5, 1), (None, 1)])
+@pytest.mark.parametrize("by_job", [True, False])
+def test_a_bundle_slower_than_the_reference_is_refused(
+    capsys: Capture, service: Service, good: Artifact, ratio: float | None, status: int, by_job: bool
+) -> None:
+    replaced(service, good, report=with_ratio(good, ratio))
+    which = [good.job_id] if by_job else ["--model", "net.onnx"]
+    found, out, err = run(capsys, "pull", *which, "-o", "best.tar", REFERENCE)
+    assert (found, Path("best.tar").exists()) == (status, status == 0), err
+    if status:
+        said = "was not compared with" if ratio is None else f"{ratio:.2f}× as fast"
+        assert err.startswith(f"error[artifact_slower_than_reference]: {good.id} ")
+        assert said in err
+        assert "\nhint: " in err
+        found, out, _ = run(capsys, "pull", *which, "-o", "best.tar", REFERENCE, "--json")
+        told = json.loads(out)
+        assert (found, told["status"], told["speedup_over_reference"], told["now"]["artifact"]) == (
+            1, "artifact_slower_than_reference", ratio, good.id,
+        )  # fmt: skip
+    assert run(capsys, "pull", *which, "-o", "best.tar")[0] == 0
+
+
+def test_a_locked_bundle_slower_than_the_reference_is_refused(
+    capsys: Capture, service: Service, good: Artifact
+) -> None:
+    replaced(service, good, report=with_ratio(good, 0.9))
+    assert pull(capsys, REFERENCE)[0] == 1
+    assert not Path(LOCK).exists()
+    assert pull(capsys)[0] == 0
+    for options in ([], ["--frozen"], ["--update"]):
+        status, _, err = pull(capsys, REFERENCE, *options)
+        assert (status, err.startswith("error[artifact_slower_than_reference]")) == (1, True), err
 
 
 @pytest.mark.usefixtures("lasting_url")

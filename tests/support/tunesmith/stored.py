@@ -26,10 +26,10 @@ def tuned(service: Service, client: Client, model: Model, *, gain: float, **chan
         identifier = jobs.get(session, job.id).artifact_id
         assert identifier is not None
         made = artifacts.get(session, identifier)
-    return _kept(service, made, changes) if changes else made
+    return replaced(service, made, **changes) if changes else made
 
 
-def _kept(service: Service, made: Artifact, changes: dict[str, Any]) -> Artifact:
+def replaced(service: Service, made: Artifact, **changes: Any) -> Artifact:
     """The same with other facts, in place of the first: rows are written once."""
     changed = replace(made, **changes)
     with service.database.transaction() as session:

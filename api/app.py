@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fastapi import FastAPI
+from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
 
 from api import auth, pages, problems
 from api.artifacts import routes as artifacts
@@ -42,6 +43,18 @@ from storage.database import Database
 from tuner.host.extraction import Planner
 
 _MOST_STATUSES = 200
+_LEAST_WORTH_COMPRESSING = 1024
+_COMPRESSION_LEVEL = 5
+_NEVER_COMPRESSED = (
+    *DEFAULT_EXCLUDED_CONTENT_TYPES,
+    "application/octet-stream",
+    "application/x-ndjson",
+    "application/x-tar",
+    "image/*",
+    "text/plain",
+)
+"""Types of streams and downloads: events must not be delayed, and bundles have a length, ranges and their digest as
+ETag."""
 _ALWAYS = problems.responses(400, 401, 403, 429, 500, 503)
 
 
@@ -105,6 +118,13 @@ def _add_middleware(app: FastAPI, services: Services) -> None:
     app.add_middleware(RateLimit, buckets=Buckets(per_second=settings.rate_per_second, burst=settings.rate_burst))
     app.add_middleware(Credentials, services=services)
     app.add_middleware(RejectNulCharacters)
+    # Inside of ConditionalResponses, as each encoding of a resource needs an ETag of its own.
+    app.add_middleware(
+        GZipMiddleware,
+        minimum_size=_LEAST_WORTH_COMPRESSING,
+        compresslevel=_COMPRESSION_LEVEL,
+        exclude_content_types=_NEVER_COMPRESSED,
+    )
     app.add_middleware(ConditionalResponses)
     app.add_middleware(HeadAsGet)
     app.add_middleware(CountRequests, metrics=services.metrics)

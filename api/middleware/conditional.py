@@ -19,11 +19,11 @@ _JSON = "application/json"
 _REVALIDATED = "private, no-cache"
 _NO_STORE = "no-store"
 """Default Cache-Control: responses that need a token must not be cached."""
-_BODY_HEADERS = ("content-length", "content-type")
+_BODY_HEADERS = ("content-encoding", "content-length", "content-type")
 
 
 class ConditionalResponses(Middleware):
-    """Adds ETags, which are digests of the response bodies."""
+    """Adds ETags, which are digests of the response bodies as sent, compressed or not."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         given = ", ".join(Headers(scope=scope).getlist("if-none-match"))

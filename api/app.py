@@ -18,6 +18,7 @@ from api.jobs import groups, outputs
 from api.jobs import routes as jobs
 from api.jobs.events import EventHub
 from api.jobs.publishing import Publisher
+from api.middleware.access_log import AccessLog
 from api.middleware.body_limit import BodyLimit, RejectNulCharacters
 from api.middleware.conditional import ConditionalResponses, HeadAsGet
 from api.middleware.credentials import Credentials
@@ -130,6 +131,8 @@ def _add_middleware(app: FastAPI, services: Services) -> None:
     app.add_middleware(CountRequests, metrics=services.metrics)
     if settings.otel:
         app.add_middleware(TraceRequests)
+    if settings.access_log:
+        app.add_middleware(AccessLog)
     app.add_middleware(RequestIds)
 
 

@@ -70,6 +70,9 @@ class ApiSettings(Settings):
     )
     log_format: LogFormat = Field(default=LogFormat.TEXT, description=logs.FORMAT)
     log_level: LogLevel = Field(default=LogLevel.INFO, description=logs.LEVEL)
+    access_log: bool = Field(
+        default=True, description="Log each request at level info: method, path, status, milliseconds and caller."
+    )
     otel: bool = Field(default=False, description=tracing.SETTING)
     events_poll_seconds: float = Field(
         default=0.3, gt=0, description="Interval, in seconds, at which an event stream polls for new events."

@@ -118,6 +118,9 @@ def without_secrets(text: str) -> str:
 
 
 class JsonLines(logging.Formatter):
+    """One JSON object per line; ``extra={"fields": {...}}`` of a log call adds keys; their values must not
+    contain secrets."""
+
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
             "time": _time(record),
@@ -125,6 +128,7 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": without_secrets(record.getMessage()),
             **getattr(record, "ids", {}),
+            **getattr(record, "fields", {}),
         }
         trace = _trace(record)
         if trace:

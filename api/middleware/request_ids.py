@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import secrets
-import time
 
 from starlette.types import Message, Receive, Scope, Send
 
@@ -16,23 +14,19 @@ HEADER = "X-Request-ID"
 _NAME = HEADER.lower().encode()
 _TRACEPARENT = b"traceparent"
 _GOOD = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-_log = logging.getLogger(__name__)
 
 
 class RequestIds(Middleware):
     """Sets X-Request-ID; a caller's id is kept if it is short and of safe characters."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        name, started = _given(scope) or secrets.token_hex(8), time.monotonic()
+        name = _given(scope) or secrets.token_hex(8)
         # Bound until the end of the request's task, as unexpected errors are handled outside of this middleware.
         logs.bind(request_id=name)
 
         async def named(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], (_NAME, name.encode())]
-                if _log.isEnabledFor(logging.DEBUG):
-                    seconds = time.monotonic() - started
-                    _log.debug("%s %s: %d after %.3f s", scope["method"], scope["path"], message["status"], seconds)
             await send(message)
 
         await self._app(scope, receive, named)

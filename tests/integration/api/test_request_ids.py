@@ -2,27 +2,11 @@ from __future__ import annotations
 
 import io
 import json
-import logging
-from collections.abc import Iterator
 
 import pytest
 from fastapi.testclient import TestClient
 
-from process import logs
-from process.logs import LogFormat, LogLevel
 from tests.support.api.factories import Service
-
-
-@pytest.fixture
-def log() -> Iterator[io.StringIO]:
-    root, stream = logging.getLogger(), io.StringIO()
-    handlers, level = root.handlers[:], root.level
-    logs.set_up(LogFormat.JSON, LogLevel.DEBUG, stream=stream)
-    yield stream
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    logging.getLogger("api").setLevel(logging.NOTSET)
-    logging.captureWarnings(False)
 
 
 def test_every_answer_has_an_id_and_a_problem_tells_it(client: TestClient) -> None:

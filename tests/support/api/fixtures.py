@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import io
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 
+from process import logs
+from process.logs import LogFormat, LogLevel
 from tests.support.api.factories import AUTHORIZED, Service, make_service
 
 
@@ -35,6 +39,19 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
 def lasting_model(lasting: TestClient) -> str:
     """As ``model`` is."""
     return str(lasting.put("/v1/models?name=net", content=b"dynamic model").json()["id"])
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    """What this process logs, as JSON."""
+    root, stream = logging.getLogger(), io.StringIO()
+    handlers, level = root.handlers[:], root.level
+    logs.set_up(LogFormat.JSON, LogLevel.DEBUG, stream=stream)
+    yield stream
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.getLogger("api").setLevel(logging.NOTSET)
+    logging.captureWarnings(False)
 
 
 @pytest.fixture

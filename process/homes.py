@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ NEEDED = "Set TUNESMITH_HOME to a folder that the service's user can write to."
 HINT = "Restrict it to the service's user: chmod 700, as that user or as root."
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _PRIVATE = 0o077
+_SPACE_BYTES = 1024**2
 
 
 def keep_new_files_private() -> None:
@@ -50,6 +52,12 @@ def wrong_with(home: Path) -> str | None:
     if not status.st_mode & others:
         return None
     return f"the home folder {home} is open to other users of this machine (mode {stat.S_IMODE(status.st_mode):03o})"
+
+
+def check_space(folder: Path) -> None:
+    """Allocate 1 MiB in the folder and free it. Raises OSError if it is not writable or its disk or quota is full."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        os.posix_fallocate(file.fileno(), 0, _SPACE_BYTES)
 
 
 @contextmanager

@@ -27,11 +27,12 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 from domain import errors
-from process.homes import making
+from process import homes
 from storage import codec, integrity
 from storage.migrations import running
 
 DEFAULT_TIMEOUT = 30.0
+PROBE_SECONDS = 2.0
 _SYNCHRONOUS = "FULL"
 _OPTIONS: dict[str, Any] = {
     "json_serializer": codec.to_json,
@@ -51,8 +52,10 @@ class Database:
         if self.url.get_backend_name() == "sqlite":
             self._writer = _sqlite(self.url, timeout, begin="BEGIN IMMEDIATE", pool_size=1, max_overflow=0)
             self._reader = _sqlite(self.url, timeout, begin="BEGIN", query_only=True, pool_size=4, max_overflow=12)
+            # Not the writer's connection: another thread may hold it for longer.
+            self._prober = _sqlite(self.url, PROBE_SECONDS, begin="BEGIN IMMEDIATE", pool_size=1, max_overflow=0)
         else:
-            self._writer = _postgresql(self.url, timeout)
+            self._writer = self._prober = _postgresql(self.url, timeout)
             self._reader = self._writer.execution_options(postgresql_readonly=True, isolation_level="REPEATABLE READ")
 
     @contextmanager
@@ -95,9 +98,22 @@ class Database:
             session.execute(text("UPDATE alembic_version SET version_num = version_num"))
             session.rollback()
 
+    def check_writable(self) -> None:
+        """Write within ``PROBE_SECONDS`` and roll back; for SQLite, take the lock and allocate disk space.
+
+        Raises SQLAlchemyError if the database is locked, read-only or unreachable, and OSError if its disk is full.
+        """
+        with Session(self._prober) as session:
+            if self.url.get_backend_name() == "postgresql":
+                session.execute(text(f"SET LOCAL lock_timeout = {int(PROBE_SECONDS * 1000)}"))
+            session.execute(text("UPDATE alembic_version SET version_num = version_num"))
+            session.rollback()
+        if self.url.get_backend_name() == "sqlite":
+            homes.check_space(Path(str(self.url.database)).parent)
+
     def close(self) -> None:
-        self._writer.dispose()
-        self._reader.dispose()
+        for engine in (self._writer, self._reader, self._prober):
+            engine.dispose()
 
 
 def migrate(database: Database) -> None:
@@ -147,7 +163,7 @@ def _parse(url: str) -> URL:
             raise errors.ConfigurationError(
                 "an in-memory database cannot be shared", hint="Put a file name in the URL."
             )
-        with making(Path(str(parsed.database)).parent) as folder:
+        with homes.making(Path(str(parsed.database)).parent) as folder:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return parsed
 

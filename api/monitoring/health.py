@@ -46,10 +46,17 @@ def _asked(ask: Callable[[Services], None], services: Services) -> str:
 
 
 def _database(services: Services) -> None:
+    # The messages must not contain host names, as this response is public.
     try:
         services.database.ping()
     except SQLAlchemyError as error:
         raise errors.Unavailable("the database does not respond") from error
+    try:
+        services.database.check_writable()
+    except SQLAlchemyError as error:
+        raise errors.Unavailable("the database is locked or does not accept writes") from error
+    except OSError as error:
+        raise errors.Unavailable(f"cannot write beside the database: {error.strerror}") from error
 
 
 def _broker(services: Services) -> None:

@@ -16,6 +16,7 @@ from typing import BinaryIO, TypeGuard
 from domain import errors
 from domain.blobs import Blob
 from domain.digests import BlobDigest, FileDigest
+from process import homes
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -137,10 +138,9 @@ def sweep(incoming: Path, *, older_than: float) -> int:
 
 
 def check_writable(folder: Path) -> None:
-    """Raise BlobStoreUnavailable if the folder is not writable."""
-    with writing(), tempfile.TemporaryFile(dir=folder) as file:
-        file.write(b"1")
-        file.flush()
+    """Raise BlobStoreUnavailable if the folder is not writable, and BlobStoreFull if its disk is full."""
+    with writing():
+        homes.check_space(folder)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import re
+import sqlite3
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -140,6 +145,31 @@ def test_readiness_names_what_is_missing(client: TestClient, service: Service, m
         "blobs": "cannot write to the blob store: No such file or directory",
     }
     assert client.get("/healthz").json()["status"] == "ok"
+
+
+def test_a_service_whose_database_is_locked_is_not_ready(client: TestClient, service: Service) -> None:
+    with contextlib.closing(sqlite3.connect(service.home / "db.sqlite3")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        started = time.monotonic()
+        problem = client.get("/readyz")
+        assert time.monotonic() - started < 10
+    assert (problem.status_code, problem.json()["code"]) == (503, "not_ready")
+    assert problem.json()["details"]["checks"]["database"] == "the database is locked or does not accept writes"
+    assert client.get("/readyz").status_code == 200
+
+
+def test_a_service_whose_disk_is_full_is_not_ready(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    problem = client.get("/readyz")
+    assert (problem.status_code, problem.json()["code"]) == (503, "not_ready")
+    checks = problem.json()["details"]["checks"]
+    assert checks["database"] == "cannot write beside the database: No space left on device"
+    assert checks["blobs"] == "no space left in the blob store"
+    monkeypatch.undo()
+    assert client.get("/readyz").status_code == 200
 
 
 def test_a_server_that_stops_takes_no_more(client: TestClient, service: Service) -> None:

@@ -26,8 +26,9 @@ from sqlalchemy import make_url
 from domain import errors, release
 from domain.blobs import BlobStore
 from domain.digests import BlobDigest
+from storage import jobs, webhooks
 from storage.blobs import files
-from storage.database import unavailable
+from storage.database import Database, migrate, unavailable
 from storage.settings import StorageSettings
 
 MANIFEST, DATABASE, BLOBS = "backup.json", "db.sqlite3", "blobs"
@@ -38,6 +39,8 @@ _BESIDE = ("-wal", "-shm", "-journal")
 """Suffixes of SQLite's additional files."""
 _OLDER = "Restore an older backup."
 _CLOCKS_DIFFER = timedelta(days=1)
+_PAUSED = "Canceled when a backup was restored with --paused. `tunesmith retry` submits the job again."
+_NOT_SENT = "not sent: the backup was restored with --paused"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +51,17 @@ class Backup:
     """Bytes of all blobs."""
     missing: list[BlobDigest] = field(default_factory=list)
     """Digests of models and artifacts whose bytes are missing or corrupt."""
+    paused: Paused | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paused:
+    """What a paused restore ended."""
+
+    jobs: int
+    """Unfinished jobs, now canceled."""
+    messages: int
+    """Undelivered webhook messages, now given up."""
 
 
 def create(settings: StorageSettings, blobs: BlobStore, target: Path) -> Backup:
@@ -88,8 +102,11 @@ def make_home(settings: StorageSettings) -> None:
         settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-def restore(settings: StorageSettings, blobs: BlobStore, source: Path) -> Backup:
+def restore(settings: StorageSettings, blobs: BlobStore, source: Path, *, paused: bool = False) -> Backup:
     """Restore a backup into an empty home folder, the database last, so that an interrupted restore can be repeated.
+
+    With ``paused``, jobs that were unfinished in the backup are canceled and its undelivered webhook messages given up,
+    so that a copy of a service repeats nothing; this also migrates the database to this release.
 
     Raises ConfigurationError, InvalidRequest for an invalid backup, BlobDamaged and BlobStoreUnavailable.
     """
@@ -119,24 +136,44 @@ def restore(settings: StorageSettings, blobs: BlobStore, source: Path) -> Backup
             raise errors.InvalidRequest(
                 f"the backup should contain {about['blobs']} blobs, but contains {count}", hint=_OLDER
             )
-        _place_database(folder / DATABASE, target)
-    return Backup(path=source, blobs=count, size_bytes=size, missing=list(about["missing"]))
+        ended = _place_database(folder / DATABASE, target, paused=paused)
+    return Backup(path=source, blobs=count, size_bytes=size, missing=list(about["missing"]), paused=ended)
 
 
-def _place_database(source: Path, target: Path) -> None:
+def _place_database(source: Path, target: Path, *, paused: bool) -> Paused | None:
     """Move the database into place, atomically even if power fails."""
     temporary = target.with_name(f".{target.name}.restored")
-    temporary.unlink(missing_ok=True)  # left by an interrupted restore
+    for ending in ("", *_BESIDE):  # left by an interrupted restore
+        temporary.with_name(temporary.name + ending).unlink(missing_ok=True)
     with source.open("rb") as reading, _create(temporary) as writing:
         shutil.copyfileobj(reading, writing)
-        writing.flush()
-        os.fsync(writing.fileno())
+    ended = _pause(temporary) if paused else None
+    with temporary.open("rb") as written:
+        os.fsync(written.fileno())
     temporary.replace(target)
     folder = os.open(target.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
+    return ended
+
+
+def _pause(path: Path) -> Paused:
+    """End what a service with this database would start or send, and leave a single file."""
+    database = Database(f"sqlite:///{path}")
+    try:
+        migrate(database)
+        with database.transaction() as session:
+            ended = Paused(
+                jobs=jobs.cancel_all(session, reason=_PAUSED, now=datetime.now(UTC)),
+                messages=webhooks.give_up_all(session, reason=_NOT_SENT),
+            )
+    finally:
+        database.close()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE")
+    return ended
 
 
 def _create(path: Path) -> BinaryIO:

@@ -208,6 +208,18 @@ def request_cancel(session: Session, job_id: str, *, now: datetime) -> Job:
     return get(session, job_id)
 
 
+def cancel_all(session: Session, *, reason: str, now: datetime) -> int:
+    """Cancel all unfinished jobs, without webhook messages and whoever runs them, and return their number.
+
+    For a database that no process uses. ``reason`` becomes a note of each job.
+    """
+    found = session.scalars(select(JobRow.id).where(JobRow.state.not_in(FINAL_STATES))).all()
+    for job_id in found:
+        events.append(session, job_id, EventKind.NOTE, {"message": reason}, now=now)
+        _end(session, JobRow.id == job_id, job_id, JobState.CANCELED, notifies=False, now=now)
+    return len(found)
+
+
 def has_rested(row: JobRow, judging: datetime, *, pause: float, max_attempts: int) -> bool:
     """Return whether the job's lease expired long enough before ``judging``; see ``claim``."""
     if row.state not in _LEASED or row.lease_expires_at is None:
@@ -272,6 +284,7 @@ def _end(
     *,
     failure: Failure | None = None,
     artifact_id: str | None = None,
+    notifies: bool = True,
     now: datetime,
 ) -> bool:
     values: dict[str, Any] = {
@@ -285,7 +298,8 @@ def _end(
     won = _set(session, condition, **values)
     if won:
         _announce(session, job_id, state, failure=failure, now=now)
-        webhooks.enqueue(session, job_id, now=now)
+        if notifies:
+            webhooks.enqueue(session, job_id, now=now)
         shared_rounds.forget(session, job_id)
     return won
 

@@ -102,6 +102,13 @@ def resend(session: Session, job_id: str, *, now: datetime) -> list[Delivery]:
     return deliveries(session, job_id)
 
 
+def give_up_all(session: Session, *, reason: str) -> int:
+    """Give up all undelivered messages, and return their number; ``resend`` makes them due again."""
+    row = WebhookDeliveryRow
+    pending = update(row).where(row.next_attempt_at.is_not(None), row.delivered_at.is_(None))
+    return statements.changed(session, pending.values(next_attempt_at=None, last_error=reason))
+
+
 def _set(session: Session, delivery: Delivery, condition: ColumnElement[bool], **values: object) -> bool:
     statement = update(WebhookDeliveryRow).where(WebhookDeliveryRow.id == delivery.id, condition)
     return statements.changed(session, statement.values(**values)) == 1

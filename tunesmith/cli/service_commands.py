@@ -56,6 +56,7 @@ For SQLite; the service may be running. Back up PostgreSQL with pg_dump
 _RESTORE_EPILOG = """\b
 Examples:
   TUNESMITH_HOME=/var/lib/tunesmith tunesmith restore /backups/monday.tar
+  TUNESMITH_HOME=/tmp/copy tunesmith restore --paused /backups/monday.tar
 """
 _GC_EPILOG = """\b
 Examples:
@@ -223,6 +224,9 @@ def backup(
 
 def restore(
     source: Annotated[Path, typer.Argument(metavar="FILE.tar|FOLDER", help="Backup to restore.")],
+    paused: Annotated[
+        bool, typer.Option("--paused", help="Cancel its unfinished jobs and drop its unsent webhook messages.")
+    ] = False,
     as_json: options.Json = False,
 ) -> int:
     """Restore a backup into an empty home folder. Exit status 1 if some bytes are missing."""
@@ -233,7 +237,7 @@ def restore(
 
         settings = StorageSettings()
         backups.make_home(settings)
-        restored = backups.restore(settings, stores.open_store(settings), source)
+        restored = backups.restore(settings, stores.open_store(settings), source, paused=paused)
     return _tell_backup("restored", restored, as_json=as_json)
 
 
@@ -324,9 +328,12 @@ def _check_schema(database: Database) -> None:
 def _tell_backup(done: str, what: Backup, *, as_json: bool) -> int:
     if as_json:
         counts = {"blobs": what.blobs, "bytes": what.size_bytes, "missing": what.missing}
-        output.document({"path": str(what.path), **counts})
+        ended = {"paused": dataclasses.asdict(what.paused)} if what.paused else {}
+        output.document({"path": str(what.path), **counts, **ended})
     else:
         output.line(f"{done}: the database and {what.blobs} blobs, {output.size(what.size_bytes)}")
+        if what.paused:
+            output.line(f"canceled {what.paused.jobs} jobs; dropped {what.paused.messages} webhook messages")
         for digest in what.missing:
             output.note(f"missing or corrupt: {digest}")
     return 1 if what.missing else 0

@@ -17,7 +17,9 @@ import pytest
 
 from domain import errors
 from domain.blobs import BlobStore
-from storage import artifacts, backups, jobs, models, records
+from domain.jobs import EventKind
+from domain.webhooks import Webhook
+from storage import artifacts, backups, events, jobs, models, queue, records, webhooks
 from storage.blobs import files, ownership, stores
 from storage.blobs.local import LocalBlobStore
 from storage.database import Database, migrate
@@ -26,6 +28,7 @@ from tests.support.storage import revisions
 from tests.support.storage.buckets import Bucket
 from tests.support.storage.factories import FACTS, NOW, add_job, artifact, record
 
+LATER = NOW + timedelta(days=1)
 SAVED = Path(__file__).parents[2] / "support/storage/saved"
 
 
@@ -86,6 +89,55 @@ def test_what_is_backed_up_can_be_restored(home: Path, tmp_path: Path, name: str
     assert (restored.blobs, restored.size_bytes) == (2, 11_000)
     check(StorageSettings(home=tmp_path / "new"))
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["blobs", "db.sqlite3"]
+
+
+@pytest.fixture
+def busy(home: Path) -> dict[str, str]:
+    """Jobs of the service by their state, and a webhook message that was not sent."""
+    database = Database(StorageSettings(home=home).database_url)
+    with database.transaction() as session:
+        (model,), _ = models.page(session, limit=10)
+        made = {state: add_job(session, model_digest=model.digest).id for state in ("queued", "running", "canceling")}
+        for state in ("running", "canceling"):
+            assert jobs.claim(session, made[state], worker_id="w", now=NOW, lease_seconds=60, max_attempts=3)
+        jobs.request_cancel(session, made["canceling"], now=NOW)
+        made["ended"] = add_job(session, model_digest=model.digest).id
+        for job_id in made.values():
+            webhooks.attach(session, job_id, Webhook(url="http://example.com/", secret="whsec_x"))
+        jobs.request_cancel(session, made["ended"], now=NOW)
+        assert [jobs.get(session, job_id).state for job_id in made.values()][:3] == ["queued", "running", "canceling"]
+        assert len(webhooks.due(session, now=LATER, limit=10)) == 1
+    database.close()
+    return made
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_paused_copy_starts_and_sends_nothing(home: Path, busy: dict[str, str], tmp_path: Path, paused: bool) -> None:
+    back_up(home, tmp_path / "backup.tar")
+    # Left by a restore that was interrupted; SQLite would apply the log to the new file.
+    new = tmp_path / "new"
+    new.mkdir()
+    (new / ".db.sqlite3.restored-wal").write_bytes(b"left over")
+    settings = StorageSettings(home=new)
+    done = backups.restore(settings, stores.open_store(settings), tmp_path / "backup.tar", paused=paused)
+    assert done.paused == (backups.Paused(jobs=3, messages=1) if paused else None)
+    assert sorted(path.name for path in new.iterdir()) == ["blobs", "db.sqlite3"]
+    database = Database(settings.database_url)
+    rules = queue.Rules(now=LATER, judging=LATER, max_attempts=3)
+    with database.transaction() as session:
+        startable = list(queue.in_order(session, rules))
+        due = webhooks.due(session, now=LATER, limit=10)
+        assert (len(startable), len(due)) == ((0, 0) if paused else (3, 1))
+        if paused:
+            states = {jobs.get(session, job_id).state for job_id in busy.values()}
+            assert states == {"canceled"}
+            notes = events.of_kinds(session, busy["running"], [EventKind.NOTE], 10)
+            assert "--paused" in notes[0].data["message"]
+            assert webhooks.deliveries(session, busy["running"]) == []
+            assert "--paused" in str(webhooks.deliveries(session, busy["ended"])[0].last_error)
+            webhooks.resend(session, busy["ended"], now=LATER)
+            assert len(webhooks.due(session, now=LATER, limit=10)) == 1
+    database.close()
 
 
 def test_a_backup_is_its_owners_alone(home: Path, tmp_path: Path) -> None:

@@ -38,6 +38,10 @@ def test_there_and_back(
     monkeypatch.setenv("TUNESMITH_HOME", str(tmp_path / "new"))
     assert parsed(capsys, "restore", target) == {"path": str(target), "blobs": 0, "bytes": 0, "missing": []}
     assert (tmp_path / "new" / "db.sqlite3").is_file()
+    monkeypatch.setenv("TUNESMITH_HOME", str(tmp_path / "paused"))
+    assert parsed(capsys, "restore", "--paused", target)["paused"] == {"jobs": 0, "messages": 0}
+    monkeypatch.setenv("TUNESMITH_HOME", str(tmp_path / "told"))
+    assert "canceled 0 jobs; dropped 0 webhook messages" in run(capsys, "restore", "--paused", target)[1]
     assert run(capsys, "restore", home)[0] == 3
 
 

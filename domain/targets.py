@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from domain import errors
+from domain import cpus, errors
 
 NATIVE = "native"
 """The worker's own CPU, with the ``-mcpu`` that LLVM detects."""
@@ -137,7 +137,7 @@ def machine_of(triple: str) -> str:
 def check_text(text: str) -> str:
     """Return ``text`` in canonical form, with sorted options.
 
-    Only engines know all CPUs, by LLVM. Raises UnknownTarget, with near matches in its details.
+    Does not check the CPU's name: see ``check_cpu``. Raises UnknownTarget, with near matches in its details.
     """
     if text.strip() == NATIVE:
         return NATIVE
@@ -150,6 +150,22 @@ def check_text(text: str) -> str:
     if kind == "cuda" and "-arch" not in given:
         raise errors.UnknownTarget("a cuda target needs -arch", hint="Write 'cuda -arch=sm_90'.")
     return " ".join([kind, *(f"{name}={given[name]}" for name in _OPTIONS[kind] if name in given)])
+
+
+def check_cpu(text: str, further: Collection[str] = ()) -> None:
+    """Raise UnknownTarget, with near matches in its details, if a target's ``-mcpu`` is not a CPU of its machine.
+
+    ``further`` names are also accepted, such as those that a newer LLVM of a worker knows. Without ``-mtriple``, the
+    CPUs of all machines are accepted, as the worker's is not known yet.
+    """
+    cpu, triple = option_of(text, "-mcpu"), option_of(text, "-mtriple")
+    known = cpus.names(machine_of(triple) if triple else None)
+    if cpu is None or known is None or cpu in known or cpu in further:
+        return
+    near = difflib.get_close_matches(cpu, [*known, *further], n=3, cutoff=0.5)
+    hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else None
+    place = f" of machine {machine_of(triple)!r}" if triple else ""
+    raise errors.UnknownTarget(f"LLVM knows no CPU {cpu[:80]!r}{place}", hint=hint, details={"near_matches": near})
 
 
 def _option(kind: str, option: str) -> tuple[str, str]:

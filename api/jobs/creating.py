@@ -23,7 +23,7 @@ from domain.models import Model, ModelFormat
 from domain.tokens import Principal
 from domain.webhooks import Webhook
 from process import signatures
-from storage import idempotency, jobs, models, owners, webhooks
+from storage import idempotency, jobs, models, owners, webhooks, workers
 from tunesmith.job_draft import WebhookDraft
 
 
@@ -46,6 +46,7 @@ def create(
     owner = principal.owner
 
     def make() -> str:
+        check_cpu(session, request, settings)
         job_id = jobs.create(session, request, now=now, owner=owner, token_id=principal.token_id).id
         webhook = requested or of_original(session, draft, owner)
         if webhook:
@@ -57,6 +58,16 @@ def create(
     webhook = webhooks.of_job(session, job_id)
     shows_secret = is_new and requested is not None
     return Creation(job=jobs.get(session, job_id), is_new=is_new, webhook=webhook, shows_secret=shows_secret)
+
+
+def check_cpu(session: Session, request: JobRequest, settings: ApiSettings) -> None:
+    """Raise UnknownTarget if neither LLVM's releases nor the engines of a live worker know the target's CPU."""
+    if targets.option_of(request.target, "-mcpu") is None:
+        return
+    living = workers.living(session, within_seconds=settings.worker_alive_seconds)
+    native = {targets.option_of(worker.native_target.text, "-mcpu") for worker in living}
+    foreign = {cpu for worker in living for cpu in worker.foreign_cpus}
+    targets.check_cpu(request.target, {*foreign, *filter(None, native)})
 
 
 def _request_content(draft: JobDraft) -> str:

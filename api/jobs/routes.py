@@ -76,7 +76,9 @@ def plan(services: ServicesDep, principal: Submitter, draft: JobBody) -> schemas
     creating.asked_for(draft, services.settings)
     with services.database.reading() as session:
         whole, model = creating.complete(session, draft, principal)
-    return planning.make(services, job_request(whole, model, services.settings), model)
+        request = job_request(whole, model, services.settings)
+        creating.check_cpu(session, request, services.settings)
+    return planning.make(services, request, model)
 
 
 @router.get("", operation_id="list_jobs", response_model=schemas.JobPage, responses=problems.responses(404))

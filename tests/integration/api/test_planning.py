@@ -136,12 +136,32 @@ def test_a_tuner_that_refuses(client: TestClient, service: Service, model: str) 
 
 
 @pytest.mark.usefixtures("worker")
-def test_a_cpu_that_no_engine_knows_is_refused(client: TestClient, service: Service, model: str) -> None:
+def test_a_feature_that_no_engine_knows_is_refused(client: TestClient, service: Service, model: str) -> None:
     service.planner.refused = dict.fromkeys(["autotvm", "ansor", "metaschedule"], "unknown_target")
-    request = {"model": model, "input_shapes": SHAPES, "target": "llvm -mcpu=znver33"}
+    request = {"model": model, "input_shapes": SHAPES, "target": "llvm -mattr=+avx77"}
     answer = client.post("/v1/jobs:plan", json=request)
     assert (answer.status_code, answer.json()["code"]) == (400, "unknown_target")
     assert answer.json()["hint"] == "Ask for something else."
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs:plan"])
+def test_a_cpu_that_llvm_does_not_know_is_refused_at_once(
+    client: TestClient, service: Service, model: str, path: str
+) -> None:
+    def ask(target: str) -> Any:
+        return client.post(path, json={"model": model, "input_shapes": SHAPES, "target": target})
+
+    for target in ("llvm -mcpu=znver33", "llvm -mtriple=x86_64-linux-gnu -mcpu=znver33"):
+        answer = ask(target)
+        assert (answer.status_code, answer.json()["code"]) == (400, "unknown_target")
+        assert "'znver3'" in answer.json()["hint"]
+        assert "znver3" in answer.json()["details"]["near_matches"]
+    assert client.get("/v1/jobs").json()["jobs"] == []
+    assert service.planner.started == [], "no engine was asked"
+    assert ask("llvm -mtriple=aarch64-linux-gnu -mcpu=znver3").json()["code"] == "unknown_target"
+    assert ask("llvm -mcpu=znver3").is_success
+    ScriptedWorker(service).beat(foreign_cpus=("znver33",))
+    assert ask("llvm -mcpu=znver33").is_success, "the LLVM of a worker knows it"
 
 
 def test_without_a_worker_a_plan_tells_what_imports(client: TestClient, model: str) -> None:

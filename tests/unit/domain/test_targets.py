@@ -70,6 +70,41 @@ def test_what_is_no_target(text: str, reason: str) -> None:
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "native",
+        "llvm",
+        "llvm -mcpu=znver3",
+        "llvm -mcpu=neoverse-n1",
+        "llvm -mtriple=arm64-apple-darwin -mcpu=cortex-a72",
+        "llvm -mtriple=armv7l-linux-gnueabihf -mcpu=cortex-a9",
+        "llvm -mtriple=wasm32-unknown-unknown -mcpu=whatever",
+        "cuda -arch=sm_90",
+    ],
+)
+def test_known_cpus_pass(text: str) -> None:
+    targets.check_cpu(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [
+        ("llvm -mcpu=znver33", "znver3"),
+        ("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx51", "skylake-avx512"),
+        ("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a722", "cortex-a72"),
+        ("llvm -mtriple=aarch64-linux-gnu -mcpu=znver3", None),
+    ],
+)
+def test_unknown_cpus_are_refused_with_near_ones(text: str, near: str | None) -> None:
+    with pytest.raises(errors.UnknownTarget, match="LLVM knows no CPU") as caught:
+        targets.check_cpu(text)
+    assert caught.value.hint
+    if near:
+        assert near in caught.value.details["near_matches"]
+    targets.check_cpu(text, further=[targets.option_of(text, "-mcpu") or ""])
+
+
 def test_the_kind_of_a_target() -> None:
     kinds = [targets.kind_of(text) for text in ("native", "llvm -mcpu=x", "cuda -arch=sm_90")]
     assert kinds == ["llvm", "llvm", "cuda"]

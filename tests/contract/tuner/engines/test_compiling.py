@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 import pytest
 
+from domain import cpus
+from domain.targets import machine_of
 from tests.support import models
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import Twin
@@ -24,6 +27,7 @@ def test_hello_tells_toolchain_and_cpu(twin: Twin) -> None:
     hello = twin.session.hello
     assert hello["toolchain"] == {"engine": twin.name, "tvm": TVM[twin.name], "llvm": "22"}
     assert hello["mcpu"] in hello["cpus"]
+    assert set(hello["cpus"]) == cpus.names(machine_of(platform.machine())), "renew domain/cpus.py"
     assert {name: hello[name] for name in ("kinds", "tuners")} == ANNOUNCED[twin.name]
 
 

@@ -26,6 +26,7 @@ _log = logging.getLogger(__name__)
 def create(broker_url: str, runtime: Runtime) -> Celery:
     app = Celery("tunesmith", broker=broker_url)
     app.conf.update(
+        broker_use_ssl=dispatch.tls_options(broker_url),
         broker_connection_retry_on_startup=True,
         # For ever: a worker without a broker still finds jobs in the database.
         broker_connection_max_retries=None,

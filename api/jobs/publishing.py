@@ -37,6 +37,7 @@ class CeleryPublisher:
         self._app.conf.update(
             task_ignore_result=True,
             broker_connection_timeout=2,
+            broker_use_ssl=dispatch.tls_options(broker_url),
             broker_transport_options={**dispatch.transport_options(), **_PATIENCE},
             task_default_queue=dispatch.QUEUE,
             broker_connection_retry=False,

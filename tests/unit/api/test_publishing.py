@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ssl
 import time
 from pathlib import Path
 
@@ -24,6 +25,22 @@ def test_a_broker_that_is_not_there_is_told_quickly(unreachable: CeleryPublisher
     with pytest.raises(errors.BrokerUnavailable):
         unreachable.check()
     assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("redis://broker:6379/0", False),
+        ("rediss://broker:6379/0", {"ssl_cert_reqs": ssl.CERT_REQUIRED}),
+        ("rediss://broker:6379/0?ssl_ca_certs=/ca.pem", {"ssl_ca_certs": "/ca.pem"}),
+        ("rediss://broker:6379/0?ssl_cert_reqs=none", {"ssl_cert_reqs": ssl.CERT_NONE}),
+    ],
+)
+def test_the_certificate_of_a_broker_is_verified(url: str, options: object) -> None:
+    publisher = CeleryPublisher(url)
+    with publisher._app.connection_for_write() as connection:
+        assert connection.ssl == options
+    publisher.close()
 
 
 def test_bells_do_not_pile_up_while_nobody_hears_them() -> None:

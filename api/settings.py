@@ -32,8 +32,8 @@ class ApiSettings(Settings):
     open: bool = Field(default=False, description="Allow every request without a token or login.")
     trusted_proxies: Annotated[str, AfterValidator(_checked_proxies)] = Field(
         default="",
-        description="Comma-separated addresses or networks of reverse proxies, such as 127.0.0.1, whose "
-        "X-Forwarded-For and X-Forwarded-Proto are believed; by default none.",
+        description="Comma-separated addresses or networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are "
+        "believed.",
     )
     rate_per_second: float = Field(
         default=100.0,
@@ -70,9 +70,7 @@ class ApiSettings(Settings):
     )
     log_format: LogFormat = Field(default=LogFormat.TEXT, description=logs.FORMAT)
     log_level: LogLevel = Field(default=LogLevel.INFO, description=logs.LEVEL)
-    access_log: bool = Field(
-        default=True, description="Log each request at level info: method, path, status, milliseconds and caller."
-    )
+    access_log: bool = Field(default=True, description="Log each request with its status, duration and caller.")
     otel: bool = Field(default=False, description=tracing.SETTING)
     events_poll_seconds: float = Field(
         default=0.3, gt=0, description="Interval, in seconds, at which an event stream polls for new events."

@@ -11,6 +11,7 @@ import math
 import shutil
 import struct
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,13 @@ from tunesmith import errors
 _MAGIC = b"\x93NUMPY\x01\x00"
 _ALIGNMENT = 64
 _CHUNK_VALUES = 65536
+_LONGEST_HEADER = 10_000
+"""Bytes, as in numpy."""
+_DAMAGES = (
+    *(OSError, EOFError, ValueError, KeyError, TypeError, SyntaxError, ArithmeticError, MemoryError),
+    *(RuntimeError, struct.error, zipfile.BadZipFile, zlib.error),
+)
+"""Errors of zipfile, zlib, struct and ast for files that are no arrays."""
 # numpy's type string and struct's letter
 _TYPES = {
     "float16": ("<f2", "e"),
@@ -75,19 +83,26 @@ class Array:
 
 
 def read(path: Path, name: str) -> Array:
-    """Read one array of an .npz file. Raises InvalidInput for types that Python lacks, such as bfloat16."""
-    with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
-        descr, fortran, shape = _read_header(cast(BinaryIO, member))
-        known = {kind: (dtype, letter) for dtype, (kind, letter) in _TYPES.items()}
-        if descr not in known or (fortran and len(shape) > 1):
-            raise errors.InvalidInput(f"output {name!r} has type {descr}, whose values cannot be shown")
-        dtype, letter = known[descr]
-        values = struct.unpack(f"<{math.prod(shape)}{letter}", member.read())
+    """Read one array of an .npz file. Raises InvalidInput for damage and for types that Python lacks, such as bfloat16.
+
+    The code of a bundle can write anything to the file.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
+            descr, fortran, shape = _read_header(cast(BinaryIO, member))
+            known = {kind: (dtype, letter) for dtype, (kind, letter) in _TYPES.items()}
+            if descr not in known or (fortran and len(shape) > 1):
+                raise errors.InvalidInput(f"output {name!r} has type {descr}, whose values cannot be shown")
+            dtype, letter = known[descr]
+            values = struct.unpack(f"<{math.prod(shape)}{letter}", member.read())
+    except _DAMAGES as error:
+        raise _damaged(f"output {name!r}", error) from error
     return Array(name=name, dtype=dtype, shape=shape, values=values)
 
 
 def copy(source: Path, names: Sequence[str], target: Path) -> None:
-    """Copy the arrays ``names`` from one .npz file to another. Raises InvalidInput if ``target`` cannot be written."""
+    """Copy the arrays ``names`` from one .npz file to another. Raises InvalidInput also if ``target`` cannot be
+    written."""
     try:
         with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as new:
             for name in names:
@@ -95,6 +110,16 @@ def copy(source: Path, names: Sequence[str], target: Path) -> None:
                     shutil.copyfileobj(member, copied)
     except OSError as error:
         raise errors.InvalidInput(f"cannot write {target}: {error.strerror}", code="unwritable_file") from error
+    except _DAMAGES as error:
+        raise _damaged("outputs", error) from error
+
+
+def _damaged(what: str, error: Exception) -> errors.InvalidInput:
+    return errors.InvalidInput(
+        f"the bundle wrote no readable {what}: {type(error).__name__}",
+        code="invalid_bundle",
+        hint="Download the artifact again; if that does not help, tune the model again.",
+    )
 
 
 def _read_header(member: BinaryIO) -> tuple[str, bool, tuple[int, ...]]:
@@ -102,6 +127,9 @@ def _read_header(member: BinaryIO) -> tuple[str, bool, tuple[int, ...]]:
     start = member.read(len(_MAGIC))
     size = "<H" if start[6:7] == b"\x01" else "<I"
     (length,) = struct.unpack(size, member.read(struct.calcsize(size)))
+    if length > _LONGEST_HEADER:
+        # Python can crash while it parses a longer one.
+        raise ValueError(f"a header of {length} bytes")
     header = ast.literal_eval(member.read(length).decode("latin1"))
     return header["descr"], header["fortran_order"], tuple(header["shape"])
 

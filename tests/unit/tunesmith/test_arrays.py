@@ -65,6 +65,32 @@ def test_what_cannot_be_shown(tmp_path: Path, header: str) -> None:
         arrays.read(tmp_path / "x.npz", "x")
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x93NUM",
+        b"\x93NUMPY\x01\x00\x05\x00[[[[[",
+        b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**31) + b"[" * 100_000,
+        b"\x93NUMPY\x02\x00" + struct.pack("<I", 9000) + b"(" * 9000,
+        b"\x93NUMPY\x01\x00\x02\x00{}",
+        b"\x93NUMPY\x01\x00\x3b\x00{'descr': '<f4', 'fortran_order': False, 'shape': (9999,)}" + bytes(4),
+    ],
+)
+def test_a_foreign_bundle_may_write_anything(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", content)
+    for name in ("x", "missing"):
+        with pytest.raises(errors.InvalidInput, match="the bundle wrote no readable output") as caught:
+            arrays.read(path, name)
+        assert (caught.value.code, bool(caught.value.hint)) == ("invalid_bundle", True)
+    path.write_bytes(content)
+    for attempt in (lambda: arrays.read(path, "x"), lambda: arrays.copy(path, ["x"], tmp_path / "copy.npz")):
+        with pytest.raises(errors.InvalidInput, match="the bundle wrote no readable output"):
+            attempt()
+
+
 def array(values: list[float], shape: tuple[int, ...]) -> arrays.Array:
     return arrays.Array(name="scores", dtype="float32", shape=shape, values=tuple(values))
 

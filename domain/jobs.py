@@ -266,10 +266,11 @@ class Group:
 
 class EventKind(StrEnum):
     STATE = "state"  # {state, failure?}
-    STAGE = "stage"  # {stage, status: started|finished, seconds?}
+    STAGE = "stage"  # {stage, status: started|finished, seconds?, share}
     PROGRESS = "progress"
-    """{trials_done, trials_planned, seconds, estimate, basis, tasks}; at most two per second.
+    """{trials_done, trials_planned, seconds, seconds_left, share, estimate, basis, tasks}; at most two per second.
 
+    ``share``: finished share of the job, 0 to 1, also in stage events. ``seconds_left``: of tuning; None if unknown.
     ``estimate``: seconds of one run of the network with the best schedules so far. ``tasks``: the changed ones, as
     {position, name, description, trials_done, trials_planned, best_latency, best_gflops}.
     """

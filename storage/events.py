@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Row, delete, func, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from domain import errors
 from domain.jobs import FINAL_STATES, EventKind, JobEvent
@@ -81,6 +81,17 @@ def latest(session: Session, job_id: str, kind: EventKind) -> JobEvent | None:
     query = select(*_COLUMNS).where(EventRow.job_id == job_id, EventRow.kind == kind).order_by(EventRow.id.desc())
     row = session.execute(query.limit(1)).first()
     return _event(row) if row else None
+
+
+def latest_of_each(session: Session, job_ids: Sequence[str], kind: EventKind) -> dict[str, JobEvent]:
+    """Return the last event of a kind of each of the jobs that has one, by job id."""
+    if not job_ids:
+        return {}
+    job_id = statements.each_of(session, job_ids)
+    own = aliased(EventRow)
+    last = select(own.id).where(own.job_id == job_id, own.kind == kind).order_by(own.id.desc()).limit(1)
+    found = session.execute(select(*_COLUMNS).join(job_id.table, EventRow.id == last.scalar_subquery()))
+    return {row.job_id: _event(row) for row in found}
 
 
 def _event(row: Row[Any]) -> JobEvent:

@@ -50,7 +50,6 @@ class TaskProgress:
 
 @dataclass
 class Progress:
-    budget_seconds: float | None = None
     state: str = "queued"
     stage: str | None = None
     stage_started: datetime | None = None
@@ -58,7 +57,10 @@ class Progress:
     """Seconds by stage."""
     trials_done: int = 0
     trials_planned: int = 0
-    tuning_seconds: float = 0.0
+    share: float = 0.0
+    """Finished share of the job, 0 to 1; never falls."""
+    seconds_left: float | None = None
+    """Seconds left of tuning; None in other stages, and if unknown."""
     tasks: dict[int, TaskProgress] = field(default_factory=dict)
     last_note: str = ""
     _touches: int = 0
@@ -67,23 +69,6 @@ class Progress:
         handler = getattr(self, f"_on_{event.kind}", None)
         if handler:
             handler(event.data, event.at or datetime.now(UTC))
-
-    def eta_seconds(self) -> float | None:
-        """Estimate the seconds left of the tune stage, from the trial rate and the time budget; None if unknown."""
-        left: list[float] = []
-        if self.trials_done and self.tuning_seconds:
-            remaining = max(0, self.trials_planned - self.trials_done)
-            left.append(self.tuning_seconds / self.trials_done * remaining)
-        if self.budget_seconds and self.tuning_seconds:
-            left.append(max(0.0, self.budget_seconds - self.tuning_seconds))
-        return min(left) if left else None
-
-    def share(self) -> float:
-        """Return the finished share of the tune stage, 0 to 1, by trials or seconds, whichever is larger."""
-        shares = [self.trials_done / self.trials_planned if self.trials_planned else 0.0]
-        if self.budget_seconds:
-            shares.append(self.tuning_seconds / self.budget_seconds)
-        return min(1.0, max(shares))
 
     def latest_tasks(self, most: int) -> list[TaskProgress]:
         """Return the ``most`` tasks that changed last, in extraction order."""
@@ -95,6 +80,7 @@ class Progress:
 
     def _on_stage(self, data: dict[str, Any], at: datetime) -> None:
         stage = str(data.get("stage"))
+        self._advance(data)
         if data.get("status") == "finished":
             self.finished[stage] = float(data.get("seconds") or 0.0)
         else:
@@ -103,9 +89,14 @@ class Progress:
     def _on_progress(self, data: dict[str, Any], _at: datetime) -> None:
         self.trials_done = int(data.get("trials_done", self.trials_done))
         self.trials_planned = int(data.get("trials_planned", self.trials_planned))
-        self.tuning_seconds = float(data.get("seconds") or self.tuning_seconds)
+        self._advance(data)
         for task in data.get("tasks", ()):
             self._take_task(task)
+
+    def _advance(self, data: dict[str, Any]) -> None:
+        self.share = max(self.share, float(data.get("share") or 0.0))
+        left = data.get("seconds_left")
+        self.seconds_left = None if left is None else float(left)
 
     def _take_task(self, data: dict[str, Any]) -> None:
         self._touches += 1
@@ -149,9 +140,8 @@ class PlainView:
     def _tuning(self) -> str:
         progress = self._progress
         parts = [f"tune  {progress.trials_done}/{progress.trials_planned} trials"]
-        eta = progress.eta_seconds()
-        if eta is not None:
-            parts.append(f"about {output.duration(eta)} left")
+        if progress.seconds_left is not None:
+            parts.append(f"about {output.duration(progress.seconds_left)} of tuning left")
         for task in progress.latest_tasks(1):
             best = ""
             if task.best_latency:

@@ -10,6 +10,8 @@ from fastapi.responses import HTMLResponse
 from api.auth import Reader
 from api.dashboard import rendering
 from api.fleet import routes, schemas
+from api.jobs.pages import job_progress
+from api.jobs.pages.job_progress import JobProgress
 from api.services import Services, ServicesDep
 from domain import errors
 from domain.jobs import Job
@@ -24,6 +26,8 @@ class WorkerJobs:
 
     job: Job
     model_name: str
+    progress: JobProgress | None
+    """None unless the job is running."""
 
 
 @router.get("/fleet")
@@ -56,6 +60,8 @@ def _work(services: Services, workers: list[schemas.Worker]) -> dict[str, Worker
                 except errors.JobNotFound:
                     continue
         names = model_overviews.model_names(session, [job.request.model_digest for job in found.values()])
+        progress = job_progress.of_jobs(session, list(found.values()))
     return {
-        job_id: WorkerJobs(job=job, model_name=names[job.request.model_digest].name) for job_id, job in found.items()
+        job_id: WorkerJobs(job=job, model_name=names[job.request.model_digest].name, progress=progress.get(job_id))
+        for job_id, job in found.items()
     }

@@ -59,7 +59,7 @@ def _progress(verb: str, file: Path, size: int) -> Callable[[int, int], None] | 
 
 def until_finished(job: Job) -> None:
     """Show progress on standard error until the job has ended in any state. Raises KeyboardInterrupt on Ctrl-C."""
-    progress = Progress(budget_seconds=job.data["budget"]["seconds"])
+    progress = Progress()
     try:
         if _can_redraw():
             from tunesmith.cli.live import LiveView

@@ -53,7 +53,7 @@ class LiveView:
 
     def render(self) -> RenderableType:
         parts: list[RenderableType] = [self._stages()]
-        if self._progress.trials_planned:
+        if self._progress.share:
             parts.append(self._overall())
         if self._progress.tasks:
             parts.append(self._tasks())
@@ -81,20 +81,24 @@ class LiveView:
 
     def _overall(self) -> RenderableType:
         progress = self._progress
-        eta = progress.eta_seconds() if progress.stage == "tune" and "tune" not in progress.finished else None
+        left = progress.seconds_left
+        of_tuning = " of tuning" if self._is_roomy else ""
         bar = max(4, min(20, self._console.width - _BESIDE_BAR))
         grid = Table.grid(padding=(0, 1), expand=False)
         grid.add_row(
-            ProgressBar(total=1.0, completed=1.0 if "tune" in progress.finished else progress.share(), width=bar),
-            f"{progress.trials_done}/{progress.trials_planned} trials",
-            f"{output.duration(eta)} left" if eta is not None else "",
+            ProgressBar(total=1.0, completed=progress.share, width=bar),
+            f"{progress.trials_done}/{progress.trials_planned} trials" if progress.trials_planned else "",
+            f"{output.duration(left)}{of_tuning} left" if left is not None else "",
         )
         return grid
 
+    @property
+    def _is_roomy(self) -> bool:
+        return self._console.width >= _ROOMY_COLUMNS
+
     def _tasks(self) -> RenderableType:
-        roomy = self._console.width >= _ROOMY_COLUMNS
         tasks = self._progress.latest_tasks(self._console.height - _OTHER_LINES)
-        rows = [self._cells(task, roomy=roomy) for task in tasks]
+        rows = [self._cells(task, roomy=self._is_roomy) for task in tasks]
         # Without a minimum width, a long description would squeeze the numbers.
         numbers = [max(len(row[place]) for row in rows) for place in range(1, len(rows[0]))] if rows else []
         table = Table.grid(padding=(0, 1), expand=False)

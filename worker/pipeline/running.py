@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from domain import errors
+from domain import errors, progress
 from domain.blobs import BlobStore
 from domain.jobs import EventKind, Failure, Job, JobState, RunnerKind, Stage
 from domain.ports import OnEvent
@@ -163,7 +163,8 @@ class Pipeline:
         started = clock.now()
         with self.database.transaction() as session:
             context.heartbeat.require(jobs.set_stage(session, context.job.id, context.lease, stage))
-            _tell(session, context, {"stage": stage.value, "status": "started"})
+            share = progress.share(context.request.budget, stage)
+            _tell(session, context, {"stage": stage.value, "status": "started", "share": share})
         return started
 
     def _finish(self, context: JobContext, result: StageResult, started: datetime) -> None:
@@ -175,7 +176,9 @@ class Pipeline:
             times = {"started_at": started, "finished_at": finished}
             context.heartbeat.require(stages.save(session, context.job.id, context.lease, result, **times))
             plan = planning.event_data(result) if isinstance(result, PlanResult) else {}
-            _tell(session, context, {"stage": result.stage.value, "status": "finished", "seconds": seconds, **plan})
+            share = progress.share(context.request.budget, result.stage, 1.0)
+            told = {"stage": result.stage.value, "status": "finished", "seconds": seconds, "share": share}
+            _tell(session, context, {**told, **plan})
             if isinstance(result, PublishResult):
                 publishing.finish(session, context, result)
 

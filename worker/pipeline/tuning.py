@@ -103,7 +103,7 @@ class _TunerSelection:
     def __init__(self, context: JobContext, raced: Sequence[Strategy]) -> None:
         self._context = context
         self._budget = context.request.budget
-        self._limit = _limit(context, raced)
+        self._limit = strategies.limit_seconds(context)
         self._candidates = {
             strategy.name: _Candidate(strategy=strategy, context=strategies.view(context, strategy))
             for strategy in raced
@@ -270,16 +270,6 @@ class _TunerSelection:
             broken=failed,
             candidates=list(self._candidates.values()),
         )
-
-
-def _limit(context: JobContext, raced: Sequence[Strategy]) -> float | None:
-    """Seconds for all strategies together.
-
-    The plan deducts what other jobs have spent on the leading strategy's tasks, which is no reason to search a narrower
-    precision less: with one, each strategy is limited by its own tasks' shares instead.
-    """
-    narrower = any(strategy.precision for strategy in raced)
-    return context.request.budget.seconds if narrower else context.results.plan.budget_seconds
 
 
 def _why_ended(candidate: _Candidate) -> str:

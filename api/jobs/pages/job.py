@@ -16,8 +16,9 @@ from api import auth
 from api.artifacts import routes as published
 from api.dashboard import rendering
 from api.jobs import outputs, routes, schemas
-from api.jobs.pages import convergence
+from api.jobs.pages import convergence, job_progress
 from api.jobs.pages.convergence import Convergence, Plot
+from api.jobs.pages.job_progress import JobProgress
 from api.jobs.pages.job_tables import StageLine, TaskLine, TimingRow, stage_lines, task_lines, timing_rows
 from api.response_cache import TTLCache
 from api.services import Services, ServicesDep
@@ -43,6 +44,8 @@ _NO_STORE = {"Cache-Control": "no-store"}
 @dataclass(frozen=True, kw_only=True)
 class JobView:
     job: schemas.JobDetail
+    progress: JobProgress | None
+    """None unless the job is running."""
     stages: list[StageLine]
     tasks: list[TaskLine]
     notes: list[str]
@@ -131,11 +134,13 @@ def look(services: Services, principal: Principal, cache: TTLCache[Convergence],
     status = routes.status(services, principal, job_id)
     job = status.detail
     with services.database.reading() as session:
-        found = _curve(cache, session, owners.job(session, job_id, principal))
+        own = owners.job(session, job_id, principal)
+        found, progress = _curve(cache, session, own), job_progress.of_jobs(session, [own])
         artifact = artifacts.of_job(session, job_id) if job.artifact_id else None
         webhook, deliveries = webhooks.of_job(session, job_id), webhooks.deliveries(session, job_id)
     return JobView(
         job=job,
+        progress=progress.get(job_id),
         stages=stage_lines(job, found.events),
         tasks=task_lines(
             job.tasks,

@@ -15,6 +15,8 @@ from pydantic import BaseModel, BeforeValidator, Field
 from api import auth
 from api.dashboard import rendering
 from api.jobs import placing
+from api.jobs.pages import job_progress
+from api.jobs.pages.job_progress import JobProgress
 from api.jobs.pages.poll_interval import PollInterval
 from api.jobs.routes import living_workers, parse_label
 from api.services import Services, ServicesDep
@@ -69,12 +71,8 @@ class JobLine:
     model: ModelName
     gain: Gain | None
     waits_for: str | None
-
-    @property
-    def share(self) -> float | None:
-        """Share of the planned trials that are done; None without a plan."""
-        planned = self.job.trials_planned
-        return self.job.trials_done / planned if planned else None
+    progress: JobProgress | None
+    """None unless the job is running."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,12 +123,14 @@ def find(services: Services, principal: Principal, wanted: JobFilter) -> Listing
         gains = model_overviews.gains(session, [job.artifact_id for job in found if job.artifact_id])
         living = living_workers(services, session)
         held = quotas.held(session, [job.id for job in found])
+        progress = job_progress.of_jobs(session, found)
     lines = [
         JobLine(
             job=job,
             model=names[job.request.model_digest],
             gain=gains.get(job.artifact_id or ""),
             waits_for=placing.waits_for(job, living, held),
+            progress=progress.get(job.id),
         )
         for job in found
     ]
@@ -139,7 +139,7 @@ def find(services: Services, principal: Principal, wanted: JobFilter) -> Listing
 
 def _digest(lines: Sequence[JobLine], following: str | None) -> str:
     shown = [
-        (line.job.id, line.job.state, line.job.stage, line.job.trials_done, line.job.trials_planned, line.waits_for)
+        (line.job.id, line.job.state, line.job.stage, line.job.trials_done, line.progress, line.waits_for)
         for line in lines
     ]
     return hashlib.sha256(repr((shown, following)).encode()).hexdigest()[:16]

@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from domain.artifacts import Variant
-from domain.jobs import EventKind, JobState, Precision
+from domain.jobs import Budget, EventKind, JobState, Precision, Stage
 from domain.models import TensorSpec
 from domain.tokens import Scope
 from domain.webhooks import Webhook
@@ -131,6 +131,30 @@ def test_a_job_without_a_trial_says_why_there_is_no_plot(service: Service, clien
     page = look(client, waiting.job_id)
     assert "The job ended before its first trial." in page
     assert "The plot starts" not in page
+
+
+def test_the_bar_goes_on_where_seconds_end_the_search(service: Service, client: TestClient) -> None:
+    """After 7 % of the planned trials, too."""
+    with Seeder(service).story(CLASSIFIER, age=timedelta(hours=1), trials=100, budget=Budget(seconds=300)) as story:
+        lease = story.claim()
+        story.prepare(lease)
+        story.tune(lease, share=0.07)
+    bar, head = _bar(look(client, story.job_id))
+    assert "at most" in head
+    assert "of tuning left" in head
+    with service.database.transaction() as session:
+        story.session = session
+        story.begin(lease, Stage.COMPILE)
+    after, head = _bar(look(client, story.job_id))
+    assert bar < 0.5 < 0.8 < after < 1
+    assert "of tuning left" not in head
+
+
+def _bar(page: str) -> tuple[float, str]:
+    """The value of the bar, and what is written above it."""
+    found = re.search(r'<div class="card progress">(.*?)<progress [^>]*max="1" value="([\d.]+)"', page, re.DOTALL)
+    assert found
+    return float(found[2]), found[1]
 
 
 def test_notes_leave_out_what_the_choice_says(service: Service, client: TestClient) -> None:

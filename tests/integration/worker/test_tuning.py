@@ -8,7 +8,7 @@ import time
 import pytest
 
 from domain import errors
-from domain.jobs import JobState, TunerOptions
+from domain.jobs import EventKind, JobState, TunerOptions
 from domain.records import TrialError
 from tests.support.worker.fixtures import Bench, Killed
 from tuner.host import devicelock, hardware
@@ -42,6 +42,15 @@ def test_a_budget_of_seconds_ends_the_search(bench: Bench) -> None:
     job_id = bench.run(trials=None, seconds=1.9)
     assert bench.get(job_id).state is JobState.SUCCEEDED
     assert len(bench.records(job_id)) == 16
+    told = [event.data for event in bench.events(job_id, EventKind.PROGRESS)]
+    tuning = [event.data["share"] for event in bench.events(job_id, EventKind.STAGE) if event.data["stage"] == "tune"]
+    # Of a plan with many more trials: the seconds that end it count.
+    assert told[-1]["trials_planned"] > 2 * told[-1]["trials_done"]
+    assert told[-1]["seconds_left"] == 0.0
+    assert tuning[0] < told[0]["share"] < told[-1]["share"] == pytest.approx(tuning[1], abs=1e-4)
+    shares = [event.data["share"] for event in bench.events(job_id) if "share" in event.data]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
 
 
 @pytest.mark.usefixtures("trial_time")

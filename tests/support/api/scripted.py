@@ -21,7 +21,8 @@ from domain.artifacts import (
     Variant,
     Verification,
 )
-from domain.jobs import EventKind, Failure, Job, JobState, Lease, Placement, Stage
+from domain.jobs import Budget, EventKind, Failure, Job, JobState, Lease, Placement, Stage
+from domain.progress import share
 from domain.records import Record, RecordKey, TrialError
 from domain.targets import Device, Target
 from domain.tuning_tasks import ExtractedTask, TuningTask
@@ -197,6 +198,8 @@ class ScriptedWorker:
                 "trials_done": done,
                 "trials_planned": planned,
                 "seconds": seconds,
+                "seconds_left": round(seconds / done * (planned - done), 1),
+                "share": share(Budget(trials=planned), Stage.TUNE, done / planned),
                 "estimate": estimator.estimate,
                 "basis": estimator.basis,
                 "tasks": [told],

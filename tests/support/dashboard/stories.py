@@ -13,9 +13,9 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from domain import ids
+from domain import ids, progress
 from domain.artifacts import Artifact, Conditions, Contender, FailedTask, OutputError, Report, Variant, Verification
-from domain.jobs import EventKind, Failure, Job, JobState, Lease, Placement, Stage, Tuner
+from domain.jobs import Budget, EventKind, Failure, Job, JobState, Lease, Placement, Stage, Tuner
 from domain.models import Model
 from domain.records import Record, RecordKey, TrialError
 from domain.stage_results import RESULTS
@@ -232,8 +232,10 @@ class Story:
             self.best[place] = latency
             tasks.append(self._standing(place, round_number + 1))
         seconds = round((self.at - self.tuned_at).total_seconds(), 3)
-        told = {**counts, "seconds": seconds, "estimate": None, "basis": "a story", "tasks": tasks}
-        self.tell(EventKind.PROGRESS, told)
+        left = {"seconds_left": round((planned - number - 1) * _SECONDS_A_TRIAL, 1)}
+        share = progress.share(Budget(trials=planned), Stage.TUNE, (number + 1) / planned)
+        told = {**counts, **left, "seconds": seconds, "share": share, "estimate": None, "basis": "a story"}
+        self.tell(EventKind.PROGRESS, {**told, "tasks": tasks})
 
     def _latency(self, operator: Operator, round_number: int) -> float:
         """The default first; then candidates that a learning search draws ever nearer to the best."""

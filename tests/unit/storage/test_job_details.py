@@ -152,6 +152,18 @@ def test_the_newest_event_of_a_job(session: Session, held: tuple[str, Lease]) ->
     assert events.newest(session, "j-none") == 0
 
 
+def test_the_last_event_of_a_kind_of_several_jobs(session: Session, held: tuple[str, Lease]) -> None:
+    first, second, without = held[0], add_job(session).id, add_job(session).id
+    for number in range(3):
+        for job_id in (first, second):
+            events.append(session, job_id, EventKind.PROGRESS, {"n": number}, now=NOW)
+            events.append(session, job_id, EventKind.NOTE, {"n": 99}, now=NOW)
+    found = events.latest_of_each(session, [first, second, without, "j-none"], EventKind.PROGRESS)
+    assert found == {job_id: events.latest(session, job_id, EventKind.PROGRESS) for job_id in (first, second)}
+    assert [event.data["n"] for event in found.values()] == [2, 2]
+    assert events.latest_of_each(session, [], EventKind.PROGRESS) == {}
+
+
 def test_which_jobs_have_ended(session: Session, held: tuple[str, Lease]) -> None:
     job_id, _ = held
     canceled = jobs.request_cancel(session, add_job(session).id, now=NOW)

@@ -16,20 +16,21 @@ from tunesmith.events import Event
 from tunesmith.progress import PlainView, Progress, plan_summary
 
 _NOW = datetime.now(UTC)
+_AHEAD = {"share": 0.5, "seconds_left": 65.0}
 
 
 def event(kind: str, **data: Any) -> Event:
     return Event(id=1, kind=kind, data=data, at=_NOW - timedelta(seconds=5))
 
 
-def tuning(*, tasks: int = 3, budget: float | None = None) -> Progress:
-    progress = Progress(budget_seconds=budget)
+def tuning(*, tasks: int = 3) -> Progress:
+    progress = Progress()
     for one in (
         event("state", state="running"),
-        event("stage", stage="import", status="started"),
-        event("stage", stage="import", status="finished", seconds=2.4),
-        event("stage", stage="tune", status="started"),
-        event("progress", trials_done=30, trials_planned=120, seconds=10.0, tasks=[]),
+        event("stage", stage="import", status="started", share=0.0),
+        event("stage", stage="import", status="finished", seconds=2.4, share=0.1),
+        event("stage", stage="tune", status="started", share=0.3),
+        event("progress", trials_done=30, trials_planned=120, tasks=[], **_AHEAD),
     ):
         progress.apply(one)
     for position in range(tasks):
@@ -47,7 +48,7 @@ def task(position: int, **changes: Any) -> Event:
         "best_latency": 0.00125,
         "best_gflops": 87.6,
     }
-    return event("progress", tasks=[{**data, **changes}])
+    return event("progress", tasks=[{**data, **changes}], **_AHEAD)
 
 
 def rendered(progress: Progress, *, width: int, height: int = 24) -> str:
@@ -77,9 +78,15 @@ def test_more_tasks_than_lines() -> None:
     assert any("number 0" in line and "11/40" in line for line in lines), "what changed last is shown"
 
 
-@pytest.mark.parametrize(("budget", "left"), [(None, 30.0), (25.0, 15.0), (1000.0, 30.0)])
-def test_what_is_left_is_the_smaller_of_trials_and_seconds(budget: float | None, left: float) -> None:
-    assert tuning(budget=budget).eta_seconds() == pytest.approx(left)
+def test_the_bar_goes_by_the_share_of_the_job_and_time_left_is_of_tuning() -> None:
+    progress = tuning(tasks=0)
+    assert "━" * 10 + " " in rendered(progress, width=80).replace("╸", " ")
+    assert "30/120 trials 1 min 05 s of tuning left" in " ".join(rendered(progress, width=80).split())
+    assert "1 min 05 s left" in " ".join(rendered(progress, width=50).split())
+    progress.apply(event("stage", stage="tune", status="finished", seconds=30.0, share=0.7))
+    assert (progress.share, "left" in rendered(progress, width=80)) == (0.7, False)
+    progress.apply(event("stage", stage="tune", status="started", share=0.3))
+    assert progress.share == 0.7, "a bar never falls"
 
 
 def test_lines_are_throttled(capsys: pytest.CaptureFixture[str]) -> None:

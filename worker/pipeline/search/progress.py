@@ -9,13 +9,14 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from domain.jobs import EventKind
+from domain.jobs import EventKind, Stage
+from domain.progress import TuningProgress, share
 from storage import convergence, events, jobs, records, tuning_tasks
 from storage.convergence import Estimator
 from storage.tables import workload_digest
 from worker import clock
 from worker.pipeline.context import JobContext
-from worker.pipeline.search import spool
+from worker.pipeline.search import spool, strategies
 
 _LEAST_PAUSE = 0.5
 """Seconds between two events; the next one reports everything in between."""
@@ -165,6 +166,7 @@ class SearchProgress:
             "trials_done": self.trials_done,
             "trials_planned": self.trials_planned,
             "seconds": round(self._seconds, 3),
+            **self._ahead(),
             "estimate": self._estimator.estimate,
             "basis": self._estimator.basis,
             "tasks": [self._standing(key) for key in sorted(self._changed, key=self._position)],
@@ -172,6 +174,19 @@ class SearchProgress:
         events.append(session, job_id, EventKind.PROGRESS, data, now=clock.now())
         self._changed.clear()
         self._is_reported, self._reported_at = True, time.monotonic()
+
+    def _ahead(self) -> dict[str, Any]:
+        tuning = TuningProgress(
+            trials_done=self.trials_done,
+            trials_planned=self.trials_planned,
+            seconds=self._seconds,
+            limit_seconds=strategies.limit_seconds(self._context),
+        )
+        left, budget = tuning.seconds_left, self._context.request.budget
+        return {
+            "seconds_left": None if left is None else round(left, 1),
+            "share": share(budget, Stage.TUNE, tuning.share),
+        }
 
     def _position(self, key: str) -> int:
         return self._by_key[key].extracted.position

@@ -58,6 +58,17 @@ def view(context: JobContext, strategy: Strategy) -> JobContext:
     return replace(context, tuner=strategy.tuner, job=replace(context.job, request=request))
 
 
+def limit_seconds(context: JobContext) -> float | None:
+    """Seconds of tuning for all strategies of the plan together; None without a limit.
+
+    The plan deducts what other jobs have spent on the leading strategy's tasks, which is no reason to search a narrower
+    precision less: with one, each strategy is limited by its own tasks' shares instead.
+    """
+    plan = context.results.plan
+    narrower = len(plan.strategies) > 1 and any(strategy.precision for strategy in plan.strategies)
+    return context.request.budget.seconds if narrower else plan.budget_seconds
+
+
 def lead(context: JobContext, strategy: Strategy) -> JobContext:
     """Make this strategy the leading one, also in the database. Raises LeaseLost."""
     return placing.lead(view(context, strategy), strategy.tuner)

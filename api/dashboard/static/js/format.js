@@ -13,6 +13,15 @@ export function latency(seconds) {
   return `${digits(seconds / factor)} ${unit}`;
 }
 
+export function duration(seconds) {
+  if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
+  const whole = Math.round(seconds);
+  const [minutes, hours] = [Math.floor(whole / 60), Math.floor(whole / 3600)];
+  if (whole < 60) return `${whole} s`;
+  if (whole < 3600) return whole % 60 ? `${minutes} min ${whole % 60} s` : `${minutes} min`;
+  return minutes % 60 ? `${hours} h ${minutes % 60} min` : `${hours} h`;
+}
+
 export function count(number) {
   return Math.round(number).toLocaleString("en").replaceAll(",", "\u202f");
 }

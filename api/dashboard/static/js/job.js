@@ -1,7 +1,7 @@
 // The page of one job, updated by the job's events, without requests while nothing happens. A progress event carries the
 // data of counters, tasks and plots; the page is fetched again when a stage or the state changes, and now and then.
 import { Curves } from "./curves.js";
-import { count, digits, latency } from "./format.js";
+import { count, digits, duration, latency } from "./format.js";
 import { morphChildren } from "./morph.js";
 
 const LEAST_PAUSE = 2500;
@@ -83,11 +83,12 @@ function showProgress() {
     set("estimate", latency(progress.estimate));
     document.querySelector("[data-estimate]")?.removeAttribute("hidden");
   }
-  const bar = document.querySelector('[data-of="progress"]');
-  if (bar) {
-    bar.max = progress.trials_planned || 1;
-    bar.value = progress.trials_done;
+  if (progress.seconds_left != null) {
+    set("left", duration(progress.seconds_left));
+    document.querySelector("[data-left]")?.removeAttribute("hidden");
   }
+  const bar = document.querySelector('[data-of="progress"]');
+  if (bar) bar.value = Math.max(bar.value, progress.share ?? 0);
   tasks.forEach(showTask);
 }
 
@@ -133,7 +134,7 @@ function refreshLater(wait) {
 
 async function refresh() {
   settled();
-  const begins = !curves && document.querySelector(".progress progress[max]");
+  const begins = !curves && document.querySelector('[data-of="trials_planned"]');
   const came = await (begins ? replaceAll() : replaceLiveParts());
   if (!came) refreshLater(LEAST_PAUSE);
 }

@@ -8,6 +8,8 @@ from enum import StrEnum
 
 from domain.digests import ArtifactDigest, ModelDigest
 
+LARGEST_ERROR = 1e308
+"""Stands for an error that is no finite number: JSON has no NaN and no infinity."""
 ONNX_RUNTIME = "ONNX Runtime"
 PLAIN_BUILD = "the module's own unscheduled build"
 """Names of references. ONNX Runtime does not run IRModules."""
@@ -60,6 +62,33 @@ class OutputError:
     """Whether no element was compared: on every input, the reference's output is empty or has no finite number."""
     empty: bool = False
     """Whether the reference's output has no elements on any input. Builds agree on that much, and it proves little."""
+    fault: str | None = None
+    """Why the error is no number, such as ``NaN`` or ``wrong shape: 1×4 instead of 1×3``; None if it is one."""
+
+    @property
+    def found(self) -> str:
+        """Describe the error: ``off by 0.17 % of its largest magnitude``, or ``NaN``."""
+        if self.fault or self.max_abs >= LARGEST_ERROR:
+            counted = f" in {self.not_finite} elements" if self.not_finite else ""
+            return (self.fault or "NaN, infinite or of a wrong shape") + counted
+        if self._misses_top1:
+            return f"top-1 agreement {self.top1:.1%}"
+        return f"off by {_share(self.max_rel)} of its largest magnitude" if self.rtol else f"off by {self.max_abs:.3g}"
+
+    @property
+    def allowed(self) -> str:
+        """Describe the limit: ``0.05 %``."""
+        if self._misses_top1:
+            return f"at least {self.least_top1:.1%}"
+        return _share(self.rtol) if self.rtol else f"{self.atol:.3g}"
+
+    @property
+    def _misses_top1(self) -> bool:
+        return self.top1 is not None and self.least_top1 is not None and self.top1 < self.least_top1
+
+
+def _share(value: float) -> str:
+    return f"{value:.3g} times" if value > 10 else f"{value * 100:.2g} %"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -250,6 +250,9 @@ class OutputError(BaseModel):
         description="Share of rows whose largest element is at the reference's index; null if not a classifier."
     )
     least_top1: float | None = Field(description="The required share.")
+    fault: str | None = Field(
+        description="Why the error is no number, such as NaN or a wrong shape; the errors are then 1e308."
+    )
     not_finite: int = Field(description="Elements that are NaN or infinite where the reference is finite.")
     not_compared: bool = Field(
         description="True if the reference has no finite number, or no element, there on any input, so that nothing "

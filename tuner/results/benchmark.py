@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import asdict
 
 from domain import errors
 from domain.artifacts import ONNX_RUNTIME, Conditions, Report, Timing, Variant, Verification
@@ -35,7 +35,7 @@ def judge(
         if variant in timings and variant in verifications and verifications[variant].passed
     }
     if not correct:
-        raise nothing_right(verifications)
+        raise nothing_right({str(variant): found for variant, found in verifications.items()})
     tuned_wins = Variant.TUNED in correct and (
         Variant.UNTUNED not in correct or wins(timings[Variant.TUNED], timings[Variant.UNTUNED])
     )
@@ -57,9 +57,12 @@ def judge(
     )
 
 
-def nothing_right(verifications: Mapping[Variant, Verification]) -> errors.VerificationFailed:
-    """Return the error of a job without a correct build, with the errors of all builds in its details."""
-    return errors.VerificationFailed("no compiled variant matches the model's results", details=_wrong(verifications))
+def nothing_right(verifications: Mapping[str, Verification]) -> errors.VerificationFailed:
+    """Return the error of a job without a correct build, with the errors of all builds, by name, in its details."""
+    found = {name: [asdict(error) for error in each.outputs] for name, each in verifications.items()}
+    return errors.VerificationFailed(
+        "no compiled variant matches the model's results", details={"verifications": found}
+    )
 
 
 def nothing_compared(found: Verification, reference: str) -> errors.VerificationFailed:
@@ -109,18 +112,6 @@ def _chance(won: int, rounds: int) -> float:
     """Return the probability of at least ``won`` of ``rounds`` by coin tosses."""
     ways: int = sum(math.comb(rounds, count) for count in range(won, rounds + 1))
     return ways / float(2**rounds)
-
-
-def _wrong(verifications: Mapping[Variant, Verification]) -> dict[str, Any]:
-    return {
-        "verifications": {
-            str(variant): [
-                {"output": error.output, "max_abs": error.max_abs, "max_rel": error.max_rel, "passed": error.passed}
-                for error in verification.outputs
-            ]
-            for variant, verification in verifications.items()
-        }
-    }
 
 
 def _summary(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from domain.artifacts import OutputError, Report, Timing, Variant
+from domain.artifacts import LARGEST_ERROR, OutputError, Report, Timing, Variant
 from domain.models import TensorSpec
 from tuner.results.manifest import Manifest
 
@@ -303,11 +303,15 @@ def _agreement(error: OutputError) -> str:
     return f"{error.top1:.1%}" + ("" if error.least_top1 is None else f" (at least {error.least_top1:.1%})")
 
 
+def _amount(error: float) -> str:
+    return "–" if error >= LARGEST_ERROR else f"{error:.3g}"
+
+
 def _verdict(error: OutputError) -> str:
     if error.not_finite:
         return f"FAILED: {error.not_finite} not finite"
     if not error.passed:
-        return "FAILED"
+        return f"FAILED: {error.fault}" if error.fault else "FAILED"
     if error.not_compared:
         return f"not compared: no {'elements' if error.empty else 'finite number'} in the reference"
     return "passed"
@@ -326,8 +330,8 @@ def _seeds(report: Report) -> int:
 
 def _errors(report: Report) -> str:
     return "\n".join(
-        f"| {_NAMES[variant]} | {verification.precision} | `{error.output}` | {error.max_abs:.3g} "
-        f"| {error.max_rel:.3g} | {error.atol:g} + {error.rtol:g} × | {_agreement(error)} | {_verdict(error)} |"
+        f"| {_NAMES[variant]} | {verification.precision} | `{error.output}` | {_amount(error.max_abs)} "
+        f"| {_amount(error.max_rel)} | {error.atol:g} + {error.rtol:g} × | {_agreement(error)} | {_verdict(error)} |"
         for variant, verification in report.verifications.items()
         for error in verification.outputs
     )

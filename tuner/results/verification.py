@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from domain.artifacts import OutputError, Variant, Verification
+from domain.artifacts import LARGEST_ERROR, OutputError, Variant, Verification
 from domain.jobs import AccuracyGate, Precision
 from domain.models import TensorSpec
 from domain.ports import Engine
@@ -18,7 +18,6 @@ NARROW_SEEDS = tuple(range(16))
 CALIBRATION_SEEDS = tuple(range(1000, 1008))
 """Seeds of calibration inputs, which are not used for verification."""
 _SEED_SECONDS, _RUN_SECONDS = 120.0, 600.0
-_LARGEST = 1e308
 _NO_GATE = AccuracyGate()
 _NO_KINDS: Mapping[str, str] = MappingProxyType({})
 
@@ -171,6 +170,7 @@ class _Found:
             least_top1=least_top1 if rows else None,
             not_compared=not_compared,
             empty=not self._sum("elements"),
+            fault=next((str(each["fault"]) for each in self._compared if each.get("fault")), None),
         )
 
     def _sum(self, name: str) -> int:
@@ -180,4 +180,4 @@ class _Found:
 def _bounded(value: Any) -> float:
     """Limit a number to values that JSON can represent."""
     number = float(value)
-    return number if number <= _LARGEST else _LARGEST
+    return number if number <= LARGEST_ERROR else LARGEST_ERROR

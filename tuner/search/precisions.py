@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from domain import errors
@@ -58,12 +59,14 @@ def passes(found: Verification, gate: AccuracyGate, precision: Precision) -> tup
 def not_met(found: Mapping[Precision, tuple[Verification, AccuracyGate]]) -> errors.AccuracyNotMet:
     """Return the error of a job none of whose explicit precisions passes."""
     reasons = [passes(each, gate, precision)[1] for precision, (each, gate) in found.items()]
-    details = {str(precision): _numbers(each) for precision, (each, _) in found.items()}
+    details = {str(precision): [asdict(error) for error in each.outputs] for precision, (each, _) in found.items()}
     return errors.AccuracyNotMet(" ".join(reasons), details={"precisions": details})
 
 
 def _objection(error: OutputError, gate: AccuracyGate) -> str | None:
     name, allowed = f"output {error.output}", error.rtol if gate.max_rel is None else gate.max_rel
+    if error.fault and not error.not_finite:
+        return f"{name}: {error.fault}"
     if error.not_finite:
         return f"{error.not_finite} elements of {name} are not finite"
     if gate.top1 is not None and error.top1 is not None and error.top1 < gate.top1:
@@ -82,13 +85,3 @@ def _worst(found: Verification) -> str:
 
 def _share(value: float) -> str:
     return f"{value:.2g}" if value > 10 else f"{value * 100:.2g} %"
-
-
-def _numbers(found: Verification) -> list[dict[str, Any]]:
-    return [
-        {
-            "output": error.output, "max_abs": error.max_abs, "max_rel": error.max_rel, "rtol": error.rtol,
-            "top1": error.top1, "least_top1": error.least_top1, "not_finite": error.not_finite, "passed": error.passed,
-        }
-        for error in found.outputs
-    ]  # fmt: skip

@@ -99,7 +99,7 @@ class _Builds:
         precision = precisions.first(self._context.request)
         if wrong and precision is not Precision.F32:
             raise precisions.not_met({precision: (wrong, precisions.gate_of(self._context.request, precision))})
-        raise benchmark.nothing_right({Variant.UNTUNED: wrong} if wrong else {})
+        raise benchmark.nothing_right({f"untuned {name}": found for name, found in self.verifications.items()})
 
     def _make(self, name: str) -> bool:
         context = self._context
@@ -200,7 +200,7 @@ def _worst(found: Verification) -> str:
     if not wrong:
         return ""
     worst = max(wrong, key=lambda each: each.max_abs)
-    return f" (output {worst.output} is off by {worst.max_abs:.3g})"
+    return f" (output {worst.output}: {worst.found}; {worst.allowed} allowed)"
 
 
 def _relative(context: JobContext, paths: Sequence[Path]) -> list[str]:

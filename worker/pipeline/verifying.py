@@ -46,8 +46,8 @@ def run(context: JobContext) -> VerifyResult:
     checked = [_checked(context, build, untuned) for build in made]
     right = [each for each in checked if each.verification.passed]
     if not untuned.passed and not right:
-        tuned = {} if not checked else {Variant.TUNED: checked[0].verification}
-        raise benchmark.nothing_right({Variant.UNTUNED: untuned, **tuned})
+        tuned = {each.build.name: each.verification for each in checked}
+        raise benchmark.nothing_right({untuned_name(context): untuned, **tuned})
     decided = _decide(context, checked)
     found = {Variant.UNTUNED: untuned}
     if decided.chosen:
@@ -249,7 +249,12 @@ def _objection(context: JobContext, build: Build, found: Verification) -> str:
     if not found.outputs:
         return "does not run"
     if build.precision is Precision.F32:
-        return "wrong results"
+        wrong = next((error for error in found.outputs if not error.passed), None)
+        return (
+            f"wrong results: output {wrong.output}: {wrong.found} ({wrong.allowed} allowed)"
+            if wrong
+            else "wrong results"
+        )
     return precisions.passes(found, precisions.gate_of(context.request, build.precision), build.precision)[1]
 
 

@@ -19,7 +19,16 @@ from api.jobs import outputs, routes, schemas
 from api.jobs.pages import convergence, job_progress
 from api.jobs.pages.convergence import Convergence, Plot
 from api.jobs.pages.job_progress import JobProgress
-from api.jobs.pages.job_tables import StageLine, TaskLine, TimingRow, stage_lines, task_lines, timing_rows
+from api.jobs.pages.job_tables import (
+    ErrorLine,
+    StageLine,
+    TaskLine,
+    TimingRow,
+    error_lines,
+    stage_lines,
+    task_lines,
+    timing_rows,
+)
 from api.response_cache import TTLCache
 from api.services import Services, ServicesDep
 from api.webhooks import routes as hooks
@@ -49,6 +58,8 @@ class JobView:
     stages: list[StageLine]
     tasks: list[TaskLine]
     notes: list[str]
+    errors: list[ErrorLine]
+    """Of a job whose builds all failed the verification."""
     found: Convergence
     plot: Plot
     artifact: Artifact | None
@@ -149,6 +160,7 @@ def look(services: Services, principal: Principal, cache: TTLCache[Convergence],
             best=found.curve.best,
         ),
         notes=_notes(found.events, artifact.report.choice if artifact else job.choice),
+        errors=error_lines(job.failure.details) if job.failure else [],
         found=found,
         plot=Plot(found.curve.estimate),
         artifact=artifact,

@@ -6,11 +6,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from api.jobs import schemas
-from domain.artifacts import Report, Timing, Variant
+from domain.artifacts import OutputError, Report, Timing, Variant
 from domain.jobs import EventKind, JobEvent, JobState, Stage
+from storage import codec
 
 ROOM = 1.04
 """Scale of a chart relative to its slowest time."""
@@ -154,6 +155,33 @@ def _after(counted: Sequence[schemas.Task | None], now: Mapping[int, float]) -> 
 def _shares(parts: Mapping[int, float]) -> dict[int, float]:
     total = sum(parts.values()) or 1.0
     return {position: part / total for position, part in parts.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorLine:
+    """One output of a build that failed the verification."""
+
+    build: str
+    output: str
+    found: str
+    allowed: str
+    passed: bool
+
+
+def error_lines(details: Mapping[str, Any]) -> list[ErrorLine]:
+    """Return what was found and allowed, build by build; empty for the details of other failures."""
+    builds = details.get("verifications") or details.get("precisions") or {}
+    lines = []
+    for build, outputs in builds.items():
+        known = [codec.try_load(OutputError, output) for output in outputs]
+        lines += [_error_line(build, error) for error in known if error is not None]
+        if not outputs:
+            lines.append(ErrorLine(build=build, output="–", found="did not run", allowed="–", passed=False))
+    return lines
+
+
+def _error_line(build: str, error: OutputError) -> ErrorLine:
+    return ErrorLine(build=build, output=error.output, found=error.found, allowed=error.allowed, passed=error.passed)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from fastapi.testclient import TestClient
 
-from domain.artifacts import Variant
-from domain.jobs import Budget, EventKind, JobState, Precision, Stage
+from domain.artifacts import OutputError, Variant, Verification
+from domain.jobs import Budget, EventKind, Failure, JobState, Precision, Stage
 from domain.models import TensorSpec
 from domain.tokens import Scope
 from domain.webhooks import Webhook
@@ -155,6 +155,28 @@ def _bar(page: str) -> tuple[float, str]:
     found = re.search(r'<div class="card progress">(.*?)<progress [^>]*max="1" value="([\d.]+)"', page, re.DOTALL)
     assert found
     return float(found[2]), found[1]
+
+
+def test_a_failed_verification_shows_errors_build_by_build(service: Service, client: TestClient) -> None:
+    right = OutputError(output="y", dtype="float32", max_abs=2e-6, max_rel=1e-6, atol=1e-5, rtol=5e-4, passed=True)
+    builds = {
+        "untuned relay": (replace(right, max_abs=0.1, max_rel=1.7e-3, passed=False), replace(right, output="z")),
+        "untuned relax": (replace(right, max_abs=1e308, max_rel=1e308, passed=False, fault="NaN", not_finite=2),),
+    }
+    found = {
+        name: Verification(variant=Variant.UNTUNED, seeds=(0,), outputs=outputs) for name, outputs in builds.items()
+    }
+    failure = benchmark.nothing_right(found)
+    with Seeder(service).story(CLASSIFIER, age=timedelta(minutes=5)) as story:
+        lease = story.claim()
+        story.place(lease)
+        story.fail(lease, Failure(code=failure.code, message=failure.message, details=failure.details))
+    page = re.sub(r"<[^>]+>|\s+", " ", look(client, story.job_id))
+    rows = [" ".join(row.split()) for row in page.split("Allowed")[1].split("untuned")[1:4]]
+    assert rows[0].startswith("relay y off by 0.17 % of its largest magnitude 0.05 %")
+    assert rows[1].startswith("relay z off by 0.0001 % of its largest magnitude 0.05 %")
+    assert rows[2].startswith("relax y NaN in 2 elements 0.05 %")
+    assert "e+308" not in page
 
 
 def test_notes_leave_out_what_the_choice_says(service: Service, client: TestClient) -> None:

@@ -119,12 +119,22 @@ def test_a_job_that_nobody_waits_for(capsys: pytest.CaptureFixture[str], onnx: P
 @pytest.mark.usefixtures("url")
 def test_a_failed_job_says_why(capsys: pytest.CaptureFixture[str], service: Service, onnx: Path) -> None:
     job = run(capsys, "tune", onnx, "--no-wait")[1].strip()
-    failure = Failure(code="unsupported_operators", message="relay cannot import Foo", hint="replace it")
+    error = {"output": "y", "max_abs": 0.1, "max_rel": 0.0017, "rtol": 5e-4, "top1": None, "not_finite": 0}
+    wrong = {**error, "passed": False, "fault": None}
+    nan = {**wrong, "max_abs": 1e308, "max_rel": 1e308, "fault": "NaN", "not_finite": 3}
+    details = {"verifications": {"untuned relay": [wrong], "untuned relax": [nan], "old": [{"output": "y"}]}}
+    failure = Failure(
+        code="unsupported_operators", message="relay cannot import Foo", hint="replace it", details=details
+    )
     ScriptedWorker(service).fail(job, failure)
     status, out, err = run(capsys, "status", job, "--watch")
     assert status == 1
     assert "error[unsupported_operators]: relay cannot import Foo\nhint: replace it\n" in err
     assert "[unsupported_operators]" in out
+    told = " ".join(out.split())
+    assert "checked untuned relay: y: error 0.17 % of its largest value, 0.05 % allowed" in told
+    assert "checked untuned relax: y: NaN, 3 elements not finite" in told
+    assert "old" not in told
 
 
 @pytest.mark.usefixtures("url")

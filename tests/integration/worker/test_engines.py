@@ -90,6 +90,14 @@ def test_auto_falls_over_from_an_engine_that_imports_wrongly(bench: Bench, wrong
     assert placement.toolchain.engine == left.engine
 
 
+def test_errors_are_told_engine_by_engine(bench: Bench) -> None:
+    bench.script.hellos = BOTH
+    bench.script.wrong = frozenset({"untuned"})
+    told = bench.failure(run(bench)).details["verifications"]
+    assert set(told) == {"untuned relay", "untuned relax"}
+    assert all((error["output"], error["rtol"], error["passed"]) == ("y", 1e-4, False) for [error] in told.values())
+
+
 @pytest.mark.parametrize(("refusing", "left"), [("relay", Tuner.METASCHEDULE), ("relax", Tuner.AUTOTVM)])
 def test_auto_falls_over_from_an_engine_that_cannot_import(bench: Bench, refusing: str, left: Tuner) -> None:
     def refuse(method: str, params: dict[str, Any]) -> None:

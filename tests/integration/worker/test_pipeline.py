@@ -91,7 +91,7 @@ def test_nothing_wrong_is_published(bench: Bench) -> None:
     assert job.failure is not None
     assert job.failure.code == "verification_failed"
     # Whoever imports a model wrongly is told before anything is spent on tuning it.
-    assert set(job.failure.details["verifications"]) == {"untuned"}
+    assert set(job.failure.details["verifications"]) == {"untuned relay"}
     assert (job.stage, bench.script.measured) == (Stage.BASELINE, [])
     assert job.artifact_id is None
     assert not bench.work(job_id).exists()

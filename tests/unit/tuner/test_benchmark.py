@@ -134,6 +134,7 @@ def test_nothing_right_is_a_failure_with_the_errors() -> None:
     wrong = {variant: verification(variant, passed=False) for variant in BOTH_RIGHT}
     with pytest.raises(errors.VerificationFailed) as caught:
         judge(constant(untuned=2e-3, tuned=1e-3), wrong)
-    assert caught.value.details["verifications"]["tuned"][0]["output"] == "y"
+    [told] = caught.value.details["verifications"]["tuned"]
+    assert (told["output"], told["rtol"], told["passed"]) == ("y", wrong[Variant.TUNED].outputs[0].rtol, False)
     with pytest.raises(errors.VerificationFailed):
         judge(constant(reference=1e-3), {})

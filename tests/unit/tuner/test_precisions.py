@@ -80,6 +80,11 @@ def test_what_is_close_enough_passes() -> None:
         ({"max_rel": 0.2, "passed": False}, AccuracyGate(), "off by 20 % of its largest magnitude; the limit is 10 %"),
         ({}, AccuracyGate(max_rel=0.005), "off by 1 % of its largest magnitude; the limit is 0.5 %"),
         ({"top1": 0.9375}, AccuracyGate(top1=0.99), "keeps its index in 93.8% of rows; 99.0% are required"),
+        (
+            {"fault": "wrong shape: 2 instead of 3", "passed": False, "max_rel": 1e308},
+            AccuracyGate(),
+            "output y: wrong shape: 2 instead of 3",
+        ),
         ({"not_finite": 3, "passed": False, "max_rel": 1e308}, AccuracyGate(), "3 elements of output y are not finite"),
     ],
 )

@@ -120,11 +120,12 @@ def test_the_gate_and_the_model_reach_the_comparison(tmp_path: Path) -> None:
 
 def test_elements_that_are_not_finite_are_counted(tmp_path: Path) -> None:
     shared = {"output": "y", "dtype": "float32", "max_abs": 1e308, "max_rel": 1e308, "atol": 1e-5, "rtol": 5e-4}
-    answer = {"outputs": [{**shared, "passed": False, "elements": 8, "finite": 8, "not_finite": 2}]}
+    answer = {"outputs": [{**shared, "passed": False, "elements": 8, "finite": 8, "not_finite": 2, "fault": "NaN"}]}
     reference = compared([0.0] * 3)
     reference.answers["compare"] = lambda params, _: answer
     result = verify(reference, FakeEngine({"run": lambda params, _: {}}), tmp_path)
     assert (result.outputs[0].not_finite, result.outputs[0].top1, result.passed) == (6, None, False)
+    assert result.outputs[0].found == "NaN in 6 elements"
 
 
 @pytest.mark.parametrize(

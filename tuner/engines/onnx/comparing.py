@@ -38,7 +38,7 @@ and more; for int8 the position of the largest element says more.
 CLASSIFIER_TOLERANCE = 2e-1
 """Relative tolerance for int8 classifier outputs: softmax amplifies small differences; the largest element decides."""
 LARGEST = 1e308
-"""Replaces an infinite or undefined error, which JSON cannot represent."""
+"""Replaces an infinite or undefined error, which JSON cannot represent; ``fault`` then says why."""
 
 
 def compare(
@@ -51,6 +51,7 @@ def compare(
 ) -> list[Json]:
     """Return one entry per expected output; a missing output or one of another shape fails with the largest error.
 
+    ``fault`` says why there is no error in numbers, such as ``wrong shape: 1×4 instead of 1×3``, and is None otherwise.
     ``precision`` is that of ``actual`` and selects the tolerances; ``max_rel`` overrides the relative one of
     floating-point outputs. For the outputs named in ``classifiers``, ``rows`` counts the vectors along the last axis
     longer than one, and ``agreed`` those whose largest element is at the expected position; for others both are 0.
@@ -91,6 +92,7 @@ def _compare(name: str, expected: Any, actual: Any, tolerances: tuple[float, flo
         "output": name,
         "dtype": expected.dtype.name,
         "max_abs": max_abs,
+        "fault": _fault(expected, actual) if max_abs >= LARGEST else None,
         "max_rel": min(max_rel, LARGEST),
         "atol": atol,
         "rtol": rtol,
@@ -121,6 +123,25 @@ def _errors(expected: Any, actual: Any) -> tuple[float, float]:
         return LARGEST, min(scale, LARGEST)
     errors = np.abs(wide_actual[finite] - wide_expected[finite])
     return min(float(errors.max(initial=0)), LARGEST), min(scale, LARGEST)
+
+
+def _fault(expected: Any, actual: Any) -> str:
+    """Return why the error of an output cannot be computed."""
+    if actual is None:
+        return "no such output"
+    if actual.shape != expected.shape:
+        return f"wrong shape: {_shape(actual)} instead of {_shape(expected)}"
+    if actual.dtype != expected.dtype:
+        return f"wrong type: {actual.dtype.name} instead of {expected.dtype.name}"
+    wide_expected, wide_actual = _wide(expected), _wide(actual)
+    found = wide_actual[np.isfinite(wide_expected)]
+    if np.isfinite(found).all():
+        return "the error is too large for a number" if np.isfinite(wide_expected).all() else "NaN or infinity missing"
+    return "NaN" if np.isnan(found).any() else "infinite"
+
+
+def _shape(array: Any) -> str:
+    return "×".join(map(str, array.shape)) or "scalar"
 
 
 def _not_finite(expected: Any, actual: Any) -> int:

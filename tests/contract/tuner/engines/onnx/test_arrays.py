@@ -35,25 +35,32 @@ def test_equal_outputs_agree(reference: EngineSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "actual",
+    ("actual", "fault"),
     [
-        [1.0, 2.0, 4.1],  # off by more than the tolerance
-        [1.0, 2.0, math.nan],
-        [1.0, 2.0, -math.inf],
-        [1.0, 2.0],  # another shape
+        ([1.0, 2.0, 4.1], None),  # off by more than the tolerance
+        ([1.0, 2.0, math.nan], "NaN"),
+        ([1.0, 2.0, -math.inf], "infinite"),
+        ([1.0, 2.0], "wrong shape: 2 instead of 3"),
     ],
 )
-def test_different_outputs_fail(reference: EngineSession, tmp_path: Path, actual: list[float]) -> None:
+def test_different_outputs_fail(
+    reference: EngineSession, tmp_path: Path, actual: list[float], fault: str | None
+) -> None:
     expected = _npz(tmp_path / "e.npz", a=[1.0, 2.0, 4.0])
     [output] = asking.compare(reference, expected, _npz(tmp_path / "a.npz", a=actual))
     assert not output["passed"]
     assert output["max_abs"] >= 0.09
+    assert output["fault"] == fault
 
 
 def test_a_missing_infinity_fails(reference: EngineSession, tmp_path: Path) -> None:
     expected = _npz(tmp_path / "e.npz", a=[1.0, math.inf])
     [output] = asking.compare(reference, expected, _npz(tmp_path / "a.npz", a=[1.0, 3.0]))
-    assert not output["passed"]
+    assert (output["passed"], output["fault"]) == (False, "NaN or infinity missing")
+    [other] = asking.compare(reference, expected, _npz(tmp_path / "b.npz", dtype="<i8", a=[1, 3]))
+    assert (other["passed"], other["fault"]) == (False, "wrong type: int64 instead of float32")
+    [missing] = asking.compare(reference, expected, _npz(tmp_path / "c.npz", b=[1.0]))
+    assert (missing["passed"], missing["fault"]) == (False, "no such output")
 
 
 def test_rounding_is_within_tolerance(reference: EngineSession, tmp_path: Path) -> None:

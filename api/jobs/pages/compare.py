@@ -6,6 +6,7 @@ tuning tasks and builds, compared with the first side.
 
 from __future__ import annotations
 
+import math
 import string
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +37,8 @@ _MOST_SIDES = 6
 _OFFERED = 40
 MOST_TASKS = 200
 _ROOM = 1.04
+_DRIFT = 0.02
+"""Differences of the reference's time that are pointed out."""
 
 Verdict = Literal["faster", "slower", "alike", "unknown"]
 _LEFT_OUT = ("model_digest", "labels", "group", "priority")
@@ -124,6 +127,7 @@ def compare(
         letters=letters,
         caveats=caveats(found, letters),
         timings=timings(found),
+        normalised=any(references(found[0], side) for side in found[1:]),
         scale=scale(found),
         options=options(found),
         tasks=tasks(found),
@@ -229,7 +233,9 @@ class Against:
     """Speedup over the first side."""
     low: float | None = None
     high: float | None = None
-    """Bounds of the ratio, from the confidence intervals of both medians."""
+    """Bounds of the ratio, from the confidence intervals of the medians; None without them, and for references."""
+    is_drift: bool = False
+    """Whether it compares the references, by which the other ratios are divided."""
 
     @property
     def verdict(self) -> Verdict:
@@ -282,16 +288,27 @@ def is_same_work(sides: Sequence[Side]) -> bool:
 
 def timings(sides: Sequence[Side]) -> list[ComparedTiming]:
     """Return rows for the published variant and each timed variant; ratios only for comparable sides."""
-    ratios = is_same_work(sides)
     published = [(side.published, side.report.published if side.report else None) for side in sides]
     rows = [
-        _timing_row("Published", published, ratios=ratios),
+        _timing_row("Published", sides, published),
         *(
-            _timing_row(variant.capitalize(), [(side.timing(variant), None) for side in sides], ratios=ratios)
+            _timing_row(variant.capitalize(), sides, [(side.timing(variant), None) for side in sides])
             for variant in (Variant.TUNED, Variant.UNTUNED, Variant.REFERENCE)
         ),
     ]
     return [row for row in rows if any(cell.timing for cell in row.cells)]
+
+
+def references(first: Side, other: Side) -> tuple[Timing, Timing] | None:
+    """Return the times of one reference in both runs, by which times are divided: the machine may have changed.
+
+    None if a run has none, or if the references or devices differ.
+    """
+    found = first.timing(Variant.REFERENCE), other.timing(Variant.REFERENCE)
+    if first.report is None or other.report is None or found[0] is None or found[1] is None:
+        return None
+    is_same = (first.report.compared_with, first.device_key) == (other.report.compared_with, other.device_key)
+    return (found[0], found[1]) if is_same else None
 
 
 def scale(sides: Sequence[Side]) -> float:
@@ -344,24 +361,68 @@ def caveats(sides: Sequence[Side], letters: str) -> list[str]:
     for letter, side in zip(letters, sides, strict=False):
         if side.report and side.report.conditions and side.report.conditions.noisy:
             found.append(f"{letter} was measured on a busy machine, so its times and ratios are imprecise.")
+    return found + (_drifts(sides, letters) if is_same_work(sides) else [])
+
+
+def _drifts(sides: Sequence[Side], letters: str) -> list[str]:
+    """Return how the references differ, and which ratios do not allow for that."""
+    found = []
+    for letter, side in zip(letters[1:], sides[1:], strict=False):
+        both = references(sides[0], side)
+        if both is None:
+            if side.published and sides[0].published:
+                found.append(
+                    f"{letters[0]} and {letter} have no reference in common, so their ratios are of the plain times."
+                )
+        elif abs(both[1].median / both[0].median - 1) > _DRIFT:
+            found.append(
+                f"The reference took {both[1].median / both[0].median:.2f}× as long in {letter} as in {letters[0]}: "
+                "ratios are of times divided by each run's own reference."
+            )
     return found
 
 
-def against(base: Timing, other: Timing) -> Against:
-    if None in (base.ci_low, base.ci_high, other.ci_low, other.ci_high):
-        return Against(ratio=base.median / other.median)
-    assert base.ci_low and base.ci_high and other.ci_low and other.ci_high  # noqa: S101, PT018 - times, none missing
-    return Against(ratio=base.median / other.median, low=base.ci_low / other.ci_high, high=base.ci_high / other.ci_low)
+def against(base: Timing, other: Timing, both: tuple[Timing, Timing] | None = None) -> Against:
+    """Compare two times, each divided by its own run's reference; ``both`` are the references, if there are any."""
+    over, under = [base], [other]
+    if both is not None:
+        over.append(both[1])
+        under.append(both[0])
+    ratio = math.prod(each.median for each in over) / math.prod(each.median for each in under)
+    lowest, highest = [_spread(each) for each in over], [_spread(each) for each in under]
+    if None in lowest or None in highest:
+        return Against(ratio=ratio)
+    # Independent errors of logarithms add up by their squares.
+    below = math.hypot(*(low for low, _ in filter(None, lowest)), *(high for _, high in filter(None, highest)))
+    above = math.hypot(*(high for _, high in filter(None, lowest)), *(low for low, _ in filter(None, highest)))
+    return Against(ratio=ratio, low=ratio * math.exp(-below), high=ratio * math.exp(above))
 
 
-def _timing_row(name: str, found: Sequence[tuple[Timing | None, Variant | None]], *, ratios: bool) -> ComparedTiming:
+def _spread(timing: Timing) -> tuple[float, float] | None:
+    """Return how far the confidence interval reaches below and above the median, in logarithms."""
+    if not timing.ci_low or not timing.ci_high:
+        return None
+    return math.log(timing.median / timing.ci_low), math.log(timing.ci_high / timing.median)
+
+
+def _timing_row(
+    name: str, sides: Sequence[Side], found: Sequence[tuple[Timing | None, Variant | None]]
+) -> ComparedTiming:
     first = TimingCell(timing=found[0][0], variant=found[0][1])
-    base = first.timing if ratios else None
     rest = [
-        TimingCell(timing=timing, variant=variant, against=against(base, timing) if base and timing else None)
-        for timing, variant in found[1:]
+        TimingCell(timing=timing, variant=variant, against=_against_first(sides, side, first.timing, timing))
+        for side, (timing, variant) in zip(sides[1:], found[1:], strict=True)
     ]
     return ComparedTiming(name=name, cells=[first, *rest])
+
+
+def _against_first(sides: Sequence[Side], side: Side, base: Timing | None, timing: Timing | None) -> Against | None:
+    if base is None or timing is None or not is_same_work(sides):
+        return None
+    both = references(sides[0], side)
+    if both is not None and base is both[0]:
+        return Against(ratio=base.median / timing.median, is_drift=True)
+    return against(base, timing, both)
 
 
 def _titled(found: Sequence[TuningTask]) -> dict[tuple[str, int], TuningTask]:

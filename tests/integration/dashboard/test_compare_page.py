@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from datetime import timedelta
 from html import unescape
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import update
 
 from api.jobs.pages import compare
 from domain.artifacts import Timing
+from storage import artifacts, codec
+from storage.tables import ArtifactRow
 from tests.integration.dashboard.test_models_page import jobs_in, rows
 from tests.support.api.factories import Service
 from tests.support.dashboard.networks import HOSTILE, RESNET
@@ -109,6 +113,52 @@ def test_differences_are_told_from_chance(base: tuple[float, float], other: tupl
     assert found.low is not None
     assert found.high is not None
     assert found.low <= found.ratio <= found.high
+
+
+@pytest.mark.parametrize(
+    ("times", "verdict"),
+    [(1.3, "alike"), (1.0, "slower"), (2.0, "faster")],
+)
+def test_what_drifted_with_the_reference_is_no_difference(times: float, verdict: str) -> None:
+    """The build took 1.3 times as long; the reference, ``times`` as long."""
+    base, other = within((0.99, 1.01)), within((1.29, 1.31))
+    found = compare.against(base, other, (within((1.98, 2.02)), within((1.98 * times, 2.02 * times))))
+    assert found.verdict == verdict
+    assert found.ratio == pytest.approx(times / 1.3)
+    assert compare.against(base, other).verdict == "slower"
+
+
+def test_runs_are_compared_by_their_own_references(service: Service, client: TestClient) -> None:
+    """A job on a day on which everything took 1.3 times as long."""
+    seeder = Seeder(service)
+    first, second = (seeder.succeeded(RESNET, age=timedelta(hours=age), trials=2) for age in (9, 5))
+    changed = update(ArtifactRow).where(ArtifactRow.job_id == second)
+    with service.database.transaction() as session:
+        made = artifacts.of_job(session, first)
+        assert made is not None
+        timings = {variant: scaled(timing, 1.3) for variant, timing in made.report.timings.items()}
+        session.execute(changed.values(report=codec.dump(replace(made.report, timings=timings))))
+    page = client.get(f"/compare?job={first}&job={second}").text
+    for name in ("Published", "Tuned", "Untuned"):
+        assert "alike" in row(page, name)
+    assert "0.77×" in row(page, "Reference")
+    assert "is-slower" not in page
+    assert "The reference took 1.30× as long in B as in A" in page
+    assert "each time divided by its run's own reference" in unescape(page)
+    with service.database.transaction() as session:
+        session.execute(changed.values(device_key="x86_64/another/t2"))
+    page = client.get(f"/compare?job={first}&job={second}").text
+    assert "A and B have no reference in common" in page
+    assert "each time divided" not in page
+    assert "slower 0.77×" in row(page, "Published")
+
+
+def scaled(timing: Timing, times: float) -> Timing:
+    return replace(
+        timing,
+        **{name: times * value for name, value in vars(timing).items() if isinstance(value, float)},
+        samples=tuple(times * sample for sample in timing.samples),
+    )
 
 
 def test_without_intervals_nothing_is_claimed() -> None:

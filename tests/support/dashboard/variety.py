@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import update
 
 from domain import ids
-from domain.artifacts import Artifact, Report, Timing
+from domain.artifacts import Artifact, Report, Timing, Variant
 from domain.jobs import Precision, Tuner
 from domain.records import Record, RecordKey, TrialError
 from domain.targets import Device, Target
@@ -88,7 +88,8 @@ def _slower(report: Report, times: float) -> Report:
             },
         )
 
-    return replace(report, timings={variant: slower(timing) for variant, timing in report.timings.items()})
+    builds = {variant: slower(timing) for variant, timing in report.timings.items() if variant is not Variant.REFERENCE}
+    return replace(report, timings={**report.timings, **builds})
 
 
 def _fleet(service: Service) -> None:

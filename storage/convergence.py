@@ -3,12 +3,13 @@
 The estimate is the time of one run of the network with the best schedules so far. If default schedules were measured,
 which AutoTVM does with the first trial of each task, it is the untuned build's time minus the savings on them.
 Otherwise it is the sum of the best latencies; an operator without trials counts with its share, by FLOPs, of the
-untuned build's time, so the sum may grow until all are measured. The estimate never exceeds the untuned build's time,
-as that build is published if nothing is faster.
+untuned build's time, so the sum may grow until all are measured; points before are then raised to it, so that a curve
+never rises. The estimate never exceeds the untuned build's time, as that build is published if nothing is faster.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -48,7 +49,7 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class Level:
-    """Seconds of one run of the builds that tuned ones are compared with.
+    """Measured seconds of one run of whole builds.
 
     From the baseline stage, which measures fewer runs, until the final benchmark.
     """
@@ -56,8 +57,16 @@ class Level:
     untuned: float | None
     reference: float | None
     reference_name: str
+    tuned: float | None = None
+    """None until the final benchmark."""
     is_final: bool
     """Whether the times come from the final benchmark."""
+
+    @property
+    def measured(self) -> dict[str, float]:
+        """The times by name, without those that were not measured."""
+        named = {self.reference_name: self.reference, "Untuned": self.untuned, "Tuned": self.tuned}
+        return {name: seconds for name, seconds in named.items() if seconds is not None}
 
 
 class Estimator:
@@ -124,7 +133,7 @@ class Estimator:
             estimate.append((self._trials, self._seconds(trials[-1]), self.estimate))
         return Curve(
             trials=self._trials,
-            estimate=thinned(estimate),
+            estimate=thinned(_never_rising(estimate)),
             tasks={position: thinned(points) for position, points in tasks.items()},
             best={self._tasks[digest].position: latency for digest, latency in self._best.items()},
         )
@@ -189,6 +198,7 @@ def _level(session: Session, job: Job) -> Level:
             untuned=medians.get(Variant.UNTUNED),
             reference=medians.get(Variant.REFERENCE),
             reference_name=artifact.report.compared_with,
+            tuned=medians.get(Variant.TUNED),
             is_final=True,
         )
     baseline = stages.result(session, job.id, BaselineResult)
@@ -217,6 +227,12 @@ def defaults(firsts: Mapping[WorkloadDigest, TrialRow]) -> dict[WorkloadDigest, 
         for digest, first in firsts.items()
         if first.latency is not None and first.tuner == Tuner.AUTOTVM
     }
+
+
+def _never_rising(points: Sequence[Point]) -> list[Point]:
+    """Raise points to the highest one after them: where an estimate grew, those before it knew less."""
+    values = list(itertools.accumulate((value for _, _, value in reversed(points)), max))[::-1]
+    return [(trials, seconds, value) for (trials, seconds, _), value in zip(points, values, strict=True)]
 
 
 def thinned(points: list[Point], most: int = MOST_POINTS) -> list[Point]:

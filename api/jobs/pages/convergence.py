@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -70,21 +70,36 @@ _TABLE_ROWS = 9
 @dataclass(frozen=True)
 class Plot:
     points: Sequence[Point]
+    measured: Mapping[str, float] = field(default_factory=dict)
+    """Measured seconds of one run by name, drawn as points at the end, or where they are from before it."""
+    is_final: bool = True
 
     @property
     def line(self) -> str:
         """Return ``<polyline points>`` of a step line in a box of WIDTH by HEIGHT; empty with fewer than two points."""
         if len(self.points) < 2:
             return ""
-        last = max(point[0] for point in self.points) or 1
-        values = [point[2] for point in self.points]
-        low, span = min(values), (max(values) - min(values)) or 1.0
-        placed = [(WIDTH * point[0] / last, HEIGHT * (1 - (point[2] - low) / span)) for point in self.points]
+        last, bounds = max(point[0] for point in self.points) or 1, self._bounds()
+        placed = [(WIDTH * point[0] / last, _height(point[2], *bounds)) for point in self.points]
         steps = [f"{placed[0][0]:.1f},{placed[0][1]:.1f}"]
         for (_, before), (x, y) in itertools.pairwise(placed):
             steps += [f"{x:.1f},{before:.1f}", f"{x:.1f},{y:.1f}"]
         return " ".join(steps)
 
     @property
+    def marks(self) -> list[tuple[str, float, float]]:
+        """Return the name and place of each measured time, in the same box."""
+        x, bounds = float(WIDTH) if self.is_final else 0.0, self._bounds()
+        return [(name, x, round(_height(seconds, *bounds), 1)) for name, seconds in self.measured.items()]
+
+    def _bounds(self) -> tuple[float, float]:
+        values = [*(point[2] for point in self.points), *self.measured.values()]
+        return min(values), max(values)
+
+    @property
     def rows(self) -> list[Point]:
         return thinned(list(self.points), _TABLE_ROWS)
+
+
+def _height(seconds: float, low: float, high: float) -> float:
+    return HEIGHT * (1 - (seconds - low) / ((high - low) or 1.0))

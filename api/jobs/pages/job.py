@@ -149,6 +149,7 @@ def look(services: Services, principal: Principal, cache: TTLCache[Convergence],
         found, progress = _curve(cache, session, own), job_progress.of_jobs(session, [own])
         artifact = artifacts.of_job(session, job_id) if job.artifact_id else None
         webhook, deliveries = webhooks.of_job(session, job_id), webhooks.deliveries(session, job_id)
+    level = found.estimator.level
     return JobView(
         job=job,
         progress=progress.get(job_id),
@@ -162,7 +163,7 @@ def look(services: Services, principal: Principal, cache: TTLCache[Convergence],
         notes=_notes(found.events, artifact.report.choice if artifact else job.choice),
         errors=error_lines(job.failure.details) if job.failure else [],
         found=found,
-        plot=Plot(found.curve.estimate),
+        plot=Plot(found.curve.estimate, level.measured, is_final=level.is_final),
         artifact=artifact,
         comparison=timing_rows(artifact.report) if artifact else [],
         files=contents(services.blobs, artifact.digest) if artifact and not artifact.deleted_at else [],

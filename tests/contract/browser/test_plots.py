@@ -64,11 +64,14 @@ def test_lines_are_named_for_when_they_were_measured(browser: Browser, full: tup
     with visiting(browser, site.url, site.token) as visit:
         legend = visit.page.locator('[data-plot="estimate"] .u-legend')
         visit.go(f"/jobs/{seeded.succeeded}")
-        expect(legend).to_contain_text("ONNX Runtime")
+        expect(legend).to_contain_text("Sum over operators, estimated")
+        for name in ("ONNX Runtime", "Untuned", "Tuned"):
+            expect(legend).to_contain_text(re.compile(rf"{name}, measured:?\s*[\d.]+ .s"))
         expect(legend).not_to_contain_text("when the job began")
         visit.go(f"/jobs/{seeded.running}")
-        expect(legend).to_contain_text("Untuned, when the job began")
-        expect(legend).to_contain_text("Reference, when the job began")
+        expect(legend).to_contain_text("Untuned, measured when the job began")
+        expect(legend).to_contain_text("Reference, measured when the job began")
+        expect(legend).not_to_contain_text("Tuned, measured")
 
 
 @pytest.mark.parametrize(

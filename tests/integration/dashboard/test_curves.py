@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -63,6 +64,7 @@ def test_levels_are_the_benchmarks_once_it_has_ended(service: Service, client: T
     told = curve(client, ended)
     assert told["untuned"] == timings[Variant.UNTUNED].median != pytest.approx(CLASSIFIER.untuned, rel=1e-9)
     assert told["reference"] == timings[Variant.REFERENCE].median
+    assert told["tuned"] == timings[Variant.TUNED].median
     assert (told["reference_name"], told["is_final"]) == ("ONNX Runtime", True)
     assert told["estimate"][0][2] == told["untuned"]
 
@@ -72,7 +74,7 @@ def test_levels_are_the_baselines_before(service: Service, client: TestClient) -
     told = curve(client, running)
     assert told["untuned"] == pytest.approx(MOBILENET.untuned)
     assert told["reference"] == pytest.approx(MOBILENET.reference)
-    assert (told["reference_name"], told["is_final"]) == ("Reference", False)
+    assert (told["reference_name"], told["is_final"], told["tuned"]) == ("Reference", False, None)
 
 
 def test_a_plot_from_before_the_end_has_another_basis(service: Service, client: TestClient) -> None:
@@ -133,8 +135,9 @@ def test_a_job_without_trials_has_an_empty_curve(service: Service, client: TestC
 def test_without_defaults_the_estimate_is_the_sum_of_the_best() -> None:
     search = _search(untuned=10.0, flops=(3.0, 1.0))
     found = search.follow([_trial(1, 0, 2.0), _trial(2, 1, None), _trial(3, 1, 4.0), _trial(4, 1, 1.0)])
-    # Task 1 is unknown at first: a quarter of the FLOPs, and so of the ten seconds. Then more than untuned is cut off.
-    assert found.estimate == [(0, 0.0, 10.0), (1, 1.0, 4.5), (3, 3.0, 6.0), (4, 4.0, 3.0)]
+    # Task 1 is unknown at first: a quarter of the FLOPs, and so of ten seconds, 4.5 in all. It turns out to take more.
+    assert found.estimate == [(0, 0.0, 10.0), (1, 1.0, 6.0), (3, 3.0, 6.0), (4, 4.0, 3.0)]
+    assert search.estimate == 3.0
 
 
 def test_nothing_is_ever_slower_than_untuned() -> None:
@@ -168,6 +171,24 @@ def test_long_lines_keep_their_ends() -> None:
     assert len(thin) == convergence.MOST_POINTS
     assert (thin[0], thin[-1]) == (points[0], points[-1])
     assert thin == sorted(thin)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_curve_never_rises_and_ends_with_what_is_known_best(seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311 - schedules
+    trials = [_trial(n, chance.randrange(4), chance.choice([None, chance.uniform(0.5, 5)])) for n in range(1, 60)]
+    search = _search(untuned=chance.choice([None, 9.0]), flops=(3.0, 1.0, 0.2, 5.0))
+    values = [value for _, _, value in search.follow(trials).estimate]
+    assert values == sorted(values, reverse=True)
+    assert values[-1] == search.estimate
+
+
+def test_measured_times_are_points_of_a_still_picture() -> None:
+    points: list[Point] = [(0, 0.0, 4.0), (10, 2.0, 2.0)]
+    plot = Plot(points, {"ONNX Runtime": 3.0, "Untuned": 4.0, "Tuned": 5.0})
+    assert plot.line == "0.0,80.0 1000.0,80.0 1000.0,240.0"
+    assert plot.marks == [("ONNX Runtime", 1000.0, 160.0), ("Untuned", 1000.0, 80.0), ("Tuned", 1000.0, 0.0)]
+    assert Plot(points, {"Untuned": 4.0}, is_final=False).marks == [("Untuned", 0.0, 0.0)]
 
 
 def test_a_still_picture_has_the_curves_steps() -> None:

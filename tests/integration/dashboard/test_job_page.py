@@ -37,7 +37,7 @@ def look(browser: TestClient, job_id: str) -> str:
     [
         ("succeeded", "Tuning made it 1."),
         ("gained_nothing", "tuning gave no significant gain"),
-        ("running", "estimated so far"),
+        ("running", "sum over operators, estimated"),
         ("beginning", "<strong data-of=\"stage\">import</strong>"),
         ("queued", "Waiting for a worker with a GPU"),
         ("canceling", "Canceling…"),

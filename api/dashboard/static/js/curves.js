@@ -94,6 +94,8 @@ export class Curves {
     const seconds = told.began_at ? Math.max(0, (Date.parse(event.at) - Date.parse(told.began_at)) / 1000) : 0;
     const place = [event.trials_done, seconds];
     if (event.estimate !== null && event.trials_done > told.trials) {
+      // Where the estimate grew, earlier points knew less: a curve never rises.
+      for (const point of told.estimate) point[VALUE] = Math.max(point[VALUE], event.estimate);
       // A level stretch needs only its ends.
       if (told.estimate.slice(-2).filter((point) => point[VALUE] === event.estimate).length === 2) told.estimate.pop();
       told.estimate.push([...place, event.estimate]);
@@ -120,21 +122,31 @@ export class Curves {
   }
 
   drawEstimate() {
-    const { estimate, untuned, reference } = this.told;
+    const { estimate, untuned, reference, tuned, is_final: isFinal } = this.told;
     this.boxes.estimate.closest("figure").hidden = !estimate.length;
     if (!estimate.length) return null;
-    const begun = this.told.is_final ? "" : ", when the job began";
-    const lines = [
-      { label: "Estimate", stroke: colour("--series-1"), width: 2, paths: uPlot.paths.stepped({ align: 1 }) },
-    ];
-    const flat = (label, value, look) => lines.push({ label, value, width: 1, ...look });
-    if (untuned) flat(`Untuned${begun}`, untuned, { stroke: colour("--muted"), dash: [6, 4] });
-    if (reference) flat(`${this.told.reference_name}${begun}`, reference, { stroke: colour("--series-2"), dash: [2, 3] });
-    const table = () => {
-      const places = this.told.estimate.map((point) => point[this.axis]);
-      return this.fromZero(lines.map((line) => [places, this.told.estimate.map((point) => line.value ?? point[VALUE])]));
+    const sum = {
+      label: "Sum over operators, estimated", stroke: colour("--series-1"), width: 2,
+      spanGaps: true, points: { show: false }, paths: uPlot.paths.stepped({ align: 1 }), value: (_, value) => latency(value),
     };
-    const series = lines.map(({ value: _flat, ...line }) => ({ ...line, points: { show: false }, value: (_, value) => latency(value) }));
+    const levels = [];
+    /** A measured time: a point where it was measured, and a line to read others against. */
+    const level = (name, seconds, stroke, look) => levels.push({
+      seconds,
+      series: {
+        label: `${name}, measured${isFinal ? "" : " when the job began"}`,
+        stroke, width: 1, spanGaps: true, value: () => latency(seconds), ...look,
+        points: { show: true, size: 9, fill: stroke, filter: (plot) => [isFinal ? plot.data[0].length - 1 : 0] },
+      },
+    });
+    if (reference) level(this.told.reference_name, reference, colour("--series-2"), { dash: [2, 3] });
+    if (untuned) level("Untuned", untuned, colour("--muted"), { dash: [6, 4] });
+    if (tuned) level("Tuned", tuned, colour("--series-1"), { dash: [1, 5] });
+    const table = () => this.fromZero([
+      [this.told.estimate.map((point) => point[this.axis]), this.told.estimate.map((point) => point[VALUE])],
+      ...levels.map(({ seconds }) => (this.end() ? [[0, this.end()], [seconds, seconds]] : [[0], [seconds]])),
+    ]);
+    const series = [sum, ...levels.map((one) => one.series)];
     return this.chart(this.options(this.boxes.estimate, series, "Time of one run", latencyTicks), table, this.boxes.estimate);
   }
 

@@ -110,6 +110,12 @@ def trace_of(session: Session, job_id: str) -> str | None:
     return session.scalar(select(JobRow.trace_parent).where(JobRow.id == job_id))
 
 
+def owners_of(session: Session, job_ids: Sequence[str]) -> dict[str, str]:
+    """Return the owner of each job."""
+    query = select(JobRow.id, JobRow.owner).where(JobRow.id.in_(job_ids))
+    return {row.id: row.owner for row in session.execute(query)}
+
+
 def requests_of(session: Session, job_ids: Sequence[str]) -> dict[str, JobRequest | None]:
     """Return the request of each job; None if this release does not know one of its fields or values."""
     if not job_ids:

@@ -8,7 +8,7 @@ creation, so with a single owner each priority is a FIFO queue.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import merge
@@ -53,6 +53,22 @@ def in_order(session: Session, rules: Rules) -> Iterator[str]:
     Jobs of a token at its running-job limit are omitted, as are jobs released for later. Rows are read lazily, so the
     session must stay open during the iteration.
     """
+    for turns in _turns_by_priority(session, rules):
+        for turn in turns:
+            yield from turn.jobs
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Turn:
+    owner: str
+    running: int
+    """Number of the owner's running jobs; 0 if nobody else waits."""
+    jobs: Iterator[str]
+    """Ids of the owner's claimable jobs, in order."""
+
+
+def _turns_by_priority(session: Session, rules: Rules) -> Iterator[list[_Turn]]:
+    """Yield the owners with claimable jobs in the order of their turns, for each priority, most urgent first."""
     abandoned = _abandoned(session, rules)
     may_run = _may_run(session, rules)
     for priority in _priorities(session, abandoned):
@@ -60,10 +76,22 @@ def in_order(session: Session, rules: Rules) -> Iterator[str]:
         owners = _owners(session, priority)
         for owner, jobs_lost in lost.items():
             owners[owner] = min(owners.get(owner, jobs_lost[0][0]), jobs_lost[0][0])
-        for owner in _turns(session, owners, rules):
-            queued = _queued(session, and_(JobRow.priority == priority, JobRow.owner == owner, may_run))
-            for _, job_id in merge(lost.get(owner, ()), queued):
-                yield job_id
+        yield [
+            _Turn(
+                owner=owner,
+                running=running,
+                jobs=_ids(
+                    lost.get(owner, ()),
+                    _queued(session, and_(JobRow.priority == priority, JobRow.owner == owner, may_run)),
+                ),
+            )
+            for owner, running in _turns(session, owners, rules)
+        ]
+
+
+def _ids(lost: Sequence[_Position], queued: Iterator[_Position]) -> Iterator[str]:
+    for _, job_id in merge(lost, queued):
+        yield job_id
 
 
 def _priorities(session: Session, others: Collection[int]) -> Iterator[int]:
@@ -112,10 +140,13 @@ def _may_run(session: Session, rules: Rules) -> ColumnElement[bool]:
     return and_(*conditions)
 
 
-def _turns(session: Session, oldest: dict[str, datetime], rules: Rules) -> list[str]:
-    """Return the owners, given with the creation time of their oldest job, in the order of their turns."""
+def _turns(session: Session, oldest: dict[str, datetime], rules: Rules) -> list[tuple[str, int]]:
+    """Return the owners, given with the creation time of their oldest job, in the order of their turns.
+
+    With the number of their running jobs, which is not counted if there is only one owner.
+    """
     if len(oldest) <= 1:
-        return list(oldest)
+        return [(owner, 0) for owner in oldest]
     at_work = select(JobRow.owner).where(JobRow.state.in_(quotas.RUNNING), JobRow.lease_expires_at > rules.judging)
     # Counted here, for the same reason.
     running = Counter(session.scalars(at_work))
@@ -123,7 +154,8 @@ def _turns(session: Session, oldest: dict[str, datetime], rules: Rules) -> list[
     owner = statements.each_of(session, list(oldest))
     began = select(func.max(JobRow.started_at)).where(JobRow.owner == owner).scalar_subquery()
     served = {name: at.timestamp() if at else 0.0 for name, at in session.execute(select(owner, began))}
-    return sorted(oldest, key=lambda name: (running[name], served[name], oldest[name], name))
+    order = sorted(oldest, key=lambda name: (running[name], served[name], oldest[name], name))
+    return [(owner, running[owner]) for owner in order]
 
 
 def _queued(session: Session, condition: ColumnElement[bool]) -> Iterator[_Position]:
@@ -133,3 +165,32 @@ def _queued(session: Session, condition: ColumnElement[bool]) -> Iterator[_Posit
         yield from ((created_at, job_id) for created_at, job_id in page)
         behind = tuple_(JobRow.created_at, JobRow.id) > tuple_(*page[-1])
         page = session.execute(query.where(behind).limit(_PAGE)).all()
+
+
+def outlook(session: Session, rules: Rules, *, most: int) -> list[str]:
+    """Return the first ids of claimable jobs, ``most`` of them, in the order in which they will start.
+
+    While ``in_order`` gives the order of the next claim, each claim here counts for the following turns of the owners.
+    It assumes that no running job ends and that any worker can run any job.
+    """
+    found: list[str] = []
+    claims: Counter[str] = Counter()
+    latest: dict[str, int] = {}
+    for turns in _turns_by_priority(session, rules):
+        waiting = {turn.owner: turn for turn in turns}
+        while waiting and len(found) < most:
+            # An owner without a claim here comes before those with one; all of these began after any running job.
+            turn = min(
+                waiting.values(),
+                key=lambda turn: (turn.running + claims[turn.owner], latest.get(turn.owner, -1), turns.index(turn)),
+            )
+            job_id = next(turn.jobs, None)
+            if job_id is None:
+                del waiting[turn.owner]
+                continue
+            latest[turn.owner] = len(found)
+            claims[turn.owner] += 1
+            found.append(job_id)
+        if len(found) >= most:
+            break
+    return found

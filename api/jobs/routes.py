@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from api import problems
 from api.auth import KeyHeader, Reader, Submitter
-from api.jobs import creating, planning, schemas
+from api.jobs import creating, planning, queueing, schemas
 from api.jobs.drafts import JobBody
 from api.jobs.requests import job_request
 from api.paging import Listed
@@ -104,8 +104,12 @@ def listing(services: ServicesDep, principal: Reader, wanted: Annotated[JobQuery
         now = statements.now(session)
         living = living_workers(services, session)
         held = quotas.held(session, [job.id for job in found])
+        places = queueing.places(session, found, living, held, now=now)
     return schemas.JobPage(
-        jobs=[schemas.job(job, of[job.request.model_digest], now=now, living=living, held=held) for job in found],
+        jobs=[
+            schemas.job(job, of[job.request.model_digest], now=now, living=living, held=held, place=places.get(job.id))
+            for job in found
+        ],
         next_page_token=following,
     )
 
@@ -235,7 +239,8 @@ def _again(session: Session, old: Job, principal: Principal, now: datetime) -> s
 def _view(services: Services, session: Session, job: Job, now: datetime) -> schemas.Job:
     model = models.get(session, job.request.model_digest)
     living, held = living_workers(services, session), quotas.held(session, [job.id])
-    return schemas.job(job, model, now=now, living=living, held=held)
+    places = queueing.places(session, [job], living, held, now=now)
+    return schemas.job(job, model, now=now, living=living, held=held, place=places.get(job.id))
 
 
 def living_workers(services: Services, session: Session) -> list[Worker]:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 
 from api import schemas as shared
 from api.jobs import placing
+from api.jobs.queueing import QueuePlace
 from api.webhooks import schemas as webhook_schemas
 from domain.artifacts import Variant
 from domain.digests import ModelDigest
@@ -93,6 +94,13 @@ class Job(BaseModel):
     waits_for: str | None = Field(
         description="What this queued job needs that no live worker has, or that its token's limit of running jobs "
         "is reached; null when a worker can claim it."
+    )
+    queue_position: int | None = Field(
+        description="Place in the queue, 1 for the next job to start; null if the job is not queued, waits for more "
+        "than its turn, or is not among the first 100."
+    )
+    queued_before: list[str] = Field(
+        description="Ids of up to ten queued jobs of the same owner that start before, the next one first."
     )
     failure: shared.Failure | None
     artifact_id: str | None
@@ -328,7 +336,15 @@ class Report(BaseModel):
     conditions: Conditions | None = Field(description="Null if nothing was measured on the worker itself.")
 
 
-def job(value: DomainJob, of: Model, *, now: datetime, living: Sequence[Worker], held: Collection[str]) -> Job:
+def job(
+    value: DomainJob,
+    of: Model,
+    *,
+    now: datetime,
+    living: Sequence[Worker],
+    held: Collection[str],
+    place: QueuePlace | None,
+) -> Job:
     """Convert a job; ``living`` are workers that could run it, ``held`` ids of jobs held in the queue by a quota."""
     request = value.request
     queue_end = value.started_at or value.finished_at or now
@@ -345,6 +361,8 @@ def job(value: DomainJob, of: Model, *, now: datetime, living: Sequence[Worker],
         queue_seconds=(queue_end - value.created_at).total_seconds(),
         warnings=placing.warnings(value, living),
         waits_for=placing.waits_for(value, living, held),
+        queue_position=place.position if place else None,
+        queued_before=list(place.before) if place else [],
         run_seconds=(run_end - value.started_at).total_seconds() if value.started_at else 0.0,
     )
 

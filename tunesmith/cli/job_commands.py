@@ -106,7 +106,7 @@ def _row(job: dict[str, Any]) -> list[str]:
     placement = job["placement"]
     return [
         job["id"],
-        job["state"],
+        job["state"] + (f" #{job['queue_position']}" if job.get("queue_position") else ""),
         job["stage"] or "-",
         f"{job['trials_done']}/{job['trials_planned']}",
         output.duration(job["run_seconds"]),

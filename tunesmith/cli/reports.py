@@ -188,6 +188,7 @@ def job(found: Job) -> None:
         "job": data["id"],
         "state": data["state"] + (f", {data['stage']} stage" if data["stage"] and not found.is_finished else ""),
         "waits for": data["waits_for"] or "",
+        "queue": queue_place(data),
         "model": f"{data['model_name']}  {data['model']}",
         "target": placement.get("target", data["target"]),
         "device": placement.get("device", "not yet known"),
@@ -215,6 +216,16 @@ def job(found: Job) -> None:
     if data["state"] == "succeeded":
         output.line()
         comparison(found.report(), precision=data["precision"])
+
+
+def queue_place(data: Mapping[str, Any]) -> str:
+    """Describe a job's place in the queue; empty for jobs without one."""
+    position, before = data.get("queue_position"), data.get("queued_before") or []
+    if position is None:
+        return ""
+    others = position - 1 - len(before)
+    named = [*before, *([f"{others} other job{'' if others == 1 else 's'}"] if others else [])]
+    return f"place {position}, after {', '.join(named)}" if named else "next, when a worker is free"
 
 
 def _wrong_builds(details: Mapping[str, Any]) -> None:

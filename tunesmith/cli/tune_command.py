@@ -91,6 +91,8 @@ def _tell_wait(job: Job) -> None:
     warnings = job.data.get("warnings") or ()
     if job.data["waits_for"] and not warnings:
         output.note(f"job {job.id} waits for {job.data['waits_for']}")
+    if (job.data.get("queue_position") or 1) > 1:
+        output.note(f"job {job.id} is in the queue: {reports.queue_place(job.data)}")
     for warning in warnings:
         output.note(f"warning[{warning['code']}]: job {job.id} waits for {warning['message']}\nhint: {warning['hint']}")
 

@@ -14,15 +14,16 @@ from pydantic import BaseModel, BeforeValidator, Field
 
 from api import auth
 from api.dashboard import rendering
-from api.jobs import placing
+from api.jobs import placing, queueing
 from api.jobs.pages import job_progress
 from api.jobs.pages.job_progress import JobProgress
 from api.jobs.pages.poll_interval import PollInterval
+from api.jobs.queueing import QueuePlace
 from api.jobs.routes import living_workers, parse_label
 from api.services import Services, ServicesDep
 from domain.jobs import Job, JobState
 from domain.tokens import Principal
-from storage import jobs, model_overviews, owners, quotas
+from storage import jobs, model_overviews, owners, quotas, statements
 from storage.model_overviews import Gain, ModelName
 
 router = APIRouter(include_in_schema=False)
@@ -71,6 +72,8 @@ class JobLine:
     model: ModelName
     gain: Gain | None
     waits_for: str | None
+    place: QueuePlace | None
+    """None unless the job waits for its turn alone."""
     progress: JobProgress | None
     """None unless the job is running."""
 
@@ -124,12 +127,14 @@ def find(services: Services, principal: Principal, wanted: JobFilter) -> Listing
         living = living_workers(services, session)
         held = quotas.held(session, [job.id for job in found])
         progress = job_progress.of_jobs(session, found)
+        places = queueing.places(session, found, living, held, now=statements.now(session))
     lines = [
         JobLine(
             job=job,
             model=names[job.request.model_digest],
             gain=gains.get(job.artifact_id or ""),
             waits_for=placing.waits_for(job, living, held),
+            place=places.get(job.id),
             progress=progress.get(job.id),
         )
         for job in found
@@ -139,7 +144,15 @@ def find(services: Services, principal: Principal, wanted: JobFilter) -> Listing
 
 def _digest(lines: Sequence[JobLine], following: str | None) -> str:
     shown = [
-        (line.job.id, line.job.state, line.job.stage, line.job.trials_done, line.progress, line.waits_for)
+        (
+            line.job.id,
+            line.job.state,
+            line.job.stage,
+            line.job.trials_done,
+            line.progress,
+            line.waits_for,
+            line.place and line.place.position,
+        )
         for line in lines
     ]
     return hashlib.sha256(repr((shown, following)).encode()).hexdigest()[:16]

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
-from domain.jobs import Failure
+from domain.jobs import Budget, Failure, JobRequest
 from domain.targets import Device, Toolchain
-from storage import jobs
+from storage import jobs, models
 from tests.support.api.factories import Service
 from tests.support.api.scripted import ScriptedWorker
 
@@ -171,6 +172,38 @@ def test_a_retry_is_a_new_job_for_the_same_request(client: TestClient, service: 
     assert new["id"] != job
     assert new["input_shapes"] == failed["input_shapes"]
     assert (service.publisher.rung, new["priority"]) == (2, 5)
+
+
+def test_queued_jobs_say_their_place(client: TestClient, service: Service, model: str) -> None:
+    def ask(**request: object) -> str:
+        body = {"model": model, "input_shapes": {"x": [1, 3, 8, 8]}, **request}
+        return str(client.post("/v1/jobs", json=body).json()["id"])
+
+    def place(job_id: str) -> tuple[int | None, list[str]]:
+        found = client.get(f"/v1/jobs/{job_id}").json()
+        return found["queue_position"], found["queued_before"]
+
+    first = ask()
+    assert place(first) == (None, []), "what it waits for is a worker, not its turn"
+    ScriptedWorker(service).beat()
+    gpu, second, urgent = ask(target="cuda -arch=sm_90"), ask(), ask(priority=1)
+    assert [place(each) for each in (urgent, first, gpu, second)] == [
+        (1, []), (2, [urgent]), (None, []), (3, [urgent, first]),
+    ]  # fmt: skip
+    listed = {job["id"]: job["queue_position"] for job in client.get("/v1/jobs").json()["jobs"]}
+    assert listed == {urgent: 1, first: 2, gpu: None, second: 3}
+    ScriptedWorker(service).claim(urgent)
+    assert [place(each) for each in (urgent, first, second)] == [(None, []), (1, []), (2, [first])]
+
+
+def test_jobs_of_others_are_counted_and_not_named(client: TestClient, service: Service, model: str) -> None:
+    ScriptedWorker(service).beat()
+    with service.database.transaction() as session:
+        request = JobRequest(model_digest=models.get(session, model).digest, budget=Budget(trials=1))
+        jobs.create(session, request, now=datetime(2026, 1, 1, tzinfo=UTC), owner="ann")
+    body = {"model": model, "input_shapes": {"x": [1, 3, 8, 8]}}
+    made = client.post("/v1/jobs", json=body).json()
+    assert (made["queue_position"], made["queued_before"]) == (2, [])
 
 
 def test_a_queued_job_says_what_no_living_worker_has(client: TestClient, service: Service, model: str) -> None:

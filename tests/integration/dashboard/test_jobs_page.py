@@ -94,6 +94,19 @@ def test_what_is_searched_for_stays_in_the_form(browser: TestClient) -> None:
     assert "<details open>" in page
 
 
+def test_queued_jobs_show_their_place(service: Service, client: TestClient) -> None:
+    seeding.many(service, 3)
+    seeding.Seeder(service).fleet()
+    rows = {listed(row)[0]: row for row in client.get("/").text.split("<tr>")[2:]}
+    order = sorted(rows, key=lambda job: client.get(f"/v1/jobs/{job}").json()["queue_position"])
+    assert "next in the queue" in rows[order[0]]
+    assert "place 3 in the queue" in rows[order[2]]
+    page = client.get(f"/jobs/{order[2]}").text
+    assert "Place 3 in the queue." in page
+    assert re.findall(r'<a class="mono" href="/jobs/(j-[0-9a-z]+)"', page) == order[:2]
+    assert "Next in the queue: it starts when a worker is free." in client.get(f"/jobs/{order[0]}").text
+
+
 def test_names_are_text(browser: TestClient) -> None:
     page = Page(browser.get("/").text)
     page.check_no_markup_of_users()

@@ -84,6 +84,19 @@ def test_groups_are_listed_and_canceled(capsys: Capture, onnx: Path) -> None:
     assert (status, err.startswith("error[")) == (5, True)
 
 
+@pytest.mark.usefixtures("url")
+def test_queued_jobs_show_their_place(capsys: Capture, service: Service, onnx: Path) -> None:
+    ScriptedWorker(service).beat()
+    first = run(capsys, "tune", onnx, "--no-wait")[1].strip()
+    _, out, err = run(capsys, "tune", onnx, "--no-wait")
+    second = out.strip()
+    assert f"job {second} is in the queue: place 2, after {first}" in err
+    rows = run(capsys, "jobs")[1].splitlines()[1:]
+    assert [row.split()[:3] for row in rows] == [[second, "queued", "#2"], [first, "queued", "#1"]]
+    assert "queue     next, when a worker is free" in run(capsys, "status", first)[1]
+    assert f"queue     place 2, after {first}" in run(capsys, "status", second)[1]
+
+
 def test_a_webhook_and_its_deliveries(
     capsys: Capture, url: str, service: Service, onnx: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

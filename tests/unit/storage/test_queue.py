@@ -96,6 +96,8 @@ def test_owners_take_turns_within_a_priority(session: Session) -> None:
     add_jobs(session, *(queued(f"a{n}", n, owner="ann") for n in range(4)))
     add_jobs(session, *(queued(f"b{n}", 10 + n, owner="bob") for n in range(2)))
     add_jobs(session, queued("b-urgent", 20, owner="bob", priority=1))
+    foreseen = queue.outlook(session, rules(), most=100)
+    assert queue.outlook(session, rules(), most=3) == foreseen[:3]
     begun = []
     for at in range(7):
         job = claim_next(session, at)
@@ -104,7 +106,17 @@ def test_owners_take_turns_within_a_priority(session: Session) -> None:
         begun.append(job.id)
         # One worker: each job has ended when the next one is claimed.
         jobs.finish(session, job.id, job.lease, state=JobState.SUCCEEDED, now=moment(at))
-    assert begun == ["b-urgent", "a0", "b0", "a1", "b1", "a2", "a3"]
+    assert begun == ["b-urgent", "a0", "b0", "a1", "b1", "a2", "a3"] == foreseen
+
+
+def test_an_outlook_counts_what_runs(session: Session) -> None:
+    """Ann has two jobs at work, so bob has two turns first; what must not run yet is left out."""
+    add_jobs(session, running("1", "ann", -9), running("2", "ann", -8), queued("a", owner="ann"))
+    add_jobs(session, *(queued(f"b{n}", n, owner="bob") for n in range(4)))
+    add_jobs(session, queued("later", owner="bob", waits_until=moment(60)))
+    assert queue.outlook(session, rules(), most=100) == ["b0", "b1", "a", "b2", "b3"]
+    add_jobs(session, running("lost", "cyd", -20, lease=-15))
+    assert queue.outlook(session, rules(), most=100) == ["b0", "lost", "b1", "a", "b2", "b3"]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ const SOON = 250;
 const SPREAD = 2000; // ms over which watchers spread their requests, as all get the event of a stage at once
 const WHILE_SEARCHING = 30000; // ms between updates of log, failures and shares of time
 const LONG_PAUSE = 10000;
+const WHILE_QUEUED = 10000; // ms between updates of the place in the queue, of which no event tells
 const FINAL = ["succeeded", "failed", "canceled"];
 
 let curves = null;
@@ -137,6 +138,11 @@ async function refresh() {
   const begins = !curves && document.querySelector('[data-of="trials_planned"]');
   const came = await (begins ? replaceAll() : replaceLiveParts());
   if (!came) refreshLater(LEAST_PAUSE);
+  watchQueue();
+}
+
+function watchQueue() {
+  if (document.querySelector("[data-queued]")) refreshLater(WHILE_QUEUED);
 }
 
 async function replaceLiveParts() {
@@ -203,3 +209,4 @@ document.addEventListener("visibilitychange", () => {
 
 start();
 listen();
+watchQueue();

@@ -82,6 +82,11 @@ class TaskLine:
         return self.default / self.best if self.default and self.best else None
 
     @property
+    def counts_direct(self) -> bool:
+        """Whether GFLOPS count the direct convolution's operations: AutoTVM's templates for Winograd's do."""
+        return "winograd" in self.task.name and "." in self.task.name
+
+    @property
     def gflops(self) -> float | None:
         return self.task.flop / self.best / 1e9 if self.best else None
 

@@ -57,6 +57,12 @@ def test_with_nothing_measured_flops_alone_tell() -> None:
     assert _lines([]) == []
 
 
+def test_flops_of_winograds_templates_are_those_of_the_direct_convolution() -> None:
+    names = ["conv2d_winograd_NCHWc.x86", "conv2d_NCHWc.x86", "fused_conv2d_winograd", "conv2d_winograd_nhwc"]
+    lines = [_lines([_task(0).model_copy(update={"name": name})])[0] for name in names]
+    assert [line.counts_direct for line in lines] == [True, False, False, False]
+
+
 def _lines(
     tasks: list[job_schemas.Task],
     alternatives: dict[int, int | None] | None = None,

@@ -103,7 +103,7 @@ function showTask(task) {
   trials.querySelector("span").textContent = `/${count(task.trials_planned)}`;
   if (task.best_latency === null) return;
   best.textContent = latency(task.best_latency);
-  gflops.textContent = digits(task.best_gflops);
+  gflops.firstChild.data = digits(task.best_gflops);
 }
 
 function highlight(task) {

@@ -172,11 +172,22 @@ def test_intervals_hold_the_median_over_processes() -> None:
         found = of_processes(groups)
         assert found.ci_low is not None
         assert found.ci_high is not None
+        widths.append((found.ci_high - found.ci_low) / found.median)
         # The median of half-normal noise is 0.67 of its deviation.
         return found.ci_low <= 1e-3 * (1 + 0.67 * 2e-3) <= found.ci_high
 
+    widths: list[float] = []
     assert sum(benchmark(PROCESSES) for _ in range(60)) >= 55
+    # 2.78 standard errors of the mean of five on either side, and a quarter more as a median is less precise.
+    assert 0.02 < statistics.median(widths) < 0.05
     assert sum(benchmark(1) for _ in range(60)) < 20
+
+
+def test_the_interval_of_one_process_is_of_ranks() -> None:
+    """Conover's ranks for 60 samples: 22 and 39 with the rounding away from the median."""
+    found = of_samples([float(rank) for rank in range(1, 61)])
+    assert (found.ci_low, found.ci_high) == (22.0, 39.0)
+    assert of_samples([1.0] * 7).ci_low is None
 
 
 def test_percentiles_are_numpys() -> None:

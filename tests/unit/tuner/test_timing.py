@@ -183,6 +183,20 @@ def test_intervals_hold_the_median_over_processes() -> None:
     assert sum(benchmark(1) for _ in range(60)) < 20
 
 
+@pytest.mark.parametrize(
+    ("levels", "low", "high"),
+    [
+        # Student's t with 1 and 4 degrees of freedom over the normal quantile, times the root of 2 / 1 and of 5 / 4.
+        ([1.0, 1.1], 1.05 - 0.05 * 1.4142 * 12.71 / 1.96, 1.05 + 0.05 * 1.4142 * 12.71 / 1.96),
+        ([1.0, 1.01, 1.02, 1.03, 1.04], 1.02 - 0.02 * 1.1180 * 2.78 / 1.96, 1.02 + 0.02 * 1.1180 * 2.78 / 1.96),
+        ([1.0, 9.0], 0.0, 5.0 + 4.0 * 1.4142 * 12.71 / 1.96),
+    ],
+)
+def test_intervals_over_few_processes_are_widened(levels: list[float], low: float, high: float) -> None:
+    found = of_processes([[level] * 12 for level in levels])
+    assert (found.ci_low, found.ci_high) == pytest.approx((low, high), rel=1e-4)
+
+
 def test_the_interval_of_one_process_is_of_ranks() -> None:
     """Conover's ranks for 60 samples: 22 and 39 with the rounding away from the median."""
     found = of_samples([float(rank) for rank in range(1, 61)])

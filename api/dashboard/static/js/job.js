@@ -135,7 +135,7 @@ function refreshLater(wait) {
 
 async function refresh() {
   settled();
-  const begins = !curves && document.querySelector('[data-of="trials_planned"]');
+  const begins = !curves && (progress !== null || document.querySelector('[data-of="trials_planned"]'));
   const came = await (begins ? replaceAll() : replaceLiveParts());
   if (!came) refreshLater(LEAST_PAUSE);
   watchQueue();

@@ -90,8 +90,9 @@ def test_plots_and_tasks_grow_by_events_alone(browser: Browser, full: tuple[Site
         trials = page.locator('[data-of="trials_done"]')
         visit.keep("live-job")
         expect(trials).to_have_text("64", timeout=40_000)
-        # Each task's first trial is of its default schedule, which changes the curve from its beginning.
-        assert asked[f"/jobs/{job}/curve.json"] <= 4
+        # Each task's first trial is of its default schedule, which changes the curve from its beginning. The server may
+        # answer with a curve that is a second old, so that the page asks again; there are some 30 events.
+        assert asked[f"/jobs/{job}/curve.json"] <= 8
         # When the stage began, and every half minute.
         assert asked[f"/jobs/{job}"] <= 3
         page.wait_for_function("['estimate 60', 'tasks 60'].every((one) => window.written.includes(one))")

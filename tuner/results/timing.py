@@ -104,7 +104,7 @@ def interleave(
         for each in order:
             taken[each.name][-1] += _slice(each, numbers[each.name], samples, timeout, canceled)
             pause(PAUSE_SECONDS)
-    return {name: of_processes(groups) for name, groups in taken.items()}
+    return {name: of_samples(*groups) for name, groups in taken.items()}
 
 
 def alone(
@@ -126,13 +126,11 @@ def alone(
     return number, taken
 
 
-def of_samples(samples: Sequence[float]) -> Timing:
-    """Return statistics of seconds per run in one process; percentiles are interpolated linearly."""
-    return of_processes([samples])
+def of_samples(*groups: Sequence[float]) -> Timing:
+    """Return statistics of seconds per run, with one group of samples for each process that was timed.
 
-
-def of_processes(groups: Sequence[Sequence[float]]) -> Timing:
-    """Return statistics of seconds per run over all processes, one group of samples each."""
+    Percentiles are interpolated linearly.
+    """
     samples = [sample for group in groups for sample in group]
     ordered = sorted(samples)
     low, high = _interval_of_processes(groups) if len(groups) > 1 else _interval(ordered)

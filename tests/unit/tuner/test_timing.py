@@ -19,7 +19,6 @@ from tuner.results.timing import (
     Timed,
     alone,
     interleave,
-    of_processes,
     of_samples,
     percentile,
 )
@@ -169,7 +168,7 @@ def test_intervals_hold_the_median_over_processes() -> None:
     def benchmark(processes: int) -> bool:
         levels = [draw.gauss(1e-3, 1e-5) for _ in range(processes)]
         groups = [[level * (1 + abs(draw.gauss(0, 2e-3))) for _ in range(60 // processes)] for level in levels]
-        found = of_processes(groups)
+        found = of_samples(*groups)
         assert found.ci_low is not None
         assert found.ci_high is not None
         widths.append((found.ci_high - found.ci_low) / found.median)
@@ -193,7 +192,7 @@ def test_intervals_hold_the_median_over_processes() -> None:
     ],
 )
 def test_intervals_over_few_processes_are_widened(levels: list[float], low: float, high: float) -> None:
-    found = of_processes([[level] * 12 for level in levels])
+    found = of_samples(*([level] * 12 for level in levels))
     assert (found.ci_low, found.ci_high) == pytest.approx((low, high), rel=1e-4)
 
 

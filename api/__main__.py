@@ -104,7 +104,7 @@ class ApiServer(uvicorn.Server):
             access_log=False,
             server_header=False,
             http="h11",
-            # By default uvicorn believes 127.0.0.1, where any local program can forge addresses and so evade limits.
+            # By default uvicorn trusts 127.0.0.1, where any local program can forge addresses and so evade limits.
             proxy_headers=bool(settings.trusted_proxies),
             forwarded_allow_ips=settings.trusted_proxies,
             ws="none",

@@ -33,7 +33,7 @@ class ApiSettings(Settings):
     trusted_proxies: Annotated[str, AfterValidator(_checked_proxies)] = Field(
         default="",
         description="Comma-separated addresses or networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are "
-        "believed.",
+        "trusted.",
     )
     rate_per_second: float = Field(
         default=100.0,
